@@ -102,7 +102,11 @@ class Books:
 
     def warn(self, text: str) -> None:
         """Tell the journal that something is not as it should be."""
-        self._journal.emit("note", level="warning", text=text)
+        self.note(text, warning=True)
+
+    def note(self, text: str, *, warning: bool = False) -> None:
+        """Tell the journal what an operator should know."""
+        self._journal.emit("note", level="warning" if warning else "info", text=text)
 
     def begin_round(self, number: int) -> None:
         """Open a round, unless it is open, perhaps since an earlier life of the process."""

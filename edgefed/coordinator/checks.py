@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from edgefed.wire.tensors import TensorSpec
 MAX_VALUE = 64.0
 """Largest magnitude of a value in a delta; a training that moves a weight further has diverged."""
 
+MAX_OTHER = 1e6
+"""Largest magnitude of a value that is no delta, such as of averaged data in their own units."""
+
 MAX_COUNT = 2**26
 """Largest magnitude of an integer in a delta, such as of batches seen; sums cannot overflow."""
 
@@ -33,13 +36,19 @@ class Rejection(Exception):  # noqa: N818 - a verdict, not an error
     """A reply that may not be merged; the text says why."""
 
 
-def check(delivered: Delivered, exchange: OpenExchange, specs: Mapping[str, TensorSpec]) -> Answer:
+def check(
+    delivered: Delivered,
+    exchange: OpenExchange,
+    specs: Mapping[str, TensorSpec],
+    refusal: Callable[[Answer], str],
+) -> Answer:
     """Return the decoded answer.
 
     Args:
         delivered: what arrived.
         exchange: what was asked.
         specs: names, types and shapes of a ``delta``.
+        refusal: the algorithm's own check: why it cannot merge an answer, or nothing.
 
     Raises:
         Rejection: it is not an answer to this, or must not be merged.
@@ -57,16 +66,21 @@ def check(delivered: Delivered, exchange: OpenExchange, specs: Mapping[str, Tens
             raise Rejection(f"its metric {name} is {value:.3g}")
     if is_too_large(reply, exchange):
         raise Rejection("its blobs are larger than anything that it was asked for")
-    groups = _read(delivered, task, specs)
+    groups = _read(delivered, task, specs, exchange.room)
     if exchange.name == "fit" and "delta" not in groups:
         raise Rejection("it holds no delta")
-    return Answer(reply.device, reply.samples, groups, reply.metrics)
+    answer = Answer(reply.device, reply.samples, groups, reply.metrics)
+    if reason := refusal(answer):
+        raise Rejection(reason)
+    return answer
 
 
-def _read(delivered: Delivered, task: Task, specs: Mapping[str, TensorSpec]) -> dict[str, Group]:
+def _read(
+    delivered: Delivered, task: Task, specs: Mapping[str, TensorSpec], room: int
+) -> dict[str, Group]:
     """Return the decoded arrays by role; all roles together have the room of one answer."""
     groups: dict[str, Group] = {}
-    room = _most(task, specs)
+    room = max(room, _most(task, specs))
     for role, ref in delivered.reply.blobs.items():
         known = dict(specs) if role == "delta" else None
         try:
@@ -112,7 +126,8 @@ def _sent(task: Task) -> int:
 def _check_values(role: str, name: str, array: Array) -> None:
     if array.size == 0:
         return
-    most = MAX_VALUE if np.issubdtype(array.dtype, np.floating) else MAX_COUNT
+    floating = np.issubdtype(array.dtype, np.floating)
+    most = MAX_COUNT if not floating else MAX_VALUE if role == "delta" else MAX_OTHER
     low, high = float(array.min()), float(array.max())
     if not (math.isfinite(low) and math.isfinite(high)):
         raise Rejection(f"{role} {name} holds NaN or infinity")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from edgefed.algorithms.base import Answer
 from edgefed.coordinator.checks import Rejection, check
@@ -19,6 +19,7 @@ class Collector:
 
     Args:
         specs: what a ``delta`` must look like.
+        refusal: the algorithm's own check of an answer.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class Collector:
         journal: Journal,
         controls: Controls,
         specs: Mapping[str, TensorSpec],
+        refusal: Callable[[Answer], str],
     ) -> None:
         self.tally = Tally()
         self._opened = opened
@@ -35,6 +37,7 @@ class Collector:
         self._journal = journal
         self._controls = controls
         self._specs = specs
+        self._refusal = refusal
 
     def answers(self) -> Iterator[Answer]:
         """Yield checked answers as they come, until enough are there; one is decoded at a time."""
@@ -60,7 +63,7 @@ class Collector:
             self._note(delivered, reply.status, reply.reason)
             return None
         try:
-            answer = check(delivered, self._opened, self._specs)
+            answer = check(delivered, self._opened, self._specs, self._refusal)
         except Rejection as rejection:
             self.tally.decline(str(rejection))
             self._fleet.verdict(reply, "rejected", str(rejection))
@@ -98,7 +101,16 @@ class Collector:
             reason=reason,
             samples=reply.samples,
             loss=reply.metrics.get("loss"),
+            question=self._opened.name,
+            shared=_shared(reply.metrics),
             bytes=delivered.size,
             seconds=round(delivered.seconds, 3),
             accepted=self.tally.accepted,
         )
+
+
+def _shared(metrics: Mapping[str, float]) -> dict[str, int] | None:
+    """Return what averaged data a reply brings: entries, and the smallest group behind one."""
+    if "entries" not in metrics:
+        return None
+    return {"entries": int(metrics["entries"]), "group": int(metrics.get("group", 0))}

@@ -187,7 +187,7 @@ class Directory:
 
 
 def _member(device: str, birth: Birth) -> Member:
-    return Member(device, birth.samples, tuple(birth.shape), birth.classes)
+    return Member(device, birth.samples, tuple(birth.shape), birth.classes, birth.data)
 
 
 def _described(device: str, birth: Birth) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class Downlink:
     """Encodes payloads of one run into blobs of a cache.
 
     Args:
-        codec: the recipe's downlink codec, for lossy payloads.
+        codec: the recipe's downlink codec, for payloads that name none.
         cache: where blobs go; what may still be asked for is pinned.
         refs: references by payload name, from ``to_json`` of an earlier life.
     """
@@ -66,10 +66,11 @@ class Downlink:
         source = weights_digest(payload.arrays)
         if self._sources.get(name) == source and self._cache.has(self._refs[name].digest):
             return self._refs[name]
-        if not payload.lossy or self._codec == "fp32":
+        codec = payload.codec or self._codec
+        if codec == "fp32":
             ref = self._whole(payload.arrays)
         else:
-            ref = self._difference(name, payload.arrays, seed)
+            ref = self._difference(name, payload.arrays, codec, seed)
         self._refs[name] = ref
         self._sources[name] = source
         self._pin()
@@ -85,11 +86,11 @@ class Downlink:
         packed = pack(arrays)
         return BlobRef(digest=self._keep(packed), size=len(packed))
 
-    def _difference(self, name: str, arrays: Tensors, seed: int) -> BlobRef:
+    def _difference(self, name: str, arrays: Tensors, codec: str, seed: int) -> BlobRef:
         before = self._refs.get(name)
         base = self._mirror(before, arrays)
         wanted = arrays if base is None else _minus(arrays, base)
-        code = CODECS[self._codec].encode(wanted, generator(seed, "downlink", name))
+        code = CODECS[codec].encode(wanted, generator(seed, "downlink", name))
         after = apply_patch(base, decode(code, specs_of(arrays)))
         packed = pack(after)
         patch = Patch(

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm, Exchange, Finished, State
+from edgefed.algorithms.base import Algorithm, Answer, Exchange, Finished, State
 from edgefed.clock import Clock, timestamp
 from edgefed.config.recipe import Recipe
+from edgefed.coordinator.augmentation import check_augmentation, with_augmentation
 from edgefed.coordinator.books import Books
 from edgefed.coordinator.collector import Collector
 from edgefed.coordinator.controls import Controls
@@ -95,7 +96,7 @@ class Engine:
         on_record: Callable[[RunRecord], None] = lambda record: None,
     ) -> None:
         self._shop = workshop
-        self._recipe = workshop.recipe
+        self._recipe = with_augmentation(workshop.recipe, workshop.dataset.preparation)
         self._algorithm = workshop.algorithm
         self._fleet = workshop.fleet
         self._controls = workshop.controls
@@ -156,6 +157,8 @@ class Engine:
         if able < wanted:
             raise _too_few(able, wanted, rounds.join_timeout)
         subject = make_subject(self._recipe, shop.dataset, roster)
+        check_augmentation(self._recipe, subject.shape)
+        self._algorithm.check_model(subject.model)
         if checkpoint is None:
             seed = derive(self._recipe.seed, "start")
             checkpoint = Checkpoint(self._algorithm.start(subject.model.weights(), roster, seed))
@@ -246,7 +249,7 @@ class Engine:
         return planned
 
     def _planned(self, standing: _Standing) -> Exchange | Finished:
-        seed = derive(self._recipe.seed, "plan", self._books.record.exchanges)
+        seed = derive(self._recipe.seed, "plan", self._books.record.turn)
         return self._algorithm.plan(standing.state, self._fleet.roster(), seed)
 
     def _put(self, standing: _Standing, planned: Exchange, attempt: int) -> OpenExchange:
@@ -255,13 +258,16 @@ class Engine:
             planned,
             run=self._books.record.run,
             index=self._books.record.exchanges,
+            turn=self._books.record.turn,
             recipe=self._recipe,
             subject=standing.subject,
+            algorithm=self._algorithm,
             downlink=standing.downlink,
             attempt=attempt,
         )
         self._books.account()
-        begun = replace(self._books.record, exchanges=opened.index + 1)
+        asides = self._books.record.asides + opened.aside
+        begun = replace(self._books.record, exchanges=opened.index + 1, asides=asides)
         self._shop.store.begin_exchange(begun, opened, standing.downlink.to_json())
         self._books.record, standing.open = begun, opened
         return opened
@@ -275,8 +281,10 @@ class Engine:
             self._missed(standing, opened, collector.tally)
             return
         self._shop.journal.emit("exchange", exchange=opened.exchange, phase="merge")
-        after = self._books.with_answers(collector.tally)
+        after = self._books.with_answers(Tally() if opened.aside else collector.tally)
         self._shop.store.commit(after, merged, standing.downlink.to_json())
+        for remark in self._algorithm.remarks(standing.state, asked_exchange(opened), merged):
+            self._books.note(remark.text, warning=remark.warning)
         self._books.record, standing.state, standing.open = after, merged, None
         self._close_through(standing)
 
@@ -302,7 +310,12 @@ class Engine:
 
     def _collector(self, standing: _Standing, opened: OpenExchange) -> Collector:
         specs = specs_of(self._algorithm.weights(standing.state))
-        return Collector(opened, self._fleet, self._shop.journal, self._controls, specs)
+        asked, model = asked_exchange(opened), standing.subject.model
+
+        def refusal(answer: Answer) -> str:
+            return self._algorithm.refusal(asked, answer, model)
+
+        return Collector(opened, self._fleet, self._shop.journal, self._controls, specs, refusal)
 
     # -- scores -------------------------------------------------------------------------------
 
@@ -338,7 +351,7 @@ class Engine:
         """Ask the devices to test the model on what they keep for it."""
         opened = standing.open
         if opened is None:
-            seed = derive(self._recipe.seed, "plan", self._books.record.exchanges)
+            seed = derive(self._recipe.seed, "plan", self._books.record.turn)
             weights = self._algorithm.weights(standing.state)
             asked = evaluation(self._recipe, weights, standing.state.round, self._fleet, seed)
             opened = self._put(standing, asked, attempt=0)

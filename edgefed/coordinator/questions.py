@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from edgefed.algorithms.base import Exchange, Payload, Question
+from typing import Any
+
+from edgefed.algorithms.base import Algorithm, Exchange, Payload, Question
 from edgefed.algorithms.cohort import draw
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.downlink import Downlink
@@ -19,13 +21,15 @@ def open_exchange(
     *,
     run: str,
     index: int,
+    turn: int,
     recipe: Recipe,
     subject: Subject,
+    algorithm: Algorithm[Any],
     downlink: Downlink,
     attempt: int,
 ) -> OpenExchange:
-    """Encode an exchange's payloads and return its tasks."""
-    seed = derive(recipe.seed, "downlink", index)
+    """Encode an exchange's payloads and return its tasks; all draws derive from ``turn``."""
+    seed = derive(recipe.seed, "downlink", turn)
     refs = {name: downlink.send(name, payload, seed) for name, payload in exchange.payloads.items()}
     identifier = f"{run}-{index}"
     tasks = tuple(
@@ -35,6 +39,7 @@ def open_exchange(
             identifier=identifier,
             run=run,
             index=index,
+            turn=turn,
             recipe=recipe,
             subject=subject,
             refs=refs,
@@ -51,7 +56,11 @@ def open_exchange(
         quorum=exchange.quorum,
         deadline=exchange.deadline,
         attempt=attempt,
-        room=2 * sum(array.nbytes for array in subject.model.weights().values()),
+        room=max(
+            2 * sum(array.nbytes for array in subject.model.weights().values()),
+            algorithm.room(exchange, subject.model),
+        ),
+        aside=exchange.aside,
     )
 
 
@@ -79,6 +88,7 @@ def _task(
     identifier: str,
     run: str,
     index: int,
+    turn: int,
     recipe: Recipe,
     subject: Subject,
     refs: dict[str, BlobRef],
@@ -91,7 +101,7 @@ def _task(
         question=exchange.name,
         device=question.device,
         deadline=exchange.deadline,
-        seed=derive(recipe.seed, "task", index, question.device),
+        seed=derive(recipe.seed, "task", turn, question.device),
         algorithm=recipe.algorithm.name,
         settings=recipe.algorithm.settings(),
         model=recipe.model.model_dump(mode="json"),

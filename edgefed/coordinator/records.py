@@ -18,6 +18,7 @@ class RunRecord:
         run: unique id, such as ``r-0007-4f2a``.
         recipe: the recipe as JSON text.
         exchanges: how many exchanges were begun; the next one's index.
+        asides: how many of them only prepared for others (``Exchange.aside``).
         bytes_up, bytes_down: payload bytes from and to devices.
         seconds: time that the run was worked on.
         error, hint: code of the failure and what to do about it.
@@ -41,6 +42,7 @@ class RunRecord:
     rounds: int = 0
     devices: int = 0
     exchanges: int = 0
+    asides: int = 0
     accuracy: float | None = None
     loss: float | None = None
     weights_digest: str = ""
@@ -48,6 +50,11 @@ class RunRecord:
     bytes_down: int = 0
     seconds: float = 0.0
     progress: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def turn(self) -> int:
+        """The number of the next exchange that its draws derive from; asides do not count."""
+        return self.exchanges - self.asides
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,7 @@ class OpenExchange:
         facts: the questions' small values by device, for the algorithm's merge.
         attempt: how often this round's question was put before and missed its quorum.
         room: bytes that the blobs of any reply may take, whatever its task was.
+        aside: as in ``Exchange``.
     """
 
     exchange: str
@@ -76,6 +84,7 @@ class OpenExchange:
     deadline: float
     attempt: int = 0
     room: int = 0
+    aside: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import zstandard
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from edgefed.algorithms.shares import SHARED, holders
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.journal import Journal
 from edgefed.coordinator.records import RunRecord
@@ -125,6 +126,7 @@ class Requests:
             **_summary(record),
             "folder": str(folder),
             "recipe": json.loads(record.recipe),
+            "sharing": len(holders(self._store.group(record.run, SHARED))),
             "history": self._store.rounds(record.run),
         }
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edgefed.algorithms.registry import make
+from edgefed.algorithms.registry import check_fleet, make
 from edgefed.clock import Clock, timestamp
 from edgefed.config.address import Address
 from edgefed.config.recipe import Recipe
@@ -179,13 +179,7 @@ class Service:
             NotAllowedError: a run is at work.
             EdgeFedError: the recipe cannot be run.
         """
-        algorithm = make(recipe)
-        if algorithm.simulation_only:
-            raise UsageError(
-                f"{algorithm.name} needs raw data of all devices, which no real fleet gives.",
-                code="run.simulation_only",
-                hint="edgefed sim run RECIPE",
-            )
+        check_fleet(make(recipe))
         with self._guard:
             self._check_free()
             record = create_run(self._store, recipe, self._clock)

@@ -258,6 +258,11 @@ class Store:
         state = State(round=row[0], groups=groups, facts=json.loads(row[3]))
         return Checkpoint(state, json.loads(row[4]), self._open_exchange(run))
 
+    def group(self, run: str, group: str) -> list[str]:
+        """Return the names of the arrays in a group of a run's state, without reading them."""
+        rows = self._rows("select layout from checkpoints where run = ?", run)
+        return list(json.loads(rows[0][0]).get(group, [])) if rows else []
+
     def rounds(self, run: str) -> list[dict[str, Any]]:
         """Return a run's finished rounds, oldest first."""
         rows = self._rows("select record from rounds where run = ? order by round", run)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
-from edgefed.errors import UsageError
+from edgefed import optional
 
 
 def wanted(module: str, tracker: str) -> Any:
@@ -14,11 +13,4 @@ def wanted(module: str, tracker: str) -> Any:
     Raises:
         UsageError: its package is not installed.
     """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise UsageError(
-            f"The package {tracker} is not installed.",
-            code="tracker.missing",
-            hint=f"pip install 'edgefed[{tracker}]'",
-        ) from error
+    return optional.wanted(module, tracker, code="tracker.missing")

@@ -1,0 +1,36 @@
+"""Which crops and flips a run trains with: what its recipe says, else what its data set declares.
+
+The data of a real device are its own, so devices are told in the task, in plain values, and a
+virtual device and a real one do the same.
+"""
+
+from __future__ import annotations
+
+from edgefed.algorithms.augmentation import augment_of
+from edgefed.config.recipe import Recipe
+from edgefed.data.types import Preparation
+from edgefed.learn.augment import check_augment
+
+
+def with_augmentation(recipe: Recipe, declared: Preparation) -> Recipe:
+    """Return the recipe with what the data set declares in every key of ``[training]`` left out.
+
+    What comes to nothing is left out after all, so that tasks do not carry it.
+    """
+    training = recipe.training
+    crop = declared.crop if training.crop is None else training.crop
+    flip = declared.flip if training.flip is None else training.flip
+    fill = (training.crop_fill or declared.crop_fill) if crop else None
+    stated = {"crop": crop or None, "crop_fill": fill, "flip": flip or None}
+    return recipe.model_copy(update={"training": training.model_copy(update=stated)})
+
+
+def check_augmentation(recipe: Recipe, shape: tuple[int, ...]) -> None:
+    """Check that inputs of ``shape`` can be augmented as the recipe says.
+
+    Raises:
+        DataError: they are no images, or too small for the crop.
+    """
+    augment = augment_of(recipe.training)
+    if augment is not None:
+        check_augment(augment, shape)
