@@ -37,7 +37,7 @@ picture: $(STAMP)  ## draw docs/dashboard.svg from a simulated run
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml setup.py constraints.txt $(wildcard edgefed/native/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 		|| { echo "EdgeFed needs Python 3.10 or newer; set PYTHON=…"; exit 1; }
 	@echo "installing into $(VENV) (torch is large; this happens once)"

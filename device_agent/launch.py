@@ -25,6 +25,8 @@ from edgefed.data.types import DeviceData
 from edgefed.errors import InterruptedRunError, UsageError
 from edgefed.learn.devices import pick_device, set_threads
 from edgefed.lock import FolderLock
+from edgefed.sharing.means import own_word
+from edgefed.sharing.policy import Policy
 from edgefed.version import VERSION
 from edgefed.wire.messages import Birth
 from edgefed.worker.worker import Bench, Worker
@@ -89,7 +91,12 @@ def run_agent(settings: AgentSettings) -> None:
         identity(settings, data, sensors),
         parse_address(settings.broker),
         Memory(folder, settings.cache),
-        Worker(Bench(user_models=settings.user_models), data.train, data.test),
+        Worker(
+            Bench(user_models=settings.user_models),
+            data.train,
+            data.test,
+            Policy(share_means=settings.share_means, least_group=settings.least_group),
+        ),
         sensors,
         clock,
     )
@@ -129,5 +136,6 @@ def identity(settings: AgentSettings, data: DeviceData, sensors: Sensors) -> Ide
         labels=labels,
         classes=data.classes,
         shape=tuple(data.shape),
+        data=own_word(data.train, device_name(settings)),
     )
     return Identity(settings.fleet, device_name(settings), birth)

@@ -112,11 +112,17 @@ def table(model: type[BaseModel], leave_out: Mapping[str, object] | None = None)
 
 def _default(model: type[BaseModel], key: str) -> str:
     field = model.model_fields[key]
-    return "required" if field.is_required() else f"`{toml_value(field.get_default())}`"
+    if field.is_required():
+        return "required"
+    value = field.get_default()
+    return "left out" if value is None else f"`{toml_value(value)}`"
 
 
 def _values(told: Mapping[str, Any]) -> str:
-    """Return in words what a JSON Schema allows."""
+    """Return in words what a JSON Schema allows; that a key may be left out is no value."""
+    for other in told.get("anyOf", ()):
+        if other.get("type") != "null":
+            return _values(other)
     if "enum" in told:
         return ", ".join(f"`{json.dumps(value)}`" for value in told["enum"])
     if told["type"] == "array":

@@ -67,6 +67,17 @@ def torch_and_accelerator() -> Finding:
     return Finding("torch", "good", f"{torch.__version__} on the CPU; no CUDA device")
 
 
+def kernels() -> Finding:
+    """Look at the compiled kernels, which nothing needs but speed."""
+    from edgefed.native.library import native
+
+    found = native()
+    if found.library is not None:
+        return Finding("kernels", "good", f"compiled, {found.lanes} floats at a time")
+    fix = "install a C compiler, then EdgeFed again" if found.reason == "not built" else ""
+    return Finding("kernels", "warning", f"not in use: {found.reason}", fix)
+
+
 def as_rows(findings: Sequence[Finding]) -> list[tuple[str, ...]]:
     """Return the findings as lines of a table."""
     rows: list[tuple[str, ...]] = []

@@ -15,8 +15,10 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipe import CodecName, Recipe
+from edgefed.learn.models import Model
 from edgefed.learn.types import Array, Job, Samples, Score, Tensors, Trained
+from edgefed.sharing.policy import Policy
 
 Predictor = Callable[[Array], Array]
 """Inputs (n, …) to class scores (n, classes)."""
@@ -47,12 +49,14 @@ class Member:
         samples: training samples that it announced.
         shape: shape of one of its inputs.
         classes: number of labels that it tells apart; 0 when it does not tell.
+        data: a word of the device's own that changes when its samples do.
     """
 
     device: str
     samples: int
     shape: tuple[int, ...] = ()
     classes: int = 0
+    data: str = ""
 
 
 Roster = tuple[Member, ...]
@@ -80,12 +84,12 @@ class Payload:
 
     Attributes:
         arrays: what is sent.
-        lossy: whether the recipe's downlink codec may be used, as a difference from what was last
-            sent under this name.
+        codec: how; None for the recipe's downlink codec. A lossy one sends the difference from what
+            was last sent under this name.
     """
 
     arrays: Tensors
-    lossy: bool = True
+    codec: CodecName | None = None
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,8 @@ class Exchange:
         wanted: answers after which the exchange closes.
         quorum: answers that suffice when the deadline passes.
         deadline: seconds.
+        aside: whether it only prepares for others. The draws of those do not depend on whether it
+            was put, and its answers are not counted among its round's.
     """
 
     name: str
@@ -126,6 +132,7 @@ class Exchange:
     wanted: int
     quorum: int
     deadline: float
+    aside: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,11 +146,11 @@ class Group:
 
     Attributes:
         arrays: what is sent.
-        lossy: whether the task's codec may be used, with error feedback where the recipe wants it.
+        codec: how; None for the task's codec, with error feedback where the recipe wants it.
     """
 
     arrays: Tensors
-    lossy: bool = True
+    codec: CodecName | None = None
 
 
 @dataclass(frozen=True)
@@ -190,11 +197,27 @@ class DeviceView:
     Attributes:
         train, test: the device's samples; ``test`` may be empty.
         private: state that earlier answers of this run left.
+        policy: what its owner lets it give away.
+        model: the run's model, of which ``classes`` and ``vocabulary`` say what samples mean.
     """
 
     train: Samples
     test: Samples
     private: Mapping[str, Tensors]
+    policy: Policy
+    model: Model
+
+
+@dataclass(frozen=True)
+class Remark:
+    """What an operator should know after an exchange was merged.
+
+    Attributes:
+        warning: whether it is not as the recipe would have it.
+    """
+
+    text: str
+    warning: bool = False
 
 
 @dataclass(frozen=True)
@@ -205,11 +228,21 @@ class Exam:
     samples: Samples
 
 
-Work = Job | Exam
+@dataclass(frozen=True)
+class Encoding:
+    """Work for the trainer that only runs the first ``split`` layers, with ``weights``."""
+
+    weights: Tensors
+    samples: Samples
+    split: int
+
+
+Work = Job | Exam | Encoding
 """What a trainer does."""
 
-Result = Trained | Score
-"""What comes of it: ``Trained`` of a ``Job``, ``Score`` of an ``Exam``."""
+Result = Trained | Score | Array
+"""What comes of it: ``Trained`` of a ``Job``, ``Score`` of an ``Exam``, hidden states (n, …) of an
+``Encoding``."""
 
 
 class Algorithm(ABC, Generic[SettingsT]):
@@ -219,7 +252,7 @@ class Algorithm(ABC, Generic[SettingsT]):
         name: as the recipe names it.
         summary: one line for lists.
         paper: authors, title, where.
-        simulation_only: whether it needs what no real fleet can give, such as others' raw data.
+        simulation_only: whether it needs what no real fleet can give, whatever its settings.
     """
 
     name: ClassVar[str]
@@ -254,6 +287,32 @@ class Algorithm(ABC, Generic[SettingsT]):
     @abstractmethod
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
         """Return the answer that the finished work makes."""
+
+    def needs_simulation(self) -> str:
+        """Return what it needs, with its settings, that no real fleet gives; or nothing."""
+        return "raw data of all devices" if self.simulation_only else ""
+
+    def check_model(self, model: Model) -> None:
+        """Check that a run can train this model.
+
+        Raises:
+            RecipeError: it cannot; said before any device is asked.
+        """
+
+    def room(self, exchange: Exchange, model: Model) -> int:
+        """Return the bytes that an answer may take, where that can be more than two models."""
+        del exchange, model
+        return 0
+
+    def refusal(self, exchange: Exchange, answer: Answer, model: Model) -> str:
+        """Return why an answer cannot be merged, or nothing; it is then told and shown."""
+        del exchange, answer, model
+        return ""
+
+    def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
+        """Return what an operator should know of a merge."""
+        del before, exchange, after
+        return ()
 
     def weights(self, state: State) -> Tensors:
         """Return the weights of the global model."""

@@ -19,6 +19,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from edgefed.algorithms.augmentation import augment_of
 from edgefed.algorithms.base import (
     Algorithm,
     AlgorithmSettings,
@@ -36,11 +37,12 @@ from edgefed.algorithms.base import (
     Work,
 )
 from edgefed.algorithms.cohort import draw
+from edgefed.algorithms.schedule import schedule_of
 from edgefed.learn.merging import ExactMean
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.server_optimizers import ServerOptimizer
-from edgefed.learn.types import Job, Objective, Schedule, Tensors, Trained
+from edgefed.learn.types import Job, Objective, Tensors, Trained
 
 MOST_SAMPLES = 2**22
 """Most that a device weighs, whatever it announces: what 16,000 devices of that size come to can
@@ -131,15 +133,18 @@ class FedAvg(Algorithm[AveragingSettings]):
             exchange.round,
             plain=[name for name in weights if name.rpartition(".")[2] in RUNNING],
         )
-        return State(exchange.round, {"weights": after, "memory": memory}, state.facts)
+        return State(
+            exchange.round, {**state.groups, "weights": after, "memory": memory}, state.facts
+        )
 
     def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
         """Train from the round's weights on the device's samples."""
         return Job(
             weights=task.groups["weights"],
             objective=self.objective(),
-            schedule=Schedule(**self.recipe.training.model_dump()),
+            schedule=schedule_of(self.recipe.training, task.round),
             seed=task.seed,
+            augment=augment_of(self.recipe.training),
         )
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
@@ -154,8 +159,11 @@ class FedAvg(Algorithm[AveragingSettings]):
 
     def objective(self) -> Objective:
         """Return the local objective: cross-entropy, with the proximal term where ``mu`` > 0."""
-        plain = CrossEntropy()
-        return Proximal(plain, self.settings.mu) if self.settings.mu > 0 else plain
+        return self.proximal(CrossEntropy())
+
+    def proximal(self, objective: Objective) -> Objective:
+        """Return an objective with the proximal term, where ``mu`` > 0."""
+        return Proximal(objective, self.settings.mu) if self.settings.mu > 0 else objective
 
     def _optimizer(self) -> ServerOptimizer:
         settings = self.settings

@@ -14,7 +14,7 @@ from edgefed.algorithms.base import Algorithm
 from edgefed.config.layers import Layer
 from edgefed.config.recipe import Recipe
 from edgefed.config.validate import check_section
-from edgefed.errors import UnknownNameError
+from edgefed.errors import UnknownNameError, UsageError
 
 AnyAlgorithm = Algorithm[Any]
 
@@ -66,3 +66,17 @@ def make(recipe: Recipe, layer: Layer | None = None) -> AnyAlgorithm:
         hint=f"edgefed algo show {recipe.algorithm.name}",
     )
     return kind(settings, recipe)
+
+
+def check_fleet(algorithm: AnyAlgorithm) -> None:
+    """Check that real devices give what an algorithm needs with its settings.
+
+    Raises:
+        UsageError: ``run.simulation_only``: it needs what only a simulation has.
+    """
+    if needed := algorithm.needs_simulation():
+        raise UsageError(
+            f"{algorithm.name} needs {needed}, which no real fleet gives.",
+            code="run.simulation_only",
+            hint="edgefed sim run RECIPE",
+        )

@@ -184,7 +184,10 @@ def _listing(values: list[Effective]) -> str:
     """Return values as columns: key, value, where it was written."""
     from edgefed.config.write import toml_value
 
-    return columns([(one.key, toml_value(_shown(one)), str(one.origin)) for one in values])
+    def told(one: Effective) -> str:
+        return "-" if one.value is None else toml_value(_shown(one))
+
+    return columns([(one.key, told(one), str(one.origin)) for one in values])
 
 
 def _by_key(values: list[Effective]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ EPILOG = examples(
     "edgefed demo",
     "edgefed demo --headless --json --devices 8 --seed 1",
     "edgefed demo --algorithm fedprox --rounds 20 --set algorithm.mu=0.1",
+    "edgefed demo --algorithm fedmix",
 )
 RECIPE = Path(__file__).with_name("demo.toml")
 FLEET = "demo"
@@ -60,6 +61,7 @@ def demo(
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
+        from edgefed.algorithms.registry import check_fleet, make
         from edgefed.cli.recipes import Typed, checked_recipe
         from edgefed.config.write import to_toml
 
@@ -68,6 +70,7 @@ def demo(
         if dry_run:
             data(to_toml(made))
             return
+        check_fleet(make(made))
         screen = not (headless or as_json) and sys.stdout.isatty() and sys.stderr.isatty()
         result = _Demo(options, made, _kind(broker), screen, as_json).run()
         if as_json:

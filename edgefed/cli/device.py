@@ -16,7 +16,11 @@ app = typer.Typer(no_args_is_help=True, help="Show the devices of the fleet.")
 
 @app.command("list", epilog=examples("edgefed device list", "edgefed device list --json"))
 def list_(context: typer.Context, as_json: Json = False) -> None:
-    """List devices: id, state, when last seen (UTC), samples, labels held, hardware."""
+    """List devices: id, state, when last seen (UTC), samples, labels held, hardware.
+
+    Once devices share averaged data, also how many averages each gave (MEANS), and the fewest
+    samples behind one (GROUP).
+    """
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
@@ -29,8 +33,7 @@ def list_(context: typer.Context, as_json: Json = False) -> None:
         elif not devices:
             talk("No device yet. Start one: edgefed-agent run --data npz:FILE")
         else:
-            head = ("DEVICE", "STATE", "SEEN", "SAMPLES", "LABELS", "HARDWARE")
-            data(columns([head, *(_row(device) for device in devices)]))
+            data(columns(_rows(devices)))
 
 
 app.command("ls", hidden=True)(list_)
@@ -75,12 +78,29 @@ def _find(devices: list[dict[str, Any]], name: str) -> dict[str, Any]:
     return by_name[name]
 
 
+def _rows(devices: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Return the table with its head; what is shared only where somebody shares."""
+    head = ("DEVICE", "STATE", "SEEN", "SAMPLES", "LABELS")
+    if not any(device["shared_entries"] for device in devices):
+        return [(*head, "HARDWARE"), *((*_row(each), _hardware(each)) for each in devices)]
+    rows = [(*_row(each), *_shared(each), _hardware(each)) for each in devices]
+    return [(*head, "MEANS", "GROUP", "HARDWARE"), *rows]
+
+
+def _shared(device: dict[str, Any]) -> tuple[str, str]:
+    given = device["shared_entries"]
+    return (str(given), str(device["shared_group"])) if given else ("", "")
+
+
+def _hardware(device: dict[str, Any]) -> str:
+    return str(device["hardware"] or device["accelerator"])
+
+
 def _row(device: dict[str, Any]) -> tuple[str, ...]:
     held = [str(label) for label, count in enumerate(device["labels"]) if count]
     labels = ",".join(held) if len(held) <= 8 else f"{len(held)} labels"
     seen = device["seen_at"][11:19]
-    where = device["hardware"] or device["accelerator"]
-    return device["device"], device["state"], seen, str(device["samples"]), labels, where
+    return device["device"], device["state"], seen, str(device["samples"]), labels
 
 
 def _text(value: Any) -> str:

@@ -18,7 +18,7 @@ EPILOG = examples("edgefed doctor", "edgefed --broker mqtt://192.0.2.7:1883 doct
 
 
 def doctor(context: typer.Context, as_json: Json = False) -> None:
-    """Check Python, torch, settings, broker, coordinator and disk; say how to fix each."""
+    """Check Python, torch, kernels, settings, broker, coordinator and disk; say how to fix each."""
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
@@ -38,7 +38,7 @@ def _findings(options: Globals) -> list[Finding]:
     from broker.mosquitto import find_mosquitto
     from edgefed import checkup
 
-    findings = [checkup.python(), checkup.torch_and_accelerator()]
+    findings = [checkup.python(), checkup.torch_and_accelerator(), checkup.kernels()]
     settings = checkup.look_at("settings", lambda: _address(options))
     findings.append(settings)
     program = find_mosquitto()

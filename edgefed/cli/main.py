@@ -16,6 +16,7 @@ from edgefed.cli import (
     demo,
     device,
     doctor,
+    reproduce,
     run,
     sim,
     status,
@@ -80,6 +81,7 @@ app.add_typer(run.app, name="run")
 app.add_typer(device.app, name="device")
 app.add_typer(algo.app, name="algo")
 app.add_typer(sim.app, name="sim")
+app.command(epilog=reproduce.EPILOG)(reproduce.reproduce)
 app.add_typer(data.app, name="data")
 app.add_typer(broker.app, name="broker")
 app.add_typer(config.app, name="config")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -36,4 +36,22 @@ Seed = Annotated[
 Devices = Annotated[
     int | None,
     typer.Option("--devices", help="Number of virtual or demo devices.", rich_help_panel="Run"),
+]
+
+On = Annotated[
+    Literal["local", "ray"],
+    typer.Option(
+        "--on",
+        help="Where devices train: on this machine, or on a Ray cluster; the result is the same.",
+        rich_help_panel="Place",
+    ),
+]
+RayAddress = Annotated[
+    str,
+    typer.Option(
+        "--address",
+        metavar="HOST:PORT",
+        help="Ray cluster to join, RAY_ADDRESS without it; without both, one is started here.",
+        rich_help_panel="Place",
+    ),
 ]

@@ -64,39 +64,12 @@ def report(
 
 
 def _facts(options: Globals, run: str, local: bool) -> Facts:
-    from edgefed.report.facts import EVENTS, facts_of_folder
+    from edgefed.cli.folders import folder_of, is_folder
+    from edgefed.report.facts import facts_of_folder
 
-    folder = Path(run).expanduser()
-    if run and (folder / EVENTS).is_file():
-        return facts_of_folder(folder)
-    if "/" in run:  # no run's id: say what is wrong with the folder
-        return facts_of_folder(folder)
-    if local:
-        return facts_of_folder(_found(options.settings().value.state, run))
+    if local or is_folder(run):
+        return facts_of_folder(folder_of(options, run, local))
     return _asked(options, run)
-
-
-def _found(state: Path, run: str) -> Path:
-    """Return the folder of a run in the state folder, whoever ran it.
-
-    Raises:
-        UnknownNameError: none or several match.
-    """
-    from edgefed.errors import UnknownNameError
-
-    folders = [
-        path
-        for places in ("simulations/runs", "coordinator/*/runs", "demo/*/coordinator/*/runs")
-        for path in state.glob(f"{places}/r-*")
-        if path.name.startswith(run)
-    ]
-    newest = max(folders, key=lambda path: path.stat().st_mtime, default=None)
-    if newest is None or (run and len(folders) > 1 and newest.name != run):
-        told = f"{len(folders)} runs match '{run}'" if folders else f"No run '{run}'"
-        raise UnknownNameError(
-            f"{told} in {state}.", code="run.unknown", hint="give the whole id, or the folder"
-        )
-    return newest
 
 
 def _asked(options: Globals, run: str) -> Facts:

@@ -8,6 +8,8 @@ import typer
 
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
+from edgefed.cli.means import EPILOG as MEANS_EPILOG
+from edgefed.cli.means import means
 from edgefed.cli.options import AlgorithmName, Json, RecipeFile, Rounds, Seed, Sets
 from edgefed.cli.report import EPILOG as REPORT_EPILOG
 from edgefed.cli.report import report
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Start, read, follow and steer runs.")
 app.command(epilog=REPORT_EPILOG)(report)
+app.command(epilog=MEANS_EPILOG)(means)
 
 RunId = Annotated[str, typer.Argument(help="Run id, or its beginning.", show_default=False)]
 RunIdOrLast = Annotated[
@@ -238,6 +241,13 @@ def _row(run: dict[str, Any]) -> tuple[str, ...]:
     return run["run"], run["status"], run["algorithm"], progress, accuracy, run["name"]
 
 
+def _averages(record: dict[str, Any]) -> str:
+    """Return of how many devices a run holds averaged data; nothing where of none."""
+    sharing = record["sharing"]
+    whose = "1 device" if sharing == 1 else f"{sharing} devices"
+    return f"of {whose}: edgefed run means {record['run']}" if sharing else ""
+
+
 def _shown(record: dict[str, Any]) -> str:
     from edgefed.units import short_time, size
 
@@ -255,6 +265,7 @@ def _shown(record: dict[str, Any]) -> str:
         ("accuracy", accuracy),
         ("loss", loss),
         ("bytes", f"{size(record['bytes_up'])} up, {size(record['bytes_down'])} down"),
+        ("averages", _averages(record)),
         ("time", short_time(record["seconds"])),
         ("digest", record["weights_digest"]),
         ("folder", record["folder"]),

@@ -27,11 +27,26 @@ def data_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
     from edgefed.data.datasets import dataset_keys
 
     known, name = dataset_keys(), recipe.data.name
+    problems = _partition_problems(recipe, layer)
     if name not in known:
         meant = did_you_mean(nearest_name(name, known)) or f"; known: {', '.join(known)}"
         told = f'there is no such data set, got "{name}"{meant}'
-        return [Problem(layer.nearest(("data", "name")), "data.name", told, "recipe.data")]
-    return validate(known[name], recipe.data.settings(), layer, ("data",))[1]
+        found = Problem(layer.nearest(("data", "name")), "data.name", told, "recipe.data")
+        return [found, *problems]
+    return problems + validate(known[name], recipe.data.settings(), layer, ("data",))[1]
+
+
+def _partition_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
+    """Return what is wrong with the name of the partition."""
+    from edgefed.data.partition import PARTITIONS
+
+    name = recipe.data.partition
+    if name in PARTITIONS:
+        return []
+    meant = did_you_mean(nearest_name(name, PARTITIONS)) or f"; known: {', '.join(PARTITIONS)}"
+    told = f'there is no such partition, got "{name}"{meant}'
+    origin = layer.nearest(("data", "partition"))
+    return [Problem(origin, "data.partition", told, "recipe.data")]
 
 
 def model_problems(recipe: Recipe, layer: Layer) -> list[Problem]:

@@ -11,7 +11,17 @@ import typer
 
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import AlgorithmName, Devices, Json, RecipeFile, Rounds, Seed, Sets
+from edgefed.cli.options import (
+    AlgorithmName,
+    Devices,
+    Json,
+    On,
+    RayAddress,
+    RecipeFile,
+    Rounds,
+    Seed,
+    Sets,
+)
 from edgefed.cli.sweep import EPILOG as SWEEP_EPILOG
 from edgefed.cli.sweep import sweep
 from edgefed.console import data, json_out, reported, talk
@@ -33,6 +43,7 @@ def sim() -> None:
     epilog=examples(
         "edgefed sim run recipe.toml --seed 1 --json",
         "edgefed sim run --algorithm fedprox --devices 20 --rounds 30",
+        "edgefed sim run recipe.toml --on ray --address 192.0.2.10:6379",
     )
 )
 def run(
@@ -44,15 +55,19 @@ def run(
     seed: Seed = None,
     devices: Devices = None,
     sets: Sets = None,
+    on: On = "local",
+    address: RayAddress = "",
     as_json: Json = False,
 ) -> None:
     """Run a recipe on virtual devices and print the result.
 
-    Same code, same seeds, same codecs as on a fleet: the weights come out the same, bit for bit.
+    Same code, same seeds, same codecs as on a fleet: on a CPU the weights come out the same, bit
+    for bit; a GPU trains many devices at once, which ends within rounding.
     """
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
+        from edgefed.cli.places import place
         from edgefed.cli.recipes import (
             Typed,
             checked_recipe,
@@ -66,16 +81,18 @@ def run(
 
         made = checked_recipe(options, Typed(recipe, sets, algorithm, rounds, seed, devices))
         settings, clock = options.settings().value, SystemClock()
-        simulation = Simulation(
-            made,
-            settings.state / "simulations",
-            clock,
-            settings.state / "data",
-            make_trackers(settings.trackers, settings.state, clock),
-        )
-        if not options.quiet:
-            simulation.journal.listen(_reporter(made.rounds.count))
-        record, folder = _finish(simulation, options)
+        with place(on, address, [made]) as executors:
+            simulation = Simulation(
+                made,
+                settings.state / "simulations",
+                clock,
+                settings.state / "data",
+                make_trackers(settings.trackers, settings.state, clock),
+                executors,
+            )
+            if not options.quiet:
+                simulation.journal.listen(_reporter(made.rounds.count))
+            record, folder = _finish(simulation, options)
         failure = failure_of(record)
         if failure is not None:
             raise failure
@@ -106,6 +123,7 @@ def _reporter(rounds: int) -> Callable[[Event, int], None]:
             sys.stderr.write(f"\r\x1b[Kround {event.fields['round']}/{rounds}{score}")
             sys.stderr.flush()
         elif event.kind == "note":
-            talk(f"! {event.fields['text']}")
+            warning = event.fields.get("level") == "warning"
+            talk(f"{'! ' if warning else ''}{event.fields['text']}")
 
     return report

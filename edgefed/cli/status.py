@@ -49,4 +49,16 @@ def _rows(broker: str, snapshot: dict[str, Any]) -> list[tuple[str, ...]]:
     rows.append(("round", f"{run['round']} of {run['rounds']}"))
     if run["accuracy"] is not None:
         rows.append(("accuracy", f"{run['accuracy']:.4f}"))
-    return rows
+    return [*rows, *_shared(devices)]
+
+
+def _shared(devices: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Return what averaged data the run holds; nothing where no device shares."""
+    sharers = [device for device in devices if device["shared_entries"]]
+    if not sharers:
+        return []
+    entries = sum(device["shared_entries"] for device in sharers)
+    least = min(device["shared_group"] for device in sharers)
+    whose = "1 device" if len(sharers) == 1 else f"{len(sharers)} devices"
+    told = f"{entries} from {whose}, of {least} samples or more each"
+    return [("means", told)]

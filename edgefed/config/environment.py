@@ -18,12 +18,14 @@ from edgefed.config.problems import UNKNOWN_KEY, Problem, text_problem
 from edgefed.config.recipe import Recipe
 from edgefed.config.settings import AgentSettings, Settings
 from edgefed.config.toml import parse_value
+from edgefed.native.library import VARIABLE
 
 PREFIX = "EDGEFED_"
 
 OTHER_NAMES = {
     "EDGEFED_CONFIG": "the settings file to read instead of all others, as --config",
     "EDGEFED_NO_CONFIG": "1 to read no settings file, as --no-config",
+    VARIABLE: "0 to do without the compiled kernels",
 }
 """Variables that are no key of a settings file or a recipe, and what they do."""
 

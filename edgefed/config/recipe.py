@@ -81,6 +81,9 @@ class TrainingSection(Section):
     learning_rate: Annotated[float, Field(gt=0, le=100)] = 0.05
     """Step size of local SGD."""
 
+    learning_rate_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """The learning rate is multiplied by this after each round."""
+
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Heavy-ball momentum of local SGD; 0 is plain SGD."""
 
@@ -92,6 +95,18 @@ class TrainingSection(Section):
 
     precision: Literal["fp32", "bf16"] = "fp32"
     """Arithmetic of the forward pass; ``bf16`` is mixed precision."""
+
+    crop: Annotated[int, Field(ge=0, le=64)] | None = None
+    """Pixels put around an image of each batch before a random piece of its old size is cut out; 0
+    for none. Left out: what the data set declares in its own ``crop``."""
+
+    crop_fill: Literal["reflect", "zeros"] | None = None
+    """With ``crop``: the added pixels mirror the image (``reflect``) or are ``zeros``. Left out:
+    what the data set declares."""
+
+    flip: bool | None = None
+    """Mirror half of the images of each batch left to right. Left out: what the data set
+    declares."""
 
 
 class RoundsSection(Section):
@@ -155,8 +170,20 @@ class SimulationSection(Section):
     holdout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of its samples that each device keeps for evaluation."""
 
+    sharing: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Share of the devices that give averaged data when a method asks for them; the others refuse,
+    and train all the same."""
+
     workers: Annotated[int, Field(ge=0, le=1024)] = 0
     """Worker processes of a simulation; 0 for one a core, 1 for none beside the main process."""
+
+    engine: Literal["auto", "sequential", "stacked"] = "auto"
+    """Who trains: one device after another (``sequential``), or many at once in one batch
+    (``stacked``, quick on a GPU, slow on a CPU). ``auto``: stacked on a GPU, if the model can be,
+    else worker processes."""
+
+    chunk: Annotated[int, Field(ge=1, le=65536)] = 32
+    """With ``stacked``: most devices that train at once; memory grows with it."""
 
 
 class Recipe(Section):

@@ -99,6 +99,12 @@ class AgentSettings(FleetSettings):
     share_labels: bool = True
     """Whether the coordinator is told how many samples bear each label."""
 
+    share_means: bool = True
+    """Whether averages of this device's samples may leave it, for methods that train with them."""
+
+    least_group: Annotated[int, Field(ge=2)] = 10
+    """Fewest samples behind one such average; the coordinator cannot ask for smaller groups."""
+
     user_models: bool = False
     """Whether a run may name a model ``package.module:factory``, whose code this device then
     imports and runs; it must be installed here."""

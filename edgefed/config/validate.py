@@ -50,6 +50,7 @@ _MUST: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "dict_type": lambda _: "be a table",
     "list_type": lambda _: "be an array",
     "tuple_type": lambda _: "be an array",
+    "too_short": lambda context: f"have at least {context['min_length']} value",
     "literal_error": lambda context: f"be {_choices(context)}",
     "enum": lambda context: f"be {_choices(context)}",
     "string_pattern_mismatch": lambda context: _PATTERN_WORDS.get(
@@ -73,12 +74,23 @@ def validate(
     try:
         return _make(model, values), []
     except ValidationError as error:
-        details = error.errors(include_url=False)
+        details = _own(error.errors(include_url=False))
     spoken = _as_typed(values, details, layer, prefix)
     if spoken is not None:
         return validate(model, spoken, layer, prefix)
     problems = [_problem(model, values, detail, layer, prefix) for detail in details]
     return None, list(dict.fromkeys(problems))
+
+
+def _own(details: list[ErrorDetails]) -> list[ErrorDetails]:
+    """Return what was found without arrays that are too short only for what is wrong in them."""
+    paths = [detail["loc"] for detail in details]
+    return [
+        detail
+        for detail, path in zip(details, paths, strict=True)
+        if detail["type"] != "too_short"
+        or not any(len(other) > len(path) and other[: len(path)] == path for other in paths)
+    ]
 
 
 def check_section(

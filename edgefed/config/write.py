@@ -16,7 +16,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def to_toml(model: BaseModel, *, comments: bool = True) -> str:
-    """Return a recipe or settings as TOML; keys whose value is None are left out.
+    """Return a recipe or settings as TOML; a key whose value is None is a comment, or left out.
 
     Args:
         model: what to write.
@@ -32,12 +32,14 @@ def _table(model: BaseModel, path: tuple[str, ...], comments: bool) -> Iterator[
         yield f"[{'.'.join(_key(part) for part in path)}]"
     if comments:
         yield from _comment(inspect.cleandoc(kind.__doc__ or ""))
-    values = model.model_dump(exclude=set(tables(kind)), exclude_none=True)
-    for key, value in values.items():
+    for key, value in model.model_dump(exclude=set(tables(kind))).items():
         field = kind.model_fields.get(key)
         if comments and field:
             yield from ("", *_comment(field.description or ""))
-        yield f"{_key(key)} = {toml_value(value)}"
+        if value is not None:
+            yield f"{_key(key)} = {toml_value(value)}"
+        elif comments:
+            yield f"# {_key(key)} ="
     for key in tables(kind):
         yield ""
         yield from _table(getattr(model, key), (*path, key), comments)

@@ -102,7 +102,8 @@ class Collector:
             samples=reply.samples,
             loss=reply.metrics.get("loss"),
             question=self._opened.name,
-            shared=_shared(reply.metrics),
+            # What is not accepted was not checked, and may hold numbers of any kind.
+            shared=_shared(reply.metrics) if outcome == "accepted" and self._opened.aside else None,
             bytes=delivered.size,
             seconds=round(delivered.seconds, 3),
             accepted=self.tally.accepted,

@@ -20,8 +20,10 @@ from edgefed.samples import Samples
 
 
 def _listed(value: Any) -> Any:
-    """Return the numbers of a text such as ``0.49,0.48,0.45``, as a device's source has them."""
-    return value.split(",") if isinstance(value, str) else value
+    """Return the numbers of an array, or of a text such as ``0.49,0.48``, as a source has them."""
+    # A strict model takes an array for a tuple only before a validator has touched it.
+    values = value.split(",") if isinstance(value, str) else value
+    return tuple(values) if isinstance(values, list) else values
 
 
 PREPARATION = "preparation"

@@ -9,7 +9,7 @@
 | | ``fashion-mnist``, ``emnist``, ``cifar10``, ``cifar100`` and ``svhn`` |
 
 Behind a ``?`` each takes how its inputs are prepared, such as
-``npz:FILE?normalize=true&mean=0.1307&std=0.3081&crop=4&flip=true``.
+``npz:FILE?normalize=true&mean=0.1307&std=0.3081``. Crops and flips are the run's to say.
 
 A source that brings a test part keeps it; otherwise the same share of the samples is held out
 each time, so that no sample changes sides when the agent restarts.
@@ -152,6 +152,8 @@ def load_device(source: str, holdout: float) -> DeviceData:
     warnings = content.warnings
     if holdout > 0 and not len(test):
         warnings += (f"{parsed.path} leaves no samples for evaluation on this device",)
+    if options.crop or options.flip:
+        warnings += (f"crop and flip of {parsed.path} do nothing: each run says its own",)
     shape = train.inputs.shape[1:]
     train, test, preparation = prepare(train, test, options, content.preparation, kind.published)
     name = parsed.path.stem

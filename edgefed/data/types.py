@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgefed.samples import Samples
+from edgefed.sharing.policy import ANYTHING, Policy
 
 Array = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]
@@ -111,12 +112,14 @@ class Shard:
         train, test: for training, and for evaluation on the device; ``test`` may be empty.
         classes: how many labels the whole data set has.
         preparation: what was done to the inputs, and what training shall do.
+        policy: what this device gives away beside its model.
     """
 
     train: Samples
     test: Samples
     classes: int
     preparation: Preparation = UNPREPARED
+    policy: Policy = ANYTHING
 
 
 def take(samples: Samples, indices: Indices) -> Samples:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from edgefed.events.model import Event
@@ -32,8 +33,9 @@ def _run(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
     run = snapshot.run
     if run is None or run.run != fields["run"]:
         fresh = RunView(**{"started_at": time, **known})
+        update = {"run": fresh, "rounds": (), "sent": 0, "received": 0, "lines": ()}
         return snapshot.model_copy(
-            update={"run": fresh, "rounds": (), "sent": 0, "received": 0, "lines": ()}
+            update={**update, "devices": tuple(_unshared(each) for each in snapshot.devices)}
         )
     if fields.get("status") in ("finished", "aborted", "failed"):
         known = {**known, "ended_at": time, "phase": "done"}
@@ -62,8 +64,29 @@ def _reply(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
         update[counter] = getattr(before, counter) + 1
     if fields.get("loss") is not None:
         update["loss"] = fields["loss"]
+    update |= shared_by(fields)
     after = _with_device(snapshot, before.model_copy(update=update))
     return _with_run(after, {"accepted": fields["accepted"]})
+
+
+def shared_by(fields: Mapping[str, Any]) -> dict[str, int]:
+    """Return what a ``reply`` says of averaged data that its device shares, as a view's fields.
+
+    Empty for any other reply, and for one that was not accepted.
+    """
+    shared = fields.get("shared")
+    if not shared or fields["outcome"] != "accepted":
+        return {}
+    return {
+        "shared_entries": shared["entries"],
+        "shared_group": shared["group"],
+        "shared_bytes": fields.get("bytes", 0),
+    }
+
+
+def _unshared(device: DeviceView) -> DeviceView:
+    """Return a device of which a new run holds no averaged data yet."""
+    return device.model_copy(update={"shared_entries": 0, "shared_group": 0, "shared_bytes": 0})
 
 
 def _scored(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
@@ -156,12 +179,21 @@ def _describe_reply(fields: dict[str, Any]) -> str:
     device, outcome = fields["device"], fields["outcome"]
     if outcome != "accepted":
         return f"{device}  {outcome}: {fields.get('reason') or 'no reason given'}"
+    if fields.get("shared"):
+        told = shared_in_words(**fields["shared"])
+        return f"{device}  shared {told}, {size(fields.get('bytes', 0))}"
     parts = [f"{device}  r{fields['round']}  {size(fields.get('bytes', 0))}"]
     parts.append(f"n={fields.get('samples', 0)}")
     if fields.get("loss") is not None:
         parts.append(f"loss {fields['loss']:.3f}")
     parts.append(f"in {short_time(fields.get('seconds', 0.0))}")
     return "  ".join(parts)
+
+
+def shared_in_words(entries: int, group: int) -> str:
+    """Return how many averages there are, and how many samples stand behind each at least."""
+    samples = "1 sample" if group == 1 else f"{group} samples"
+    return f"1 entry of {samples}" if entries == 1 else f"{entries} entries of {samples} or more"
 
 
 def _describe_round(fields: dict[str, Any]) -> str:

@@ -9,6 +9,9 @@
 | ``scored`` | run, round, accuracy, loss, replies, late, seconds, sent, received: it ended |
 | ``device`` | device and what changed: state, fraction, reason, samples, labels, telemetry, bytes |
 | ``note`` | level, text |
+
+A ``reply`` also has its ``question``, and ``shared``: of the averaged data that it brings, the
+number of ``entries`` and the fewest samples behind one, ``group``; or null.
 """
 
 from __future__ import annotations

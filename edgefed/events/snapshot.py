@@ -69,6 +69,9 @@ class DeviceView(View):
         labels: training samples by label; empty when the device does not tell.
         sent, received: payload bytes, from the device's side.
         temperature: °C. power: W. gpu, cpu, battery: percent. memory: bytes.
+        shared_entries: averages of its samples that the current run holds; 0 for none.
+        shared_group: fewest samples behind one of them.
+        shared_bytes: of the reply that brought them.
     """
 
     device: str
@@ -95,6 +98,9 @@ class DeviceView(View):
     rejected: int = 0
     late: int = 0
     loss: float | None = None
+    shared_entries: int = 0
+    shared_group: int = 0
+    shared_bytes: int = 0
 
 
 class LineView(View):

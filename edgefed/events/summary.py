@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from edgefed.events.fold import describe, fold
+from edgefed.events.fold import describe, fold, shared_by
 from edgefed.events.model import Event
 from edgefed.events.snapshot import LineView, RunView, Snapshot, View
 
@@ -29,6 +29,8 @@ class DeviceSummary(View):
         seconds, fastest, slowest: from question to answer: all together, the least, the most.
         loss: the last training loss that it told.
         lost: how often it was lost.
+        shared_entries, shared_group, shared_bytes: averaged data that it gave, as in
+            ``DeviceView``.
     """
 
     device: str
@@ -45,6 +47,9 @@ class DeviceSummary(View):
     slowest: float = 0.0
     loss: float | None = None
     lost: int = 0
+    shared_entries: int = 0
+    shared_group: int = 0
+    shared_bytes: int = 0
 
 
 class RunSummary(View):
@@ -144,6 +149,7 @@ class _Gathered:
         device["slowest"] = max(device.get("slowest", seconds), seconds)
         if event.get("loss") is not None:
             device["loss"] = event["loss"]
+        device.update(shared_by(event))
 
     def _device(self, name: str) -> dict[str, Any]:
         return self.devices.setdefault(name, {"device": name})

@@ -53,10 +53,11 @@ def check_augment(augment: Augment, shape: tuple[int, ...]) -> None:
         DataError: they are not images, or padding is negative or more than reflection can fill.
     """
     if len(shape) != 3:
+        told = "×".join(str(size) for size in shape) or "a single number"
         raise DataError(
-            f"Only images (channels×height×width) can be augmented, not inputs of shape {shape}.",
+            f"Only images (channels×height×width) can be cropped or flipped, not inputs of {told}.",
             code="augment.input",
-            hint="leave augmentation out",
+            hint="leave crop and flip out of the recipe's [training] and [data] tables",
         )
     most = min(shape[1:]) - 1 if augment.fill == "reflect" else max(shape[1:])
     if not 0 <= augment.padding <= most:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from edgefed.errors import DataError, UsageError
+from edgefed.learn import capabilities
 from edgefed.learn.augment import check_augment
 from edgefed.learn.models import Model
 from edgefed.learn.types import Array, Job, Params, Tensors
@@ -41,6 +42,7 @@ def check_job(model: Model, job: Job, count: int) -> tuple[str, ...]:
             code="train.batch_norm",
             hint="raise batch_size, give the device more samples, or choose group normalisation",
         )
+    capabilities.check(job.objective, model, job.extra)
     return _trained(model, job)
 
 

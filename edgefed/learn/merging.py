@@ -8,6 +8,7 @@ exact value by at most half a grid step, 2^-(bits + 1), beside the last rounding
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ import numpy as np
 
 from edgefed.errors import DataError
 from edgefed.learn.types import Array, Tensors
+from edgefed.native import merging
+from edgefed.native.library import native
 
 BOUND_BITS = 6
 BOUND = float(2**BOUND_BITS)
@@ -101,12 +104,15 @@ class ExactMean:
                 hint="an answer weighs at least 1 and no more than its device announced",
             )
         self._check(arrays)
+        scale, added = 2.0**self.bits, list[str]()
         for name, total in self._sums.items():
             values = np.ravel(arrays[name])
-            if total.is_float:
-                _add_floats(total.cells, values, 2.0**self.bits, weight)
-            else:
+            if not total.is_float:
                 _add_integers(total.cells, values, weight)
+            elif not add_floats(total.cells, values, scale, weight):
+                self._take_back(arrays, added, weight)
+                raise _out_of_range(name, BOUND)
+            added.append(name)
         self.weight += weight
 
     def mean(self) -> Tensors:
@@ -124,7 +130,7 @@ class ExactMean:
         return {name: self._mean(total) for name, total in self._sums.items()}
 
     def _check(self, arrays: Tensors) -> None:
-        """Check a set before any of it is added."""
+        """Check a set before any of it is added, but for the range of floats."""
         if arrays.keys() != self._sums.keys():
             name = sorted(arrays.keys() ^ self._sums.keys())[0]
             raise _unlike(name, "missing" if name in self._sums else "not part of the model")
@@ -132,38 +138,59 @@ class ExactMean:
             array = arrays[name]
             if array.shape != total.shape or (array.dtype.kind == "f") != total.is_float:
                 raise _unlike(name, f"{array.dtype}{array.shape}, not {total.dtype}{total.shape}")
-            bound = BOUND if total.is_float else self._integer_bound
-            # min and max hand a NaN on, and no comparison with it holds.
-            if array.size and not -bound <= array.min() <= array.max() <= bound:
-                raise DataError(
-                    f"Values of {name} are not finite numbers within ±{bound:g}.",
-                    code="merge.range",
-                    hint="that device's training diverged, or it sent something else",
-                )
+            if not total.is_float and not _within(array, self._integer_bound):
+                raise _out_of_range(name, self._integer_bound)
+
+    def _take_back(self, arrays: Tensors, names: Sequence[str], weight: int) -> None:
+        """Take away what was added of a set: sums of integers forget without a trace."""
+        for name in names:
+            total, values = self._sums[name], np.ravel(arrays[name])
+            if total.is_float:
+                add_floats(total.cells, values, 2.0**self.bits, -weight)
+            else:
+                _add_integers(total.cells, values, -weight)
 
     def _mean(self, total: _Sum) -> Array:
         """Return the mean of one tensor."""
         if total.is_float:
-            offset = np.uint64(MAGIC_BITS * self.weight % 2**64)
-            sums = (total.cells - offset).view(np.int64)
-            mean = sums / (self.weight * 2.0**self.bits)
-            return mean.astype(np.float32).reshape(total.shape)
+            mean = np.empty(total.cells.size, np.float32)
+            offset, divisor = np.uint64(MAGIC_BITS * self.weight % 2**64), 2.0**self.bits
+            for start in range(0, mean.size, BLOCK):
+                sums = (total.cells[start : start + BLOCK] - offset).view(np.int64)
+                mean[start : start + BLOCK] = sums / (self.weight * divisor)
+            return mean.reshape(total.shape)
         quotient, rest = np.divmod(total.cells.view(np.int64), self.weight)
         rounded = quotient + (2 * rest >= self.weight)
         return rounded.astype(total.dtype).reshape(total.shape)
 
 
-def _add_floats(cells: Array, values: Array, scale: float, weight: int) -> None:
-    """Add ``weight`` times the values on the grid of 1/``scale``, in blocks, modulo 2^64.
+def add_floats(cells: Array, values: Array, scale: float, weight: int) -> bool:
+    """Add ``weight`` times the values on the grid of 1/``scale``, modulo 2^64.
+
+    The kernels and numpy leave the same bits.
+
+    Returns:
+        Whether all values are numbers within ``BOUND``; if not, the cells are as they were.
+    """
+    values = np.asarray(values, np.float64 if values.dtype.itemsize == 8 else np.float32, order="C")
+    if native().library is not None:
+        return merging.add(cells, values, scale, weight, BOUND)
+    if not _within(values, BOUND):
+        return False
+    _add_by_numpy(cells, values, scale, weight)
+    return True
+
+
+def _add_by_numpy(cells: Array, values: Array, scale: float, weight: int) -> None:
+    """Add in blocks.
 
     Scaling by a power of two is exact in the values' own kind. Adding ``MAGIC`` rounds to an
     integer and leaves it, plus ``MAGIC_BITS``, as the bits of the float64: quicker than rounding
     and converting, and the constant is taken out of the sum at the end.
     """
-    values = np.asarray(values, np.float64 if values.dtype.itemsize == 8 else np.float32)
     scaled = np.empty(min(BLOCK, values.size), values.dtype)
     wide = np.empty(scaled.size, np.float64)
-    factor, scale_like = np.uint64(weight), values.dtype.type(scale)
+    factor, scale_like = np.uint64(weight % 2**64), values.dtype.type(scale)
     for start in range(0, values.size, BLOCK):
         block = values[start : start + BLOCK]
         here = wide[: block.size]
@@ -178,7 +205,7 @@ def _add_integers(cells: Array, values: Array, weight: int) -> None:
     """Add ``weight`` times the values, in blocks, modulo 2^64."""
     for start in range(0, values.size, BLOCK):
         block = values[start : start + BLOCK].astype(np.int64).view(np.uint64)
-        cells[start : start + BLOCK] += block * np.uint64(weight)
+        cells[start : start + BLOCK] += block * np.uint64(weight % 2**64)
 
 
 def _empty_sum(name: str, array: Array) -> _Sum:
@@ -190,6 +217,20 @@ def _empty_sum(name: str, array: Array) -> _Sum:
             hint="merge floating-point numbers and integers only",
         )
     return _Sum(tuple(array.shape), array.dtype, np.zeros(array.size, np.uint64))
+
+
+def _within(array: Array, bound: float) -> bool:
+    """Return whether all values are numbers within ±``bound``."""
+    # min and max hand a NaN on, and no comparison with it holds.
+    return not array.size or bool(-bound <= array.min() <= array.max() <= bound)
+
+
+def _out_of_range(name: str, bound: float) -> DataError:
+    return DataError(
+        f"Values of {name} are not finite numbers within ±{bound:g}.",
+        code="merge.range",
+        hint="that device's training diverged, or it sent something else",
+    )
 
 
 def _unlike(name: str, how: str) -> DataError:

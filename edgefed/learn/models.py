@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from math import prod
 from typing import Any, cast
 
 import numpy as np
@@ -25,6 +26,7 @@ from edgefed.learn.networks.mlp import MLP
 from edgefed.learn.networks.resnet18 import RESNET18
 from edgefed.learn.networks.resnet20 import RESNET20
 from edgefed.learn.networks.vgg9 import VGG9
+from edgefed.learn.splitting import halves
 from edgefed.learn.types import Params, Tensors
 from edgefed.learn.user_models import is_user_model, make_user_model, refused, try_out
 
@@ -67,6 +69,7 @@ class Model:
         self.parameter_names = tuple(name for name in self.names if wanted.get(name))
         self.buffer_names = tuple(name for name in self.names if not wanted.get(name))
         self.has_batch_norm = any(isinstance(part, _BatchNorm) for part in module.modules())
+        self._halves: dict[int, tuple[Model, Model]] = {}
 
     @property
     def float_kind(self) -> type[np.generic]:
@@ -80,12 +83,45 @@ class Model:
         return self.float_kind if self.vocabulary is None else np.int64
 
     def forward(self, params: Params, inputs: torch.Tensor) -> torch.Tensor:
-        """Return the logits (batch, classes) under ``params``.
+        """Return the logits (batch, classes) under ``params``, which may hold others' weights too.
 
         The module's mode (training or not) holds; in training, normalisation layers write their
         running statistics into the buffers among ``params``.
         """
-        return cast(torch.Tensor, functional_call(self.module, params, (inputs,)))
+        own = {name: params[name] for name in self.names if name in params}
+        return cast(torch.Tensor, functional_call(self.module, own, (inputs,)))
+
+    def halves(self, split: int) -> tuple[Model, Model]:
+        """Return the first ``split`` layers and the others as models, which share all parts.
+
+        The first one's ``classes`` are the numbers in one hidden state; the second one's ``shape``
+        is a hidden state's. Names of weights are as here; see ``splitting``.
+
+        Raises:
+            DataError: ``model.split``: there is no such split.
+        """
+        if split not in self._halves:
+            front, rear = halves(self.module, split)
+            shape = _output_shape(self, front)
+            encoder = Model(front, self.shape, prod(shape), self.vocabulary)
+            self._halves[split] = encoder, Model(rear, shape, self.classes)
+        return self._halves[split]
+
+    def encode(self, params: Params, inputs: torch.Tensor, split: int) -> torch.Tensor:
+        """Return the hidden states (batch, …) behind the first ``split`` layers.
+
+        Raises:
+            DataError: ``model.split``: there is no such split.
+        """
+        return self.halves(split)[0].forward(params, inputs)
+
+    def decode(self, params: Params, hidden: torch.Tensor, split: int) -> torch.Tensor:
+        """Return the logits (batch, classes) of hidden states behind the first ``split`` layers.
+
+        Raises:
+            DataError: ``model.split``: there is no such split.
+        """
+        return self.halves(split)[1].forward(params, hidden)
 
     def weights(self) -> Tensors:
         """Return a copy of the module's own parameters and buffers, in the order of ``names``."""
@@ -157,6 +193,18 @@ def build(
     return Model(
         module, shape, classes, network.vocabulary and network.vocabulary(settings, classes)
     )
+
+
+def _output_shape(model: Model, front: nn.Module) -> Shape:
+    """Return the shape of what the front part of a model makes of one input."""
+    part = next(model.module.parameters())
+    kind = part.dtype if model.vocabulary is None else torch.int64
+    was_training = model.module.training
+    model.module.eval()
+    with torch.no_grad():
+        hidden = front(torch.zeros(1, *model.shape, dtype=kind, device=part.device))
+    model.module.train(was_training)
+    return tuple(hidden.shape[1:])
 
 
 @contextmanager

@@ -11,11 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch.func import vmap
 
 from edgefed.errors import DataError
+from edgefed.learn import capabilities
 from edgefed.learn.augment import augmented, draw
+from edgefed.learn.capabilities import Phase, objective_generator
+from edgefed.learn.extras import Extras
 from edgefed.learn.jobs import augment_generator, diverged, finished, load, precision
 from edgefed.learn.models import Model
 from edgefed.learn.preload import Preloaded
@@ -75,6 +79,14 @@ def ticks(plans: Sequence[Sequence[int]], full: int) -> Iterator[Tick]:
         yield Tick(here, [full * (len(plans[k]) - 1) for k in here], size)
 
 
+@dataclass(frozen=True)
+class _Phase:
+    """An update of a step, and the momentum of what it moves."""
+
+    of: Phase
+    velocity: Params
+
+
 class Stack:
     """Clients that do the same with other samples, trained at once.
 
@@ -83,9 +95,12 @@ class Stack:
         clients: their jobs differ in weights, seeds and the values of extras only. Sorted by size,
             largest first, most steps work in place.
         trained: names of the weights that are trained.
+        loaded: the clients' extras on the device.
     """
 
-    def __init__(self, model: Model, clients: Sequence[Client], trained: tuple[str, ...]) -> None:
+    def __init__(
+        self, model: Model, clients: Sequence[Client], trained: tuple[str, ...], loaded: Extras
+    ) -> None:
         self._model = model
         self._clients = clients
         self._job = clients[0].job
@@ -94,9 +109,13 @@ class Stack:
         self._targets = torch.cat([client.data.targets for client in clients])
         self._device = self._inputs.device
         self._params, self._anchor, self._shared_anchor = self._start()
-        self._velocity = [torch.zeros_like(self._params[name]) for name in trained]
-        self._extra, self._extra_dims = self._extras()
+        self._phases = [
+            _Phase(phase, {name: torch.zeros_like(self._params[name]) for name in phase.trained})
+            for phase in capabilities.phases(self._job.objective, model, trained)
+        ]
+        self._extra, self._extra_dims = self._extras(loaded)
         self._chances = [augment_generator(client.job) for client in clients]
+        self._numbers = [objective_generator(client.job) for client in clients]
         count = len(clients)
         self._sums = torch.zeros(count, dtype=torch.float64, device=self._device)
         self._seen = [0] * count
@@ -137,15 +156,15 @@ class Stack:
         start = each[0] if shared else {name: part.clone() for name, part in params.items()}
         return params, {name: start[name] for name in self._trained}, shared
 
-    def _extras(self) -> tuple[Params, dict[str, int | None]]:
+    def _extras(self, loaded: Extras) -> tuple[Params, dict[str, int | None]]:
         """Return the jobs' extras, and for each whether it is stacked or the same for all."""
         extra: Params = {}
         stacked: dict[str, int | None] = {}
         for name, array in self._job.extra.items():
             arrays = [client.job.extra[name] for client in self._clients]
             same = all(other is array for other in arrays)
-            tensors = [torch.tensor(each) for each in arrays[: 1 if same else None]]
-            extra[name] = (tensors[0] if same else torch.stack(tensors)).to(self._device)
+            tensors = [loaded.get(each) for each in arrays[: 1 if same else None]]
+            extra[name] = tensors[0] if same else torch.stack(tensors)
             stacked[name] = None if same else 0
         return extra, stacked
 
@@ -158,23 +177,46 @@ class Stack:
     def _step(self, tick: Tick, orders: Sequence[torch.Tensor]) -> None:
         """Take one step with every client of a tick."""
         who = _who(tick.clients, self._device)
-        weights = {name: self._params[name][who].detach() for name in self._trained}
-        kept = {name: part[who] for name, part in self._params.items() if name not in weights}
-        for tensor in weights.values():
-            tensor.requires_grad_()
-        losses = self._losses(who, weights, kept, self._batch(tick, orders))
-        gradients = torch.autograd.grad(
-            losses.sum(), list(weights.values()), allow_unused=True, materialize_grads=True
-        )
-        self._descend(who, weights, list(gradients))
-        if not isinstance(who, slice):
-            for name, tensor in {**weights, **kept}.items():
-                self._params[name][who] = tensor.detach()
-        values = losses.detach().double()
+        batch, draws = self._batch(tick, orders), self._draws(tick)
+        for phase in self._phases:
+            values = self._update(phase, who, batch, draws)
         self._finite[who] &= torch.isfinite(values)
         self._sums[who] += values * tick.size
         for number in tick.clients:
             self._seen[number] += tick.size
+
+    def _update(self, phase: _Phase, who: Who, batch: Batch, draws: Params) -> torch.Tensor:
+        """Make one update of a step; return each client's loss before it (clients,)."""
+        names = phase.of.trained
+        weights = {name: self._params[name][who].detach() for name in names}
+        kept = {name: part[who] for name, part in self._params.items() if name not in weights}
+        for tensor in weights.values():
+            tensor.requires_grad_()
+        losses = self._losses(phase.of, who, weights, kept, batch, draws)
+        gradients = torch.autograd.grad(
+            losses.sum(), list(weights.values()), allow_unused=True, materialize_grads=True
+        )
+        self._descend(phase, who, weights, list(gradients))
+        if not isinstance(who, slice):
+            for name, tensor in {**weights, **kept}.items():
+                self._params[name][who] = tensor.detach()
+        return losses.detach().double()
+
+    def _draws(self, tick: Tick) -> Params:
+        """Return what the objective draws for the clients of a tick: each (clients, …)."""
+        drawn = [
+            capabilities.draw(
+                self._job.objective,
+                self._numbers[number],
+                tick.size,
+                self._clients[number].job.extra,
+            )
+            for number in tick.clients
+        ]
+        return {
+            name: torch.from_numpy(np.stack([each[name] for each in drawn])).to(self._device)
+            for name in drawn[0]
+        }
 
     def _batch(self, tick: Tick, orders: Sequence[torch.Tensor]) -> Batch:
         """Return the batches of a tick: inputs and targets of (clients, size, …)."""
@@ -195,7 +237,9 @@ class Stack:
             )
         return Batch(inputs, self._targets[index])
 
-    def _losses(self, who: Who, weights: Params, kept: Params, batch: Batch) -> torch.Tensor:
+    def _losses(
+        self, phase: Phase, who: Who, weights: Params, kept: Params, batch: Batch, draws: Params
+    ) -> torch.Tensor:
         """Return each client's loss (clients,), differentiable in ``weights``."""
         anchored = None if self._shared_anchor else 0
         anchor = {
@@ -213,30 +257,33 @@ class Stack:
             targets: torch.Tensor,
             start: Params,
             added: Mapping[str, torch.Tensor],
+            drawn: Mapping[str, torch.Tensor],
         ) -> torch.Tensor:
-            params, context = {**trained, **rest}, Context(start, added)
-            return self._job.objective(self._model.forward, params, Batch(inputs, targets), context)
+            params, context = {**trained, **rest}, Context(start, added, drawn)
+            return phase.objective(self._model.forward, params, Batch(inputs, targets), context)
 
-        dims = (0, 0, 0, 0, anchored if anchor else None, self._extra_dims)
+        dims = (0, 0, 0, 0, anchored if anchor else None, self._extra_dims, 0 if draws else None)
         with precision(self._job.schedule.precision, self._device):
             stacked = vmap(loss, in_dims=dims, randomness="different")
             losses: torch.Tensor = stacked(
-                weights, kept, batch.inputs, batch.targets, anchor, extra
+                weights, kept, batch.inputs, batch.targets, anchor, extra, draws
             )
         return losses
 
     @torch.no_grad()
-    def _descend(self, who: Who, weights: Params, gradients: list[torch.Tensor]) -> None:
+    def _descend(
+        self, phase: _Phase, who: Who, weights: Params, gradients: list[torch.Tensor]
+    ) -> None:
         """Move the weights, in place, as ``Sgd`` does."""
         schedule, values = self._job.schedule, [tensor.detach() for tensor in weights.values()]
         if schedule.weight_decay:
             gradients = list(torch._foreach_add(gradients, values, alpha=schedule.weight_decay))
         if schedule.momentum:
-            velocity = [part[who] for part in self._velocity]
+            velocity = [part[who] for part in phase.velocity.values()]
             torch._foreach_mul_(velocity, schedule.momentum)
             torch._foreach_add_(velocity, gradients)
             if not isinstance(who, slice):
-                for part, moved in zip(self._velocity, velocity, strict=True):
+                for part, moved in zip(phase.velocity.values(), velocity, strict=True):
                     part[who] = moved
             gradients = velocity
         torch._foreach_add_(values, gradients, alpha=-schedule.learning_rate)

@@ -1,4 +1,4 @@
-"""Train the clients of a round at once, and choose how a round is trained.
+"""Train the clients of a round at once.
 
 Beside ``Trainer``, a stack of clients ends within rounding of the same weights: it shuffles and
 augments alike, and takes the same steps, but one batched operation adds up in another order than
@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
 
 import torch
 from torch.func import vmap
 
 from edgefed.errors import DataError, UsageError
 from edgefed.learn.devices import pick_device, repeatable
+from edgefed.learn.extras import Extras
 from edgefed.learn.jobs import check_job
 from edgefed.learn.models import Model
 from edgefed.learn.preload import Preloaded, Preloads
 from edgefed.learn.stack import Client, Stack
-from edgefed.learn.training import Stopped, Trainer
+from edgefed.learn.training import Stopped
 from edgefed.learn.types import Job, Params, Samples, Trained
 from edgefed.seeds import derive
 
@@ -29,57 +29,14 @@ CHUNK = 32
 """Clients that are trained at once; their weights, gradients and activations are held together."""
 
 
-class RoundTrainer(Protocol):
-    """Trains the clients of a round, one way or another."""
-
-    def attempt(
-        self,
-        jobs: Sequence[Job],
-        samples: Sequence[Samples],
-        stop: Callable[[], bool] | None = None,
-    ) -> list[Trained | DataError]:
-        """Return what each job makes of its samples, or why it could not be done.
-
-        Args:
-            jobs: one a client.
-            samples: each client's own.
-            stop: asked before every step.
-
-        Raises:
-            Stopped: ``stop`` answered True.
-        """
-        ...
-
-
-class OneByOne:
-    """A round trainer that trains one client after another."""
-
-    def __init__(self, trainer: Trainer) -> None:
-        self._trainer = trainer
-
-    def attempt(
-        self,
-        jobs: Sequence[Job],
-        samples: Sequence[Samples],
-        stop: Callable[[], bool] | None = None,
-    ) -> list[Trained | DataError]:
-        """Return what each job makes of its samples; see ``RoundTrainer``."""
-        results: list[Trained | DataError] = []
-        for job, own in zip(jobs, samples, strict=True):
-            try:
-                results.append(self._trainer.train(job, own, stop=stop))
-            except DataError as error:
-                results.append(error)
-        return results
-
-
 class StackedTrainer:
-    """A round trainer that trains many clients at once; data stay on the device as for ``Trainer``.
+    """Trains many clients at once; data stay on the device as for ``Trainer``.
 
     Args:
-        model: what is trained; the trainer has it to itself.
+        model: what is trained; nobody else works with it at the same time.
         device: as ``pick_device`` takes it.
-        chunk: most clients in one stack, at least 1; memory grows with it.
+        chunk: most clients in one stack, at least 1; memory grows with it. Halved where the GPU's
+            memory does not suffice.
 
     Raises:
         UsageError: there is no such device, or ``train.stack``: the model cannot be stacked.
@@ -98,6 +55,7 @@ class StackedTrainer:
                 code="train.stack",
                 hint="train one client after another" if reason else "raise chunk",
             )
+        self.extras = Extras(self.device)
         self._chunk = chunk
         self._preloads = Preloads(model, self.device)
 
@@ -126,10 +84,18 @@ class StackedTrainer:
         samples: Sequence[Samples],
         stop: Callable[[], bool] | None = None,
     ) -> list[Trained | DataError]:
-        """Return what each job makes of its samples; see ``RoundTrainer``.
+        """Return what each job makes of its samples, or why it could not be done.
 
         Jobs that differ in more than weights, seeds and the values of extras are not stacked with
         each other.
+
+        Args:
+            jobs: one a client.
+            samples: each client's own.
+            stop: asked before every step.
+
+        Raises:
+            Stopped: ``stop`` answered True.
         """
         results: dict[int, Trained | DataError] = {}
         clients: list[Client] = []
@@ -140,11 +106,31 @@ class StackedTrainer:
             except DataError as error:
                 results[place] = error
         for group in _alike(clients):
-            for start in range(0, len(group), self._chunk):
-                part = group[start : start + self._chunk]
-                for client, result in zip(part, self._run(part, stop), strict=True):
+            rest = group
+            while rest:
+                part = rest[: self._chunk]
+                done = self._fitting(part, stop)
+                for client, result in zip(part, done, strict=False):
                     results[client.place] = result
+                rest = rest[len(done) :]
         return [results[place] for place in range(len(jobs))]
+
+    def _fitting(
+        self, clients: Sequence[Client], stop: Callable[[], bool] | None
+    ) -> list[Trained | DataError]:
+        """Train one chunk; nothing where the GPU has no room for it, and then the chunk is halved.
+
+        From then on all chunks are that small, as what did not fit once would not fit again.
+        """
+        try:
+            return self._run(clients, stop)
+        except torch.cuda.OutOfMemoryError:
+            if len(clients) == 1:
+                return [_no_room()]
+        # Here, as the error held on to the tensors of the stack.
+        self._chunk = len(clients) // 2
+        torch.cuda.empty_cache()
+        return []
 
     def _run(
         self, clients: Sequence[Client], stop: Callable[[], bool] | None
@@ -159,19 +145,7 @@ class StackedTrainer:
         trained = check_job(self.model, clients[0].job, len(clients[0]))
         self.model.module.train()
         with repeatable(self.device, derive(seeds[0], "dropout", *seeds)):
-            return Stack(self.model, clients, trained).run(check)
-
-
-def best_trainer(model: Model, device: str | None = None, chunk: int = CHUNK) -> RoundTrainer:
-    """Return the quickest way to train a round: stacked on a GPU, if the model can be stacked.
-
-    Raises:
-        UsageError: there is no such device.
-    """
-    trainer = Trainer(model, device)
-    if trainer.device.type == "cuda" and can_stack(model):
-        return StackedTrainer(model, device, chunk)
-    return OneByOne(trainer)
+            return Stack(self.model, clients, trained, self.extras).run(check)
 
 
 def can_stack(model: Model) -> bool:
@@ -203,9 +177,17 @@ def why_not(model: Model) -> str:
         try:
             losses = vmap(total, randomness="different")(stacked, inputs)
             torch.autograd.grad(losses.sum(), weights, allow_unused=True)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return " ".join(str(error).split())[:300].rstrip(".: ") or type(error).__name__
     return ""
+
+
+def _no_room() -> DataError:
+    return DataError(
+        "Training ran out of the GPU's memory.",
+        code="train.memory",
+        hint="lower batch_size, or choose a smaller model",
+    )
 
 
 def _alike(clients: Sequence[Client]) -> Iterator[list[Client]]:

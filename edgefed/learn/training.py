@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch.nn import functional
 
 from edgefed.errors import EdgeFedError
+from edgefed.learn import capabilities
 from edgefed.learn.augment import augmented, draw
+from edgefed.learn.capabilities import Phase, objective_generator
+from edgefed.learn.chain import Chain, chain_of
 from edgefed.learn.devices import pick_device, repeatable
+from edgefed.learn.extras import Extras
 from edgefed.learn.jobs import augment_generator, check_job, diverged, finished, load, precision
 from edgefed.learn.models import Model
 from edgefed.learn.preload import Preloaded, Preloads, channels_last, check_inputs
 from edgefed.learn.sgd import Sgd, batch_sizes, permutations, planned_steps
-from edgefed.learn.types import Array, Batch, Context, Job, Params, Samples, Score, Tensors, Trained
+from edgefed.learn.types import (
+    Array,
+    Batch,
+    Context,
+    Forward,
+    Job,
+    Params,
+    Samples,
+    Score,
+    Tensors,
+    Trained,
+)
 from edgefed.seeds import derive
 
 EXAM_BATCH = 256
@@ -35,8 +50,9 @@ class Stopped(EdgeFedError):  # noqa: N818 - nothing went wrong
 class Trainer:
     """Trains and tests one model, job after job, on one device and in one thread.
 
-    Data stay on the device for as long as somebody holds their ``Samples``. The same job on the
-    same samples ends in the same bits on the same kind of processor, torch and thread count.
+    Data stay on the device for as long as somebody holds their ``Samples``, and extras for as long
+    as somebody holds the array. The same job on the same samples ends in the same bits on the same
+    kind of processor, torch and thread count.
 
     Args:
         model: what is trained; the trainer has it to itself.
@@ -50,6 +66,7 @@ class Trainer:
         self.model = model
         self.device = pick_device(device)
         model.module.to(self.device)
+        self.extras = Extras(self.device)
         self._preloads = Preloads(model, self.device)
 
     def train(
@@ -113,17 +130,34 @@ class Trainer:
         Raises:
             DataError: inputs or weights that are not the model's.
         """
+        return self._run(self.model.forward, (self.model.classes,), weights, inputs)
+
+    @torch.no_grad()
+    def encode(self, weights: Tensors, inputs: Array, split: int) -> Array:
+        """Return the hidden states (n, …), float32, behind the first ``split`` layers.
+
+        Raises:
+            DataError: inputs or weights that are not the model's; ``model.split``: there is no such
+                split.
+        """
+        encoder, decoder = self.model.halves(split)
+        return self._run(encoder.forward, decoder.shape, weights, inputs)
+
+    def _run(
+        self, forward: Forward, shape: tuple[int, ...], weights: Tensors, inputs: Array
+    ) -> Array:
+        """Return what a model, or a part of it, makes of all inputs: (n, *shape), float32."""
         self.model.check(weights)
         check_inputs(inputs, self.model)
         params = load(self.model, weights, self.device)
-        logits = np.empty((len(inputs), self.model.classes), np.float32)
+        outputs = np.empty((len(inputs), *shape), np.float32)
         self.model.module.eval()
         with repeatable(self.device):
             for start in range(0, len(inputs), EXAM_BATCH):
                 part = self._preloads.inputs(inputs[start : start + EXAM_BATCH])
-                answer = self.model.forward(params, channels_last(part))
-                logits[start : start + EXAM_BATCH] = answer.float().cpu().numpy()
-        return logits
+                answer = forward(params, channels_last(part))
+                outputs[start : start + EXAM_BATCH] = answer.float().cpu().numpy()
+        return outputs
 
 
 @dataclass(frozen=True)
@@ -147,7 +181,10 @@ class _Descent:
         count, pairs = len(self.data.targets), self.trainer.model.has_batch_norm
         sizes = batch_sizes(count, schedule, pairs=pairs)
         total, done = planned_steps(count, schedule, pairs=pairs), 0
-        context, sgd, chance = self._context(), Sgd(schedule), augment_generator(self.job)
+        context, chance = self._context(), augment_generator(self.job)
+        numbers = objective_generator(self.job)
+        parts = capabilities.phases(self.job.objective, self.trainer.model, self.trained)
+        phases = [(phase, self._chain(phase), Sgd(schedule)) for phase in parts]
         losses = _Losses(1 if device.type == "cpu" else CHECK_EVERY)
         for order in permutations(count, schedule, self.job.seed):
             if done == total:
@@ -156,7 +193,10 @@ class _Descent:
             for index in torch.split(order.to(device), sizes)[: total - done]:
                 if stop():
                     raise Stopped("Training was stopped.", hint="it can be asked for again")
-                losses.add(self._step(self._batch(index, chance), context, sgd), len(index))
+                batch, now = self._batch(index, chance), self._drawn(context, numbers, len(index))
+                for phase, chain, sgd in phases:
+                    loss = self._step(phase, chain, batch, now, sgd)
+                losses.add(loss, len(index))
                 done += 1
                 progress(done / total)
             losses.check()
@@ -170,21 +210,41 @@ class _Descent:
         inputs = augmented(augment, batch.inputs, draw(augment, len(index), chance))
         return Batch(channels_last(inputs), batch.targets)
 
-    def _step(self, batch: Batch, context: Context, sgd: Sgd) -> torch.Tensor:
-        """Take one step of SGD and return the loss before it."""
-        weights = [self.params[name] for name in self.trained]
+    def _chain(self, phase: Phase) -> Chain | None:
+        """Return the shortcut to an update's gradients, if there is one."""
+        schedule = self.job.schedule
+        return chain_of(
+            self.trainer.model, phase, self.params, schedule.precision, schedule.batch_size
+        )
+
+    def _step(
+        self, phase: Phase, chain: Chain | None, batch: Batch, context: Context, sgd: Sgd
+    ) -> torch.Tensor:
+        """Make one update and return the loss before it."""
+        weights = [self.params[name] for name in phase.trained]
+        if chain is not None and chain.takes(batch):
+            loss, found = chain.gradients(batch, phase.trained)
+            sgd.step(weights, found)
+            return loss
         with precision(self.job.schedule.precision, self.trainer.device):
-            loss = self.job.objective(self.trainer.model.forward, self.params, batch, context)
+            loss = phase.objective(self.trainer.model.forward, self.params, batch, context)
         gradients = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
         sgd.step(weights, list(gradients))
         return loss.detach()
 
     def _context(self) -> Context:
         """Return what the objective may look at: a copy of the start, and the job's extras."""
-        device = self.trainer.device
         anchor = {name: self.params[name].detach().clone() for name in self.trained}
-        extra = {name: torch.tensor(array, device=device) for name, array in self.job.extra.items()}
-        return Context(anchor, extra)
+        return Context(anchor, self.trainer.extras.all(self.job.extra))
+
+    def _drawn(self, context: Context, numbers: np.random.Generator, size: int) -> Context:
+        """Return the context of a batch of ``size`` samples: with what the objective draws."""
+        drawn = capabilities.draw(self.job.objective, numbers, size, self.job.extra)
+        if not drawn:
+            return context
+        draws = {name: torch.tensor(each) for name, each in drawn.items()}
+        device = self.trainer.device
+        return replace(context, draws={name: each.to(device) for name, each in draws.items()})
 
 
 class _Losses:

@@ -46,17 +46,20 @@ class Context:
         anchor: the weights that training started from, of those that are trained: no buffer, and
             nothing frozen.
         extra: what the algorithm added, such as averaged data, already on the training device.
+        draws: what the objective drew for this step; see ``capabilities.Draws``.
     """
 
     anchor: Params
     extra: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    draws: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
 class Objective(Protocol):
     """A pure local objective: no state, no draw, differentiable in ``params``.
 
     It may be computed for many clients at once under ``torch.func.vmap``: derivatives inside it are
-    taken with ``torch.func``, and no value is turned into a Python number.
+    taken with ``torch.func``, and no value is turned into a Python number. What else an objective
+    may say of itself is in ``capabilities``.
     """
 
     def __call__(
@@ -87,8 +90,9 @@ class Job:
         weights: where training starts.
         objective: what is minimised.
         schedule: how long and how fast.
-        seed: of the shuffle, of dropout and of augmentation.
-        extra: arrays for the objective's context.
+        seed: of the shuffle, of dropout, of augmentation and of what the objective draws.
+        extra: arrays for the objective's context; they stay as they are for as long as they live,
+            and are put on the training device once.
         frozen: names of weights that stay as they are.
         augment: what is done to the images of each batch; None for nothing.
     """

@@ -27,6 +27,9 @@ ANY_TOKEN = 2**31
 SHOWN = 300
 """Most characters of somebody else's error that are shown."""
 
+FAILED = (Exception, SystemExit)
+"""How somebody else's code fails; code that ends the program must not end ours."""
+
 NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -57,7 +60,7 @@ def make_user_model(
         module = factory(shape, classes, **settings)
     except EdgeFedError:
         raise
-    except Exception as error:
+    except FAILED as error:
         raise RecipeError(
             f"The model {name} cannot be made for inputs {shape} and {classes} classes:"
             f" {_told(error)}.",
@@ -85,11 +88,11 @@ def try_out(name: str, module: nn.Module, shape: Shape, classes: int) -> int | N
     """
     try:
         answer, tokens = _answer(module, torch.zeros(2, *shape)), None
-    except Exception as error:
+    except FAILED as error:
         embeddings = [part for part in module.modules() if isinstance(part, nn.Embedding)]
         try:
             answer = _answer(module, torch.zeros(2, *shape, dtype=torch.int64))
-        except Exception as second:
+        except FAILED as second:
             told = _told(second if embeddings else error)
             raise DataError(
                 f"The model {name} does not take inputs of shape {shape}: {told}.",
@@ -149,11 +152,11 @@ def _imported(name: str, module_name: str) -> object:
             code="model.import",
             hint="install its package, or put its folder on PYTHONPATH, wherever it is used",
         ) from error
-    except Exception as error:
+    except FAILED as error:
         raise _import_failed(name, error) from error
 
 
-def _import_failed(name: str, error: Exception) -> RecipeError:
+def _import_failed(name: str, error: BaseException) -> RecipeError:
     return RecipeError(
         f"The model {name} cannot be imported: {_told(error)}.",
         code="model.import",
@@ -202,7 +205,7 @@ def _answer(module: nn.Module, inputs: torch.Tensor) -> Any:
         module.train(training)
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     """Return an error of somebody else's code in one line, without a full stop."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return text[:SHOWN].rstrip(".: ")

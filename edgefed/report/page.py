@@ -28,6 +28,7 @@ def _body(facts: Facts) -> Iterator[str]:
     yield sections.labels(facts.summary)
     yield sections.answers(facts.summary)
     yield sections.device_table(facts.summary)
+    yield sections.averages(facts.summary)
     yield sections.events(facts.summary)
     yield section("Run", pairs(_details(facts)))
     if facts.rounds:

@@ -70,6 +70,33 @@ def device_table(summary: RunSummary) -> str:
     return section("Devices", scroll(table(head, rows, range(1, 7))), note=note)
 
 
+def averages(summary: RunSummary) -> str:
+    """Return what averaged data each device shared; nothing where none did."""
+    sharers = [device for device in summary.devices if device.shared_entries]
+    if not sharers:
+        return ""
+    totals = tiles(
+        [
+            ("devices that share", str(len(sharers))),
+            ("entries", str(sum(device.shared_entries for device in sharers))),
+            ("fewest samples behind one", str(min(device.shared_group for device in sharers))),
+            ("bytes", size(sum(device.shared_bytes for device in sharers))),
+        ]
+    )
+    rows = [
+        (
+            device.device,
+            str(device.shared_entries),
+            str(device.shared_group),
+            size(device.shared_bytes),
+        )
+        for device in sharers[:MAX_ROWS]
+    ]
+    head = ("device", "entries", "fewest samples behind one", "bytes")
+    note = "Averages of samples that devices gave, for all to train with." + _cut(len(sharers))
+    return section("Averaged data", totals, scroll(table(head, rows, range(1, 4))), note=note)
+
+
 def events(summary: RunSummary) -> str:
     """Return the notable events: what was not merged, who was lost, warnings."""
     counted = tiles(

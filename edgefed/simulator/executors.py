@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from edgefed.config.recipe import SimulationSection
 from edgefed.data.types import Shard
+from edgefed.learn.training import Stopped
 from edgefed.learn.types import Tensors
 from edgefed.wire.messages import Task
 from edgefed.worker.outcome import Outcome
@@ -50,6 +52,11 @@ class Executor(Protocol):
         ...
 
 
+Maker = Callable[[Sequence[Shard], SimulationSection, Callable[[str], None]], tuple[Executor, str]]
+"""Makes the executor of a simulation: given the devices' data, the recipe's ``[simulation]`` and
+who is told how it trains; returns the executor, and in words how, unless that is told later."""
+
+
 class Sequential:
     """One order after another, in this process.
 
@@ -60,7 +67,7 @@ class Sequential:
 
     def __init__(self, shards: Sequence[Shard], bench: Bench | None = None) -> None:
         shared = bench or Bench(user_models=True)
-        self._workers = [Worker(shared, shard.train, shard.test) for shard in shards]
+        self._workers = [worker_of(shard, shared) for shard in shards]
 
     def outcomes(
         self,
@@ -73,10 +80,19 @@ class Sequential:
         for order in orders:
             if stop():
                 return
-            yield order, perform(self._workers[order.device], order, read, decoded, stop)
+            try:
+                outcome = perform(self._workers[order.device], order, read, decoded, stop)
+            except Stopped:
+                return
+            yield order, outcome
 
     def close(self) -> None:
         """Nothing was started."""
+
+
+def worker_of(shard: Shard, bench: Bench) -> Worker:
+    """Return the worker of a virtual device."""
+    return Worker(bench, shard.train, shard.test, shard.policy)
 
 
 def perform(
@@ -87,6 +103,14 @@ def perform(
     stop: Callable[[], bool] | None,
 ) -> Outcome:
     """Do one order; ``decoded`` keeps the arrays of blobs for the next one."""
+    arrays = arrays_of(order, read, decoded)
+    return worker.work(order.task, arrays, order.private, stop=stop)
+
+
+def arrays_of(
+    order: Order, read: Callable[[str], bytes], decoded: dict[str, Tensors]
+) -> Callable[[str], Tensors]:
+    """Return what gives the arrays of an order's blobs by role; ``decoded`` keeps them."""
 
     def arrays(role: str) -> Tensors:
         digest = order.task.blobs[role].digest
@@ -94,4 +118,4 @@ def perform(
             decoded[digest] = read_blob(read(digest))
         return decoded[digest]
 
-    return worker.work(order.task, arrays, order.private, stop=stop)
+    return arrays

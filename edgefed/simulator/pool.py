@@ -12,6 +12,7 @@ import contextlib
 import mmap
 import os
 import signal
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,13 +25,15 @@ import msgpack
 from edgefed.data.types import Shard
 from edgefed.errors import EdgeFedError
 from edgefed.learn.devices import set_threads
+from edgefed.learn.training import Stopped
 from edgefed.learn.types import Tensors
-from edgefed.simulator.executors import Order, perform
-from edgefed.wire.envelope import decode, encode
-from edgefed.wire.messages import Task
-from edgefed.wire.tensors import pack, unpack
+from edgefed.simulator.executors import Order, perform, worker_of
+from edgefed.simulator.parcels import order_bytes, outcome_bytes, read_order, read_outcome
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.worker import Bench, Worker
+
+POLL = 0.5
+"""Seconds between two questions whether to stop."""
 
 SPARE = 2
 """Room for blobs, as a multiple of what the first exchange sends."""
@@ -39,7 +42,7 @@ Places = Mapping[str, tuple[int, int]]
 """Where a blob lies in the shared memory: start and length, by digest."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Hand:
     """A worker process, its pipe, and the order it works on."""
 
@@ -85,11 +88,11 @@ class Pool:
                     order = hand.order
                     assert order is not None
                     try:
-                        outcome = _read_outcome(hand.pipe.recv_bytes())
+                        outcome = read_outcome(hand.pipe.recv_bytes())
                     except (EOFError, OSError):
-                        self._replace(hand, order, lost)
+                        fresh = self._replace(hand, order, lost)
                         waiting.appendleft(order)
-                        self._next(hand, waiting, places)
+                        self._next(fresh, waiting, places)
                         continue
                     self._next(hand, waiting, places)
                     yield order, outcome
@@ -102,9 +105,9 @@ class Pool:
         for hand in self._hands:
             hand.pipe.close()
             hand.process.terminate()
-        for hand in self._hands:
-            hand.process.join()
-        self._hands = []
+        while self._hands:
+            self._hands[-1].process.join()
+            self._hands.pop().process.close()
         if self._memory is not None:
             self._memory.close()
             self._memory = None
@@ -116,7 +119,7 @@ class Pool:
         if self._memory is None or needed > len(self._memory):
             self.close()
             self._memory = mmap.mmap(-1, max(1 << 20, SPARE * needed))
-            self._hands = [self._start() for _ in range(self._count)]
+            self._fill()
         places, start = {}, 0
         for digest, size in sizes.items():
             self._memory[start : start + size] = read(digest)
@@ -124,16 +127,39 @@ class Pool:
             start += size
         return places
 
+    def _fill(self) -> None:
+        """Start workers until there are as many as there shall be.
+
+        Raises:
+            EdgeFedError: the system gives no more processes, or no memory for them.
+        """
+        try:
+            while len(self._hands) < self._count:
+                with _undisturbed():
+                    self._hands.append(self._start())
+        except OSError as error:
+            self.close()
+            raise EdgeFedError(
+                f"Worker processes cannot be started: {error.strerror or error}.",
+                code="simulation.worker",
+                hint="try fewer with --set simulation.workers=1",
+            ) from error
+
     def _start(self) -> _Hand:
         assert self._memory is not None
         context = get_context("fork")
         ours, theirs = context.Pipe()
-        inherited = [hand.pipe for hand in self._hands]
-        process = context.Process(
-            target=_work, args=(theirs, [ours, *inherited], self._shards, self._memory), daemon=True
-        )
-        process.start()
-        theirs.close()
+        # A worker that held another's pipe open would keep it from noticing that we are gone.
+        strange = [ours, *(hand.pipe for hand in self._hands)]
+        given = (theirs, strange, self._shards, self._memory, os.getpid())
+        process = context.Process(target=_work, args=given, daemon=True)
+        try:
+            process.start()
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
         return _Hand(process, ours)
 
     def _next(self, hand: _Hand, waiting: deque[Order], places: Places) -> None:
@@ -141,24 +167,44 @@ class Pool:
         if hand.order is not None:
             named = {ref.digest for ref in hand.order.task.blobs.values()}
             with contextlib.suppress(OSError):  # a dead worker shows itself when it is read
-                hand.pipe.send_bytes(
-                    _order_bytes(hand.order, {d: p for d, p in places.items() if d in named})
-                )
+                found = {digest: place for digest, place in places.items() if digest in named}
+                hand.pipe.send_bytes(msgpack.packb([order_bytes(hand.order), found]))
 
-    def _replace(self, hand: _Hand, order: Order, lost: set[int]) -> None:
-        """Start a successor for a worker that died on an order."""
+    def _replace(self, hand: _Hand, order: Order, lost: set[int]) -> _Hand:
+        """Return a successor for a worker that died on an order."""
         hand.pipe.close()
         hand.process.join()
+        code = hand.process.exitcode
+        hand.process.close()
+        self._hands.remove(hand)
         if order.device in lost:
+            killed = ", killed as the system does when memory runs out"
             raise EdgeFedError(
                 f"Worker processes died twice on device {order.task.device} "
-                f"(exit code {hand.process.exitcode}).",
+                f"(exit code {code}{killed if code == -signal.SIGKILL else ''}).",
                 code="simulation.worker",
                 hint="is there enough memory? try --set simulation.workers=1",
             )
         lost.add(order.device)
-        fresh = self._start()
-        hand.process, hand.pipe = fresh.process, fresh.pipe
+        self._fill()
+        return self._hands[-1]
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Fork without a signal in between, which would find a child that is not yet its own.
+
+    Python warns of forks beside other threads, such as a tracker's, whose locks stay as they are in
+    the child; a worker uses nothing of theirs.
+    """
+    signals = {signal.SIGINT, signal.SIGTERM}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "This process .* is multi-threaded")
+            yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def core_count() -> int:
@@ -169,31 +215,37 @@ def core_count() -> int:
 
 
 def _ready(hands: Sequence[_Hand]) -> list[_Hand]:
-    """Wait until a worker has something to say, and return those that have."""
+    """Wait until a worker has something to say, or a moment, and return those that have."""
     by_pipe = {id(hand.pipe): hand for hand in hands}
-    return [by_pipe[id(pipe)] for pipe in wait([hand.pipe for hand in hands])]
+    return [by_pipe[id(pipe)] for pipe in wait([hand.pipe for hand in hands], POLL)]
 
 
 # -- in the worker --------------------------------------------------------------------------------
 
 
 def _work(
-    pipe: Connection, inherited: Sequence[Connection], shards: Sequence[Shard], memory: mmap.mmap
+    pipe: Connection,
+    strange: Sequence[Connection],
+    shards: Sequence[Shard],
+    memory: mmap.mmap,
+    parent: int,
 ) -> None:
-    """Do orders until the pipe closes; Ctrl-C is the parent's to handle."""
+    """Do orders until the pipe closes or the parent is gone; Ctrl-C is the parent's to handle."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    for each in inherited:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+    for each in strange:
         each.close()
     set_threads(1)
     bench = Bench(user_models=True)
     workers: dict[int, Worker] = {}
     decoded: dict[str, Tensors] = {}
-    with contextlib.suppress(EOFError, OSError):
+    with contextlib.suppress(EOFError, OSError, Stopped):
         while True:
-            order, places = _read_order(pipe.recv_bytes())
+            ordered, places = msgpack.unpackb(pipe.recv_bytes())
+            order = read_order(ordered)
             shard = shards[order.device]
-            worker = workers.setdefault(order.device, Worker(bench, shard.train, shard.test))
+            worker = workers.setdefault(order.device, worker_of(shard, bench))
             for stale in decoded.keys() - places.keys():
                 del decoded[stale]
 
@@ -201,42 +253,5 @@ def _work(
                 start, size = places[digest]
                 return memory[start : start + size]
 
-            outcome = perform(worker, order, read, decoded, None)
-            pipe.send_bytes(_outcome_bytes(outcome))
-
-
-# -- bytes ----------------------------------------------------------------------------------------
-
-
-def _order_bytes(order: Order, places: Places) -> bytes:
-    private = {key: pack(arrays) for key, arrays in order.private.items()}
-    fields = [order.device, encode(order.task), private, {d: list(p) for d, p in places.items()}]
-    return bytes(msgpack.packb(fields))
-
-
-def _read_order(data: bytes) -> tuple[Order, Places]:
-    device, task, private, places = msgpack.unpackb(data)
-    order = Order(device, decode(task, Task), _groups(private))
-    return order, {digest: (start, size) for digest, (start, size) in places.items()}
-
-
-def _outcome_bytes(outcome: Outcome) -> bytes:
-    private = {key: pack(arrays) for key, arrays in outcome.private.items()}
-    fields = [
-        outcome.status,
-        outcome.reason,
-        outcome.samples,
-        dict(outcome.metrics),
-        dict(outcome.blobs),
-        private,
-    ]
-    return bytes(msgpack.packb(fields))
-
-
-def _read_outcome(data: bytes) -> Outcome:
-    status, reason, samples, metrics, blobs, private = msgpack.unpackb(data)
-    return Outcome(status, reason, samples, metrics, blobs, _groups(private))
-
-
-def _groups(packed: Mapping[str, bytes]) -> dict[str, Tensors]:
-    return {key: unpack(blob, None, max_bytes=len(blob)) for key, blob in packed.items()}
+            outcome = perform(worker, order, read, decoded, lambda: os.getppid() != parent)
+            pipe.send_bytes(outcome_bytes(outcome))

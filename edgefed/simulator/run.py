@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgefed.algorithms.registry import make
 from edgefed.clock import Clock
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipe import Recipe, SimulationSection
+from edgefed.coordinator.augmentation import check_augmentation, with_augmentation
 from edgefed.coordinator.controls import Controls
 from edgefed.coordinator.engine import Engine, Workshop
 from edgefed.coordinator.journal import Journal
@@ -21,9 +22,11 @@ from edgefed.data.partition import deal
 from edgefed.data.types import Shard
 from edgefed.errors import DataError
 from edgefed.learn.devices import pick_device, set_threads
-from edgefed.simulator.executors import Executor, Sequential
+from edgefed.simulator.executors import Executor, Maker, Sequential
 from edgefed.simulator.local_fleet import LocalFleet
+from edgefed.simulator.policies import with_policies
 from edgefed.simulator.pool import Pool, core_count
+from edgefed.simulator.stacked_executor import StackedExecutor
 from edgefed.wire.blobs import BlobCache
 
 CACHE_BYTES = 4 * 1024**3
@@ -46,6 +49,7 @@ class Simulation:
         clock: for seconds and event times.
         data_folder: where downloaded data sets are kept.
         trackers: who is told every round.
+        executors: makes who trains; None for what suits this machine.
 
     Raises:
         EdgeFedError: the recipe cannot be run.
@@ -58,6 +62,7 @@ class Simulation:
         clock: Clock,
         data_folder: Path | None = None,
         trackers: tuple[Tracker, ...] = (),
+        executors: Maker | None = None,
     ) -> None:
         set_threads(1)
         algorithm = make(recipe)
@@ -68,15 +73,17 @@ class Simulation:
                 code="data.none",
                 hint="name a data set in the recipe's [data] table, such as digits",
             )
+        check_augmentation(with_augmentation(recipe, dataset.preparation), dataset.shape)
         simulation = recipe.simulation
-        shards = deal(dataset, recipe.data, simulation.devices, simulation.holdout, recipe.seed)
+        dealt = deal(dataset, recipe.data, simulation.devices, simulation.holdout, recipe.seed)
+        shards = with_policies(dealt, simulation.sharing, recipe.seed)
+        self._executor, self._how = (executors or _executor)(shards, simulation, self._tell)
         self.store = Store(folder, durable=False)
         self.journal = Journal("simulation", clock)
         self.controls = Controls()
         record = create_run(self.store, recipe, clock)
         self.journal.open(self.store.run_folder(record.run) / "events.jsonl")
         cache = BlobCache(folder / "blobs", CACHE_BYTES)
-        self._executor = _executor(shards, simulation.workers)
         self._engine = Engine(
             record,
             Workshop(
@@ -96,6 +103,7 @@ class Simulation:
     def run(self) -> SimulationResult:
         """Run it to its end."""
         try:
+            self._tell(self._how)
             record = self._engine.run()
             return SimulationResult(record, self.store.run_folder(record.run))
         finally:
@@ -103,13 +111,24 @@ class Simulation:
             self.journal.close()
             self.store.close()
 
+    def _tell(self, text: str) -> None:
+        """Put a line into the journal: how the run trains."""
+        if text:
+            self.journal.emit("note", level="info", text=text)
 
-def _executor(shards: Sequence[Shard], workers: int) -> Executor:
-    """Return worker processes where there are cores for several, and this process otherwise.
 
-    With a GPU the work stays in one process: a forked process cannot use the parent's CUDA.
+def _executor(
+    shards: Sequence[Shard], settings: SimulationSection, tell: Callable[[str], None]
+) -> tuple[Executor, str]:
+    """Return who trains, and in words how; no words where ``tell`` is told later.
+
+    That is many devices at once on a GPU, worker processes where there are cores for several, and
+    otherwise this process. A forked process cannot use the parent's CUDA.
     """
-    count = min(workers or core_count(), len(shards))
-    if count < 2 or pick_device().type != "cpu":
-        return Sequential(shards)
-    return Pool(shards, count)
+    gpu = pick_device().type != "cpu"
+    if settings.engine == "stacked" or (settings.engine == "auto" and gpu):
+        return StackedExecutor(shards, settings.chunk, tell), ""
+    count = min(settings.workers or core_count(), len(shards))
+    if settings.engine == "sequential" or count < 2 or gpu:
+        return Sequential(shards), f"trains one device after another on {pick_device()}"
+    return Pool(shards, count), f"trains in {count} worker processes"

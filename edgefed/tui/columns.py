@@ -13,6 +13,7 @@ from edgefed.tui.symbols import ACTIVE, DEVICE_LOOKS, HOT, STATES
 from edgefed.tui.theme import MUTED, ORANGE, RULE, SKY, VERMILLION
 from edgefed.tui.watch import Shown
 from edgefed.tui.words import MEBIBYTE, age, bar, binned, clean, sparks
+from edgefed.units import size
 
 PADDING = 2
 """Cells that the table adds to every column."""
@@ -20,6 +21,7 @@ PADDING = 2
 _LABEL_BINS = 10
 _BAR = 8
 _ID_WIDTHS = (6, 20)
+_OF_AVERAGES = {"means", "group", "shared"}
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,21 @@ def _labels(device: DeviceView, shown: Shown) -> Text:
     return Text(sparks(binned(device.labels, _LABEL_BINS)) if device.labels else "—", MUTED)
 
 
+def _shared(device: DeviceView, shown: Shown) -> Text:
+    del shown
+    return Text(size(device.shared_bytes)) if device.shared_entries else Text("·", MUTED)
+
+
+def _averages(field: str) -> Callable[[DeviceView, Shown], Text]:
+    """Return what shows a number about shared averages, or that there are none."""
+
+    def cell(device: DeviceView, shown: Shown) -> Text:
+        del shown
+        return Text(str(getattr(device, field))) if device.shared_entries else Text("·", MUTED)
+
+    return cell
+
+
 def _temperature(device: DeviceView, shown: Shown) -> Text:
     cell = _number("temperature", "{:.0f}")(device, shown)
     if (device.temperature or 0.0) >= HOT:
@@ -126,6 +143,10 @@ COLUMNS: tuple[Column, ...] = (
     Column("gpu", "GPU", 4, 11, _number("gpu", "{:.0f}%"), _field("gpu"), right=True),
     Column("battery", "BAT", 4, 12, _number("battery", "{:.0f}%"), _field("battery"), right=True),
     Column("rejected", "REJ", 3, 7, _number("rejected", "{:.0f}"), _field("rejected"), right=True),
+    Column("means", "MEANS", 5, 13, _averages("shared_entries"), _field("shared_entries"),
+           right=True),
+    Column("group", "GROUP", 5, 14, _averages("shared_group"), _field("shared_group"), right=True),
+    Column("shared", "SHARED", 8, 15, _shared, _field("shared_bytes"), right=True),
 )  # fmt: skip
 """All columns, in the order of the screen."""
 
@@ -133,13 +154,16 @@ COLUMNS: tuple[Column, ...] = (
 def columns_for(devices: Sequence[DeviceView], width: int | None) -> tuple[Column, ...]:
     """Return the columns that fit ``width`` cells, the most important first; None is all of them.
 
-    The column of ids is as wide as the longest id; batteries are shown when a device has one.
+    The column of ids is as wide as the longest id; batteries are shown when a device has one, what
+    is shared of averaged data when a device shares some.
     """
     longest = max((len(device.device) for device in devices), default=0)
     low, high = _ID_WIDTHS
     first = replace(COLUMNS[0], width=min(high, max(low, longest)))
-    battery = any(device.battery is not None for device in devices)
-    known = [first, *(column for column in COLUMNS[1:] if battery or column.key != "battery")]
+    hidden = set() if any(device.battery is not None for device in devices) else {"battery"}
+    if not any(device.shared_entries for device in devices):
+        hidden |= _OF_AVERAGES
+    known = [first, *(column for column in COLUMNS[1:] if column.key not in hidden)]
     if width is None:
         return tuple(known)
     kept: set[str] = set()

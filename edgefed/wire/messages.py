@@ -233,6 +233,8 @@ class Birth(Message):
         labels: how many of them bear each label; empty when the device does not tell.
         classes: how many labels its data can hold.
         shape: shape of one input.
+        data: a word of the device's own that changes when its samples do; empty when it does not
+            tell.
     """
 
     kind = "birth"
@@ -246,6 +248,7 @@ class Birth(Message):
     labels: Annotated[tuple[Count, ...], Field(max_length=limits.MAX_ITEMS)] = ()
     classes: Count = 0
     shape: Annotated[tuple[Count, ...], Field(max_length=limits.MAX_DIMENSIONS)] = ()
+    data: Word = ""
 
 
 class Progress(Message):

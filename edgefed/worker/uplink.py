@@ -31,15 +31,15 @@ def encode_groups(
 
     Args:
         groups: what the algorithm sends.
-        codec: the task's codec, for groups that may be lossy.
+        codec: the task's codec, for groups that name none.
         seed: of the task; stochastic rounding draws from it.
         memory: what earlier codes dropped, or None where the recipe wants no error feedback.
     """
     blobs: dict[str, bytes] = {}
     dropped: dict[str, Tensors] = {}
     for role, group in groups.items():
-        name = codec if group.lossy else "fp32"
-        feed_back = memory is not None and name != "fp32"
+        name = group.codec or codec
+        feed_back = memory is not None and group.codec is None and name != "fp32"
         before = (memory or {}).get(FEEDBACK + role) if feed_back else None
         wanted = _plus(group.arrays, before)
         blobs[role] = CODECS[name].encode(wanted, generator(seed, "uplink", role))

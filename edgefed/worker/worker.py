@@ -5,22 +5,36 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from edgefed.algorithms.base import Algorithm, Answer, DeviceTask, DeviceView, Exam, Result
+from edgefed.algorithms.base import (
+    Algorithm,
+    Answer,
+    DeviceTask,
+    DeviceView,
+    Encoding,
+    Exam,
+    Result,
+    Work,
+)
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.errors import EdgeFedError
 from edgefed.learn.models import build
 from edgefed.learn.training import Stopped, Trainer
-from edgefed.learn.types import Job, Samples, Score, Tensors
+from edgefed.learn.types import Samples, Score, Tensors
 from edgefed.learn.user_models import is_user_model
+from edgefed.sharing.means import Withheld
+from edgefed.sharing.policy import ANYTHING, Policy
 from edgefed.wire.messages import Task
 from edgefed.wire.tensors import unpack
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.uplink import FEEDBACK, encode_groups
+
+Done = TypeVar("Done")
 
 
 class Bench:
@@ -56,18 +70,42 @@ class Bench:
         return self._algorithms[key]
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A task that waits for its training or testing.
+
+    Attributes:
+        trainer: has the task's model.
+        work: what it shall do.
+        view: the device's samples, of which a ``Job`` trains on ``view.train``.
+        private: the device's private state of this run, all of it.
+    """
+
+    task: Task
+    algorithm: Algorithm[Any]
+    trainer: Trainer
+    seen: DeviceTask
+    view: DeviceView
+    private: Mapping[str, Tensors]
+    work: Work
+
+
 class Worker:
     """One device's hands: its data, and a bench that it may share.
 
     Args:
         bench: warm trainers.
         train, test: the device's samples.
+        policy: what its owner lets it give away beside its model.
     """
 
-    def __init__(self, bench: Bench, train: Samples, test: Samples) -> None:
+    def __init__(
+        self, bench: Bench, train: Samples, test: Samples, policy: Policy = ANYTHING
+    ) -> None:
         self._bench = bench
         self._train = train
         self._test = test
+        self._policy = policy
 
     def work(
         self,
@@ -89,27 +127,30 @@ class Worker:
         Raises:
             Stopped: ``stop`` said so.
         """
-        refusal = self._refusal(task)
-        if refusal:
-            return Outcome(status="refused", reason=refusal)
-        try:
-            return _finite(self._work(task, read, private, progress, stop))
-        except Stopped:
-            raise
-        except EdgeFedError as error:
-            return Outcome(status="failed", reason=error.message)
-        except Exception as error:
-            # A task that only the sender can have got wrong must not end the thread that works.
-            return Outcome(status="failed", reason=_brief(error))
+        begun = self.begin(task, read, private)
+        return begun if isinstance(begun, Outcome) else complete(begun, progress, stop)
 
-    def _work(
+    def begin(
         self,
         task: Task,
         read: Callable[[str], Tensors],
         private: Mapping[str, Tensors],
-        progress: Callable[[float], None] | None,
-        stop: Callable[[], bool] | None,
-    ) -> Outcome:
+    ) -> Prepared | Outcome:
+        """Return a task ready for its trainer, or at once what comes of it; never raises.
+
+        ``complete`` does the rest; or whoever trains many devices together does, and ``finish``.
+        """
+        refusal = self._refusal(task)
+        if refusal:
+            return Outcome(status="refused", reason=refusal)
+        return _guarded(lambda: self._begin(task, read, private))
+
+    def _begin(
+        self,
+        task: Task,
+        read: Callable[[str], Tensors],
+        private: Mapping[str, Tensors],
+    ) -> Prepared | Outcome:
         algorithm = self._bench.algorithm(task)
         trainer = self._bench.trainer(task.model, task.shape, task.classes)
         seen = DeviceTask(
@@ -121,22 +162,14 @@ class Worker:
             facts=task.facts,
         )
         own = {key: value for key, value in private.items() if not key.startswith(FEEDBACK)}
-        view = DeviceView(self._train, self._test, own)
+        view = DeviceView(self._train, self._test, own, self._policy, trainer.model)
         if task.question == "evaluate":
-            return _scored(_run(trainer, algorithm.exam(seen, view), view, progress, stop))
+            exam = algorithm.exam(seen, view)
+            return Prepared(task, algorithm, trainer, seen, view, private, exam)
         work = algorithm.prepare(seen, view)
-        if not isinstance(work, Answer):
-            work = algorithm.answer(seen, view, _run(trainer, work, view, progress, stop))
-        memory = private if task.error_feedback else None
-        blobs, dropped = encode_groups(work.groups, task.codec, task.seed, memory)
-        kept = {key: value for key, value in (memory or {}).items() if key.startswith(FEEDBACK)}
-        return Outcome(
-            status="ok",
-            samples=work.samples,
-            metrics=work.metrics,
-            blobs=blobs,
-            private={**own, **work.private, **kept, **dropped},
-        )
+        if isinstance(work, Answer):
+            return _answered(work, task, own, private)
+        return Prepared(task, algorithm, trainer, seen, view, private, work)
 
     def _refusal(self, task: Task) -> str:
         """Return why this device cannot do the task, or nothing."""
@@ -154,16 +187,81 @@ class Worker:
         return ""
 
 
+def complete(
+    prepared: Prepared,
+    progress: Callable[[float], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Outcome:
+    """Train or test, and return what came of it; see ``Worker.work``.
+
+    Raises:
+        Stopped: ``stop`` said so.
+    """
+    return _guarded(lambda: _finished(prepared, _run(prepared, progress, stop)))
+
+
+def finish(prepared: Prepared, result: Result | EdgeFedError) -> Outcome:
+    """Return what comes of a task whose work somebody has done, or failed to do; never raises."""
+    if isinstance(result, EdgeFedError):
+        return Outcome(status="failed", reason=result.message)
+    return _guarded(lambda: _finished(prepared, result))
+
+
 def _run(
-    trainer: Trainer,
-    work: Job | Exam,
-    view: DeviceView,
+    prepared: Prepared,
     progress: Callable[[float], None] | None,
     stop: Callable[[], bool] | None,
 ) -> Result:
+    work = prepared.work
     if isinstance(work, Exam):
-        return trainer.examine(work.weights, work.samples)
-    return trainer.train(work, view.train, progress, stop)
+        return prepared.trainer.examine(work.weights, work.samples)
+    if isinstance(work, Encoding):
+        return prepared.trainer.encode(work.weights, work.samples.inputs, work.split)
+    return prepared.trainer.train(work, prepared.view.train, progress, stop)
+
+
+def _finished(prepared: Prepared, result: Result) -> Outcome:
+    if prepared.task.question == "evaluate":
+        return _finite(_scored(result))
+    answer = prepared.algorithm.answer(prepared.seen, prepared.view, result)
+    return _answered(answer, prepared.task, prepared.view.private, prepared.private)
+
+
+def _answered(
+    answer: Answer, task: Task, own: Mapping[str, Tensors], private: Mapping[str, Tensors]
+) -> Outcome:
+    """Return an answer encoded, and the private state that it leaves.
+
+    Of ``private``, all that there was, ``own`` is the algorithm's part.
+    """
+    memory = private if task.error_feedback else None
+    blobs, dropped = encode_groups(answer.groups, task.codec, task.seed, memory)
+    kept = {key: value for key, value in (memory or {}).items() if key.startswith(FEEDBACK)}
+    return _finite(
+        Outcome(
+            status="ok",
+            samples=answer.samples,
+            metrics=answer.metrics,
+            blobs=blobs,
+            private={**own, **answer.private, **kept, **dropped},
+        )
+    )
+
+
+def _guarded(step: Callable[[], Done]) -> Done | Outcome:
+    """Return what a step comes to, or the failure that it ends in."""
+    try:
+        return step()
+    except Stopped:
+        raise
+    except Withheld as error:
+        return Outcome(status="refused", reason=error.message)
+    except EdgeFedError as error:
+        return Outcome(status="failed", reason=error.message)
+    except (Exception, SystemExit) as error:
+        # Neither a task that only the sender can have got wrong nor the code of a user's own model
+        # must end the thread that works.
+        return Outcome(status="failed", reason=_brief(error))
 
 
 def _scored(result: Result) -> Outcome:
@@ -173,7 +271,7 @@ def _scored(result: Result) -> Outcome:
     return Outcome(status="ok", samples=result.samples, metrics=metrics)
 
 
-def _brief(error: Exception) -> str:
+def _brief(error: BaseException) -> str:
     """Return an error that is not ours as one line."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False)[0]

@@ -13,6 +13,7 @@ from edgefed.algorithms.base import (
     Answer,
     DeviceTask,
     DeviceView,
+    Encoding,
     Exam,
     Exchange,
     Finished,
@@ -30,6 +31,7 @@ from edgefed.learn.training import Trainer
 from edgefed.learn.types import Tensors
 from edgefed.samples import Samples
 from edgefed.seeds import derive
+from edgefed.sharing.policy import ANYTHING, Policy
 from tests.worlds import CLASSES, SHAPE, samples
 
 SIZES = (5, 9, 6, 4)
@@ -60,6 +62,7 @@ class Players:
 
     Attributes:
         order: puts an exchange's answers into the order in which they arrive.
+        policy: every device's.
     """
 
     parts: Sequence[Samples] = field(
@@ -68,6 +71,7 @@ class Players:
     trainer: Trainer = field(default_factory=trainer)
     order: Callable[[list[Answer]], list[Answer]] = lambda answers: answers
     private: dict[str, Mapping[str, Tensors]] = field(default_factory=dict)
+    policy: Policy = ANYTHING
 
     @property
     def roster(self) -> Roster:
@@ -90,11 +94,19 @@ class Players:
         )
 
     def view(self, device: str) -> DeviceView:
-        return DeviceView(self.part(device), samples(3, 77), self.private.get(device, {}))
+        return DeviceView(
+            self.part(device),
+            samples(3, 77),
+            self.private.get(device, {}),
+            self.policy,
+            self.trainer.model,
+        )
 
     def do(self, work: Work, view: DeviceView) -> Result:
         if isinstance(work, Exam):
             return self.trainer.examine(work.weights, work.samples)
+        if isinstance(work, Encoding):
+            return self.trainer.encode(work.weights, work.samples.inputs, work.split)
         return self.trainer.train(work, view.train)
 
     def answer(self, half: Algorithm[Any], exchange: Exchange, question: Question) -> Answer:

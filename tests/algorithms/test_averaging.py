@@ -24,6 +24,7 @@ from edgefed.learn.models import build
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Job, Tensors
 from edgefed.samples import Samples
+from edgefed.sharing.policy import ANYTHING
 from tests.algorithms.play import Players, algorithm, bits
 
 START = {"out.weight": np.zeros((2, 1), np.float32), "out.bias": np.zeros(2, np.float32)}
@@ -44,7 +45,7 @@ def one_label(label: int, count: int) -> Samples:
 def fit(half: Algorithm[Any], device: str, train: Samples) -> Answer:
     model = build(ModelSection.model_validate({"name": "mlp", "hidden": []}), (1,), 2, 0)
     task = DeviceTask("fit", 1, device, 1, {"weights": START}, {})
-    view = DeviceView(train, train, {})
+    view = DeviceView(train, train, {}, ANYTHING, model)
     job = half.prepare(task, view)
     assert isinstance(job, Job)
     return half.answer(task, view, Trainer(model, "cpu").train(job, train))

@@ -57,6 +57,11 @@ def test_a_bad_recipe_is_told_in_one_message(
     edgefed("--quiet", "sim", "run", path, state=tmp_path).failed(code, name, *words)
 
 
+def test_a_folder_is_no_sweep_file(tmp_path: Path) -> None:
+    for folder in (".", "/"):
+        edgefed("sim", "sweep", folder, state=tmp_path).failed(2, "recipe.unreadable", "directory")
+
+
 def test_every_problem_of_a_recipe_is_told_at_once(tmp_path: Path) -> None:
     path = recipe_file(tmp_path, "seed = -1\n[rounds]\ncount = 0\nquorum = 2\n")
     told = edgefed("sim", "run", path, state=tmp_path)
@@ -100,6 +105,18 @@ def test_dry_run_prints_a_recipe_that_loads_back_equal(tmp_path: Path, command: 
     assert again.out == first.out
     assert "mu = 0.5" in again.out
     assert sorted(tmp_path.iterdir()) == [path]
+
+
+def test_a_demo_refuses_what_only_a_simulation_can_do_before_it_starts_anything(
+    tmp_path: Path,
+) -> None:
+    words = ("demo", "--headless", "--algorithm", "globalmix")
+    edgefed(*words, state=tmp_path).failed(2, "run.simulation_only", "raw data", "sim run")
+    edgefed("demo", "--headless", "--algorithm", "fedmix", "--set", "group_size=1").failed(
+        2, "run.simulation_only", "group_size = 1"
+    )
+    assert list(tmp_path.iterdir()) == []
+    assert edgefed(*words, "--dry-run", state=tmp_path).code == 0
 
 
 def test_a_simulation_prints_its_result(tmp_path: Path) -> None:

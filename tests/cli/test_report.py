@@ -113,6 +113,16 @@ def test_a_runs_folder_becomes_a_page(world: MakeWorld, tmp_path: Path) -> None:
     assert any("[training]" in words for words in page.words)
 
 
+def test_averaged_data_have_a_section_where_there_are_some(world: MakeWorld) -> None:
+    here = world(recipe(algorithm={"name": "fedmix"}))
+    page = Page(report(facts_of_folder(folder_of(here))))
+    assert "Averaged data" in page.words
+    at = page.words.index("devices that share")
+    assert page.words[at + 1 : at + 6 : 2] == ["4", "4", "4"]
+    plain = Page(report(facts_of_folder(folder_of(world()))))
+    assert "Averaged data" not in plain.words
+
+
 def test_a_page_needs_nothing_from_elsewhere(world: MakeWorld) -> None:
     text = report(facts_of_folder(folder_of(world())))
     assert "<script" not in text

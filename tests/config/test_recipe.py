@@ -294,7 +294,9 @@ def test_a_printed_recipe_explains_its_keys_and_loads(folders: Path, around: Mak
     (folders / "cwd/run.toml").write_text(text)
     loaded = load_recipe(Path("run.toml"), around())
     assert loaded.value == Recipe()
-    assert {one.origin.kind for one in loaded.effective()} == {"file"}
+    unset = {one.key for one in loaded.effective() if one.origin.kind != "file"}
+    assert unset == {"training.crop", "training.crop_fill", "training.flip"}
+    assert all(f"\n# {key.partition('.')[2]} =\n" in text for key in unset)
 
 
 @pytest.mark.parametrize("kind", ["recipe", "settings", "agent"])

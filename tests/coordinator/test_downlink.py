@@ -92,7 +92,7 @@ def test_without_a_code_the_weights_go_whole(cache: BlobCache) -> None:
 
 
 def test_what_must_not_lose_anything_goes_whole(cache: BlobCache) -> None:
-    ref = Downlink("int8", cache).send("mask", Payload(course()[0], lossy=False), 1)
+    ref = Downlink("int8", cache).send("mask", Payload(course()[0], codec="fp32"), 1)
     assert cache.get(ref.digest) == pack(course()[0])
     assert ref.patches == ()
 

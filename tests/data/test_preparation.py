@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgefed.config.validate import check_section
 from edgefed.data.datasets import load
 from edgefed.data.partition import deal
 from edgefed.data.preparation import measured
 from edgefed.data.shards import read_shard, write_shard
 from edgefed.data.sources import load_device
 from edgefed.data.types import UNPREPARED, Preparation
+from edgefed.data.vision import VisionOptions
 from edgefed.errors import DataError, RecipeError
 from tests.data.helpers import section, write_mnist, write_npz
 
@@ -22,6 +24,13 @@ from tests.data.helpers import section, write_mnist, write_npz
 def _colours(folder: Path) -> Path:
     pixels = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), np.uint8)
     return write_npz(folder / "a.npz", x=pixels, y=np.arange(40) % 4)
+
+
+def test_a_recipe_names_moments_as_an_array() -> None:
+    made = check_section(VisionOptions, {"mean": [0.5, 0.4], "std": [1, 2]}, "data")
+    assert (made.mean, made.std) == ((0.5, 0.4), (1.0, 2.0))
+    with pytest.raises(RecipeError, match=r"data\.mean"):
+        check_section(VisionOptions, {"mean": ["half"]}, "data")
 
 
 def test_by_default_nothing_is_done(tmp_path: Path) -> None:
@@ -129,6 +138,7 @@ def test_a_device_prepares_its_own_data_by_what_its_source_says(tmp_path: Path) 
     plain = load_device(f"npz:{path}", holdout=0.1)
     stated = "mean=0.5,0.4,0.3&std=0.2,0.2,0.1"
     device = load_device(f"npz:{path}?normalize=true&{stated}&crop=1&flip=true", holdout=0.1)
+    assert device.warnings[-1] == f"crop and flip of {path} do nothing: each run says its own"
     assert device.preparation == Preparation((0.5, 0.4, 0.3), (0.2, 0.2, 0.1), 1, "reflect", True)
     wanted = (plain.train.inputs[:, 2] - 0.3) / 0.1
     assert np.allclose(device.train.inputs[:, 2], wanted, atol=1e-5)

@@ -66,7 +66,11 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
             "bytes": counts,
             "seconds": seconds,
             "accepted": counts,
-        }
+        },
+        optional={
+            "question": texts,
+            "shared": st.none() | st.fixed_dictionaries({"entries": counts, "group": counts}),
+        },
     ),
     "scored": st.fixed_dictionaries(
         {
@@ -274,6 +278,29 @@ def test_outcomes_are_counted_by_device(outcome: str, counts: tuple[int, int, in
     assert view.loss == 0.5
 
 
+SHARED = {"question": "mean", "shared": {"entries": 3, "group": 40}, "bytes": 900}
+
+
+def test_what_a_device_shares_is_kept_until_another_run() -> None:
+    reply = {"device": "a", "accepted": 1, "round": 1, "loss": None}
+    snapshot = folded(happens("reply", **reply, **SHARED, outcome="accepted"), start=begun())
+    view = snapshot.devices[0]
+    assert (view.shared_entries, view.shared_group, view.shared_bytes) == (3, 40, 900)
+    trained = happens("reply", **reply, outcome="accepted", question="fit", shared=None, bytes=5)
+    assert folded(trained, start=snapshot).devices[0].shared_bytes == 900
+    again = {**SHARED, "shared": {"entries": 1, "group": 7}}
+    later = folded(happens("reply", **reply, **again, outcome="accepted"), start=snapshot)
+    assert (later.devices[0].shared_entries, later.devices[0].shared_group) == (1, 7)
+    view = folded(happens("run", run="r-2", status="waiting"), start=snapshot).devices[0]
+    assert (view.shared_entries, view.shared_group, view.shared_bytes) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("outcome", ["rejected", "late", "failed"])
+def test_averages_that_were_not_merged_are_not_shared(outcome: str) -> None:
+    reply = happens("reply", device="a", accepted=0, round=1, **SHARED, outcome=outcome)
+    assert folded(reply, start=begun()).devices[0].shared_entries == 0
+
+
 # -- lines --------------------------------------------------------------------------------------
 
 REPLY = {"device": "d", "round": 2, "bytes": 2048, "samples": 9, "seconds": 3.0, "accepted": 1}
@@ -289,6 +316,18 @@ REPLY = {"device": "d", "round": 2, "bytes": 2048, "samples": 9, "seconds": 3.0,
         (
             happens("reply", **REPLY, outcome="accepted", loss=None),
             ("✓", "d  r2  2.0 KiB  n=9  in 3 s"),
+        ),
+        (
+            happens("reply", **REPLY, outcome="accepted", shared={"entries": 1, "group": 182}),
+            ("✓", "d  shared 1 entry of 182 samples, 2.0 KiB"),
+        ),
+        (
+            happens("reply", **REPLY, outcome="accepted", shared={"entries": 4, "group": 30}),
+            ("✓", "d  shared 4 entries of 30 samples or more, 2.0 KiB"),
+        ),
+        (
+            happens("reply", **REPLY, outcome="accepted", shared={"entries": 2, "group": 1}),
+            ("✓", "d  shared 2 entries of 1 sample or more, 2.0 KiB"),
         ),
         (
             happens("reply", **REPLY, outcome="rejected", reason="too large"),

@@ -132,3 +132,15 @@ def test_of_a_long_log_beginning_and_end_are_read(tmp_path: Path) -> None:
 def test_a_log_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
         list(Log(tmp_path / "none").events())
+
+
+def test_what_a_device_shared_is_in_its_summary() -> None:
+    shared = {"entries": 3, "group": 40}
+    events = [
+        reply("a", "x-0", bytes=900, shared=shared),
+        reply("a", "x-1", bytes=10, loss=0.5, shared=None),
+        reply("b", "x-0", "rejected", reason="another shape", shared=shared),
+    ]
+    first, second = summarise(events).devices
+    assert (first.shared_entries, first.shared_group, first.shared_bytes) == (3, 40, 900)
+    assert (second.shared_entries, second.shared_group, second.shared_bytes) == (0, 0, 0)

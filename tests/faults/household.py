@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from edgefed.config.recipe import Recipe
 from edgefed.coordinator.subject import load_dataset
 from edgefed.data.partition import deal
 from edgefed.data.shards import write_shard
+from edgefed.data.types import Shard
 from edgefed.errors import EdgeFedError
 from edgefed.simulator.local_fleet import device_names
 from tests.faults.slow_link import SlowLink
@@ -33,20 +35,39 @@ PATIENCE = 120.0
 
 
 class Household:
-    """Mosquitto, a coordinator and agents behind slow links, each a process of its own."""
+    """Mosquitto, a coordinator and agents behind slow links, each a process of its own.
 
-    def __init__(self, folder: Path, recipe: Recipe) -> None:
+    Args:
+        folder: of their state and logs.
+        recipe: deals out the data, and is run.
+        shards: what devices hold instead, by name.
+        settings: of agents, beside the usual ones, by device.
+        absent: devices that are not started.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        recipe: Recipe,
+        *,
+        shards: Mapping[str, Shard] | None = None,
+        settings: Mapping[str, Mapping[str, str]] | None = None,
+        absent: Collection[str] = (),
+    ) -> None:
         self.folder = folder
         self.recipe = recipe
+        self._settings = settings or {}
         self.address = Address(LOOPBACK, free_port())
         self.broker = self._start_broker()
         self.link = SlowLink(self.address.port, down=DOWN, up=UP)
         self._sources: dict[str, Path] = {}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._deal()
+        for name, shard in {**dealt(recipe), **(shards or {})}.items():
+            self.give(name, shard)
         self.start("coordinator")
         for device in self._sources:
-            self.start(device)
+            if device not in absent:
+                self.start(device)
 
     # -- processes ----------------------------------------------------------------------------
 
@@ -60,7 +81,10 @@ class Household:
             [sys.executable, *self._command(name)],
             stdout=log,
             stderr=log,
-            env={k: v for k, v in os.environ.items() if not k.startswith("EDGEFED_")},
+            env={
+                **{k: v for k, v in os.environ.items() if not k.startswith("EDGEFED_")},
+                **{f"EDGEFED_{k.upper()}": v for k, v in self._settings.get(name, {}).items()},
+            },
         )
         log.close()
 
@@ -98,20 +122,43 @@ class Household:
         own = ["--broker", link, "--name", name, "--data", f"npz:{self._sources[name]}"]
         return ["-m", "device_agent.cli", "run", *common, *own, "--holdout", "0"]
 
-    def _deal(self) -> None:
-        recipe = self.recipe
-        count = recipe.simulation.devices
-        shards = deal(load_dataset(recipe, None), recipe.data, count, 0.0, recipe.seed)
-        for name, shard in zip(device_names(count), shards, strict=True):
-            self._sources[name] = self.folder / f"{name}.npz"
-            write_shard(self._sources[name], shard)
+    def give(self, device: str, shard: Shard) -> None:
+        """Let a device hold other samples from its next start on."""
+        self._sources[device] = self.folder / f"{device}.npz"
+        write_shard(self._sources[device], shard)
 
     # -- the run ------------------------------------------------------------------------------
 
-    def begin(self) -> str:
+    def begin(self, *, paused: bool = False) -> str:
         """Start the run and return its id."""
         body = self.recipe.model_dump(mode="json")
-        return str(self._ask("run.start", recipe=body)["run"])
+        return str(self._ask("run.start", recipe=body, paused=paused)["run"])
+
+    def step(self, run: str) -> None:
+        """Let a paused run put one more exchange, and wait for its end."""
+        begun = self.record(run)["exchanges"]
+        self._ask("run.order", run=run, action="step")
+
+        def done() -> bool:
+            record = self.record(run)
+            return bool(record["exchanges"] > begun and record["status"] == "paused")
+
+        wait_until(done, "one more exchange", self.logs)
+
+    def resume(self, run: str) -> None:
+        """Let a paused run go on."""
+        self._ask("run.order", run=run, action="resume")
+
+    def devices(self) -> dict[str, dict[str, Any]]:
+        """Return what is known of the devices, by name."""
+        devices = self._ask("snapshot")["snapshot"]["devices"]
+        return {device["device"]: device for device in devices}
+
+    def events(self, run: str, kind: str, **wanted: Any) -> list[dict[str, Any]]:
+        """Return a run's events of a kind that hold what is wanted, as they are on disk."""
+        log = self.folder / "state" / "coordinator" / FLEET / "runs" / run / "events.jsonl"
+        events = [json.loads(line) for line in log.read_text().splitlines()]
+        return [each for each in events if each["kind"] == kind and wanted.items() <= each.items()]
 
     def record(self, run: str) -> dict[str, Any]:
         """Return the run's row."""
@@ -143,6 +190,13 @@ class Household:
                 client.close()
 
 
+def dealt(recipe: Recipe) -> dict[str, Shard]:
+    """Return the data that a recipe deals out, by device."""
+    count = recipe.simulation.devices
+    shards = deal(load_dataset(recipe, None), recipe.data, count, 0.0, recipe.seed)
+    return dict(zip(device_names(count), shards, strict=True))
+
+
 def wait_until(
     condition: Callable[[], bool], what: str, said: Callable[[], str] = lambda: ""
 ) -> None:
@@ -155,10 +209,10 @@ def wait_until(
 
 
 @contextmanager
-def household(folder: Path, recipe: Recipe) -> Iterator[Household]:
-    """A household that is ended with the block."""
+def household(folder: Path, recipe: Recipe, **differences: Any) -> Iterator[Household]:
+    """A household that is ended with the block; ``differences`` are its keyword arguments."""
     folder.mkdir(parents=True, exist_ok=True)
-    built = Household(folder, recipe)
+    built = Household(folder, recipe, **differences)
     try:
         yield built
     finally:

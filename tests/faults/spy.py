@@ -12,14 +12,14 @@ from edgefed.wire.envelope import decode
 from edgefed.wire.messages import CoordinatorState, Progress
 from edgefed.wire.topics import Topics
 
-Moment = Literal["broadcast", "training", "upload"]
+Moment = Literal["asked", "broadcast", "training", "upload", "answered"]
 
 
 class Spy:
     """Sets an event the first time that a moment of a round is seen on the wire.
 
-    A chunk towards a device is a broadcast, a device that says ``train`` is training, and a chunk
-    from a device is an upload.
+    A device is asked with a task and has answered with a reply; a chunk towards a device is a
+    broadcast, a device that says ``train`` is training, and a chunk from a device is an upload.
     """
 
     def __init__(self, address: Address, fleet: str) -> None:
@@ -67,7 +67,16 @@ class Spy:
             and place.who == device
             and decode(arrival.payload, Progress).state == "train"
         )
-        if {"broadcast": down, "upload": up, "training": train}[moment]:
+        asked = place.leaf == "task" and place.who == device
+        answered = place.leaf == "reply" and place.who == device
+        seen = {
+            "asked": asked,
+            "broadcast": down,
+            "training": train,
+            "upload": up,
+            "answered": answered,
+        }
+        if seen[moment]:
             self._waiting = None
             self._act()
             self._seen.set()

@@ -10,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefed.errors import DataError
+from edgefed.learn import merging
 from edgefed.learn.merging import BLOCK, BOUND, MAX_TOTAL_WEIGHT, ExactMean
 from edgefed.learn.types import Tensors
+from edgefed.native import merging as kernels
+from edgefed.native.library import native
 
 values = st.floats(-BOUND, BOUND, width=32)
 counts = st.integers(-(2**40), 2**40)
@@ -181,3 +184,45 @@ def test_taking_the_mean_changes_nothing() -> None:
     mean.mean()
     mean.add(arrays([5, 6, 7], 8), 3)
     assert mean.mean()["w"].tolist() == [4, 5, 6]
+
+
+@pytest.mark.skipif(native().library is None, reason="the kernels are not built")
+@settings(max_examples=100, deadline=None)
+@given(
+    chosen=st.lists(st.floats(-BOUND, BOUND), max_size=70),
+    weight=st.integers(1, MAX_TOTAL_WEIGHT),
+    bits=st.integers(20, 40),
+    kind=st.sampled_from([np.float32, np.float64]),
+)
+def test_the_kernels_leave_numpys_bits(
+    chosen: list[float], weight: int, bits: int, kind: type[np.generic]
+) -> None:
+    values = np.array(chosen, kind)
+    ours, theirs = (np.arange(len(chosen), dtype=np.uint64) for _ in range(2))
+    assert kernels.add(ours, values, 2.0**bits, weight, BOUND)
+    merging._add_by_numpy(theirs, values, 2.0**bits, weight)
+    assert ours.tobytes() == theirs.tobytes()
+
+
+@pytest.mark.skipif(native().library is None, reason="the kernels are not built")
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 64.01, -64.01, -np.nan])
+@pytest.mark.parametrize("place", [0, 16, 36])
+def test_the_kernels_refuse_what_does_not_fit_and_leave_nothing(
+    kind: type[np.generic], wrong: float, place: int
+) -> None:
+    values = np.linspace(-64, 64, 37).astype(kind)
+    values[place] = wrong
+    cells = np.arange(37, dtype=np.uint64)
+    assert not kernels.add(cells, values, 2.0**40, 12345, BOUND)
+    assert (cells == np.arange(37)).all()
+
+
+def test_a_set_whose_last_tensor_is_refused_leaves_nothing() -> None:
+    names = {"first": np.float32(1.5), "count": np.int64(3), "second": np.float32(2)}
+    good = {name: np.array([value]) for name, value in names.items()}
+    mean = ExactMean(good, 10)
+    mean.add(good, 2)
+    with pytest.raises(DataError, match="second"):
+        mean.add({**good, "second": np.array([np.nan], np.float32)}, 3)
+    assert {name: array.item() for name, array in mean.mean().items()} == names

@@ -20,7 +20,7 @@ from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.sgd import batch_sizes
 from edgefed.learn.stack import ticks
-from edgefed.learn.stacked import OneByOne, StackedTrainer, best_trainer, can_stack
+from edgefed.learn.stacked import StackedTrainer, can_stack
 from edgefed.learn.training import Stopped, Trainer
 from edgefed.learn.types import (
     Batch,
@@ -187,6 +187,24 @@ def test_the_same_stack_ends_in_the_same_bits_and_dropout_differs_between_client
     assert not np.array_equal(left.weights["fc1.weight"], right.weights["fc1.weight"])
 
 
+def test_dropout_draws_from_one_distribution_together_and_alone() -> None:
+    """The mean of 300 clients' weights, and their spread, are those of clients trained alone."""
+    model, own = worlds.model("mlp", hidden=[6], dropout=0.4), worlds.samples(6, 2)
+    work = jobs(model, 300, Schedule(1, 6, learning_rate=0.5))
+    together = StackedTrainer(model, "cpu", 100).train(work, [own] * len(work))
+    trainer = Trainer(model, "cpu")
+    alone = [trainer.train(job, own) for job in work]
+    for name in ("fc1.weight", "out.weight"):
+        ours, theirs = (
+            np.stack([each.weights[name] for each in done]) for done in (together, alone)
+        )
+        spread = np.sqrt((ours.var(axis=0) + theirs.var(axis=0)) / len(work))
+        off = np.abs(ours.mean(axis=0) - theirs.mean(axis=0))
+        assert (off <= 5 * spread + 1e-7).all()
+        assert ours.std(axis=0).mean() == pytest.approx(theirs.std(axis=0).mean(), rel=0.05)
+    assert len({each.weights["fc1.weight"].tobytes() for each in together}) == len(work)
+
+
 def test_a_client_that_cannot_be_trained_does_not_keep_the_others_from_it() -> None:
     model = worlds.model()
     data = [*clients((7, 0)), worlds.samples(8), worlds.samples(9)]
@@ -196,13 +214,12 @@ def test_a_client_that_cannot_be_trained_does_not_keep_the_others_from_it() -> N
     results = stacked.attempt(work, data)
     codes = [result.code if isinstance(result, DataError) else "" for result in results]
     assert codes == ["", "data.empty", "train.diverged", ""]
-    alone = OneByOne(Trainer(model, "cpu")).attempt(work, data)
-    for ours, theirs in zip(results, alone, strict=True):
-        assert type(ours) is type(theirs)
-        if isinstance(ours, Trained) and isinstance(theirs, Trained):
-            np.testing.assert_allclose(
-                ours.weights["out.bias"], theirs.weights["out.bias"], rtol=2e-5, atol=2e-6
-            )
+    for place in (0, 3):
+        ours, theirs = results[place], Trainer(model, "cpu").train(work[place], data[place])
+        assert isinstance(ours, Trained)
+        np.testing.assert_allclose(
+            ours.weights["out.bias"], theirs.weights["out.bias"], rtol=2e-5, atol=2e-6
+        )
     with pytest.raises(DataError, match="no samples"):
         stacked.train(work, data)
 
@@ -214,11 +231,9 @@ def test_stop_ends_a_stack_before_its_next_step() -> None:
         asked.append(1)
         return len(asked) == 3
 
-    for trainer in (StackedTrainer(model, "cpu"), OneByOne(Trainer(model, "cpu"))):
-        asked.clear()
-        with pytest.raises(Stopped):
-            trainer.attempt(jobs(model, 2, Schedule(9, 2)), clients((7, 8)), stop)
-        assert len(asked) == 3
+    with pytest.raises(Stopped):
+        StackedTrainer(model, "cpu").attempt(jobs(model, 2, Schedule(9, 2)), clients((7, 8)), stop)
+    assert len(asked) == 3
 
 
 def test_training_leaves_the_models_weights_and_the_global_generator_alone() -> None:
@@ -253,27 +268,14 @@ def test_a_model_that_cannot_be_stacked_says_why() -> None:
         with pytest.raises(UsageError, match="item") as caught:
             StackedTrainer(model, "cpu")
         assert caught.value.code == "train.stack"
-        assert isinstance(best_trainer(model, "cpu"), OneByOne)
     with pytest.raises(UsageError, match="at least one client"):
         StackedTrainer(worlds.model(), "cpu", chunk=0)
-
-
-def test_on_a_cpu_clients_are_trained_one_by_one_bit_for_bit() -> None:
-    model, data = worlds.model("cnn"), clients((7, 8))
-    work = jobs(model, 2)
-    trainer = best_trainer(model, "cpu")
-    assert isinstance(trainer, OneByOne)
-    for job, own, result in zip(work, data, trainer.attempt(work, data), strict=True):
-        assert isinstance(result, Trained)
-        alone = Trainer(worlds.model("cnn"), "cpu").train(job, own)
-        assert all(np.array_equal(alone.weights[n], a) for n, a in result.weights.items())
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("name", ["mlp", "cnn"])
 def test_on_a_gpu_a_stack_ends_where_each_client_ends(name: str) -> None:
     model = worlds.model(name)
-    assert isinstance(best_trainer(model), StackedTrainer)
     schedule = Schedule(2, 6, momentum=0.9)
     assert_alike(model, jobs(model, len(SIZES), schedule), clients(), device="cuda")
 

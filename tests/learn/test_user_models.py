@@ -92,6 +92,7 @@ def test_tokens_that_the_model_does_not_know_are_a_clear_error(value: float) -> 
         ("..a:b", (4,), "model.unknown", "does not name a model"),
         ("NOT_A_FUNCTION", (4,), "model.factory", "cannot be called"),
         ("raising", (4,), "model.factory", "ValueError: no model for 3 classes"),
+        ("leaving", (4,), "model.factory", "SystemExit: 3"),
         ("no_module", (4,), "model.factory", "returns type, not a torch.nn.Module"),
         ("wrong_size", (4,), "model.output", r"answers (2, 4) to a batch of 2, not (2, 3)"),
         ("Pair", (4,), "model.output", "answers tuple"),

@@ -2,86 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 
 from edgefed.clock import SystemClock
-from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.data.types import Shard
 from edgefed.errors import EdgeFedError
-from edgefed.learn.models import build
-from edgefed.samples import Samples
-from edgefed.simulator.executors import Order, Sequential
+from edgefed.simulator.executors import Sequential
 from edgefed.simulator.pool import Pool
 from edgefed.simulator.run import Simulation
-from edgefed.wire.messages import BlobRef, Task
-from edgefed.wire.tensors import digest, pack
-
-SHAPE, CLASSES = (6,), 3
-MODEL = {"name": "mlp", "hidden": [8]}
-
-
-def recipe(workers: int) -> Recipe:
-    return Recipe.model_validate(
-        {
-            "model": {"name": "mlp", "hidden": [16]},
-            "data": {"limit": 120, "classes_per_device": 4},
-            "rounds": {"count": 3},
-            "wire": {"uplink": "int8", "downlink": "int8"},
-            "simulation": {"devices": 5, "workers": workers, "holdout": 0.2},
-            "evaluation": {"on": "both"},
-        }
-    )
-
-
-def shards(count: int) -> list[Shard]:
-    rng = np.random.default_rng(1)
-    empty = Samples(np.zeros((0, *SHAPE), np.float32), np.zeros(0, np.int64))
-    made = []
-    for number in range(count):
-        inputs = rng.standard_normal((10 + number, *SHAPE), dtype=np.float32)
-        made.append(Shard(Samples(inputs, rng.integers(0, CLASSES, 10 + number)), empty, CLASSES))
-    return made
-
-
-def orders(count: int) -> tuple[list[Order], dict[str, bytes]]:
-    weights = pack(build(ModelSection.model_validate(MODEL), SHAPE, CLASSES, 3).weights())
-    ref = BlobRef(digest=digest(weights), size=len(weights))
-    made = [Order(number, _task(number, ref), {}) for number in range(count)]
-    return made, {ref.digest: weights}
-
-
-def _task(number: int, ref: BlobRef) -> Task:
-    return Task(
-        run="r-1",
-        exchange="r-1-0",
-        index=0,
-        round=1,
-        question="fit",
-        device=f"device-{number:02d}",
-        deadline=60.0,
-        seed=number,
-        algorithm="fedavg",
-        settings={},
-        model=MODEL,
-        shape=SHAPE,
-        classes=CLASSES,
-        training={"epochs": 2},
-        codec="bf16",
-        samples=10,
-        blobs={"weights": ref},
-        facts={},
-    )
-
-
-def never() -> bool:
-    return False
+from tests.processes import PATIENCE, start_module
+from tests.simulator.work import LONG, MANY, never, orders, recipe, shards
 
 
 def test_workers_end_in_the_bits_of_one_process(tmp_path: Path) -> None:
@@ -157,6 +94,56 @@ def test_stopping_ends_the_workers() -> None:
     stopping = [False, True]
     list(pool.outcomes(asked, blobs.__getitem__, lambda: stopping.pop(0) if stopping else True))
     assert not _children()
+
+
+def test_stopping_does_not_wait_for_an_order_to_be_done() -> None:
+    pool, (asked, blobs) = Pool(shards(2, MANY), 2), orders(2, **LONG)
+    answers = [False, False, True]
+    assert not list(pool.outcomes(asked, blobs.__getitem__, lambda: answers.pop(0)))
+    assert not answers
+    assert not _children()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("busy", [True, False], ids=["working", "idle"])
+def test_workers_end_with_a_parent_that_is_killed(busy: bool) -> None:
+    process = start_module("tests.simulator.pool_holder", "busy" if busy else "idle")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    workers = psutil.Process(process.pid).children()
+    assert len(workers) == 3
+    process.kill()
+    process.communicate()
+    _, left = psutil.wait_procs(workers, timeout=PATIENCE)
+    assert not left
+
+
+def test_where_no_process_can_be_started_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    forks: list[int] = []
+
+    def fork() -> int:
+        forks.append(1)
+        if len(forks) > 1:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        return real()
+
+    real = os.fork
+    monkeypatch.setattr(os, "fork", fork)
+    pool, (asked, blobs) = Pool(shards(2), 2), orders(2)
+    with pytest.raises(EdgeFedError, match="cannot be started: Resource temp") as caught:
+        list(pool.outcomes(asked, blobs.__getitem__, never))
+    assert caught.value.code == "simulation.worker"
+    assert not _children()
+
+
+def test_pools_leave_no_open_files_behind() -> None:
+    before = psutil.Process().num_fds()
+    for _ in range(3):
+        pool, (asked, blobs) = Pool(shards(3), 3), orders(3)
+        for _, outcome in pool.outcomes(asked, blobs.__getitem__, never):
+            assert outcome.status == "ok", outcome.reason
+        pool.close()
+    assert psutil.Process().num_fds() == before
 
 
 def _children() -> list[int]:

@@ -84,7 +84,8 @@ HEAD = 'recipe = "recipe.toml"\n'
     ("text", "told"),
     [
         (f"{HEAD}sedes = [1]\n", r'sweep.toml:2: sedes: unknown key; did you mean "seeds"'),
-        (f"{HEAD}seeds = []\n", r"sweep.toml:2: seeds: "),
+        (f"{HEAD}seeds = []\n", r"sweep.toml:2: seeds: must have at least 1 value"),
+        (f'{HEAD}seeds = ["a"]\n', r'sweep.toml:2: seeds\[0\]: must be a whole number, got "a"\Z'),
         (f"{HEAD}seeds = [-1]\n", r"sweep.toml:2: seeds\[0\]: must be at least 0"),
         (f"{HEAD}seeds = [1.5]\n", r"sweep.toml:2: seeds\[0\]: must be a whole number"),
         (f"{HEAD}target = 2\n", r"sweep.toml:2: target: must be at most 1"),
@@ -112,6 +113,10 @@ HEAD = 'recipe = "recipe.toml"\n'
             r'sweep.toml:5: data.limitt: unknown key; did you mean "limit"',
         ),
         (f"{HEAD}[grid]\ntraining = [1]\n", r"sweep.toml:3: training: must be a table"),
+        (
+            f'{HEAD}[grid]\ndata.partition = ["iid", "dirichlett"]\n',
+            r'sweep.toml:3: data.partition: .* got "dirichlett"; did you mean "dirichlet"',
+        ),
         (f"{HEAD}grid = 3\n", r"sweep.toml:2: grid: must be a table"),
         (f"{HEAD}[grid\n", r"sweep.toml:2:\d+: not valid TOML"),
     ],

@@ -134,6 +134,25 @@ def snapshot(devices: int = 20, run: RunView | None = None, **changes: object) -
     return Snapshot(**{**values, **changes})
 
 
+SHARES: dict[str, object] = {
+    "shared_entries": 4,
+    "shared_group": 128,
+    "shared_bytes": 3 * 1024 + 200,
+}
+"""What a device shares of averaged data."""
+
+
+def sharing(devices: int = 20) -> Snapshot:
+    """A fleet in which every third device shares averaged data."""
+    views = [
+        device_view(index, **(SHARES if index % 3 == 0 else {})) for index in range(1, devices + 1)
+    ]
+    told = "jetson-09  shared 4 entries of 128 samples or more, 3.2 KiB"
+    line = LineView(time=ago(1), mark="✓", text=told)
+    whole = snapshot(run=run_view(algorithm="fedmix"), lines=(line, *lines()))
+    return whole.model_copy(update={"devices": tuple(views)})
+
+
 def fine(view: Snapshot | None) -> FeedUpdate:
     """An update without a problem."""
     return FeedUpdate(snapshot=view, broker=True, coordinator=True)

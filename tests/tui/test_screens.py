@@ -17,6 +17,7 @@ from tests.tui.samples import (
     fine,
     round_views,
     run_view,
+    sharing,
     snapshot,
 )
 
@@ -113,3 +114,11 @@ def test_filtered_devices(snap_compare: Compare) -> None:
 
 def test_window_too_small(snap_compare: Compare) -> None:
     assert snap_compare(watched(), terminal_size=(79, 19))
+
+
+@pytest.mark.parametrize("size", [LARGE, SMALL, (150, 36)], ids=["large", "small", "wide"])
+@pytest.mark.parametrize("screen", ["overview", "devices"])
+def test_devices_that_share_averages(
+    snap_compare: Compare, screen: ScreenName, size: tuple[int, int]
+) -> None:
+    assert snap_compare(watched(fine(sharing()), screen=screen), terminal_size=size)

@@ -16,7 +16,7 @@ from edgefed.tui.columns import COLUMNS, PADDING, columns_for, in_order
 from edgefed.tui.filtering import matches
 from edgefed.tui.table import DeviceTable
 from tests.tui.driving import drive, notices, press, screen_text, settle
-from tests.tui.samples import FakeClock, dashboard, device_view, feed, fine, snapshot
+from tests.tui.samples import SHARES, FakeClock, dashboard, device_view, feed, fine, snapshot
 
 
 def table_of(pilot: Pilot[None]) -> DeviceTable:
@@ -154,6 +154,15 @@ def test_the_columns_fit_and_the_most_important_stay(width: int, name: int) -> N
     ranks = sorted(column.rank for column in chosen)
     known = sorted(column.rank for column in COLUMNS if column.key != "battery")
     assert ranks == known[: len(ranks)]
+
+
+def test_shared_averages_bring_their_columns() -> None:
+    alone, sharing = device_view(1), device_view(2, **SHARES)
+    of_averages = {"means", "group", "shared"}
+    assert not of_averages & {column.key for column in columns_for([alone], None)}
+    assert of_averages <= {column.key for column in columns_for([alone, sharing], None)}
+    narrow = [column.key for column in columns_for([alone, sharing], 77)]
+    assert narrow == [column.key for column in columns_for([alone], 77)]
 
 
 def test_devices_without_a_value_sort_last_both_ways() -> None:

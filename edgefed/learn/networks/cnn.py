@@ -9,6 +9,7 @@ from pydantic import Field
 from torch import nn
 
 from edgefed.learn.networks.base import Network, NetworkSettings, Shape, image_shape
+from edgefed.learn.networks.blocks import ConvPoolReLU
 
 
 class CnnSettings(NetworkSettings):
@@ -25,20 +26,13 @@ class CnnSettings(NetworkSettings):
 
 
 def make_cnn(settings: CnnSettings, shape: Shape, classes: int) -> nn.Module:
-    """Return two 3×3 convolutions, each halved by pooling, and two fully connected layers.
-
-    Pooling comes before ReLU: the result is the same, on a quarter of the values.
-    """
+    """Return two 3×3 convolutions, each halved by pooling, and two fully connected layers."""
     channels, height, width = image_shape("cnn", shape, smallest=4)
     first, second = settings.width, 2 * settings.width
     return nn.Sequential(
         OrderedDict(
-            conv1=nn.Conv2d(channels, first, 3, padding=1),
-            pool1=nn.MaxPool2d(2),
-            relu1=nn.ReLU(),
-            conv2=nn.Conv2d(first, second, 3, padding=1),
-            pool2=nn.MaxPool2d(2),
-            relu2=nn.ReLU(),
+            conv1=ConvPoolReLU(channels, first, 3, padding=1),
+            conv2=ConvPoolReLU(first, second, 3, padding=1),
             flatten=nn.Flatten(),
             fc1=nn.Linear(second * (height // 4) * (width // 4), settings.hidden),
             relu3=nn.ReLU(),

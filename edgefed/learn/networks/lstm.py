@@ -7,6 +7,7 @@ itself is Hochreiter and Schmidhuber's, 1997, in the form and with the names of 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Annotated
 
 import torch
@@ -35,11 +36,7 @@ class LstmSettings(NetworkSettings):
 
 
 class CharacterLstm(nn.Module):
-    """Token numbers (batch, length) to scores (batch, classes) for what follows the last one.
-
-    Torch's own kernel is quicker than the steps spelled out, but can be neither stacked over
-    clients nor, on a GPU, differentiated twice; so under a transform of ``torch.func`` they are.
-    """
+    """Token numbers (batch, length) to scores (batch, classes) for what follows the last one."""
 
     def __init__(self, tokens: int, settings: LstmSettings, classes: int) -> None:
         super().__init__()
@@ -49,44 +46,73 @@ class CharacterLstm(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return the scores."""
-        values = self.embedding(inputs)
-        if torch._C._functorch.peek_interpreter_stack() is None:
-            values = self._kernel(values)
-        else:
-            for layer in range(self.lstm.num_layers):
-                values = self._layer(values, layer)
-        scores: torch.Tensor = self.decoder(values[:, -1])
-        return scores
+        return _scores(self.lstm, self.decoder, self.embedding(inputs))
 
-    def _weights(self, layer: int) -> list[torch.Tensor]:
-        """Return a layer's weights and biases: into the gates, and from the layer's last output."""
-        parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        return [getattr(self.lstm, f"{part}_l{layer}") for part in parts]
+    def cuts(self) -> list[tuple[nn.Module, nn.Module]]:
+        """Return the halves of the one place where it can be cut: behind the embedding."""
+        embed = nn.Sequential(OrderedDict(embedding=self.embedding))
+        return [(embed, AfterEmbedding(self.lstm, self.decoder))]
 
-    def _kernel(self, values: torch.Tensor) -> torch.Tensor:
-        """Return the last layer's outputs (batch, length, hidden), by torch's kernel."""
-        layers = self.lstm.num_layers
-        start = values.new_zeros(layers, len(values), self.lstm.hidden_size)
-        weights = [tensor for layer in range(layers) for tensor in self._weights(layer)]
-        # bias, layers, dropout, training, both directions, batch first
-        outputs: torch.Tensor = torch.lstm(
-            values, (start, start), weights, True, layers, 0.0, self.training, False, True
-        )[0]
-        return outputs
 
-    def _layer(self, values: torch.Tensor, layer: int) -> torch.Tensor:
-        """Return a layer's outputs (batch, length, hidden), from a state of zeros."""
-        inward, across, bias, more = self._weights(layer)
-        projected = functional.linear(values, inward, bias + more)
-        hidden = memory = values.new_zeros(len(values), self.lstm.hidden_size)
-        outputs = []
-        for gates in projected.unbind(dim=1):
-            drive = gates + functional.linear(hidden, across)
-            enter, keep, new, leave = drive.chunk(4, dim=-1)
-            memory = keep.sigmoid() * memory + enter.sigmoid() * new.tanh()
-            hidden = leave.sigmoid() * memory.tanh()
-            outputs.append(hidden)
-        return torch.stack(outputs, dim=1)
+class AfterEmbedding(nn.Module):
+    """What follows the embedding: (batch, length, numbers) to scores (batch, classes)."""
+
+    def __init__(self, lstm: nn.LSTM, decoder: nn.Linear) -> None:
+        super().__init__()
+        self.lstm = lstm
+        self.decoder = decoder
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return the scores."""
+        return _scores(self.lstm, self.decoder, inputs)
+
+
+def _scores(lstm: nn.LSTM, decoder: nn.Linear, values: torch.Tensor) -> torch.Tensor:
+    """Return the scores of embedded tokens (batch, length, numbers).
+
+    Torch's own kernel is quicker than the steps spelled out, but can be neither stacked over
+    clients nor, on a GPU, differentiated twice; so under a transform of ``torch.func`` they are.
+    """
+    if torch._C._functorch.peek_interpreter_stack() is None:
+        values = _kernel(lstm, values)
+    else:
+        for layer in range(lstm.num_layers):
+            values = _layer(lstm, values, layer)
+    scores: torch.Tensor = decoder(values[:, -1])
+    return scores
+
+
+def _weights(lstm: nn.LSTM, layer: int) -> list[torch.Tensor]:
+    """Return a layer's weights and biases: into the gates, and from the layer's last output."""
+    parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    return [getattr(lstm, f"{part}_l{layer}") for part in parts]
+
+
+def _kernel(lstm: nn.LSTM, values: torch.Tensor) -> torch.Tensor:
+    """Return the last layer's outputs (batch, length, hidden), by torch's kernel."""
+    layers = lstm.num_layers
+    start = values.new_zeros(layers, len(values), lstm.hidden_size)
+    weights = [tensor for layer in range(layers) for tensor in _weights(lstm, layer)]
+    # bias, layers, dropout, training, both directions, batch first
+    outputs: torch.Tensor = torch.lstm(
+        values, (start, start), weights, True, layers, 0.0, lstm.training, False, True
+    )[0]
+    return outputs
+
+
+def _layer(lstm: nn.LSTM, values: torch.Tensor, layer: int) -> torch.Tensor:
+    """Return a layer's outputs (batch, length, hidden), from a state of zeros."""
+    inward, across, bias, more = _weights(lstm, layer)
+    projected = functional.linear(values, inward, bias + more)
+    hidden = memory = values.new_zeros(len(values), lstm.hidden_size)
+    outputs = []
+    for gates in projected.unbind(dim=1):
+        drive = gates + functional.linear(hidden, across)
+        enter, keep, new, leave = drive.chunk(4, dim=-1)
+        memory = keep.sigmoid() * memory + enter.sigmoid() * new.tanh()
+        hidden = leave.sigmoid() * memory.tanh()
+        outputs.append(hidden)
+    return torch.stack(outputs, dim=1)
 
 
 def tokens(settings: LstmSettings, classes: int) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
+from edgefed.learn.objectives.losses import soft
 from edgefed.learn.types import Batch, Context, Forward, Params
 
 
@@ -22,4 +23,14 @@ class CrossEntropy:
         self, forward: Forward, params: Params, batch: Batch, context: Context
     ) -> torch.Tensor:
         """Return the scalar loss."""
-        return functional.cross_entropy(forward(params, batch.inputs), batch.targets)
+        return self.of(forward(params, batch.inputs), batch.targets)
+
+    def of(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the loss of logits (batch, classes)."""
+        return functional.cross_entropy(outputs, targets)
+
+    def slope(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return its gradient with respect to the logits: (softmax · Σ_c y_c - y) / batch."""
+        wanted = soft(targets, outputs)
+        chance = functional.softmax(outputs, dim=-1)
+        return (chance * wanted.sum(dim=-1, keepdim=True) - wanted) / len(outputs)

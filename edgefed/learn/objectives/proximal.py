@@ -6,11 +6,16 @@ MLSys 2020, equation 2.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
-from edgefed.learn.types import Batch, Context, Forward, Objective, Params
+from edgefed.learn import capabilities
+from edgefed.learn.capabilities import Phase
+from edgefed.learn.models import Model
+from edgefed.learn.types import Array, Batch, Context, Forward, Objective, Params
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,21 @@ class Proximal:
 
     inner: Objective
     mu: float
+
+    def check(self, model: Model, extra: Mapping[str, Array]) -> None:
+        """Let the inner objective check; see ``capabilities``."""
+        capabilities.check(self.inner, model, extra)
+
+    def draw(
+        self, generator: np.random.Generator, size: int, extra: Mapping[str, Array]
+    ) -> dict[str, Array]:
+        """Return what the inner objective draws."""
+        return capabilities.draw(self.inner, generator, size, extra)
+
+    def phases(self, model: Model, trained: tuple[str, ...]) -> tuple[Phase, ...]:
+        """Return the inner objective's updates, each with the term."""
+        inner = capabilities.phases(self.inner, model, trained)
+        return tuple(Phase(Proximal(each.objective, self.mu), each.trained) for each in inner)
 
     def __call__(
         self, forward: Forward, params: Params, batch: Batch, context: Context

@@ -26,12 +26,32 @@ class SquaredError:
         Raises:
             DataError: the targets have another shape than the outputs.
         """
-        outputs = forward(params, batch.inputs)
-        if outputs.shape != batch.targets.shape:
-            raise DataError(
-                f"Squared error needs a target for every output {tuple(outputs.shape)},"
-                f" but the targets are {tuple(batch.targets.shape)}.",
-                code="data.targets",
-                hint="give float targets (samples, outputs), or train with cross-entropy",
-            )
-        return functional.mse_loss(outputs, batch.targets)
+        return self.of(forward(params, batch.inputs), batch.targets)
+
+    def of(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the loss of outputs (batch, outputs).
+
+        Raises:
+            DataError: the targets have another shape than the outputs.
+        """
+        return functional.mse_loss(outputs, _checked(targets, outputs))
+
+    def slope(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return its gradient with respect to the outputs.
+
+        Raises:
+            DataError: the targets have another shape than the outputs.
+        """
+        return (outputs - _checked(targets, outputs)) * (2 / outputs.numel())
+
+
+def _checked(targets: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
+    """Return the targets, if there is one for every output."""
+    if outputs.shape == targets.shape:
+        return targets
+    raise DataError(
+        f"Squared error needs a target for every output {tuple(outputs.shape)},"
+        f" but the targets are {tuple(targets.shape)}.",
+        code="data.targets",
+        hint="give float targets (samples, outputs), or train with cross-entropy",
+    )

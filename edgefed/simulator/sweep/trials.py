@@ -10,6 +10,7 @@ from edgefed.clock import Clock
 from edgefed.errors import EdgeFedError
 from edgefed.events.model import Event
 from edgefed.lock import FolderLock
+from edgefed.simulator.executors import Maker
 from edgefed.simulator.run import Simulation
 from edgefed.simulator.sweep.plan import Plan, Trial
 from edgefed.simulator.sweep.results import Result, Results
@@ -55,6 +56,7 @@ def run_trials(
     clock: Clock,
     data_folder: Path | None = None,
     tell: Callable[[Step], None] = lambda step: None,
+    executors: Maker | None = None,
 ) -> Outcome:
     """Run a sweep to its end. Killed or interrupted at any moment, the next call goes on.
 
@@ -64,14 +66,16 @@ def run_trials(
         clock: for seconds and event times.
         data_folder: where downloaded data sets are kept.
         tell: told what is done.
+        executors: makes who trains; None for what suits this machine.
 
     Raises:
         NotAllowedError: another sweep uses the folder.
         StorageError: the disk does not take the results.
+        EdgeFedError: the Ray cluster is of no use.
     """
     lock = FolderLock(folder, "a sweep")
     try:
-        sweep = _Sweep(plan, Results(folder), clock, data_folder, tell)
+        sweep = _Sweep(plan, Results(folder), clock, data_folder, tell, executors)
         return sweep.run()
     finally:
         lock.release()
@@ -85,12 +89,14 @@ class _Sweep:
         clock: Clock,
         data_folder: Path | None,
         tell: Callable[[Step], None],
+        executors: Maker | None,
     ) -> None:
         self._trials = list(plan.trials())
         self._results = results
         self._clock = clock
         self._data = data_folder
         self._tell = tell
+        self._executors = executors
 
     def run(self) -> Outcome:
         done: dict[str, Result] = {}
@@ -104,7 +110,7 @@ class _Sweep:
             try:
                 done[trial.digest] = self._work(trial, number)
             except EdgeFedError as error:
-                if error.code.startswith("storage."):
+                if error.code.startswith(("storage.", "ray.")):
                     raise  # the next run would fare no better
                 failed[trial.digest] = error.message
                 self._say(trial, number, "failed", reason=error.message)
@@ -114,7 +120,9 @@ class _Sweep:
     def _work(self, trial: Trial, number: int) -> Result:
         self._results.clear()
         self._say(trial, number, "begun")
-        simulation = Simulation(trial.recipe, self._results.work, self._clock, self._data)
+        simulation = Simulation(
+            trial.recipe, self._results.work, self._clock, self._data, executors=self._executors
+        )
         rows: list[dict[str, object]] = []
 
         def hear(event: Event, _: int) -> None:

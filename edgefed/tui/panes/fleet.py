@@ -67,7 +67,16 @@ def _notes(devices: Sequence[DeviceView], width: int) -> list[Text]:
     late = sum(device.late for device in devices)
     if refused or late:
         notes.append(Text.assemble(("answers ", MUTED), f"late {late}  rejected {refused}"))
-    return notes
+    return [*notes, *_sharing(devices)]
+
+
+def _sharing(devices: Sequence[DeviceView]) -> list[Text]:
+    """Return how much averaged data there is, and of how many devices; nothing without any."""
+    sharers = [device.shared_entries for device in devices if device.shared_entries]
+    if not sharers:
+        return []
+    whose = "1 device" if len(sharers) == 1 else f"{len(sharers)} devices"
+    return [Text.assemble(("means ", MUTED), f"{sum(sharers)} from {whose}")]
 
 
 def _hottest(warm: Sequence[DeviceView], width: int) -> Text:

@@ -1,0 +1,354 @@
+"""Training many devices at once on a GPU, against one after another: client-updates per second.
+
+Whole rounds of the real engine, from one round's beginning to the next one's: planning, coding,
+training, merging, writing down. The works: LeNet-5 on 28x28 inputs with 62 classes, 100 clients of
+230 samples, 10 a round, batches of 20 (the work that docs/performance.md compares simulators by);
+VGG-9 with dropout as FedMix has it; ResNet-18 with batch normalisation. Noise, fp32 both ways, one
+local epoch, no tests. Every measurement has a process of its own, so memory is its own too, and a
+small board is never asked for two at once.
+
+    python benchmarks/gpu.py [--models lenet5 …] [--rounds 20] [--chunk 32] [--pfl] [--json]
+    python benchmarks/gpu.py --device cpu --small
+
+``--pfl`` adds pfl (Apple, pip install pfl) on the same work, if it is installed beside EdgeFed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from edgefed.clock import SystemClock
+from edgefed.config.recipe import ModelSection, Recipe, SimulationSection
+from edgefed.data.types import Shard
+from edgefed.errors import EdgeFedError
+from edgefed.events.model import Event
+from edgefed.learn.devices import pick_device, repeatable, set_threads
+from edgefed.learn.models import build
+from edgefed.learn.types import Array
+from edgefed.simulator.executors import Executor, Sequential
+from edgefed.simulator.run import Simulation
+from edgefed.simulator.stacked_executor import StackedExecutor
+from edgefed.worker.worker import Bench
+
+WAYS = ("sequential", "stacked")
+WARM = 2
+"""Rounds at the beginning that are not counted."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is trained in a round.
+
+    Attributes:
+        model: the recipe's table.
+        clients, samples: devices, and samples of each.
+        cohort: devices in a round.
+        max_steps: SGD steps of a device in a round; 0 for one epoch.
+    """
+
+    model: dict[str, Any]
+    shape: tuple[int, ...]
+    classes: int
+    clients: int
+    samples: int
+    batch: int
+    cohort: int = 10
+    max_steps: int = 0
+
+
+WORKS = {
+    "lenet5": Work({"name": "lenet5"}, (1, 28, 28), 62, 100, 230, 20),
+    "vgg9": Work({"name": "vgg9", "dropout_layout": "fedmix"}, (3, 32, 32), 10, 40, 100, 10),
+    "resnet18": Work({"name": "resnet18", "norm": "batch"}, (3, 32, 32), 10, 40, 100, 20),
+}
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One way of doing one work; what ``--json`` prints a row of.
+
+    Attributes:
+        round_s: median seconds of a round.
+        gpu_mb: most memory that torch reserved on the GPU; 0 on a CPU.
+        resident_mb: most resident memory of the process.
+        ratio: client-updates/s over those of ``sequential``.
+        failed: why there are no figures.
+    """
+
+    model: str
+    way: str
+    round_s: float = 0.0
+    updates_per_s: float = 0.0
+    gpu_mb: float = 0.0
+    resident_mb: float = 0.0
+    ratio: float = 0.0
+    failed: str = ""
+
+
+def work_of(name: str, small: bool) -> Work:
+    """Return a work, or what is left of it when only the way through shall be tried."""
+    work = WORKS[name]
+    if not small:
+        return work
+    return replace(work, clients=3, samples=8, cohort=2, batch=4, max_steps=2)
+
+
+def noise(work: Work) -> tuple[Array, Array]:
+    """Return inputs (clients, samples, …) float32 and labels (clients, samples)."""
+    rng = np.random.default_rng(1)
+    size = (work.clients, work.samples)
+    inputs = rng.standard_normal((*size, *work.shape), dtype=np.float32)
+    return inputs, rng.integers(0, work.classes, size)
+
+
+# -- one measurement, in a process of its own -----------------------------------------------------
+
+
+def measure_ours(work: Work, way: str, device: str, rounds: int, chunk: int) -> list[float]:
+    """Return the seconds of each counted round of EdgeFed."""
+    with tempfile.TemporaryDirectory() as text:
+        folder = Path(text)
+        inputs, labels = noise(work)
+        flat = inputs.reshape(-1, *work.shape)
+        # With no test set, the last round would ask the devices for a test.
+        np.savez(
+            folder / "data.npz",
+            x_train=flat,
+            y_train=labels.ravel(),
+            x_test=flat[:2],
+            y_test=labels.ravel()[:2],
+            classes=work.classes,
+        )
+        recipe = _recipe(work, folder / "data.npz", rounds + WARM + 1)
+
+        def make(
+            shards: Sequence[Shard], settings: SimulationSection, tell: Callable[[str], None]
+        ) -> tuple[Executor, str]:
+            bench = Bench(device)
+            if way == "stacked":
+                return StackedExecutor(shards, chunk, tell, bench), ""
+            return Sequential(shards, bench), ""
+
+        simulation = Simulation(recipe, folder / "state", SystemClock(), executors=make)
+        begun: list[float] = []
+
+        def hear(event: Event, _: int) -> None:
+            if event.kind == "round":
+                begun.append(time.perf_counter())
+
+        simulation.journal.listen(hear)
+        record = simulation.run().record
+    if record.status != "finished":
+        raise EdgeFedError(record.reason)
+    return [after - before for before, after in zip(begun[WARM:], begun[WARM + 1 :], strict=False)]
+
+
+def _recipe(work: Work, data: Path, rounds: int) -> Recipe:
+    return Recipe.model_validate(
+        {
+            "model": work.model,
+            "data": {"name": "npz", "path": str(data), "partition": "iid"},
+            "training": {
+                "batch_size": work.batch,
+                "learning_rate": 0.05 if work.model["name"] == "lenet5" else 0.01,
+                "max_steps": work.max_steps,
+            },
+            "rounds": {"count": rounds, "cohort": work.cohort},
+            "wire": {"downlink": "fp32", "uplink": "fp32"},
+            "evaluation": {"every": 0},
+            "simulation": {"devices": work.clients},
+        }
+    )
+
+
+def measure_pfl(work: Work, device: str, rounds: int) -> list[float]:
+    """Return the seconds of each counted round of pfl, which picks the GPU itself.
+
+    It differs in two things that it does not let go of: batches are cut once and not shuffled
+    anew, and users are drawn with replacement.
+    """
+    load = importlib.import_module
+    if torch.device(device).type == "cpu" and torch.cuda.is_available():
+        raise EdgeFedError("pfl takes the GPU wherever there is one")
+    base, averaging = load("pfl.algorithm.base"), load("pfl.algorithm.federated_averaging")
+    callbacks, metrics = load("pfl.callback.base"), load("pfl.metrics").Metrics
+    samplers, datasets = load("pfl.data.sampling"), load("pfl.data.federated_dataset")
+    hyper, wrapper = load("pfl.hyperparam"), load("pfl.model.pytorch")
+    begun: list[float] = []
+
+    class Laps(callbacks.TrainingProcessCallback):  # type: ignore[name-defined, misc]
+        """Takes the time after every round."""
+
+        def after_central_iteration(self, *_: Any, **__: Any) -> tuple[bool, Any]:
+            begun.append(time.perf_counter())
+            return False, metrics()
+
+    inputs, labels = (torch.from_numpy(array).to(device) for array in noise(work))
+    steps = work.max_steps * work.batch or work.samples
+    users = {k: [inputs[k][:steps], labels[k][:steps]] for k in range(work.clients)}
+    sampler = samplers.get_user_sampler("random", list(users))
+    dataset = datasets.FederatedDataset.from_slices(users, sampler)
+    module = _pfl_module(work).to(device)
+    central = torch.optim.SGD(module.parameters(), 1.0)
+    model = wrapper.PyTorchModel(module, torch.optim.SGD, central)
+    weighting = load("pfl.aggregate.weighting").WeightByDatapoints()
+    simulated = load("pfl.aggregate.simulate").SimulatedBackend
+    averaging.FederatedAveraging().run(
+        algorithm_params=base.NNAlgorithmParams(
+            central_num_iterations=rounds + WARM,
+            evaluation_frequency=10**9,
+            train_cohort_size=work.cohort,
+            val_cohort_size=None,
+        ),
+        backend=simulated(dataset, dataset, postprocessors=[weighting]),
+        model=model,
+        model_train_params=hyper.NNTrainHyperParams(
+            local_num_epochs=1, local_learning_rate=0.01, local_batch_size=work.batch
+        ),
+        callbacks=[Laps()],
+        send_metrics_to_platform=False,
+    )
+    return [after - before for before, after in zip(begun[WARM - 1 :], begun[WARM:], strict=False)]
+
+
+def _pfl_module(work: Work) -> torch.nn.Module:
+    """Return our network with the two methods that pfl calls."""
+    section = ModelSection.model_validate(work.model)
+    net = build(section, work.shape, work.classes, 1).module
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net
+
+        def loss(self, inputs: Any, labels: Any, eval: bool = False) -> torch.Tensor:  # noqa: A002
+            del eval
+            return torch.nn.functional.cross_entropy(self.net(inputs), labels)
+
+        def metrics(self, *_: Any, **__: Any) -> dict[str, float]:
+            return {}
+
+    return Net()
+
+
+def measured(arguments: argparse.Namespace, name: str, way: str) -> Measurement:
+    """Do one work in this process."""
+    set_threads(1)
+    work, device = work_of(name, arguments.small), pick_device(arguments.device)
+    with repeatable(device):
+        if way == "pfl":
+            seconds = measure_pfl(work, str(device), arguments.rounds)
+        else:
+            seconds = measure_ours(work, way, str(device), arguments.rounds, arguments.chunk)
+    gpu = torch.cuda.max_memory_reserved(device) if device.type == "cuda" else 0
+    middle = statistics.median(seconds)
+    return Measurement(
+        name,
+        way,
+        middle,
+        work.cohort / middle,
+        gpu / 1e6,
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+    )
+
+
+# -- all of them ----------------------------------------------------------------------------------
+
+
+def apart(options: Sequence[str], name: str, way: str) -> Measurement:
+    """Measure in another process; what goes wrong there is a row too."""
+    command = [sys.executable, str(Path(__file__)), *options, "--one", name, way]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode == 0:
+        return Measurement(**json.loads(ended.stdout.splitlines()[-1]))
+    last = (ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"])[-1]
+    return Measurement(name, way, failed=last[:200])
+
+
+def with_ratio(row: Measurement, rows: Sequence[Measurement]) -> Measurement:
+    """Return a row with its client-updates/s over those of the same model one after another."""
+    plain = [each for each in rows if (each.model, each.way) == (row.model, "sequential")]
+    if not plain or not plain[0].updates_per_s:
+        return row
+    return replace(row, ratio=row.updates_per_s / plain[0].updates_per_s)
+
+
+def table(rows: Sequence[Measurement]) -> str:
+    """Return the rows for people."""
+    head = (
+        f"{'model':<10}{'way':<12}{'round s':>9}{'updates/s':>11}{'ratio':>8}{'GPU MB':>9}{'MB':>8}"
+    )
+    lines = [head]
+    for row in rows:
+        figures = (
+            f"{row.round_s:>9.4f}{row.updates_per_s:>11.1f}{row.ratio:>8.2f}"
+            f"{row.gpu_mb:>9.0f}{row.resident_mb:>8.0f}"
+        )
+        lines.append(f"{row.model:<10}{row.way:<12}{'  ' + row.failed if row.failed else figures}")
+    return "\n".join(lines)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--models", nargs="+", choices=sorted(WORKS), default=list(WORKS))
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--chunk", type=int, default=32)
+    parser.add_argument("--small", action="store_true", help="tiny works, to try the way through")
+    parser.add_argument("--pfl", action="store_true", help="pfl too")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--one", nargs=2, metavar=("MODEL", "WAY"), help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure and print."""
+    arguments = _arguments()
+    try:
+        device = pick_device(arguments.device)
+        if arguments.one:
+            print(json.dumps(asdict(measured(arguments, *arguments.one))))
+            return
+    except EdgeFedError as error:
+        print(f"{error.message} Without a GPU: --device cpu --small", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+    ways = list(WAYS)
+    if arguments.pfl and importlib.util.find_spec("pfl") is None:
+        print("pfl is not installed and left out: pip install pfl", file=sys.stderr)
+    elif arguments.pfl:
+        ways.append("pfl")
+    options = [f"--device={device}", f"--rounds={arguments.rounds}", f"--chunk={arguments.chunk}"]
+    options += ["--small"] * arguments.small
+    rows = [apart(options, name, way) for name in arguments.models for way in ways]
+    rows = [with_ratio(row, rows) for row in rows]
+    if arguments.json:
+        print(json.dumps({"device": _name(device), "rows": [asdict(row) for row in rows]}))
+    else:
+        print(f"{_name(device)}, torch {torch.__version__}")
+        print(table(rows))
+    if any(row.failed for row in rows):
+        raise SystemExit(7)
+
+
+def _name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""FedMix: mixup with everybody's averaged data, by a Taylor expansion around the device's own.
+
+Yoon, Shin, Hwang, Yang: FedMix: Approximation of Mixup under Mean Augmented Federated Learning,
+ICLR 2021, equation 5 and algorithm 2. With u = (1 - λ) x and (x_g, y_g) drawn from the stack for
+each batch, a device minimises
+
+    (1 - λ) ℓ(f(u), y) + λ ℓ(f(u), y_g) + λ ⟨∂ℓ(f(u), y)/∂u, x_g⟩
+
+The exchange of averages is ``mean_augmented``'s, the loss ``edgefed.learn.objectives``'.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from edgefed.algorithms.base import AlgorithmSettings
+from edgefed.algorithms.mean_augmented import MeanAugmented
+from edgefed.algorithms.mean_settings import MeanSettings
+from edgefed.learn.objectives.fed_mix import FedMix as FedMixObjective
+from edgefed.learn.types import Objective
+
+
+class FedMixSettings(MeanSettings):
+    """Settings of ``fedmix``."""
+
+    mixup_ratio: Annotated[float, Field(ge=0, le=1)] = 0.05
+    """λ: the weight of the averaged data; large values are unstable."""
+
+    taylor: Literal["lam", "lam(1-lam)"] = "lam"
+    """Coefficient of the derivative: λ as in equation 5, or λ(1 - λ) as algorithm 2 prints it."""
+
+
+class FedMix(MeanAugmented):
+    """Mixup with averaged data, to first order."""
+
+    settings: FedMixSettings
+
+    name: ClassVar[str] = "fedmix"
+    summary: ClassVar[str] = "Mixup with averaged data of all devices, by a Taylor expansion"
+    paper: ClassVar[str] = "Yoon et al., ICLR 2021, arXiv 2107.00233"
+    Settings: ClassVar[type[AlgorithmSettings]] = FedMixSettings
+
+    def mixing(self) -> Objective:
+        """Return equation 5."""
+        return FedMixObjective(self.settings.mixup_ratio, self.settings.taylor)

@@ -1,0 +1,57 @@
+"""GlobalMix: mixup with raw samples of other devices, which only a simulation can have.
+
+The upper bound that Yoon, Shin, Hwang, Yang: FedMix, ICLR 2021, compare with (section 4). With x_j
+a raw sample of another device, drawn for each sample, a device minimises
+
+    ℓ(f((1 - λ) x + λ x_j), (1 - λ) y + λ y_j)        λ ~ Beta(α, α) for each step, or fixed
+
+Raw samples are averaged data with M = 1, exchanged as ``mean_augmented`` does.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from edgefed.algorithms.base import AlgorithmSettings
+from edgefed.algorithms.mean_augmented import MeanAugmented
+from edgefed.algorithms.mean_settings import MeanSettings
+from edgefed.learn.objectives.global_mix import GlobalMix as GlobalMixObjective
+from edgefed.learn.types import Objective
+
+
+class GlobalMixSettings(MeanSettings):
+    """Settings of ``globalmix``."""
+
+    mixup_alpha: Annotated[float, Field(gt=0, le=100)] = 1.0
+    """α of the Beta distribution that λ is drawn from."""
+
+    mixup_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """A fixed λ, the weight of the other's sample; 0 to draw it."""
+
+    group_size: Literal[1] = 1
+    """Raw samples."""
+
+    merge_entries: Literal[1] = 1
+    """None are averaged."""
+
+    exclude_own: bool = True
+    """A device mixes with the samples of others only."""
+
+
+class GlobalMix(MeanAugmented):
+    """Mixup with others' raw samples."""
+
+    settings: GlobalMixSettings
+
+    name: ClassVar[str] = "globalmix"
+    summary: ClassVar[str] = "Mixup with raw samples of other devices; simulations only"
+    paper: ClassVar[str] = "Yoon et al., ICLR 2021, arXiv 2107.00233"
+    simulation_only: ClassVar[bool] = True
+    raw: ClassVar[bool] = True
+    Settings: ClassVar[type[AlgorithmSettings]] = GlobalMixSettings
+
+    def mixing(self) -> Objective:
+        """Return mixup over devices."""
+        return GlobalMixObjective(self.settings.mixup_alpha, self.settings.mixup_ratio or None)

@@ -1,0 +1,50 @@
+"""LocalMix: mixup within each device, which exchanges nothing.
+
+Zhang, Cissé, Dauphin, Lopez-Paz: mixup: Beyond Empirical Risk Minimization, ICLR 2018, in each
+device, as Yoon et al.: FedMix, ICLR 2021, compare with (section 4). With π a permutation of the
+batch, a device minimises
+
+    ℓ(f(λ x + (1 - λ) x_π), λ y + (1 - λ) y_π)        λ ~ Beta(α, α) for each step
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from edgefed.algorithms.base import AlgorithmSettings
+from edgefed.algorithms.fedavg import FedAvg
+from edgefed.algorithms.mean_settings import SplitSettings
+from edgefed.algorithms.splits import behind, check_split
+from edgefed.learn.models import Model
+from edgefed.learn.objectives.local_mix import LocalMix as LocalMixObjective
+from edgefed.learn.types import Objective
+
+
+class LocalMixSettings(SplitSettings):
+    """Settings of ``localmix``."""
+
+    mixup_alpha: Annotated[float, Field(gt=0, le=100)] = 1.0
+    """α of the Beta distribution that λ is drawn from."""
+
+
+class LocalMix(FedAvg):
+    """FedAvg whose devices mix their own samples."""
+
+    settings: LocalMixSettings
+
+    name: ClassVar[str] = "localmix"
+    summary: ClassVar[str] = "FedAvg with mixup inside each device"
+    paper: ClassVar[str] = "Zhang et al., ICLR 2018, arXiv 1710.09412"
+    Settings: ClassVar[type[AlgorithmSettings]] = LocalMixSettings
+
+    def check_model(self, model: Model) -> None:
+        """Check that the model can be mixed where the recipe wants it."""
+        check_split(self.name, model, self.settings.split)
+
+    def objective(self) -> Objective:
+        """Return mixup of each batch with itself."""
+        settings = self.settings
+        mixing = LocalMixObjective(settings.mixup_alpha)
+        return self.proximal(behind(mixing, settings.split, settings.embedding_grad))

@@ -1,0 +1,315 @@
+"""Mean-augmented federated learning: devices exchange averaged data once, then train with them.
+
+Yoon, Shin, Hwang, Yang: FedMix: Approximation of Mixup under Mean Augmented Federated Learning,
+ICLR 2021, section 3.2 (algorithm 1), appendices H to J.
+
+    mean   every device that shares: (x̄, ȳ) of groups of M samples, once, and again when its data
+           changed; the coordinator stacks them, shuffles, perhaps averages m entries again
+    fit    as FedAvg, with the stack (X_g, Y_g) beside the weights; what a device does with it is
+           its objective's (NaiveMix, FedMix)
+
+With a split (appendix E) averages are of hidden states, and ``mean`` comes before every ``fit``.
+A device that does not share trains all the same. If none does, this is FedAvg, and says so.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from edgefed.algorithms.base import (
+    Answer,
+    DeviceTask,
+    DeviceView,
+    Encoding,
+    Exchange,
+    Finished,
+    Group,
+    Member,
+    Payload,
+    Question,
+    Remark,
+    Result,
+    Roster,
+    State,
+    Work,
+)
+from edgefed.algorithms.fedavg import FedAvg
+from edgefed.algorithms.mean_settings import MeanSettings
+from edgefed.algorithms.shares import (
+    ASKED,
+    HIDDEN,
+    OWN,
+    SEED,
+    SHARED,
+    due,
+    joined,
+    remark,
+    shares_of,
+)
+from edgefed.algorithms.splits import averages_hidden, behind, check_split, entry_shape
+from edgefed.config.recipe import CodecName
+from edgefed.errors import DataError, RecipeError
+from edgefed.learn.models import Model
+from edgefed.learn.types import Array, Job, Objective, Tensors
+from edgefed.sharing.means import Averaging, average
+from edgefed.sharing.packing import check_fits, pack
+from edgefed.sharing.stack import as_noise, rows_of, runs_of, stack
+from edgefed.sharing.types import Entries
+
+MEAN = "mean"
+"""The question that asks for averaged data."""
+
+AVERAGED = "averaged"
+"""The stack, as a group of the state, as a payload and as a role of a ``fit`` task."""
+
+
+class MeanAugmented(FedAvg):
+    """FedAvg with averaged data; what is done with them is the subclass's objective."""
+
+    settings: MeanSettings
+    raw: ClassVar[bool] = False
+    """Whether entries are raw samples."""
+
+    @abstractmethod
+    def mixing(self) -> Objective:
+        """Return the local objective where there are averaged data."""
+
+    @property
+    def _averaging(self) -> Averaging:
+        settings = self.settings
+        return Averaging(settings.group_size, settings.noise, settings.same_class, self.raw)
+
+    # -- the coordinator ------------------------------------------------------------------------
+
+    def needs_simulation(self) -> str:
+        """Return what only a simulation may ask for: raw samples, or averages of one label."""
+        if self.settings.group_size == 1 and self.settings.entries == "exchanged":
+            return "raw data of all devices (group_size = 1)"
+        if self.settings.same_class:
+            return "averages of single labels (same_class)"
+        return super().needs_simulation()
+
+    def check_model(self, model: Model) -> None:
+        """Check that the model can be mixed where the recipe wants it.
+
+        Raises:
+            RecipeError: it cannot.
+        """
+        check_split(self.name, model, self.settings.split)
+        if self.settings.entries == "own" and averages_hidden(model, self.settings.split):
+            raise RecipeError(
+                "A device's own averages of hidden states are not offered.",
+                code="algorithm.split",
+                hint='set split = 0, or entries = "exchanged"',
+            )
+
+    def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
+        """Begin as FedAvg; nobody has shared anything."""
+        state = super().start(weights, roster, seed)
+        return replace(state, groups={**state.groups, SHARED: {}}, facts={SEED: seed, ASKED: {}})
+
+    def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
+        """Ask those for averages whose averages are not there yet, and else for training."""
+        planned = super().plan(state, roster, seed)
+        if isinstance(planned, Finished):
+            return planned
+        asked = due(state, roster, self.settings.threshold)
+        if asked and self.settings.entries != "own":
+            payloads = {"weights": Payload(self.weights(state))} if self.settings.split else {}
+            return replace(
+                planned,
+                name=MEAN,
+                questions=tuple(_mean_question(member, payloads) for member in asked),
+                payloads=payloads,
+                wanted=len(asked),
+                quorum=0,
+                aside=True,
+            )
+        return self._with_stack(planned, state)
+
+    def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
+        """Keep the averages that came and stack them anew; or average the deltas."""
+        if exchange.name != MEAN:
+            return super().merge(state, exchange, answers)
+        shared, hidden = joined(state, answers)
+        facts = {**state.facts, ASKED: {**state.facts[ASKED], **_asked(exchange, shared)}}
+        facts[HIDDEN] = exchange.round if hidden else 0
+        groups: dict[str, Tensors] = {**state.groups, SHARED: shared}
+        if not shared:
+            groups.pop(AVERAGED, None)
+            return replace(state, groups=groups, facts=facts)
+        entries, owners = stack(
+            shares_of(shared),
+            state.facts[SEED],
+            merge_entries=self.settings.merge_entries,
+            shuffle=self.settings.group_size != 1,
+        )
+        if self.settings.entries == "random":
+            entries = as_noise(entries, state.facts[SEED])
+        groups[AVERAGED] = self._packed(entries)
+        if self.settings.exclude_own:
+            facts[OWN] = {device: runs_of(rows) for device, rows in owners.items()}
+        return replace(state, groups=groups, facts=facts)
+
+    def room(self, exchange: Exchange, model: Model) -> int:
+        """Return the bytes that one device's averages may take, from what it announced."""
+        if exchange.name != MEAN:
+            return 0
+        size = self.settings.group_size
+        most = max((each.samples // size if size else 1 for each in exchange.questions), default=0)
+        entry = int(np.prod(self._entry_shape(model))) + model.classes
+        # Labels apart, every label may have a group of its own.
+        return 4 * entry * (most + model.classes + 1) + 2**16
+
+    def refusal(self, exchange: Exchange, answer: Answer, model: Model) -> str:
+        """Return why averages cannot be stacked with the others."""
+        if exchange.name != MEAN:
+            return super().refusal(exchange, answer, model)
+        found = answer.groups.get("means")
+        if found is None:
+            return "it holds no averaged data"
+        try:
+            self._check(found.arrays, model)
+        except DataError as error:
+            return error.message
+        return _untrue(answer, len(found.arrays["targets"]))
+
+    def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
+        """Say who shared, after an exchange of averages."""
+        return (remark(exchange, after),) if exchange.name == MEAN else ()
+
+    def _with_stack(self, planned: Exchange, state: State) -> Exchange:
+        """Return a ``fit`` exchange with the stack beside the weights."""
+        averaged = state.groups.get(AVERAGED)
+        if not averaged:
+            return planned
+        own = state.facts.get(OWN, {})
+        return replace(
+            planned,
+            payloads={**planned.payloads, AVERAGED: Payload(averaged, self._codec)},
+            questions=tuple(
+                replace(
+                    question,
+                    blobs={**question.blobs, AVERAGED: AVERAGED},
+                    facts={**question.facts, OWN: own.get(question.device, [])} if own else {},
+                )
+                for question in planned.questions
+            ),
+        )
+
+    # -- the device -----------------------------------------------------------------------------
+
+    def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
+        """Average the device's samples, or train with the averages of all."""
+        if task.question == MEAN:
+            if averages_hidden(device.model, self.settings.split):
+                return Encoding(task.groups["weights"], device.train, self.settings.split)
+            return self._share(task, device)
+        work = super().prepare(task, device)
+        extra = self._extra(task, device)
+        if not isinstance(work, Job) or extra is None:
+            return work
+        settings = self.settings
+        mixing = behind(self.mixing(), settings.split, settings.embedding_grad)
+        return replace(work, objective=self.proximal(mixing), extra=extra)
+
+    def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
+        """Average the hidden states that the round's weights make, or send what changed."""
+        if task.question != MEAN:
+            return super().answer(task, device, result)
+        assert isinstance(result, np.ndarray)
+        return self._share(task, device, result)
+
+    def _share(self, task: DeviceTask, device: DeviceView, hidden: Array | None = None) -> Answer:
+        """Return the device's averages, of its inputs or of what is ``hidden`` behind them."""
+        entries, sizes = self._own(device, hidden)
+        return Answer(
+            device=task.device,
+            samples=len(device.train),
+            groups={"means": Group(self._packed(entries), self._codec)},
+            metrics={
+                "entries": float(len(entries)),
+                "group": float(min(sizes)),
+                "hidden": float(hidden is not None),
+            },
+        )
+
+    def _own(self, device: DeviceView, hidden: Array | None = None) -> tuple[Entries, list[int]]:
+        model = device.model
+        return average(
+            device.train,
+            model.classes,
+            model.vocabulary,
+            self._averaging,
+            device.policy,
+            hidden=hidden,
+        )
+
+    def _extra(self, task: DeviceTask, device: DeviceView) -> Mapping[str, Array] | None:
+        """Return the averaged data to train with; None where there are none.
+
+        Raises:
+            DataError: they are not of this device's kind of data.
+        """
+        if self.settings.entries == "own":
+            return pack(self._own(device)[0], as_bytes=False)
+        averaged = task.groups.get(AVERAGED)
+        if averaged is None:
+            return None
+        self._check(averaged, device.model)
+        runs = task.facts.get(OWN)
+        if not runs:
+            return averaged
+        keep = rows_of(runs, len(averaged["targets"]))
+        if not len(keep):
+            return None
+        rows = {name: averaged[name][keep] for name in ("inputs", "targets")}
+        return {**averaged, **rows}
+
+    # -- both -----------------------------------------------------------------------------------
+
+    def _entry_shape(self, model: Model) -> tuple[int, ...]:
+        return entry_shape(model, self.settings.split, raw=self.raw)
+
+    def _check(self, arrays: Tensors, model: Model) -> None:
+        """Check averaged data against what this run's model and settings make."""
+        tokens = self.raw and model.vocabulary is not None
+        check_fits(arrays, self._entry_shape(model), model.classes, tokens=tokens)
+
+    @property
+    def _codec(self) -> CodecName:
+        return "bf16" if self.settings.packing == "bf16" else "fp32"
+
+    def _packed(self, entries: Entries) -> Tensors:
+        return pack(entries, as_bytes=self.settings.packing == "uint8")
+
+
+def _mean_question(member: Member, payloads: Mapping[str, Payload]) -> Question:
+    blobs = {name: name for name in payloads}
+    return Question(member.device, member.samples, blobs, {"data": member.data})
+
+
+def _untrue(answer: Answer, entries: int) -> str:
+    """Return what an answer with so many entries says wrongly of them, or nothing."""
+    told, group = (answer.metrics.get(name, 0.0) for name in ("entries", "group"))
+    if told != entries:
+        return f"it holds {entries} entries, and says {told:g}"
+    if not (1 <= group <= answer.samples and group == int(group)):
+        return f"it says that {group:g} of {answer.samples} samples stand behind an entry"
+    return ""
+
+
+def _asked(exchange: Exchange, shared: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what is remembered of those asked: their data's word, and when they were silent."""
+    return {
+        question.device: {
+            "data": question.facts["data"],
+            "silent": 0 if f"{question.device}/targets" in shared else exchange.round,
+        }
+        for question in exchange.questions
+    }

@@ -1,0 +1,43 @@
+"""NaiveMix: mixup of the device's samples with everybody's averaged data, taken as they are.
+
+Yoon, Shin, Hwang, Yang: FedMix: Approximation of Mixup under Mean Augmented Federated Learning,
+ICLR 2021, equation 1. With u = (1 - λ) x + λ x_g, a device minimises
+
+    (1 - λ) ℓ(f(u), y) + λ ℓ(f(u), y_g)
+
+The exchange of averages is ``mean_augmented``'s, the loss ``edgefed.learn.objectives``'.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from edgefed.algorithms.base import AlgorithmSettings
+from edgefed.algorithms.mean_augmented import MeanAugmented
+from edgefed.algorithms.mean_settings import MeanSettings
+from edgefed.learn.objectives.naive_mix import NaiveMix as NaiveMixObjective
+from edgefed.learn.types import Objective
+
+
+class NaiveMixSettings(MeanSettings):
+    """Settings of ``naivemix``."""
+
+    mixup_ratio: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """λ: the weight of the averaged data."""
+
+
+class NaiveMix(MeanAugmented):
+    """Mixup with averaged data as if they were samples."""
+
+    settings: NaiveMixSettings
+
+    name: ClassVar[str] = "naivemix"
+    summary: ClassVar[str] = "Mixup with averaged data of all devices, taken as samples"
+    paper: ClassVar[str] = "Yoon et al., ICLR 2021, arXiv 2107.00233"
+    Settings: ClassVar[type[AlgorithmSettings]] = NaiveMixSettings
+
+    def mixing(self) -> Objective:
+        """Return equation 1."""
+        return NaiveMixObjective(self.settings.mixup_ratio)

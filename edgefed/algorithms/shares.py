@@ -1,0 +1,100 @@
+"""What the coordinator remembers of shared averages: whose it holds, and whom to ask again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from edgefed.algorithms.base import Answer, Exchange, Member, Remark, Roster, State
+from edgefed.learn.types import Tensors
+from edgefed.sharing.packing import unpack
+from edgefed.sharing.types import Entries
+
+SHARED = "shared"
+"""The group of the state that holds ``DEVICE/inputs`` and ``DEVICE/targets``."""
+
+ASKED = "asked"
+"""The fact that holds, by device, the word of its data and the round in which it was silent."""
+
+SEED = "seed"
+"""The fact that holds the seed of the stack."""
+
+HIDDEN = "hidden"
+"""The fact that holds the round whose hidden states were averaged; 0 for inputs, of no round."""
+
+OWN = "own"
+"""The fact that holds which rows of the stack are a device's own."""
+
+PATIENCE = 10
+"""Rounds after which a device that gave no averages is asked again."""
+
+CHANGED = 0.2
+"""Share of those who shared whose data must have changed before anybody is asked again: what one
+device sends before and after a small change tells what changed."""
+
+
+def due(state: State, roster: Roster, threshold: int) -> tuple[Member, ...]:
+    """Return the devices to ask for averages now.
+
+    Those that were never asked; those that gave none, after some rounds; and those whose data
+    changed, when enough of them did. For averages of hidden states, everybody in every round.
+    """
+    asked = state.facts[ASKED]
+    able = [member for member in roster if member.samples >= max(1, threshold)]
+    if state.facts.get(HIDDEN):
+        return tuple(able) if state.facts[HIDDEN] <= state.round else ()
+    fresh = [member for member in able if member.device not in asked]
+    silent = [member for member in able if _is_due(asked.get(member.device), state.round + 1)]
+    changed = [member for member in able if _has_changed(asked.get(member.device), member)]
+    if len(changed) < CHANGED * max(1, len(holders(state.groups[SHARED]))):
+        changed = []
+    return tuple(sorted({*fresh, *silent, *changed}, key=lambda member: member.device))
+
+
+def _is_due(known: dict[str, Any] | None, number: int) -> bool:
+    return known is not None and 0 < known["silent"] <= number - PATIENCE
+
+
+def _has_changed(known: dict[str, Any] | None, member: Member) -> bool:
+    return known is not None and not known["silent"] and known["data"] != member.data
+
+
+def holders(names: Iterable[str]) -> set[str]:
+    """Return the devices whose averages are there, from the names of the arrays that hold them."""
+    return {name.rpartition("/")[0] for name in names}
+
+
+def joined(state: State, answers: Iterable[Answer]) -> tuple[Tensors, bool]:
+    """Return the averages of all devices, and whether they are of hidden states.
+
+    Those in ``answers`` stand in place of older ones; hidden states of an earlier round are gone.
+    """
+    hidden = bool(state.facts.get(HIDDEN))
+    shared = {} if hidden else dict(state.groups[SHARED])
+    for answer in answers:
+        hidden = hidden or bool(answer.metrics.get("hidden"))
+        entries = unpack(answer.groups["means"].arrays)
+        shared[f"{answer.device}/inputs"] = entries.inputs
+        shared[f"{answer.device}/targets"] = entries.targets
+    return {name: shared[name] for name in sorted(shared)}, hidden
+
+
+def shares_of(shared: Tensors) -> dict[str, Entries]:
+    """Return the averages by device."""
+    return {
+        device: Entries(shared[f"{device}/inputs"], shared[f"{device}/targets"])
+        for device in sorted(holders(shared))
+    }
+
+
+def remark(exchange: Exchange, after: State) -> Remark:
+    """Return what an exchange of averages came to, in a line."""
+    sharers = holders(after.groups[SHARED])
+    asked = len(exchange.questions)
+    if not sharers:
+        return Remark(f"none of {asked} devices shares averaged data: this is FedAvg", warning=True)
+    new = sum(question.device in sharers for question in exchange.questions)
+    entries = sum(
+        len(array) for name, array in after.groups[SHARED].items() if name.endswith("/targets")
+    )
+    return Remark(f"{new} of {asked} devices shared averaged data: {entries} entries in all")

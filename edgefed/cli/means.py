@@ -1,0 +1,89 @@
+"""``edgefed run means``: the averaged data that a run's devices train with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgefed.cli.context import globals_of
+from edgefed.cli.help import examples
+from edgefed.cli.options import Json
+from edgefed.console import columns, data, json_out, reported
+
+if TYPE_CHECKING:
+    from edgefed.report.means import Means
+
+EPILOG = examples(
+    "edgefed run means",
+    "edgefed run means r-0001 --png means.png",
+    "edgefed run means --local --json",
+    "edgefed run means PATH/TO/RUN/FOLDER --png means.png",
+)
+_LABELS = 4
+"""Labels that the table names of an entry."""
+
+
+def means(
+    context: typer.Context,
+    run: Annotated[
+        str,
+        typer.Argument(help="Run id, or its beginning, or a run's folder; the newest without it."),
+    ] = "",
+    *,
+    png: Annotated[
+        Path | None,
+        typer.Option("--png", help="Draw the averaged images into this file.", metavar="FILE"),
+    ] = None,
+    local: Annotated[
+        bool,
+        typer.Option("--local", help="Look in this machine's state folder, ask no coordinator."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the averaged data that a run holds: the labels of each entry, or the images.
+
+    They are read from the run's folder, so on the coordinator's machine. Whose an entry is, and how
+    many samples stand behind it, is not in them; edgefed device list has what each device shares.
+    """
+    options = globals_of(context)
+    as_json = as_json or options.json
+    with reported(as_json):
+        from edgefed.cli.folders import folder_of
+        from edgefed.files import write_atomic
+        from edgefed.report.means import means_of_folder
+
+        found = means_of_folder(folder_of(options, run, local))
+        file = png.expanduser().absolute() if png is not None else None
+        if file is not None:
+            from edgefed.report.sheet import sheet
+
+            write_atomic(file, sheet(found))
+        if as_json:
+            json_out(_told(found, file))
+        elif file is not None:
+            data(str(file))
+        else:
+            data(_table(found))
+
+
+def _told(found: Means, file: Path | None) -> dict[str, object]:
+    entries = found.entries
+    told: dict[str, object] = {
+        "run": found.run,
+        "entries": len(entries),
+        "shape": list(entries.inputs.shape[1:]),
+        "labels": [[round(float(share), 6) for share in target] for target in entries.targets],
+    }
+    return told if file is None else {**told, "file": str(file)}
+
+
+def _table(found: Means) -> str:
+    from edgefed.report.means import labels_in_words
+
+    rows = [
+        (str(number), labels_in_words(target, _LABELS))
+        for number, target in enumerate(found.entries.targets)
+    ]
+    return columns([("ENTRY", "LABELS"), *rows])

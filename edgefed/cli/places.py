@@ -1,0 +1,39 @@
+"""Where a simulation's devices train: ``--on local`` or ``--on ray``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from edgefed.config.recipe import Recipe
+    from edgefed.simulator.executors import Maker
+
+
+@contextmanager
+def place(
+    on: Literal["local", "ray"], address: str, recipes: Iterable[Recipe]
+) -> Iterator[Maker | None]:
+    """Give what makes who trains, for as long as the block lasts; None for this machine's usual.
+
+    Args:
+        on: the option.
+        address: of the cluster; empty when it was not typed.
+        recipes: what will be run; they say how many workers a cluster of our own needs.
+
+    Raises:
+        UsageError: an address for a place that has none.
+        EdgeFedError: Ray cannot be used.
+    """
+    from edgefed.errors import UsageError
+
+    if on == "local":
+        if address:
+            raise UsageError("--address is of a Ray cluster.", hint="add --on ray")
+        yield None
+        return
+    from edgefed.simulator.ray_executor import on_ray
+
+    with on_ray(address, max(recipe.simulation.workers for recipe in recipes)) as maker:
+        yield maker

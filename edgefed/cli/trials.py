@@ -1,0 +1,139 @@
+"""What commands share that run many trials: checks before the first, progress, failures."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgefed.cli.context import Globals
+from edgefed.console import talk
+
+if TYPE_CHECKING:
+    from edgefed.config.load import Loaded
+    from edgefed.config.recipe import Recipe
+    from edgefed.simulator.executors import Maker
+    from edgefed.simulator.sweep.plan import Plan
+    from edgefed.simulator.sweep.trials import Outcome, Step
+
+
+def fully_checked(loaded: Loaded[Recipe]) -> Recipe:
+    """Return a recipe of which every table is checked, before the first run begins.
+
+    Raises:
+        RecipeError: something in it is wrong; it says where.
+        UnknownNameError: there is no such algorithm.
+    """
+    from edgefed.cli.recipes import checked
+    from edgefed.cli.sections import data_problems
+    from edgefed.config.problems import problems_error
+
+    problems = data_problems(loaded.value, loaded.layer)
+    if problems:
+        raise problems_error(problems)
+    return checked(loaded)
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Return the seeds that ``--seeds`` names; none of an empty text.
+
+    Raises:
+        UsageError: they are no whole numbers.
+    """
+    from edgefed.errors import UsageError
+
+    words = [word.strip() for word in text.split(",")] if text else []
+    if not all(word.isascii() and word.isdigit() and int(word) < 2**63 for word in words):
+        raise UsageError(f"--seeds {text}: write whole numbers, such as --seeds 1,2,3.")
+    return tuple(map(int, words))
+
+
+def run_plan(options: Globals, plan: Plan, folder: Path, executors: Maker | None = None) -> Outcome:
+    """Run what of a plan has no result in the folder yet, and say so on stderr.
+
+    Args:
+        options: the global ones.
+        plan: what to run.
+        folder: for results.
+        executors: makes who trains; None for what suits this machine.
+
+    Raises:
+        InterruptedRunError: Ctrl-C; what is finished is kept.
+        NotAllowedError: another process uses the folder.
+        StorageError: the disk does not take the results.
+    """
+    from edgefed.clock import SystemClock
+    from edgefed.errors import InterruptedRunError
+    from edgefed.simulator.sweep.trials import run_trials
+
+    progress = Progress(quiet=options.quiet)
+    state = options.settings().value.state
+    try:
+        return run_trials(plan, folder, SystemClock(), state / "data", progress.take, executors)
+    except KeyboardInterrupt:
+        progress.end()
+        raise InterruptedRunError(
+            f"Interrupted; {progress.done} of {len(plan.cases) * len(plan.seeds)} runs are done.",
+            hint="the same command goes on from there",
+        ) from None
+
+
+def raise_failures(plan: Plan, outcome: Outcome) -> None:
+    """End a command whose runs have partly failed.
+
+    Raises:
+        PartlyDoneError: some have; it lists them.
+    """
+    from edgefed.errors import PartlyDoneError
+
+    if not outcome.failures:
+        return
+    told = [
+        f"{trial.case.name}, seed {trial.seed}: {outcome.failures[trial.digest]}"
+        for trial in plan.trials()
+        if trial.digest in outcome.failures
+    ]
+    total = len(plan.cases) * len(plan.seeds)
+    raise PartlyDoneError(
+        "\n".join([f"{len(told)} of {total} runs failed:", *told]),
+        hint="the same command runs them again",
+    )
+
+
+class Progress:
+    """Says on stderr what trials do: a line a run, and on a terminal each round."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.done = 0
+        self._quiet = quiet
+        self._live = sys.stderr.isatty() and not quiet
+
+    def take(self, step: Step) -> None:
+        """Tell of a step."""
+        self.done += step.state in ("done", "known")
+        if self._quiet:
+            return
+        if step.state in ("begun", "round"):
+            if self._live:
+                rounds = step.trial.recipe.rounds.count
+                sys.stderr.write(f"\r\x1b[K{_line(step)}  round {step.round}/{rounds}")
+                sys.stderr.flush()
+            return
+        if self._live:
+            sys.stderr.write("\r\x1b[K")
+        ends = {"known": "  done before", "failed": f"  failed: {step.reason}"}
+        talk(_line(step) + ends.get(step.state, ""))
+
+    def end(self) -> None:
+        """Leave the line as it stands."""
+        if self._live:
+            sys.stderr.write("\n")
+
+
+def _line(step: Step) -> str:
+    score = "" if step.accuracy is None else f"  accuracy {step.accuracy:.4f}"
+    width = len(str(step.total))
+    return (
+        f"[{step.number:{width}d}/{step.total}] {step.trial.case.name}"
+        f"  seed {step.trial.seed}{score}"
+    )

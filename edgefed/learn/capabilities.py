@@ -1,0 +1,100 @@
+"""What an objective may say beside its loss: what it draws, what it needs, and its updates a step.
+
+An objective that says nothing, such as a plain function, draws nothing, takes any model, and is one
+update of all trained weights a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from edgefed.learn.models import Model
+from edgefed.learn.types import Array, Job, Objective
+from edgefed.seeds import generator
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One update of weights; a step consists of one or more, in order, on the same batch.
+
+    Attributes:
+        objective: what the update descends.
+        trained: names of the weights that it moves.
+    """
+
+    objective: Objective
+    trained: tuple[str, ...]
+
+
+@runtime_checkable
+class Draws(Protocol):
+    """An objective that needs random numbers: one draw a step, into ``Context.draws``."""
+
+    def draw(
+        self, generator: np.random.Generator, size: int, extra: Mapping[str, Array]
+    ) -> dict[str, Array]:
+        """Return what is drawn for a batch of ``size`` samples, with the job's extras at hand.
+
+        Shapes and kinds depend on ``size`` and on nothing else.
+        """
+        ...
+
+
+@runtime_checkable
+class Checks(Protocol):
+    """An objective that not every model and not all extras are good enough for."""
+
+    def check(self, model: Model, extra: Mapping[str, Array]) -> None:
+        """Check before training.
+
+        Raises:
+            DataError: this model cannot be trained with these extras.
+        """
+        ...
+
+
+@runtime_checkable
+class Phased(Protocol):
+    """An objective that makes more than one update a step."""
+
+    def phases(self, model: Model, trained: tuple[str, ...]) -> tuple[Phase, ...]:
+        """Return the updates of a step.
+
+        Args:
+            model: what is trained.
+            trained: names of the weights that the job trains; no phase moves others.
+        """
+        ...
+
+
+def objective_generator(job: Job) -> np.random.Generator:
+    """Return the generator that a job's objective draws from, step after step."""
+    return generator(job.seed, "objective")
+
+
+def draw(
+    objective: Objective, numbers: np.random.Generator, size: int, extra: Mapping[str, Array]
+) -> dict[str, Array]:
+    """Return what ``objective`` draws for a batch of ``size`` samples."""
+    return objective.draw(numbers, size, extra) if isinstance(objective, Draws) else {}
+
+
+def check(objective: Objective, model: Model, extra: Mapping[str, Array]) -> None:
+    """Let ``objective`` check the model and the extras.
+
+    Raises:
+        DataError: they do not suit it.
+    """
+    if isinstance(objective, Checks):
+        objective.check(model, extra)
+
+
+def phases(objective: Objective, model: Model, trained: tuple[str, ...]) -> tuple[Phase, ...]:
+    """Return the updates that ``objective`` makes in a step."""
+    if isinstance(objective, Phased):
+        return objective.phases(model, trained)
+    return (Phase(objective, trained),)

@@ -1,0 +1,73 @@
+"""GlobalMix: mixup with raw samples of others, which no device should ever be given.
+
+The upper bound that FedMix approximates: Yoon, Shin, Hwang, Yang: FedMix, ICLR 2021, equation 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from edgefed.learn.models import Model
+from edgefed.learn.objectives.cross_entropy import CrossEntropy
+from edgefed.learn.objectives.entries import (
+    check_alpha,
+    check_entries,
+    check_ratio,
+    check_real,
+    draw_entries,
+    entries,
+)
+from edgefed.learn.objectives.losses import Loss, mixture, soft
+from edgefed.learn.types import Array, Batch, Context, Forward, Params
+
+
+@dataclass(frozen=True)
+class GlobalMix:
+    """The mean over i of ℓ(f((1-λ) x_i + λ x_j), (1-λ) y_i + λ y_j), a j drawn for each sample i.
+
+    The extras hold raw samples; each partner is drawn uniformly from all of them.
+
+    Attributes:
+        alpha: λ ~ Beta(α, α), drawn anew every step, where no ratio is given.
+        ratio: λ from 0 to 1, the same at every step; None to draw it.
+        loss: ℓ.
+    """
+
+    alpha: float = 1.0
+    ratio: float | None = None
+    loss: Loss = field(default_factory=CrossEntropy)
+
+    def __post_init__(self) -> None:
+        check_alpha("GlobalMix", self.alpha)
+        if self.ratio is not None:
+            check_ratio("GlobalMix", "ratio", self.ratio)
+
+    def check(self, model: Model, extra: Mapping[str, Array]) -> None:
+        """Check that there is something to mix, and something to mix it with.
+
+        Raises:
+            DataError: the inputs are tokens, or the extras are no samples for this model.
+        """
+        check_real("GlobalMix", model.vocabulary)
+        check_entries("GlobalMix", extra, model.shape, model.classes)
+
+    def draw(
+        self, generator: np.random.Generator, size: int, extra: Mapping[str, Array]
+    ) -> dict[str, Array]:
+        """Return λ and each sample's partner."""
+        share = generator.beta(self.alpha, self.alpha) if self.ratio is None else self.ratio
+        return {"share": np.asarray(share), **draw_entries(generator, size, extra)}
+
+    def __call__(
+        self, forward: Forward, params: Params, batch: Batch, context: Context
+    ) -> torch.Tensor:
+        """Return the scalar loss."""
+        other = entries(context, batch.inputs)
+        share = context.draws["share"].to(batch.inputs.dtype)
+        outputs = forward(params, mixture(share, batch.inputs, other.inputs))
+        targets = mixture(share, soft(batch.targets, other.targets), other.targets)
+        return self.loss.of(outputs, targets)

@@ -1,0 +1,38 @@
+"""What mixing asks of a loss: its value, its gradient at the outputs, and to be linear in targets.
+
+Cross-entropy is linear in its targets, so a loss against a mixture of targets is the mixture of the
+losses: (1-λ) ℓ(f, y) + λ ℓ(f, z) = ℓ(f, (1-λ) y + λ z), computed once. Squared error is so up to
+λ (1-λ) (y - z)², which no weight can change: |f|² - 2 f·y, the same loss without the constant |y|²,
+is linear in y. Gradients are the same either way.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+
+class Loss(Protocol):
+    """A mean over the batch of a loss of outputs and targets."""
+
+    def of(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the scalar loss of outputs (batch, …)."""
+        ...
+
+    def slope(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return its gradient with respect to the outputs, of their shape."""
+        ...
+
+
+def soft(targets: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
+    """Return targets for each class of ``outputs`` (…, classes): labels (…,) become one-hot."""
+    if targets.is_floating_point():
+        return targets
+    classes = torch.arange(outputs.shape[-1], device=targets.device)
+    return (targets.unsqueeze(-1) == classes).to(outputs.dtype)
+
+
+def mixture(share: torch.Tensor | float, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Return (1 - share) · one + share · other."""
+    return (1 - share) * one + share * other

@@ -1,0 +1,104 @@
+"""The loss of a chain of layers and its gradient, in one call of the compiled kernels."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import Array, c_int64, c_void_p
+from dataclasses import dataclass
+
+from edgefed.native.convolution import Shape, shape, strides_of
+from edgefed.native.library import native
+
+SAMPLES = 16
+"""A turned row has room for a multiple of so many samples."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A layer: addresses of float32 arrays (codes: uint8), all contiguous.
+
+    Attributes:
+        before: values of its input; of a convolution, its channels.
+        after: likewise of its output.
+        image: height, width, filter and padding of a convolution; None for a dense layer.
+        relu: whether a dense layer ends in ReLU; a convolution always does, after pooling.
+        weight: as torch lays it out.
+        bias: (after,).
+        weight_gradient: takes the gradient of the weight.
+        bias_gradient: takes that of the bias.
+        output: room for (batch, …).
+        gradient: as ``output``.
+        codes: likewise, of a convolution; else 0.
+        turned: room for (before, samples) of a dense layer; else 0.
+        work: likewise, (after, samples).
+    """
+
+    before: int
+    after: int
+    image: tuple[int, int, int, int] | None
+    relu: bool
+    weight: int
+    bias: int
+    weight_gradient: int
+    bias_gradient: int
+    output: int
+    gradient: int
+    codes: int
+    turned: int
+    work: int
+
+
+class _Layer(ctypes.Structure):
+    """A layer, as the kernels take it."""
+
+    _fields_ = [
+        ("sizes", Shape),
+        ("dense", c_int64),
+        ("relu", c_int64),
+        *(
+            (name, c_void_p)
+            for name in (
+                *("weight", "bias", "weight_gradient", "bias_gradient"),
+                *("output", "gradient", "turned", "work", "codes"),
+            )
+        ),
+    ]
+
+
+Layers = Array[_Layer]
+
+
+def layers(links: Sequence[Link]) -> Layers:
+    """Return a chain as the kernels take it."""
+    return (_Layer * len(links))(*(_layer(link) for link in links))
+
+
+def gradients(
+    chain: Layers, batch: int, x: int, strides: tuple[int, ...], labels: int, loss: int
+) -> None:
+    """Write the mean cross-entropy of a batch, and all gradients.
+
+    Args:
+        chain: the layers.
+        batch: samples; no more than there is room for.
+        x: address of the inputs.
+        strides: theirs, for batch, channel, row and column; a dense layer needs dense rows.
+        labels: address of int64 (batch,).
+        loss: address of one float32.
+
+    Raises:
+        MemoryError: there was none for the work.
+    """
+    library = native().library
+    assert library is not None
+    if library.edgefed_gradients(chain, len(chain), batch, x, strides_of(strides), labels, loss):
+        raise MemoryError("The gradient of a chain found no memory for its work.")
+
+
+def _layer(link: Link) -> _Layer:
+    height, width, kernel, padding = link.image or (1, 1, 1, 0)
+    sizes = shape((0, link.before, height, width, link.after, kernel, padding))
+    ends = (link.weight, link.bias, link.weight_gradient, link.bias_gradient)
+    rooms = (link.output, link.gradient, link.turned, link.work, link.codes)
+    return _Layer(sizes, link.image is None, link.relu, *ends, *rooms)

@@ -1,0 +1,90 @@
+"""The compiled kernels, where they were built and this processor can run them.
+
+The library is optional: whoever uses it has a way without it, which gives the same within rounding.
+``EDGEFED_NATIVE=0`` leaves it out. It is called through ctypes, which lets go of Python's lock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping
+from ctypes import c_double, c_int, c_int64, c_uint64, c_void_p
+from dataclasses import dataclass
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+VARIABLE = "EDGEFED_NATIVE"
+OFF = frozenset({"0", "false", "no", "off"})
+
+ABI = 1
+"""The kernels' ``ABI`` that this package calls."""
+
+Signature = tuple[type, ...]
+
+CALLS: Mapping[str, Signature] = {
+    "edgefed_abi": (),
+    "edgefed_lanes": (),
+    "edgefed_forward": (c_void_p,) * 7,
+    "edgefed_weights_gradient": (c_void_p,) * 8,
+    "edgefed_inputs_gradient": (c_void_p,) * 6,
+    "edgefed_tangent": (c_void_p,) * 6,
+    "edgefed_gradients": (c_void_p, c_int64, c_int64, *(c_void_p,) * 4),
+    "edgefed_merge_floats": (c_void_p, c_void_p, c_int64, c_double, c_uint64, c_double),
+    "edgefed_merge_doubles": (c_void_p, c_void_p, c_int64, c_double, c_uint64, c_double),
+}
+"""What the library exports, and what each function takes; all return an int."""
+
+
+@dataclass(frozen=True)
+class Native:
+    """What became of the kernels.
+
+    Attributes:
+        library: they, ready to be called; None where they are not used.
+        lanes: floats in a vector of this processor.
+        reason: why they are not used; empty when they are.
+    """
+
+    library: ctypes.CDLL | None
+    lanes: int = 0
+    reason: str = ""
+
+
+@cache
+def native() -> Native:
+    """Return this process's kernels, loaded at the first call."""
+    return load(find(Path(__file__).parent), os.environ)
+
+
+def find(folder: Path) -> Path | None:
+    """Return the library in a folder, as this Python names it; None if there is none."""
+    paths = (folder / f"_kernels{suffix}" for suffix in EXTENSION_SUFFIXES)
+    return next((path for path in paths if path.exists()), None)
+
+
+def load(path: Path | None, environment: Mapping[str, str]) -> Native:
+    """Return the kernels of a file, or why they are not used; nothing is raised.
+
+    Args:
+        path: the library; None if it was not built.
+        environment: where ``EDGEFED_NATIVE`` may turn it off.
+    """
+    if environment.get(VARIABLE, "").strip().lower() in OFF:
+        return Native(None, reason=f"{VARIABLE}={environment[VARIABLE]}")
+    if path is None:
+        return Native(None, reason="not built")
+    try:
+        library = ctypes.CDLL(str(path))
+        for name, signature in CALLS.items():
+            function = getattr(library, name)
+            function.argtypes, function.restype = signature, c_int
+    except (OSError, AttributeError) as error:
+        return Native(None, reason=f"{path.name} cannot be used: {error}")
+    if library.edgefed_abi() != ABI:
+        return Native(None, reason=f"{path.name} is of another version of EdgeFed")
+    lanes = library.edgefed_lanes()
+    if not lanes:
+        return Native(None, reason="this processor lacks AVX2")
+    return Native(library, lanes)

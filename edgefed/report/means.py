@@ -1,0 +1,89 @@
+"""The averaged data that a run holds, read from its folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from edgefed.errors import StorageError, UnknownNameError
+from edgefed.report.facts import EVENTS
+from edgefed.sharing.packing import unpack
+from edgefed.sharing.types import Array, Entries
+
+GROUP = "averaged/"
+"""Prefix of the averaged data's names in a file of a run's state."""
+
+
+@dataclass(frozen=True, eq=False)
+class Means:
+    """A run's averaged data.
+
+    Attributes:
+        run: its id.
+        entries: in the order in which the coordinator sends them; whose they are is not in it.
+    """
+
+    run: str
+    entries: Entries
+
+
+def means_of_folder(folder: Path) -> Means:
+    """Return the averaged data in a run's folder.
+
+    Raises:
+        UnknownNameError: it is no run's folder, or ``means.none``: the run holds none.
+        StorageError: ``means.state``: its state is not there, or cannot be read.
+        DataError: what is there are no averaged data.
+    """
+    if not (folder / EVENTS).is_file():
+        raise UnknownNameError(
+            f"{folder} is no run's folder on this machine.",
+            code="run.unknown",
+            hint="on the coordinator's machine name a run, or its folder",
+        )
+    # Between a commit and the end of the clearing up there are two; the last has the newest state.
+    files = sorted(folder.glob("state-*.safetensors"))
+    if not files:
+        raise StorageError(
+            f"Run {folder.name} has no state in {folder}.",
+            code="means.state",
+            hint="it has not begun, or the file was deleted",
+        )
+    arrays = _read(files[-1])
+    if not arrays:
+        raise UnknownNameError(
+            f"Run {folder.name} holds no averaged data.",
+            code="means.none",
+            hint="train with fedmix or naivemix, on devices that share",
+        )
+    return Means(folder.name, unpack(arrays))
+
+
+def main_labels(target: Array, most: int) -> list[tuple[int, float]]:
+    """Return the labels with the largest shares in a mean target, and the shares, largest first."""
+    order = np.argsort(-target, kind="stable")[:most]
+    return [(int(label), float(target[label])) for label in order if target[label] > 0]
+
+
+def labels_in_words(target: Array, most: int) -> str:
+    """Return the main labels of a mean target, such as ``3 52 %, 8 48 %``."""
+    shown = [f"{label} {share * 100:.0f} %" for label, share in main_labels(target, most)]
+    rest = int((target > 0).sum()) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _read(path: Path) -> dict[str, Array]:
+    """Return the arrays of averaged data in a state file, by their short names."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            names = [name for name in file.keys() if name.startswith(GROUP)]  # noqa: SIM118 - no dict
+            return {name.removeprefix(GROUP): file.get_tensor(name) for name in names}
+    except (OSError, SafetensorError) as error:
+        raise StorageError(
+            f"The state of the run cannot be read from {path}: {error}.",
+            code="means.state",
+            hint="while the run is at work, try again",
+        ) from error

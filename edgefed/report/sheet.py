@@ -1,0 +1,142 @@
+"""Averaged images as one picture: a labelled contact sheet.
+
+As figure 3 of Yoon, Shin, Hwang, Yang: FedMix, ICLR 2021, which shows how little of a sample is
+left in an average.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from edgefed.errors import DataError
+from edgefed.report.means import Means, main_labels
+from edgefed.sharing.types import Array
+
+MAX_TILES = 400
+"""Entries that are drawn; the first."""
+
+_SIDE = 96
+"""Pixels that a small image is enlarged to, about."""
+
+_GAP, _LINE, _MARGIN = 10, 14, 12
+_TOP = _MARGIN + 2 * _LINE
+_INK, _QUIET, _PAPER = (20, 20, 20), (110, 110, 110), (255, 255, 255)
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Where things go, in pixels.
+
+    Attributes:
+        scale: sides of an image are enlarged by this.
+        height: of an enlarged image.
+        tile: width and height of an image with its caption.
+        across, down: tiles beside and below each other.
+    """
+
+    scale: int
+    height: int
+    tile: tuple[int, int]
+    across: int
+    down: int
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the picture."""
+        width, height = (length + _GAP for length in self.tile)
+        return (
+            2 * _MARGIN + self.across * width - _GAP,
+            _TOP + self.down * height - _GAP + _MARGIN,
+        )
+
+    def corner(self, number: int) -> tuple[int, int]:
+        """Return the left and the top of a tile."""
+        row, column = divmod(number, self.across)
+        return (
+            _MARGIN + column * (self.tile[0] + _GAP),
+            _TOP + row * (self.tile[1] + _GAP),
+        )
+
+
+def sheet(means: Means) -> bytes:
+    """Return a PNG file of a run's averaged images, each with its number and main labels.
+
+    All are scaled alike, the smallest value of the stack to black and the largest to white.
+
+    Raises:
+        DataError: ``means.shape``: they are no images.
+    """
+    images = _images(means.entries.inputs)[:MAX_TILES]
+    grid = _grid(len(images), images.shape[1], images.shape[2])
+    font = ImageFont.load_default(size=11)
+    title = _title(means, len(images))
+    width = max(grid.size[0], math.ceil(font.getlength(title)) + 2 * _MARGIN)
+    paper = Image.new("RGB", (width, grid.size[1]), _PAPER)
+    pen = ImageDraw.Draw(paper)
+    pen.text((_MARGIN, _MARGIN), title, fill=_INK, font=font)
+    for number, image in enumerate(images):
+        left, top = grid.corner(number)
+        paper.paste(_enlarged(image, grid.scale), (left, top))
+        below = top + grid.height + 2
+        pen.text((left, below), f"entry {number}", fill=_QUIET, font=font)
+        labels = _labels(means.entries.targets[number])
+        pen.text((left, below + _LINE), labels, fill=_INK, font=font)
+    file = io.BytesIO()
+    paper.save(file, format="PNG", optimize=True)
+    return file.getvalue()
+
+
+def _grid(count: int, height: int, width: int) -> _Grid:
+    """Return the grid for so many images, about as many across as down."""
+    scale = max(1, round(_SIDE / max(height, width)))
+    across = math.ceil(math.sqrt(count))
+    tile = (max(_SIDE, width * scale), height * scale + 2 * _LINE + 4)
+    return _Grid(scale, height * scale, tile, across, math.ceil(count / across))
+
+
+def _enlarged(image: Array, scale: int) -> Image.Image:
+    """Return an image whose pixels are squares of ``scale``."""
+    picture = Image.fromarray(image)
+    size = (picture.width * scale, picture.height * scale)
+    return picture.resize(size, Image.Resampling.NEAREST)
+
+
+def _title(means: Means, drawn: int) -> str:
+    count = len(means.entries)
+    told = f"{count} entry" if count == 1 else f"{count} entries"
+    cut = f", the first {drawn}" if drawn < count else ""
+    return f"averaged data of {means.run}: {told}{cut}"
+
+
+def _labels(target: Array) -> str:
+    """Return the two largest shares, short enough for a caption."""
+    return "  ".join(f"{label}: {share * 100:.0f} %" for label, share in main_labels(target, 2))
+
+
+def _images(inputs: Array) -> Array:
+    """Return uint8 images (entries, height, width, 3) of averaged inputs.
+
+    Args:
+        inputs: float32 (entries, height, width), or with 1 or 3 channels before the height.
+    """
+    shape = inputs.shape[1:]
+    if len(shape) == 2:
+        planes = inputs[:, None]
+    elif len(shape) == 3 and shape[0] in (1, 3):
+        planes = inputs
+    else:
+        told = "x".join(map(str, shape)) or "single numbers"
+        raise DataError(
+            f"These averaged data are no images: an entry is {told}.",
+            code="means.shape",
+            hint="without --png their labels are listed",
+        )
+    low, high = float(planes.min()), float(planes.max())
+    levels = np.rint((planes - low) * (255 / (high - low or 1.0))).astype(np.uint8)
+    colours = np.broadcast_to(levels, (len(levels), 3, *levels.shape[2:]))
+    return np.ascontiguousarray(colours.transpose(0, 2, 3, 1))

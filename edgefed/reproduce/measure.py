@@ -1,0 +1,118 @@
+"""What the runs of a table came to: each cell's accuracy and rounds, beside what was published."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from edgefed.reproduce.plan import Cell, Study
+from edgefed.reproduce.table import Column, Published, Score
+from edgefed.reproduce.verdict import Verdict, judge
+from edgefed.simulator.sweep.plan import trial_digest
+from edgefed.simulator.sweep.results import Result
+from edgefed.simulator.sweep.table import Spread, rounds_to, spread
+from edgefed.simulator.sweep.trials import Outcome
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell of the table that comes out.
+
+    Attributes:
+        accuracy: a share, over the seeds that ran.
+        rounds: to the column's target, over the seeds that reached it.
+        failed: how many seeds failed.
+        published: what the paper has, in percent; None where it is not known.
+        difference: measured less published, in points; None where the set-up is not the paper's.
+    """
+
+    cell: Cell
+    accuracy: Spread
+    rounds: Spread
+    bytes: Spread
+    seconds: Spread
+    failed: int
+    published: Published | None
+    difference: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry as ``--json`` has it."""
+        column, known = self.cell.column, self.published
+        return {
+            "row": self.cell.row.label,
+            "column": column.label,
+            "of": column.of,
+            "settings": dict(self.cell.case.settings),
+            "accuracy": asdict(self.accuracy),
+            "target": column.target,
+            "rounds_to_target": asdict(self.rounds),
+            "bytes": asdict(self.bytes),
+            "seconds": asdict(self.seconds),
+            "failed": self.failed,
+            "published": None if known is None else round(known.value / 100, 6),
+            "source": None if known is None else known.source,
+            "difference": None if self.difference is None else self.difference / 100,
+        }
+
+
+def scored(result: Result, score: Score) -> float | None:
+    """Return a run's score: the mean of its last tests; None if it has too few of them."""
+    found = [row[score.metric] for row in result.history if row.get(score.metric) is not None]
+    if len(found) < score.last:
+        return None
+    return math.fsum(found[-score.last :]) / score.last
+
+
+def entries(study: Study, outcome: Outcome) -> list[Entry]:
+    """Return the cells that were to be run, with what they came to."""
+    return [_entry(cell, study, outcome) for cell in study.cells]
+
+
+def verdicts(study: Study, outcome: Outcome) -> list[Verdict]:
+    """Return what became of the paper's claims."""
+    values = partial(_values, study, outcome)
+    columns = study.scaled.columns
+    return [each for claim in study.table.claims for each in judge(claim, columns, values)]
+
+
+def _values(study: Study, outcome: Outcome, row: str, column: Column) -> Mapping[int, float]:
+    """Return a cell's score by seed."""
+    for cell in study.cells:
+        if cell.row.label == row and cell.column is column:
+            results = _results(cell, study, outcome)
+            scores = {seed: scored(each, column.score) for seed, each in results.items()}
+            return {seed: score for seed, score in scores.items() if score is not None}
+    return {}
+
+
+def _results(cell: Cell, study: Study, outcome: Outcome) -> dict[int, Result]:
+    digests = {seed: _digest(cell, seed) for seed in study.seeds}
+    return {s: outcome.results[name] for s, name in digests.items() if name in outcome.results}
+
+
+def _digest(cell: Cell, seed: int) -> str:
+    return trial_digest(cell.case.recipe.model_copy(update={"seed": seed}))
+
+
+def _entry(cell: Cell, study: Study, outcome: Outcome) -> Entry:
+    results = _results(cell, study, outcome)
+    runs = list(results.values())
+    accuracy = spread(list(_values(study, outcome, cell.row.label, cell.column).values()))
+    reached = [rounds_to(each, cell.column.target) for each in runs]
+    published = study.table.number(cell.row.label, cell.column.of)
+    difference = None
+    if published is not None and accuracy.mean is not None and study.scaled.exact:
+        difference = 100 * accuracy.mean - published.value
+    return Entry(
+        cell,
+        accuracy,
+        spread([number for number in reached if number is not None]),
+        spread([each.bytes_up + each.bytes_down for each in runs]),
+        spread([each.seconds for each in runs]),
+        sum(_digest(cell, seed) in outcome.failures for seed in study.seeds),
+        published,
+        difference,
+    )

@@ -1,0 +1,204 @@
+"""A reproduced table as text, as JSON, and as files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from edgefed.config.write import to_toml
+from edgefed.console import columns
+from edgefed.files import write_atomic
+from edgefed.reproduce.measure import Entry, entries, verdicts
+from edgefed.reproduce.plan import Study
+from edgefed.reproduce.table import Table
+from edgefed.reproduce.verdict import Verdict
+from edgefed.simulator.sweep.plot import accuracy_plot
+from edgefed.simulator.sweep.table import Spread, runs_csv
+from edgefed.simulator.sweep.trials import Outcome
+
+
+def summary(study: Study, outcome: Outcome, folder: Path) -> dict[str, Any]:
+    """Return what ``--json`` prints and ``table.json`` holds; accuracies are shares."""
+    table = study.table
+    return {
+        **described(table),
+        "scale": study.scale,
+        "exact": study.scaled.exact,
+        "seeds": list(study.seeds),
+        "folder": str(folder),
+        "cells": [entry.to_json() for entry in entries(study, outcome)],
+        "claims": [asdict(verdict) for verdict in verdicts(study, outcome)],
+        "left_out": dict(study.scaled.left_out),
+        "missing": dict(study.missing),
+        "failures": [
+            {"case": trial.case.name, "seed": trial.seed, "reason": outcome.failures[trial.digest]}
+            for trial in study.plan().trials()
+            if trial.digest in outcome.failures
+        ],
+        "notes": [*study.notes, *table.notes],
+    }
+
+
+def described(table: Table) -> dict[str, Any]:
+    """Return what the list tells of a table."""
+    return {
+        "table": table.name,
+        "title": table.title,
+        "paper": asdict(table.paper),
+        "known": table.known,
+    }
+
+
+def write_outputs(study: Study, outcome: Outcome, folder: Path) -> None:
+    """Write ``table.csv``, ``table.json``, ``runs.csv`` and a picture for each column.
+
+    Raises:
+        StorageError: the disk does not take them.
+    """
+    told = json.dumps(summary(study, outcome, folder), indent=2, allow_nan=False)
+    files = {
+        "table.csv": _csv(entries(study, outcome)),
+        "table.json": f"{told}\n",
+        "runs.csv": runs_csv(study.plan(), outcome),
+    }
+    for number, column in enumerate(study.scaled.columns, 1):
+        plan = study.plan(column)
+        if plan.cases:
+            name = f"{number:02d}-{_file_name(column.label)}.svg"
+            files[name] = accuracy_plot(plan, outcome)
+    for name, text in files.items():
+        write_atomic(folder / name, text.encode())
+
+
+def write_recipes(study: Study, folder: Path) -> list[Path]:
+    """Write each cell's recipe, with the first seed, as a file; return the files.
+
+    Raises:
+        StorageError: the disk does not take them.
+    """
+    paths = []
+    for cell in study.cells:
+        name = _file_name(f"{cell.column.label} {cell.row.label}")
+        recipe = cell.case.recipe.model_copy(update={"seed": study.seeds[0]})
+        path = folder / f"{name}.toml"
+        write_atomic(path, to_toml(recipe, comments=False).encode())
+        paths.append(path)
+    return paths
+
+
+# -- as text --------------------------------------------------------------------------------------
+
+
+def text(study: Study, outcome: Outcome) -> str:
+    """Return the table for people, then the claims, what was left out, and notes."""
+    found = entries(study, outcome)
+    parts = [
+        f"{study.table.name}, scale {study.scale}: {study.table.title}",
+        columns(_entry_rows(study, found)),
+    ]
+    judged = verdicts(study, outcome)
+    if judged:
+        head = ("CLAIM", "COLUMN", "CAME OUT", "BY (POINTS, 95 %)")
+        parts.append(columns([head, *(_verdict_row(verdict) for verdict in judged)]))
+    absent = [f"{what}: {why}" for what, why in study.scaled.left_out.items()]
+    absent += [f"{row}: {reason}" for row, reason in study.missing.items()]
+    for title, lines in (("Left out", absent), ("Notes", [*study.notes, *study.table.notes])):
+        if lines:
+            parts.append("\n".join([title, *(f"  {line}" for line in lines)]))
+    return "\n\n".join(parts)
+
+
+def _entry_rows(study: Study, found: list[Entry]) -> list[tuple[str, ...]]:
+    head = ["COLUMN", "ROW", "RUNS", "ACCURACY %", "PUBLISHED %"]
+    more: list[Callable[[Entry], str]] = []
+    if study.scaled.exact:
+        head.append("DIFFERENCE")
+        more.append(_difference)
+    if any(column.target is not None for column in study.scaled.columns):
+        head.append("ROUNDS TO")
+        more.append(_rounds)
+    return [
+        tuple(head),
+        *((*_entry_row(entry), *(cell(entry) for cell in more)) for entry in found),
+    ]
+
+
+def _entry_row(entry: Entry) -> tuple[str, ...]:
+    cell, known = entry.cell, entry.published
+    count = str(entry.accuracy.count)
+    of = f" ({cell.column.of})" if cell.column.of != cell.column.label else ""
+    return (
+        cell.column.label,
+        cell.row.label,
+        f"{count}, {entry.failed} failed" if entry.failed else count,
+        _percent(entry.accuracy),
+        "not known" if known is None else f"{known.value:.1f}{of}",
+    )
+
+
+def _difference(entry: Entry) -> str:
+    return "" if entry.difference is None else f"{entry.difference:+.1f}"
+
+
+def _rounds(entry: Entry) -> str:
+    target = entry.cell.column.target
+    if target is None:
+        return ""
+    reached, runs = entry.rounds, entry.accuracy.count
+    of = f" ({reached.count} of {runs})" if reached.count < runs else ""
+    shown = "never" if reached.mean is None else f"{reached.mean:.1f}"
+    if reached.deviation is not None:
+        shown += f" ± {reached.deviation:.1f}"
+    return f"{100 * target:g} %: {shown}{of}"
+
+
+def _verdict_row(verdict: Verdict) -> tuple[str, ...]:
+    by = "" if verdict.mean is None else f"{100 * verdict.mean:+.1f}"
+    if verdict.noise is not None:
+        by += f" ± {100 * verdict.noise:.1f}"
+    word = f"{verdict.word}: {verdict.reason}" if verdict.reason else verdict.word
+    return verdict.claim, verdict.column, word, by
+
+
+def _percent(value: Spread) -> str:
+    if value.mean is None:
+        return ""
+    more = "" if value.deviation is None else f" ± {100 * value.deviation:.1f}"
+    return f"{100 * value.mean:.1f}{more}"
+
+
+# -- as files -------------------------------------------------------------------------------------
+
+
+def _csv(found: list[Entry]) -> str:
+    out = io.StringIO()
+    names = [
+        *("column", "of", "row", "runs", "failed", "accuracy_mean", "accuracy_std", "published"),
+        *("source", "target", "rounds_to_target_mean", "rounds_to_target_std", "reached_target"),
+    ]
+    writer = csv.DictWriter(out, names, lineterminator="\n")
+    writer.writeheader()
+    for entry in found:
+        told = entry.to_json()
+        writer.writerow(
+            {
+                **{name: told[name] for name in names if name in told},
+                "runs": entry.accuracy.count,
+                "accuracy_mean": entry.accuracy.mean,
+                "accuracy_std": entry.accuracy.deviation,
+                "rounds_to_target_mean": entry.rounds.mean,
+                "rounds_to_target_std": entry.rounds.deviation,
+                "reached_target": entry.rounds.count,
+            }
+        )
+    return out.getvalue()
+
+
+def _file_name(label: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-.")

@@ -1,0 +1,133 @@
+"""From a table at a scale to the runs that it takes, every recipe checked before the first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgefed.algorithms.registry import algorithms
+from edgefed.config.layers import Layer
+from edgefed.config.load import load_recipe
+from edgefed.config.places import Surroundings
+from edgefed.reproduce.choose import part_of
+from edgefed.reproduce.sources import Located, locate
+from edgefed.reproduce.table import Column, Row, Scale, Scaled, Settings, Table
+from edgefed.simulator.sweep.plan import Case, Check, Plan
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A row in a column, with its recipe."""
+
+    row: Row
+    column: Column
+    case: Case
+
+
+@dataclass(frozen=True)
+class Study:
+    """A table at a scale, ready to be run.
+
+    Attributes:
+        scaled: the table at the scale, or the part of it that is run.
+        cells: those that are run, column by column.
+        missing: rows that cannot be run as this version lacks something, and what.
+        notes: what is to be known about the data.
+    """
+
+    table: Table
+    scale: Scale
+    scaled: Scaled
+    cells: tuple[Cell, ...]
+    seeds: tuple[int, ...]
+    missing: Mapping[str, str]
+    notes: tuple[str, ...]
+
+    def plan(self, column: Column | None = None) -> Plan:
+        """Return the runs as a sweep: all of them, or a column's with its target."""
+        chosen = [cell for cell in self.cells if column is None or cell.column is column]
+        target = None if column is None else column.target
+        return Plan(tuple(cell.case for cell in chosen), self.seeds, target)
+
+
+def make_study(
+    table: Table,
+    scale: Scale,
+    check: Check,
+    *,
+    seeds: Sequence[int] = (),
+    rows: Sequence[str] = (),
+    columns: Sequence[str] = (),
+    data: Path | None = None,
+    scratch: Path,
+) -> Study:
+    """Return what a table takes at a scale.
+
+    Settings files and ``EDGEFED_`` variables count for nothing: the recipes are the table's.
+
+    Args:
+        table: which one.
+        scale: which of its set-ups.
+        check: checks each recipe to the last key.
+        seeds: in place of the table's.
+        rows: the only ones, by their labels; none for all.
+        columns: likewise, or the paper's.
+        data: the folder with the data; None to download it.
+        scratch: where data that is made here is kept.
+
+    Raises:
+        DataError: the data is not there.
+        RecipeError: a recipe is wrong.
+        UnknownNameError: there is no such row or column.
+    """
+    scaled = part_of(table.scales[scale], table.rows, rows, columns)
+    cells: list[Cell] = []
+    missing: dict[str, str] = {}
+    notes: dict[str, None] = {}
+    for column in scaled.columns:
+        located = locate({**column.setup, **column.varies}, data, scratch)
+        notes |= {located.note: None} if located.note else {}
+        for row in table.rows:
+            if row.label in scaled.left_out:
+                continue
+            own = {**row.settings, **column.rows.get(row.label, {})}
+            lacking = _lacking({**located.settings, **own})
+            if lacking:
+                missing[row.label] = lacking
+                continue
+            cells.append(Cell(row, column, _case(table, row, column, located, own, check)))
+    chosen = tuple(dict.fromkeys(seeds)) or scaled.seeds
+    return Study(table, scale, scaled, tuple(cells), chosen, missing, tuple(notes))
+
+
+def _lacking(settings: Settings) -> str:
+    """Return what a row needs that this version does not have; nothing if it has all."""
+    name = str(settings["algorithm.name"])
+    kind = algorithms().get(name)
+    if kind is None:
+        return f"there is no algorithm '{name}'"
+    keys = (key.removeprefix("algorithm.") for key in settings if key.startswith("algorithm."))
+    unknown = [key for key in keys if key != "name" and key not in kind.Settings.model_fields]
+    return f"{name} has no setting '{unknown[0]}'" if unknown else ""
+
+
+def _case(
+    table: Table, row: Row, column: Column, located: Located, own: Settings, check: Check
+) -> Case:
+    values = nested({"name": table.name, **located.settings, **own})
+    loaded = load_recipe(Layer(values), Surroundings({}, Path.cwd(), no_config=True))
+    return Case(f"{column.label} / {row.label}", {**column.varies, **own}, check(loaded))
+
+
+def nested(settings: Settings) -> dict[str, Any]:
+    """Return dotted keys as nested tables."""
+    values: dict[str, Any] = {}
+    for key, value in settings.items():
+        table = values
+        *path, last = key.split(".")
+        for part in path:
+            table = table.setdefault(part, {})
+        table[last] = value
+    return values

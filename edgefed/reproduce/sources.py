@@ -1,0 +1,183 @@
+"""Where the data of a table lies: on disk under ``--data``, or where it is downloaded to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgefed.config.recipe import DataSection
+from edgefed.data.datasets import load
+from edgefed.data.vision import VISION_SETS
+from edgefed.errors import DataError
+from edgefed.reproduce.made import made_texts
+from edgefed.reproduce.table import Settings
+
+MADE = "made-texts"
+"""The set that is made here."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A way in which a data set may lie in a folder.
+
+    Attributes:
+        pattern: what is looked for, from the folder.
+        name: the recipe's data set that reads it.
+        root: what of the folder the recipe names; None for what was found.
+        beside: what must lie beside what was found.
+    """
+
+    pattern: str
+    name: str
+    root: str | None = None
+    beside: str = ""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set as the tables call it.
+
+    Attributes:
+        get: how to come by it.
+        moments: the torchvision set whose mean and deviation it is normalised with.
+    """
+
+    title: str
+    places: tuple[Place, ...]
+    get: str
+    moments: str = ""
+
+
+@dataclass(frozen=True)
+class Located:
+    """Recipe keys that name data on this machine, and what is to be known about them."""
+
+    settings: Settings
+    note: str = ""
+
+
+def _vision(name: str, title: str, *files: str) -> Source:
+    """Return one of torchvision's sets, which may also lie there as an NPZ file."""
+    folder = VISION_SETS[name].place
+    subfolder = files[0].partition("/")[0]
+    places = (
+        *(Place(file, "npz") for file in files),
+        Place(folder, name, root=""),
+        Place(f"{subfolder}/{folder}", name, root=subfolder),
+    )
+    return Source(title, places, "leave --data out, and it is downloaded", name)
+
+
+SOURCES: Mapping[str, Source] = {
+    "mnist-writers": Source(
+        "MNIST by writer",
+        (
+            Place("mnist/mnist.npz", "npz", beside="mnist_writers.npz"),
+            Place("mnist.npz", "npz", beside="mnist_writers.npz"),
+        ),
+        "QMNIST's labels tell who wrote each digit; docs/data.md has the arrays",
+    ),
+    "fashion-mnist": _vision("fashion-mnist", "Fashion-MNIST", "fashion_mnist/fashion_mnist.npz"),
+    "cifar10": _vision("cifar10", "CIFAR-10", "cifar10/cifar10.npz", "cifar10/cifar10_jpeg.npz"),
+    "cifar100": _vision(
+        "cifar100", "CIFAR-100", "cifar100/cifar100.npz", "cifar100/cifar100_jpeg.npz"
+    ),
+    "femnist": Source(
+        "FEMNIST",
+        (
+            Place("femnist/train/*.json", "femnist", root="femnist"),
+            Place("femnist/*.json", "femnist", root="femnist"),
+            Place("femnist/femnist.npz", "npz"),
+        ),
+        "LEAF's preprocess.sh makes its files",
+    ),
+    "shakespeare": Source(
+        "Shakespeare by role",
+        (
+            Place("shakespeare/*.jsonl", "shakespeare"),
+            Place("shakespeare/roles/*.txt", "shakespeare", root="shakespeare/roles"),
+        ),
+        'a .jsonl file of {"role": …, "text": …}, as docs/data.md has it',
+    ),
+}
+
+
+def locate(settings: Settings, folder: Path | None, scratch: Path) -> Located:
+    """Return a recipe's keys with the data that they mean.
+
+    Args:
+        settings: ``data.name`` is a set's name as the tables have it.
+        folder: where to look, and nowhere else; None to download what can be.
+        scratch: where what is made here is kept.
+
+    Raises:
+        DataError: it is not there, or cannot be downloaded.
+        StorageError: what is made here cannot be written.
+    """
+    name = str(settings.get("data.name", "digits"))
+    if name == MADE:
+        path = str(made_texts(scratch / "made.jsonl"))
+        return Located({**settings, "data.name": "shakespeare", "data.path": path})
+    source = SOURCES.get(name)
+    if source is None or (folder is None and source.moments):
+        return Located(settings)
+    if folder is None:
+        raise DataError(
+            f"{source.title} cannot be downloaded, so --data FOLDER has to name a folder with it.",
+            code="data.missing",
+            hint=f"{_asked(source)}; {source.get}",
+        )
+    return _found(source, settings, folder)
+
+
+def fetch(section: DataSection, folder: Path) -> None:
+    """Download what a recipe names, if it is one of torchvision's sets and not there yet.
+
+    Raises:
+        DataError: it cannot be downloaded.
+    """
+    known = VISION_SETS.get(section.name)
+    path = folder / str(section.settings().get("path", ""))
+    if known is not None and not any(path.glob(known.place)):
+        load(section, folder, 0)
+
+
+def _found(source: Source, settings: Settings, folder: Path) -> Located:
+    root = folder.expanduser().absolute()
+    if not root.is_dir():
+        raise DataError(
+            f"--data {folder}: there is no such folder.", code="data.missing", hint="check the path"
+        )
+    for place in source.places:
+        for path in sorted(root.glob(place.pattern)):
+            if place.beside and not path.with_name(place.beside).is_file():
+                continue
+            named = path if place.root is None else root / place.root
+            found = {**settings, "data.name": place.name, "data.path": str(named)}
+            note = f"{source.title} is {path.name}: compressed with loss" if _lossy(path) else ""
+            return Located({**found, **_moments(source, place, settings)}, note)
+    raise DataError(
+        f"{source.title} is not in {folder}.",
+        code="data.missing",
+        hint=f"looked for {_asked(source)}; {source.get}",
+    )
+
+
+def _asked(source: Source) -> str:
+    told = [f"{p.pattern} with {p.beside}" if p.beside else p.pattern for p in source.places]
+    return ", ".join(told)
+
+
+def _lossy(path: Path) -> bool:
+    return path.stem.endswith("_jpeg")
+
+
+def _moments(source: Source, place: Place, settings: Settings) -> Settings:
+    """Return the mean and deviation that torchvision's own files would be normalised with."""
+    known = VISION_SETS.get(source.moments)
+    if place.name != "npz" or not settings.get("data.normalize") or known is None:
+        return {}
+    if known.moments is None:
+        return {}
+    return {"data.mean": list(known.moments.mean), "data.std": list(known.moments.std)}

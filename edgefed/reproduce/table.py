@@ -1,0 +1,200 @@
+"""What a published table is here: its rows, columns, numbers and claims, and its three scales.
+
+A cell is a row in a column, and has a recipe: the column's set-up, what the column varies, what
+the row is, and what that row has of its own in that column, the later over the earlier. All are
+flat mappings from dotted recipe keys to values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Scale = Literal["smoke", "small", "paper"]
+SCALES: tuple[Scale, ...] = ("smoke", "small", "paper")
+
+Settings = Mapping[str, Any]
+"""Dotted recipe keys and their values."""
+
+EACH = "*"
+"""In a claim: every column that is run, one verdict for each."""
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Where a table is from.
+
+    Attributes:
+        key: a short name, with which the tables' names begin.
+        where: conference or journal and year, or arXiv number.
+    """
+
+    key: str
+    authors: str
+    title: str
+    where: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is compared.
+
+    Attributes:
+        label: as the paper calls it; one of its kind in a table.
+        settings: what makes it, over the column's set-up.
+    """
+
+    label: str
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a run is scored.
+
+    Attributes:
+        metric: ``accuracy`` on the coordinator's test samples, or ``device_accuracy`` on those that
+            the devices hold out.
+        last: the mean of so many last tests.
+    """
+
+    metric: Literal["accuracy", "device_accuracy"] = "accuracy"
+    last: int = 1
+
+
+@dataclass(frozen=True)
+class Column:
+    """A data set, or a setting that is varied.
+
+    Attributes:
+        label: what is run; one of its kind at a scale.
+        of: the paper's column that it is, or stands for; published numbers and claims name it.
+        setup: the recipe of all rows.
+        varies: what sets it apart from the table's other columns.
+        rows: what some rows have of their own here, by label.
+        target: the accuracy of which the rounds are counted; None for none.
+        score: how a run is scored.
+    """
+
+    label: str
+    of: str
+    setup: Settings
+    varies: Settings = field(default_factory=dict)
+    rows: Mapping[str, Settings] = field(default_factory=dict)
+    target: float | None = None
+    score: Score = Score()
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A table at one scale.
+
+    Attributes:
+        takes: how long, in words.
+        left_out: labels of rows, or columns of the paper, that are not run, and why.
+        exact: the columns are set up as published, so that numbers may be compared.
+    """
+
+    columns: tuple[Column, ...]
+    seeds: tuple[int, ...]
+    takes: str
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    exact: bool = False
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published number.
+
+    Attributes:
+        column: as the paper has it; see ``Column.of``.
+        value: accuracy in percent.
+        source: from whom we know it.
+    """
+
+    row: str
+    column: str
+    value: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Term:
+    """A cell's accuracy, times ``weight``; ``column`` may be `EACH`."""
+
+    weight: float
+    row: str
+    column: str = EACH
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Something that the paper says of its numbers: a sum of cells is above 0, or about 0.
+
+    Attributes:
+        text: in words.
+        terms: the sum.
+        equal: it should be about 0.
+    """
+
+    text: str
+    terms: tuple[Term, ...]
+    equal: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """One published table.
+
+    Attributes:
+        name: the paper's key and what it calls the table.
+        rows: in the paper's order.
+        known: what is known of the published numbers, and from where.
+        notes: where our set-up is a reading of the paper, or differs from it.
+    """
+
+    name: str
+    title: str
+    paper: Paper
+    rows: tuple[Row, ...]
+    scales: Mapping[Scale, Scaled]
+    known: str
+    published: tuple[Published, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def number(self, row: str, column: str) -> Published | None:
+        """Return what the paper has for a row in one of its columns, where that is known."""
+        found = (each for each in self.published if (each.row, each.column) == (row, column))
+        return next(found, None)
+
+
+def above(better: str, worse: str, column: str = EACH) -> Claim:
+    """Return the claim that a row is above another, in one column or in each."""
+    terms = (Term(1, better, column), Term(-1, worse, column))
+    return Claim(f"{better} > {worse}", terms)
+
+
+def alike(one: str, other: str, column: str = EACH) -> Claim:
+    """Return the claim that two rows hardly differ."""
+    terms = (Term(1, one, column), Term(-1, other, column))
+    return Claim(f"{one} ≈ {other}", terms, equal=True)
+
+
+def along(row: str, better: str, worse: str) -> Claim:
+    """Return the claim that a row is better in one column than in another."""
+    terms = (Term(1, row, better), Term(-1, row, worse))
+    return Claim(f"{row}: {better} > {worse}", terms)
+
+
+def level(row: str, one: str, other: str) -> Claim:
+    """Return the claim that two columns hardly differ in a row."""
+    terms = (Term(1, row, one), Term(-1, row, other))
+    return Claim(f"{row}: {one} ≈ {other}", terms, equal=True)
+
+
+def steadier(row: str, other: str, easy: str, hard: str) -> Claim:
+    """Return the claim that a row loses less than another from one column to a harder one."""
+    terms = (Term(1, row, hard), Term(-1, row, easy), Term(-1, other, hard), Term(1, other, easy))
+    return Claim(f"{row} loses less than {other} from {easy} to {hard}", terms)

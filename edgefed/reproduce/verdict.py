@@ -1,0 +1,94 @@
+"""Whether what a paper claims came out, judged against the noise between seeds.
+
+A claim is a sum of cells. It is computed for each seed by itself, as cells with one seed share
+their data, their partition and their first weights, so that what they have in common cancels. The
+noise is half the width of the 95 % confidence interval of the mean over seeds, after Student:
+Biometrika 6 (1), 1908.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from edgefed.reproduce.table import EACH, Claim, Column
+from edgefed.simulator.sweep.table import spread
+
+Word = Literal["yes", "no", "within the noise", "unknown"]
+
+Values = Callable[[str, Column], Mapping[int, float]]
+"""A row's label and a column to accuracy by seed; empty where nothing was run."""
+
+QUANTILES = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+)
+"""Student's t for 95 %, two-sided, of 1 to 20 degrees of freedom; the last also for more, which
+errs on the side of noise."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a claim in one column, or over several.
+
+    Attributes:
+        column: the column's label; empty for a claim over several.
+        mean: of the sum over seeds, as a share; None when there is none.
+        noise: what it may be off by; None with fewer than two seeds.
+        reason: why it is unknown.
+    """
+
+    claim: str
+    column: str
+    word: Word
+    mean: float | None = None
+    noise: float | None = None
+    reason: str = ""
+
+
+def judge(claim: Claim, columns: Sequence[Column], values: Values) -> list[Verdict]:
+    """Return a verdict for each column that the claim is about, or one if it spans several."""
+    if any(term.column == EACH for term in claim.terms):
+        return [
+            _one(claim, [column] * len(claim.terms), column.label, values) for column in columns
+        ]
+    chosen = [next((c for c in columns if c.of == term.column), None) for term in claim.terms]
+    found = [column for column in chosen if column is not None]
+    if len(found) < len(chosen):
+        return [Verdict(claim.text, "", "unknown", reason="a column is not run at this scale")]
+    one = found[0].label if len({column.label for column in found}) == 1 else ""
+    return [_one(claim, found, one, values)]
+
+
+def _one(claim: Claim, columns: Sequence[Column], label: str, values: Values) -> Verdict:
+    cells = [values(term.row, column) for term, column in zip(claim.terms, columns, strict=True)]
+    missing = [term.row for term, cell in zip(claim.terms, cells, strict=True) if not cell]
+    if missing:
+        told = f"not run: {', '.join(dict.fromkeys(missing))}"
+        return Verdict(claim.text, label, "unknown", reason=told)
+    seeds = set.intersection(*(set(cell) for cell in cells))
+    sums = [
+        math.fsum(term.weight * cell[seed] for term, cell in zip(claim.terms, cells, strict=True))
+        for seed in sorted(seeds)
+    ]
+    return _weighed(claim, label, sums)
+
+
+def _weighed(claim: Claim, label: str, sums: Sequence[float]) -> Verdict:
+    found = spread(sums)
+    if found.mean is None or found.deviation is None:
+        told = "one seed tells nothing of the noise" if sums else "no seed ran all of its cells"
+        return Verdict(claim.text, label, "unknown", found.mean, reason=told)
+    quantile = QUANTILES[min(found.count - 1, len(QUANTILES)) - 1]
+    noise = quantile * found.deviation / math.sqrt(found.count)
+    return Verdict(claim.text, label, _word(claim, found.mean, noise), found.mean, noise)
+
+
+def _word(claim: Claim, mean: float, noise: float) -> Word:
+    if claim.equal:
+        return "yes" if abs(mean) <= noise else "no"
+    if abs(mean) <= noise:
+        return "within the noise"
+    return "yes" if mean > 0 else "no"

@@ -1,0 +1,52 @@
+"""Which samples are averaged together: random groups that never get too small.
+
+Yoon, Shin, Hwang, Yang: FedMix, ICLR 2021, section 3.2 and appendix J.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from edgefed.samples import Samples
+from edgefed.sharing.types import Indices
+
+
+def random_groups(count: int, size: int, rng: np.random.Generator) -> list[Indices]:
+    """Return ``count`` samples, shuffled, in groups of ``size`` or a little more.
+
+    What is left over is spread over the groups, so that none is smaller than ``size``; with fewer
+    samples than that, there is one group of them all. No samples make no group.
+
+    Args:
+        count: how many samples there are.
+        size: M, at least 1; 0 for one group of all.
+        rng: shuffles.
+    """
+    order = rng.permutation(count)
+    number = max(1, count // size) if size else 1
+    return np.array_split(order, number) if count else []
+
+
+def class_groups(
+    samples: Samples, size: int, least: int, rng: np.random.Generator
+) -> list[Indices]:
+    """Return groups that hold samples of one label each: an experiment that shows their harm.
+
+    Args:
+        samples: with whole-number labels.
+        size: as above, for each label.
+        least: labels with fewer samples make no group.
+        rng: shuffles.
+    """
+    return list(_class_groups(samples, size, least, rng))
+
+
+def _class_groups(
+    samples: Samples, size: int, least: int, rng: np.random.Generator
+) -> Iterator[Indices]:
+    for label in np.unique(samples.targets):
+        own = np.flatnonzero(samples.targets == label)
+        if len(own) >= least:
+            yield from (own[group] for group in random_groups(len(own), size, rng))

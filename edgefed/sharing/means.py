@@ -1,0 +1,159 @@
+"""Make averaged data of a device's samples.
+
+Yoon, Shin, Hwang, Yang: FedMix: Approximation of Mixup under Mean Augmented Federated Learning,
+ICLR 2021, section 3.2. A device splits its samples into groups J of M and gives away, of each,
+
+    x̄ = 1/M Σ_{j in J} x_j        ȳ = 1/M Σ_{j in J} y_j
+
+Groups and noise are drawn from the data themselves. So the same data make the same averages in
+every run, on a board and in the simulator, and no number of runs tells more than one of them does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgefed.errors import DataError
+from edgefed.samples import Samples
+from edgefed.sharing.groups import class_groups, random_groups
+from edgefed.sharing.policy import Policy
+from edgefed.sharing.types import Array, Entries, Indices
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """What a coordinator asks for.
+
+    Attributes:
+        group_size: M; 0 for all samples of the device in one group. A policy may make it larger.
+        noise: standard deviation of Gaussian noise on the mean inputs, in their own units. It is no
+            differential privacy.
+        same_class: average within labels only.
+        raw: keep tokens as they are, where every group is a single sample.
+    """
+
+    group_size: int = 0
+    noise: float = 0.0
+    same_class: bool = False
+    raw: bool = False
+
+
+class Withheld(DataError):  # noqa: N818 - the device is in its right
+    """The device gives no averaged data away."""
+
+    default_code = "share.withheld"
+
+
+def average(
+    samples: Samples,
+    classes: int,
+    vocabulary: int | None,
+    asked: Averaging,
+    policy: Policy,
+    *,
+    hidden: Array | None = None,
+) -> tuple[Entries, list[int]]:
+    """Return a device's averaged data, and how many samples each entry averages.
+
+    Args:
+        samples: the device's; labels are below ``classes``.
+        classes: width of a one-hot label.
+        vocabulary: how many tokens there are, for inputs that are tokens; None for numbers.
+        asked: what the coordinator wants.
+        policy: what the device allows.
+        hidden: (n, …), averaged in place of the inputs; the groups are those of the inputs.
+
+    Raises:
+        Withheld: the policy says no, or the device has too few samples.
+        DataError: samples cannot be averaged.
+    """
+    _check(samples, classes, vocabulary, asked, policy)
+    size = max(asked.group_size, policy.least_group) if asked.group_size else 0
+    rng = own_generator(samples, "averages", size, asked.same_class)
+    if asked.same_class:
+        groups = class_groups(samples, size, policy.least_group, rng)
+    else:
+        groups = random_groups(len(samples), size, rng)
+    if not groups:
+        raise Withheld(
+            f"no label has {policy.least_group} samples, which its policy wants behind an average",
+            hint="lower least_group in the device's settings",
+        )
+    whole = samples.inputs if hidden is None else hidden
+    if asked.raw and vocabulary is not None:
+        inputs = np.stack([whole[group[0]] for group in groups]).astype(np.int64)
+    else:
+        inputs = np.stack([_mean_input(whole[group], vocabulary) for group in groups])
+    if asked.noise:
+        noise = own_generator(samples, "noise", size, asked.same_class).normal(size=inputs.shape)
+        inputs = (inputs + asked.noise * noise).astype(np.float32)
+    return Entries(inputs, _mean_targets(samples.targets, groups, classes)), [
+        len(group) for group in groups
+    ]
+
+
+def own_generator(samples: Samples, *purpose: str | int) -> np.random.Generator:
+    """Return a generator that nobody without the samples can repeat, for one purpose."""
+    sha = hashlib.sha256(repr(purpose).encode())
+    for array in (samples.inputs, samples.targets):
+        sha.update(np.asarray(array, order="C").reshape(-1).view(np.uint8).data)
+    return np.random.default_rng(int.from_bytes(sha.digest(), "big"))
+
+
+def own_word(samples: Samples, device: str) -> str:
+    """Return a word that changes when a device's samples do, and tells nothing of them."""
+    return own_generator(samples, "word", device).bytes(8).hex()
+
+
+def _check(
+    samples: Samples, classes: int, vocabulary: int | None, asked: Averaging, policy: Policy
+) -> None:
+    """Refuse what cannot, or may not, be averaged."""
+    if not policy.share_means:
+        raise Withheld("it does not share averaged data (share_means = false)")
+    if len(samples) < max(1, policy.least_group):
+        several = "" if len(samples) == 1 else "s"
+        raise Withheld(
+            f"it has {len(samples)} sample{several}, and its policy wants {policy.least_group} "
+            "behind an average",
+            hint="lower least_group in the device's settings",
+        )
+    whole = samples.targets.ndim == 1
+    if whole and not 0 <= int(samples.targets.min()) <= int(samples.targets.max()) < classes:
+        raise DataError(
+            f"Labels reach from {samples.targets.min()} to {samples.targets.max()}, but the run "
+            f"knows 0 to {classes - 1}.",
+            code="data.labels",
+        )
+    if asked.same_class and not whole:
+        raise DataError("Only labels have classes to average within.", code="data.targets")
+    if vocabulary is None and samples.inputs.dtype.kind != "f":
+        raise DataError(
+            "Inputs that are not numbers cannot be averaged.",
+            code="data.discrete",
+            hint="average them behind an embedding: set algorithm.split",
+        )
+
+
+def _mean_input(inputs: Array, vocabulary: int | None) -> Array:
+    """Return the mean of inputs (m, …), or of the one-hot vectors of tokens (m, length)."""
+    if vocabulary is None:
+        mean: Array = inputs.mean(axis=0, dtype=np.float64).astype(np.float32)
+        return mean
+    count, length = inputs.shape
+    sums = np.zeros((length, vocabulary))
+    np.add.at(sums, (np.tile(np.arange(length), count), inputs.reshape(-1).astype(np.int64)), 1)
+    return (sums / count).astype(np.float32)
+
+
+def _mean_targets(targets: Array, groups: Sequence[Indices], classes: int) -> Array:
+    """Return the mean one-hot labels, or the mean targets, of each group."""
+    if targets.ndim > 1:
+        rows = [targets[group].mean(axis=0, dtype=np.float64) for group in groups]
+    else:
+        rows = [np.bincount(targets[group], minlength=classes) / len(group) for group in groups]
+    return np.stack(rows).astype(np.float32)

@@ -1,0 +1,99 @@
+"""Averaged data as few bytes: inputs as one byte a number on a common scale, or as they are.
+
+    x = offset + scale · code        code in 0 … 255, scale = (max - min) / 255
+
+Averages are smooth and their range is narrow, so a byte is off by at most a 510th of that range.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgefed.errors import DataError
+from edgefed.sharing.types import Array, Entries
+
+Packed = dict[str, Array]
+"""``inputs`` and ``targets``; with bytes also ``scale`` and ``offset``, float32 scalars."""
+
+
+def pack(entries: Entries, *, as_bytes: bool) -> Packed:
+    """Return entries as arrays that travel; raw tokens as they are."""
+    if not as_bytes or entries.inputs.dtype.kind == "i":
+        return {"inputs": entries.inputs, "targets": entries.targets}
+    low, high = (float(entries.inputs.min()), float(entries.inputs.max()))
+    offset, scale = np.float32(low), np.float32((high - low) / 255 or 1.0)
+    codes = np.rint((entries.inputs - offset) / scale).clip(0, 255).astype(np.uint8)
+    return {
+        "inputs": codes,
+        "targets": entries.targets,
+        "scale": np.array(scale),
+        "offset": np.array(offset),
+    }
+
+
+def unpack(arrays: Packed) -> Entries:
+    """Return the entries that arrays hold.
+
+    Raises:
+        DataError: ``share.malformed``: they are not what ``pack`` makes.
+    """
+    check_packed(arrays)
+    inputs = arrays["inputs"]
+    if inputs.dtype == np.uint8:
+        inputs = arrays["offset"] + arrays["scale"] * inputs.astype(np.float32)
+    return Entries(inputs, arrays["targets"])
+
+
+def check_packed(arrays: Packed) -> None:
+    """Check that arrays are what ``pack`` makes.
+
+    Raises:
+        DataError: ``share.malformed``, and what is wrong.
+    """
+    names = {"inputs", "targets"}
+    if arrays.get("inputs", np.empty(0)).dtype == np.uint8:
+        names |= {"scale", "offset"}
+    if arrays.keys() != names:
+        raise malformed(f"it holds {', '.join(sorted(arrays)) or 'nothing'}")
+    inputs, targets = arrays["inputs"], arrays["targets"]
+    kinds = {array.dtype for name, array in arrays.items() if name != "inputs"}
+    if kinds != {np.dtype(np.float32)} or inputs.dtype not in (np.uint8, np.float32, np.int64):
+        raise malformed("its numbers are of another kind")
+    if targets.ndim != 2 or inputs.ndim < 2 or len(inputs) != len(targets) or not len(inputs):
+        raise malformed(f"it holds inputs {inputs.shape} and targets {targets.shape}")
+    for name in ("scale", "offset"):
+        if name in arrays and arrays[name].shape != ():
+            raise malformed(f"its {name} is not one number")
+    if not all(np.isfinite(array).all() for array in arrays.values()):
+        raise malformed("it holds NaN or infinity")
+
+
+def check_fits(
+    arrays: Packed, shape: tuple[int, ...], classes: int, *, tokens: bool = False
+) -> None:
+    """Check that averaged data are of this run's inputs and labels.
+
+    Args:
+        arrays: packed entries.
+        shape: of one entry's inputs.
+        classes: of one target.
+        tokens: whether inputs are raw tokens.
+
+    Raises:
+        DataError: ``share.malformed`` or ``share.foreign``.
+    """
+    check_packed(arrays)
+    if (arrays["inputs"].dtype.kind == "i") != tokens:
+        raise malformed("its numbers are of another kind")
+    for name, each in (("inputs", shape), ("targets", (classes,))):
+        found = tuple(arrays[name].shape[1:])
+        if found != each:
+            raise DataError(
+                f"Averaged data are of another run: {name} are {found}, not {each}.",
+                code="share.foreign",
+            )
+
+
+def malformed(what: str) -> DataError:
+    """Return the error of arrays that are no averaged data."""
+    return DataError(f"Averaged data cannot be read: {what}.", code="share.malformed")

@@ -1,0 +1,22 @@
+"""What a device lets go beside its model: its owner's policy, which no coordinator can change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The owner's say.
+
+    Attributes:
+        share_means: whether averaged data may leave the device at all.
+        least_group: fewest samples that may stand behind one average; 1 would be a raw sample.
+    """
+
+    share_means: bool = True
+    least_group: int = 1
+
+
+ANYTHING = Policy()
+"""The policy of a device whose owner has said nothing, such as a virtual one."""

@@ -1,0 +1,52 @@
+"""Orders and outcomes as bytes, for workers that are other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgpack
+
+from edgefed.learn.types import Tensors
+from edgefed.simulator.executors import Order
+from edgefed.wire.envelope import decode, encode
+from edgefed.wire.messages import Task
+from edgefed.wire.tensors import pack, unpack
+from edgefed.worker.outcome import Outcome
+
+
+def order_bytes(order: Order) -> bytes:
+    """Return an order as bytes: its task as it is on the wire, its private state packed."""
+    return bytes(msgpack.packb([order.device, encode(order.task), _packed(order.private)]))
+
+
+def read_order(data: bytes) -> Order:
+    """Return the order that ``order_bytes`` wrote."""
+    device, task, private = msgpack.unpackb(data)
+    return Order(device, decode(task, Task), _groups(private))
+
+
+def outcome_bytes(outcome: Outcome) -> bytes:
+    """Return an outcome as bytes."""
+    fields = [
+        outcome.status,
+        outcome.reason,
+        outcome.samples,
+        dict(outcome.metrics),
+        dict(outcome.blobs),
+        _packed(outcome.private),
+    ]
+    return bytes(msgpack.packb(fields))
+
+
+def read_outcome(data: bytes) -> Outcome:
+    """Return the outcome that ``outcome_bytes`` wrote."""
+    status, reason, samples, metrics, blobs, private = msgpack.unpackb(data)
+    return Outcome(status, reason, samples, metrics, blobs, _groups(private))
+
+
+def _packed(groups: Mapping[str, Tensors]) -> dict[str, bytes]:
+    return {key: pack(arrays) for key, arrays in groups.items()}
+
+
+def _groups(packed: Mapping[str, bytes]) -> dict[str, Tensors]:
+    return {key: unpack(blob, None, max_bytes=len(blob)) for key, blob in packed.items()}

@@ -1,0 +1,244 @@
+"""Virtual devices' work on a Ray cluster: one machine's cores, or many machines'.
+
+The shards are put into Ray's object store once, what an exchange sends once an exchange. Actors
+that stay warm do the orders; a free one gets the next, so no more than one order an actor is under
+way. Orders and outcomes travel as the wire's own bytes, and the outcome of an order is the same
+bits whoever does it. An actor that dies is replaced, and its order asked again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from edgefed.config.recipe import SimulationSection
+from edgefed.data.types import Shard
+from edgefed.errors import EdgeFedError, TimeLimitError, UsageError
+from edgefed.simulator.executors import Executor, Maker, Order
+from edgefed.simulator.parcels import order_bytes, read_outcome
+from edgefed.simulator.ray_cluster import cause_of, cluster
+from edgefed.simulator.ray_crew import Crew, Hand
+from edgefed.simulator.ray_hand import check_versions
+from edgefed.worker.outcome import Outcome
+
+CRATE = 64
+"""Shards put into the store as one: each put takes a millisecond, each order opens one crate."""
+
+POLL = 0.5
+"""Seconds between two questions whether to stop."""
+
+PATIENCE = 120.0
+"""Seconds for the cluster to find room for the first actor, and for the actor to start."""
+
+STARTS = 3
+"""Actors that may die before they answer, one after another, until it is no accident."""
+
+
+@contextmanager
+def on_ray(address: str = "", workers: int = 0, patience: float = PATIENCE) -> Iterator[Maker]:
+    """Give what makes the executors of simulations.
+
+    The actors stay warm from simulation to simulation, and end with the ``with`` block.
+
+    Args:
+        address: of the cluster, as ``cluster`` takes it.
+        workers: of a cluster of our own, likewise.
+        patience: seconds to wait for the first actor.
+
+    Raises:
+        EdgeFedError: as ``cluster`` raises them.
+    """
+    with cluster(address, workers) as joined:
+        crew = Crew(joined)
+
+        def make(
+            shards: Sequence[Shard], settings: SimulationSection, tell: Callable[[str], None]
+        ) -> tuple[Executor, str]:
+            if settings.engine == "stacked":
+                raise UsageError(
+                    "The stacked engine trains in one process, not on Ray.",
+                    code="ray.engine",
+                    hint="leave --on ray away, or --set simulation.engine=auto",
+                )
+            executor = RayExecutor(crew, shards, settings.workers, patience, tell)
+            return executor, f"trains in {executor.count} actors, {joined}"
+
+        try:
+            yield make
+        finally:
+            crew.close()
+
+
+class RayExecutor:
+    """Does orders in actors.
+
+    Args:
+        crew: the actors; they outlive the executor.
+        shards: the devices' data.
+        workers: how many actors; 0 for one a CPU of the cluster.
+        patience: seconds to wait for the first actor.
+        tell: told of actors that died.
+    """
+
+    def __init__(
+        self,
+        crew: Crew,
+        shards: Sequence[Shard],
+        workers: int = 0,
+        patience: float = PATIENCE,
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._crew = crew
+        self._ray = crew.cluster.ray
+        self._patience = patience
+        self._tell = tell
+        self.count = min(workers or max(1, crew.cluster.cpus), len(shards))
+        starts = range(0, len(shards), CRATE)
+        self._crates = [self._ray.put(list(shards[at : at + CRATE])) for at in starts]
+
+    def outcomes(
+        self,
+        orders: Sequence[Order],
+        read: Callable[[str], bytes],
+        stop: Callable[[], bool],
+    ) -> Iterator[tuple[Order, Outcome]]:
+        """Hand the orders out and yield outcomes as they come.
+
+        Raises:
+            EdgeFedError: an actor died, and its successor too, on the same order; or none starts.
+        """
+        named = {ref.digest for order in orders for ref in order.task.blobs.values()}
+        blobs = {digest: self._put(read(digest)) for digest in named}
+        exchange = _Exchange(self._crew, self._crates, blobs, orders, self._tell)
+        hands, waited = min(self.count, len(orders)), 0.0
+        try:
+            while not exchange.over:
+                if stop():
+                    return
+                self._crew.hire(hands)
+                came = exchange.hear(POLL)
+                waited = 0.0 if came or exchange.begun else waited + POLL
+                if waited >= self._patience:
+                    raise self._no_room()
+                yield from came
+        finally:
+            exchange.abandon()
+
+    def close(self) -> None:
+        """Let Ray forget the shards."""
+        self._crates = []
+
+    def _put(self, data: bytes) -> Any:
+        """Put bytes as an array, which Ray shares among processes without a copy."""
+        return self._ray.put(np.frombuffer(data, np.uint8))
+
+    def _no_room(self) -> TimeLimitError:
+        free = self._ray.available_resources()
+        told = f"{free.get('CPU', 0):g} of its {self._crew.cluster.cpus} CPUs are free"
+        if self._crew.cluster.gpus:
+            told += f", {free.get('GPU', 0):g} of its {self._crew.cluster.gpus} GPUs"
+        return TimeLimitError(
+            f"No actor has started on Ray after {self._patience:.0f} s: {told}.",
+            code="ray.room",
+            hint="wait until others on the cluster are done (ray status), or leave --on ray away",
+        )
+
+
+class _Exchange:
+    """The orders of one exchange: which wait, and which hand has which.
+
+    Args:
+        crew: the hands.
+        crates: references to the shards, ``CRATE`` a reference.
+        blobs: references to the blobs' bytes by digest.
+        orders: what is to be done.
+        tell: told of actors that died.
+    """
+
+    def __init__(
+        self,
+        crew: Crew,
+        crates: Sequence[Any],
+        blobs: Mapping[str, Any],
+        orders: Sequence[Order],
+        tell: Callable[[str], None],
+    ) -> None:
+        self._crew = crew
+        self._crates = crates
+        self._blobs = blobs
+        self._tell = tell
+        self._waiting = deque(orders)
+        self._lost: set[int] = set()
+        self._stillborn = 0
+
+    @property
+    def begun(self) -> bool:
+        """Whether a hand works."""
+        return any(hand.order is not None for hand in self._crew.hands)
+
+    @property
+    def over(self) -> bool:
+        """Whether all is done."""
+        return not self._waiting and not self.begun
+
+    def hear(self, seconds: float) -> list[tuple[Order, Outcome]]:
+        """Give orders to who is idle, wait so long for answers, and return what was done."""
+        self._assign()
+        done = []
+        for hand in self._crew.heard(seconds):
+            order, answer = hand.order, hand.answer
+            hand.order = hand.answer = None
+            try:
+                said = self._crew.cluster.ray.get(answer)
+            except self._crew.cluster.ray.exceptions.RayError as error:
+                self._replace(hand, order, cause_of(error))
+                continue
+            if order is None:
+                self._stillborn = 0
+                check_versions(said)
+            else:
+                done.append((order, read_outcome(said)))
+        self._assign()
+        return done
+
+    def abandon(self) -> None:
+        """End the actors that still work: their orders are wanted no more."""
+        for hand in [hand for hand in self._crew.hands if hand.order is not None]:
+            self._crew.dismiss(hand)
+
+    def _assign(self) -> None:
+        for hand in self._crew.hands:
+            if hand.answer is None and self._waiting:
+                hand.order = self._waiting.popleft()
+                hand.answer = self._ask(hand, hand.order)
+
+    def _ask(self, hand: Hand, order: Order) -> Any:
+        crate, place = divmod(order.device, CRATE)
+        named = {ref.digest: self._blobs[ref.digest] for ref in order.task.blobs.values()}
+        return hand.actor.work.remote(order_bytes(order), self._crates[crate], place, named)
+
+    def _replace(self, hand: Hand, order: Order | None, reason: str) -> None:
+        """Let a dead actor go; its order is the next to be given out."""
+        self._crew.dismiss(hand)
+        if order is None:
+            self._stillborn += 1
+            if self._stillborn >= STARTS:
+                raise EdgeFedError(
+                    f"No actor starts on the Ray cluster: {reason}.",
+                    code="ray.actor",
+                    hint="is EdgeFed installed, with torch, on its machines?",
+                )
+            return
+        if order.device in self._lost:
+            raise EdgeFedError(
+                f"Ray actors died twice on device {order.task.device}: {reason}.",
+                code="simulation.worker",
+                hint="is there enough memory? try fewer actors with --set simulation.workers=1",
+            )
+        self._tell(f"an actor died; {order.task.device} is asked again: {reason}")
+        self._lost.add(order.device)
+        self._waiting.appendleft(order)

@@ -1,0 +1,139 @@
+"""Many virtual devices trained at once, in one batch: quick on a GPU, which one small model idles.
+
+What a device sends is, within rounding, what it would send if it trained alone: see
+``edgefed.learn.stacked``. Which devices share a batch depends on nothing but the exchange's orders
+and the chunk, so the same run ends in the same bits, killed or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from edgefed.data.types import Shard
+from edgefed.errors import UsageError
+from edgefed.learn.stacked import CHUNK, StackedTrainer
+from edgefed.learn.training import Stopped, Trainer
+from edgefed.learn.types import Job, Tensors
+from edgefed.simulator.executors import Order, arrays_of, worker_of
+from edgefed.worker.outcome import Outcome
+from edgefed.worker.worker import Bench, Prepared, complete, finish
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """An order that waits for others to be trained with."""
+
+    order: Order
+    prepared: Prepared
+    job: Job
+
+
+class StackedExecutor:
+    """Trains the devices of an exchange together; whatever else is asked, one after another.
+
+    Args:
+        shards: the devices' data.
+        chunk: most devices that train at once, at least 1; memory grows with it. No more orders
+            than that are prepared ahead.
+        tell: told, once, how a model is trained, and why it is not as was asked.
+        bench: warm trainers.
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[Shard],
+        chunk: int = CHUNK,
+        tell: Callable[[str], None] = lambda text: None,
+        bench: Bench | None = None,
+    ) -> None:
+        shared = bench or Bench(user_models=True)
+        self._workers = [worker_of(shard, shared) for shard in shards]
+        self._sizes = [len(shard.train) for shard in shards]
+        self._chunk = chunk
+        self._tell = tell
+        self._told: set[str] = set()
+        self._stacks: dict[Trainer, StackedTrainer | None] = {}
+
+    def outcomes(
+        self,
+        orders: Sequence[Order],
+        read: Callable[[str], bytes],
+        stop: Callable[[], bool],
+    ) -> Iterator[tuple[Order, Outcome]]:
+        """Yield outcomes, those of the largest devices first; see ``Executor``."""
+        decoded: dict[str, Tensors] = {}
+        waiting: list[_Waiting] = []
+        try:
+            # Devices of one size take all their steps together.
+            for order in sorted(orders, key=lambda order: -self._sizes[order.device]):
+                if stop():
+                    return
+                begun = self._workers[order.device].begin(
+                    order.task, arrays_of(order, read, decoded), order.private
+                )
+                if isinstance(begun, Outcome):
+                    yield order, begun
+                elif not isinstance(begun.work, Job):
+                    yield order, complete(begun, stop=stop)
+                else:
+                    waiting.append(_Waiting(order, begun, begun.work))
+                if len(waiting) == self._chunk:
+                    yield from self._train(waiting, stop)
+                    waiting = []
+            yield from self._train(waiting, stop)
+        except Stopped:
+            return
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+    def _train(
+        self, waiting: Sequence[_Waiting], stop: Callable[[], bool]
+    ) -> Iterator[tuple[Order, Outcome]]:
+        """Train those who wait, those with one model together."""
+        for trainer in dict.fromkeys(each.prepared.trainer for each in waiting):
+            part = [each for each in waiting if each.prepared.trainer is trainer]
+            stack = self._stack(trainer)
+            done = None if stack is None else self._together(stack, part, stop)
+            for place, each in enumerate(part):
+                outcome = complete(each.prepared, stop=stop) if done is None else done[place]
+                yield each.order, outcome
+
+    def _together(
+        self, stack: StackedTrainer, part: Sequence[_Waiting], stop: Callable[[], bool]
+    ) -> list[Outcome] | None:
+        """Train devices at once; None where that fails, which one of them may be the cause of."""
+        jobs, samples = [each.job for each in part], [each.prepared.view.train for each in part]
+        try:
+            results = stack.attempt(jobs, samples, stop)
+        except Stopped:
+            raise
+        except (Exception, SystemExit) as error:
+            # An objective, or a model of a user's own, that torch cannot batch, or that one
+            # device's samples break; alone, each device tells its own reason.
+            self._say(f"not trained at once, but one device after another: {_brief(error)}")
+            return None
+        return [finish(each.prepared, result) for each, result in zip(part, results, strict=True)]
+
+    def _stack(self, trainer: Trainer) -> StackedTrainer | None:
+        """Return what trains this model for many devices; None where it cannot be done."""
+        if trainer not in self._stacks:
+            device = str(trainer.device)
+            try:
+                self._stacks[trainer] = StackedTrainer(trainer.model, device, self._chunk)
+                self._say(f"trains up to {self._chunk} devices at once on {device}")
+            except UsageError as error:
+                self._stacks[trainer] = None
+                self._say(f"trains one device after another on {device}: {error.message}")
+        return self._stacks[trainer]
+
+    def _say(self, text: str) -> None:
+        """Tell something once."""
+        if text not in self._told:
+            self._told.add(text)
+            self._tell(text)
+
+
+def _brief(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]

@@ -1,0 +1,236 @@
+"""Averaged data over a real broker: shared once, by those who will; the same bits in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgefed.clock import SystemClock
+from edgefed.config.recipe import Recipe, SimulationSection
+from edgefed.coordinator.records import RunRecord
+from edgefed.data.types import Shard, no_samples
+from edgefed.samples import Samples
+from edgefed.sharing.policy import Policy
+from edgefed.simulator.executors import Executor, Sequential
+from edgefed.simulator.local_fleet import device_names
+from edgefed.simulator.run import Simulation
+from tests.faults.household import FLEET, Household, dealt, household, wait_until
+from tests.faults.meter import Meter
+from tests.faults.spy import Moment, Spy
+
+pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
+
+
+def recipe(devices: int, *, algorithm: str = "fedmix", **rounds: Any) -> Recipe:
+    return Recipe.model_validate(
+        {
+            "name": "averages",
+            "seed": 7,
+            "model": {"name": "mlp", "hidden": [16]},
+            "algorithm": {"name": algorithm},
+            "data": {"partition": "classes", "classes_per_device": 2, "limit": 400},
+            "training": {"batch_size": 8, "learning_rate": 0.05},
+            "rounds": {"count": 3, "quorum": 1.0, "min_devices": devices, **rounds},
+            "wire": {"downlink": "bf16", "uplink": "int8"},
+            "simulation": {"devices": devices},
+        }
+    )
+
+
+def simulated(
+    folder: Path, plan: Recipe, policies: Mapping[str, Policy] | None = None
+) -> RunRecord:
+    """Return the row of a simulation in which devices have these policies."""
+    chosen = policies or {}
+
+    def make(
+        shards: Sequence[Shard], section: SimulationSection, tell: Callable[[str], None]
+    ) -> tuple[Executor, str]:
+        names = device_names(len(shards))
+        pairs = zip(names, shards, strict=True)
+        return Sequential([replace(s, policy=chosen.get(n, s.policy)) for n, s in pairs]), ""
+
+    record = Simulation(plan, folder, SystemClock(), executors=make).run().record
+    assert record.status == "finished", record.reason
+    return record
+
+
+def finished(home: Household, run: str) -> dict[str, Any]:
+    record = home.finish(run)
+    assert record["status"] == "finished", record["reason"]
+    return record
+
+
+def mean_exchanges(home: Household, run: str) -> set[str]:
+    """Return the ids of the exchanges that asked for averages."""
+    return {each["exchange"] for each in home.events(run, "exchange", question="mean")}
+
+
+def replies(home: Household, run: str, question: str, outcome: str) -> dict[str, dict[str, Any]]:
+    """Return the last reply to a question, with an outcome, by device."""
+    found = home.events(run, "reply", question=question, outcome=outcome)
+    return {reply["device"]: reply for reply in found}
+
+
+def test_averages_go_up_once_and_come_down_once(tmp_path: Path) -> None:
+    plan = recipe(8)
+    with household(tmp_path / "home", plan) as home:
+        meter = Meter(home.address, FLEET)
+        try:
+            run = home.begin()
+            record = finished(home, run)
+        finally:
+            meter.close()
+        assert len(mean_exchanges(home, run)) == 1
+        shared = home.events(run, "reply", question="mean", outcome="accepted")
+    assert sorted(reply["device"] for reply in shared) == list(device_names(8))
+    sizes = [len(shard.train) for shard in dealt(plan).values()]
+    assert sorted(reply["shared"]["group"] for reply in shared) == sorted(sizes)
+    assert {reply["shared"]["entries"] for reply in shared} == {1}
+
+    (averaged,) = meter.blobs("averaged")
+    assert {task.device for task in meter.tasks if "averaged" in task.blobs} == set(device_names(8))
+    assert {task.round for task in meter.tasks if "averaged" in task.blobs} == {1, 2, 3}
+    pieces = [piece for piece in meter.pieces if piece.digest == averaged]
+    assert {piece.round for piece in pieces} == {1}
+    # All together, or each device by itself where they did not ask at the same time.
+    assert 1 <= len(pieces) <= 8
+    assert sorted(device for device, blob in meter.needs if blob == averaged) == list(
+        device_names(8)
+    )
+    assert record["weights_digest"] == simulated(tmp_path / "sim", plan).weights_digest
+
+
+MOMENTS: tuple[Moment, ...] = ("asked", "answered")
+
+
+@pytest.mark.parametrize("victim", ["coordinator", "device-01"])
+def test_a_part_killed_while_averages_are_exchanged_comes_back_to_the_same_bits(
+    victim: str, tmp_path: Path
+) -> None:
+    # With a cohort, training waits for a device that was killed when it had answered.
+    plan = recipe(3, cohort=3)
+    killed = []
+    with household(tmp_path / "home", plan) as home:
+        spy = Spy(home.address, FLEET)
+        try:
+            run = home.begin()
+            for moment in MOMENTS:
+                spy.at(1, moment, "device-01", lambda: home.kill(victim))
+                killed.append(moment)
+                home.start(victim)
+            record = finished(home, run)
+        finally:
+            spy.close()
+        assert len(mean_exchanges(home, run)) == 1
+        assert replies(home, run, "mean", "accepted").keys() == set(device_names(3))
+    assert killed == list(MOMENTS)
+    assert record["weights_digest"] == simulated(tmp_path / "sim", plan).weights_digest
+
+
+def test_who_does_not_share_says_why_and_trains_all_the_same(tmp_path: Path) -> None:
+    plan = recipe(4)
+    settings = {"device-01": {"share_means": "false"}, "device-02": {"least_group": "5000"}}
+    with household(tmp_path / "home", plan, settings=settings) as home:
+        run = home.begin()
+        record = finished(home, run)
+        refused = replies(home, run, "mean", "refused")
+        trained = home.events(run, "reply", question="fit", outcome="accepted")
+        notes = [note["text"] for note in home.events(run, "note")]
+    samples = len(dealt(plan)["device-02"].train)
+    assert {device: reply["reason"] for device, reply in refused.items()} == {
+        "device-01": "it does not share averaged data (share_means = false)",
+        "device-02": f"it has {samples} samples, and its policy wants 5000 behind an average",
+    }
+    assert sorted(reply["device"] for reply in trained) == sorted(device_names(4) * 3)
+    assert "2 of 4 devices shared averaged data: 2 entries in all" in notes
+    policies = {"device-01": Policy(share_means=False), "device-02": Policy(least_group=5000)}
+    assert record["weights_digest"] == simulated(tmp_path / "sim", plan, policies).weights_digest
+
+
+def test_where_nobody_shares_it_is_fedavg_to_the_bit_and_says_so(tmp_path: Path) -> None:
+    plan = recipe(3)
+    silent = {name: {"share_means": "false"} for name in device_names(3)}
+    with household(tmp_path / "home", plan, settings=silent) as home:
+        run = home.begin()
+        record = finished(home, run)
+        warnings = [note["text"] for note in home.events(run, "note", level="warning")]
+    assert warnings == ["none of 3 devices shares averaged data: this is FedAvg"]
+    plain = simulated(tmp_path / "plain", recipe(3, algorithm="fedavg"))
+    assert record["weights_digest"] == plain.weights_digest
+    sharing = simulated(tmp_path / "sharing", plan)
+    assert record["weights_digest"] != sharing.weights_digest
+
+
+def test_a_late_device_and_one_with_new_data_are_asked_alone(tmp_path: Path) -> None:
+    plan = recipe(3, min_devices=2, quorum=0.5)
+    with household(tmp_path / "home", plan, absent={"device-02"}) as home:
+        run = home.begin(paused=True)
+        home.step(run)
+        home.step(run)
+        assert replies(home, run, "mean", "accepted").keys() == {"device-00", "device-01"}
+
+        home.start("device-02")
+        wait_until(lambda: "device-02" in home.devices(), "the late device", home.logs)
+        home.step(run)
+        assert replies(home, run, "mean", "accepted").keys() == set(device_names(3))
+
+        before = dealt(plan)["device-00"]
+        fewer = Samples(before.train.inputs[:50], before.train.targets[:50])
+        home.kill("device-00")
+        home.give("device-00", replace(before, train=fewer))
+        home.start("device-00")
+
+        def has_returned() -> bool:
+            device = home.devices()["device-00"]
+            return bool(device["samples"] == 50 and device["state"] == "idle")
+
+        wait_until(has_returned, "the changed device", home.logs)
+        home.resume(run)
+        finished(home, run)
+        asked = home.events(run, "exchange", question="mean", phase="broadcast")
+        shared = home.events(run, "reply", question="mean")
+    assert [(each["round"], each["asked"]) for each in asked] == [(1, 2), (2, 1), (2, 1)]
+    assert [each["device"] for each in shared[2:]] == ["device-02", "device-00"]
+    assert shared[-1]["shared"] == {"entries": 1, "group": 50}
+
+
+def odd_shards(plan: Recipe) -> dict[str, Shard]:
+    """Return samples of another size, with labels that the run has not, and a single one."""
+    shards = dealt(plan)
+    large, strange, single = (shards[f"device-0{k}"] for k in (1, 2, 3))
+    inputs = np.pad(large.train.inputs, ((0, 0), (0, 0), (0, 1), (0, 1)))
+    return {
+        "device-01": replace(
+            large, train=Samples(inputs, large.train.targets), test=no_samples(inputs.shape[1:])
+        ),
+        "device-02": replace(
+            strange, train=Samples(strange.train.inputs, strange.train.targets + 9), classes=19
+        ),
+        "device-03": replace(
+            single, train=Samples(single.train.inputs[:1], single.train.targets[:1])
+        ),
+    }
+
+
+def test_odd_devices_are_left_out_with_a_reason_and_the_others_share(tmp_path: Path) -> None:
+    plan = recipe(5, quorum=0.4)
+    with household(tmp_path / "home", plan, shards=odd_shards(plan)) as home:
+        run = home.begin()
+        finished(home, run)
+        refused = replies(home, run, "mean", "refused")
+        shared = replies(home, run, "mean", "accepted")
+        trained = replies(home, run, "fit", "accepted")
+    assert shared.keys() == {"device-00", "device-04"}
+    reasons = {device: reply["reason"] for device, reply in refused.items()}
+    assert reasons.pop("device-02").startswith("it has label ")
+    assert reasons == {
+        "device-01": "its inputs are 1x9x9, the run trains 1x8x8",
+        "device-03": "it has 1 sample, and its policy wants 10 behind an average",
+    }
+    assert trained.keys() == {"device-00", "device-03", "device-04"}

@@ -1,0 +1,38 @@
+"""The benchmark of a FedMix step runs, and what it measures is exact."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.fedmix_step import ANCHORS, Step, plain
+from edgefed.learn.directional import Way, way_of
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+def test_the_benchmark_reports_ratios_of_exact_gradients() -> None:
+    command = [sys.executable, "-m", "benchmarks.fedmix_step", "--repeats", "1"]
+    done = subprocess.run(
+        [*command, "--models", "lenet5", "--json"], cwd=ROOT, capture_output=True, check=True
+    )
+    told = json.loads(done.stdout)
+    assert told["ratio_lenet5"] > 0 and "ratio_vgg" not in told
+    rows = {row["variant"]: row for row in told["rows"]}
+    assert set(rows) >= {"FedAvg", "NaiveMix", "LocalMix", "FedMix literal", "FedMix"}
+    for name in ("FedMix", "FedMix double backward"):
+        assert rows[name]["error"] < 1e-12 and rows[name]["error_float32"] < 1e-5
+
+
+def test_the_benchmarks_second_way_is_the_second_way() -> None:
+    step = Step(ANCHORS["lenet5"], torch.float32)
+    inputs = step.batch.inputs
+    forward = step.model.forward
+    assert way_of(forward, step.params, inputs, inputs[:1]) is Way.FORWARDS
+    assert way_of(plain(forward), step.params, inputs, inputs[:1]) is Way.BACKWARDS

@@ -1,0 +1,226 @@
+"""LocalMix, NaiveMix and GlobalMix; entries as they come, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from edgefed.config.recipe import ModelSection
+from edgefed.errors import DataError, UsageError
+from edgefed.learn import capabilities
+from edgefed.learn.models import build
+from edgefed.learn.objectives.cross_entropy import CrossEntropy
+from edgefed.learn.objectives.entries import DRAWN, entries
+from edgefed.learn.objectives.fed_mix import FedMix
+from edgefed.learn.objectives.global_mix import GlobalMix
+from edgefed.learn.objectives.local_mix import LocalMix
+from edgefed.learn.objectives.naive_mix import NaiveMix
+from edgefed.learn.objectives.proximal import Proximal
+from edgefed.learn.objectives.squared_error import SquaredError
+from edgefed.learn.types import Batch, Context, Objective
+from tests.learn.mixing import CLASSES, World, assert_equal
+
+MIXING: list[Objective] = [
+    LocalMix(0.7),
+    NaiveMix(0.2),
+    FedMix(0.2),
+    GlobalMix(0.7),
+    GlobalMix(ratio=0.2),
+]
+
+
+def one_hot(labels: torch.Tensor) -> torch.Tensor:
+    return torch.eye(CLASSES, dtype=torch.float64)[labels]
+
+
+def soft_loss(world: World, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    logs = world.model.forward(world.params, inputs).log_softmax(dim=1)
+    return -(targets * logs).sum(dim=1).mean()
+
+
+def test_naive_mix_is_equation_1() -> None:
+    world, ratio = World("mlp", hidden=[6]), 0.3
+    other, target = (torch.from_numpy(world.extra[name][1]) for name in ("inputs", "targets"))
+    mixed = (1 - ratio) * world.batch.inputs + ratio * other
+    own = functional.cross_entropy(world.model.forward(world.params, mixed), world.batch.targets)
+    theirs = soft_loss(world, mixed, target.expand(6, -1))
+    expected = (1 - ratio) * own + ratio * theirs
+    ours = world.both(NaiveMix(ratio), world.context(1))
+    assert_equal(ours, (expected.item(), world.gradients(expected)))
+
+
+def test_naive_mix_with_a_raw_sample_is_global_mixup_with_that_sample() -> None:
+    world = World("cnn", width=3, hidden=8)
+    world.extra["targets"] = np.eye(CLASSES)[[1, 0, 4, 2]]
+    for entry in range(4):
+        together = world.context([entry] * 6, share=0.2)
+        assert_equal(
+            world.both(NaiveMix(0.2), world.context(entry)),
+            world.both(GlobalMix(ratio=0.2), together),
+        )
+
+
+def test_global_mixup_gives_each_sample_its_partner() -> None:
+    world, share, partners = World("mlp", hidden=[6]), 0.35, [3, 0, 0, 2, 1, 3]
+    other, target = (torch.from_numpy(world.extra[n][partners]) for n in ("inputs", "targets"))
+    mixed = (1 - share) * world.batch.inputs + share * other
+    targets = (1 - share) * one_hot(world.batch.targets) + share * target
+    expected = soft_loss(world, mixed, targets)
+    ours = world.both(GlobalMix(), world.context(partners, share=share))
+    assert_equal(ours, (expected.item(), world.gradients(expected)))
+
+
+def test_local_mixup_is_mixup_with_the_batch_reordered() -> None:
+    world, share, partners = World("mlp", hidden=[6]), 0.35, torch.tensor([2, 5, 1, 0, 4, 3])
+    inputs, wanted = world.batch.inputs, one_hot(world.batch.targets)
+    mixed = (1 - share) * inputs + share * inputs[partners]
+    expected = soft_loss(world, mixed, (1 - share) * wanted + share * wanted[partners])
+    drawn = {"share": torch.tensor(share, dtype=torch.float64), "partner": partners}
+    context = Context({}, {}, drawn)
+    assert_equal(world.both(LocalMix(), context), (expected.item(), world.gradients(expected)))
+    world.batch = Batch(inputs, wanted)
+    assert world.loss(LocalMix(), context).item() == pytest.approx(expected.item(), rel=1e-12)
+
+
+@pytest.mark.parametrize("objective", MIXING[1:])
+def test_bytes_are_unpacked_as_they_are_taken(objective: Any) -> None:
+    world = World("cnn", width=3, hidden=8)
+    codes = np.random.default_rng(2).integers(0, 256, (4, 1, 8, 8)).astype(np.uint8)
+    scale, offset = np.array(0.02), np.array([[[-1.5]]])
+    objective = replace(objective, loss=CrossEntropy())
+    packed = {**world.extra, "inputs": codes, "scale": scale, "offset": offset}
+    world.extra = {**world.extra, "inputs": offset + scale * codes}
+    drawn = objective.draw(np.random.default_rng(1), 6, world.extra)
+    context = world.context(drawn[DRAWN].tolist(), **{k: v for k, v in drawn.items() if k != DRAWN})
+    plain = world.both(objective, context)
+    extra = {name: torch.from_numpy(array) for name, array in packed.items()}
+    assert_equal(plain, world.both(objective, replace(context, extra=extra)))
+    objective.check(world.model, packed)
+
+
+def test_only_what_is_taken_is_unpacked() -> None:
+    extra = {
+        "inputs": torch.arange(12, dtype=torch.uint8).reshape(4, 3),
+        "targets": torch.eye(4),
+        "scale": torch.tensor(0.5),
+        "offset": torch.tensor(1.0),
+    }
+    found = entries(Context({}, extra, {DRAWN: torch.tensor([2])}), torch.zeros(1))
+    assert found.inputs.tolist() == [[4.0, 4.5, 5.0]]
+    assert found.targets.tolist() == [[0, 0, 1, 0]]
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1000), size=st.integers(1, 9), count=st.integers(1, 5))
+def test_draws_are_in_range_and_shaped_by_the_batch(seed: int, size: int, count: int) -> None:
+    extra = {"inputs": np.zeros((count, 3)), "targets": np.zeros((count, 2))}
+    for objective in MIXING:
+        drawn, again = (
+            capabilities.draw(objective, np.random.default_rng(seed), size, extra) for _ in range(2)
+        )
+        assert all(np.array_equal(drawn[name], again[name]) for name in drawn)
+        if "share" in drawn:
+            assert drawn["share"].shape == () and 0 <= drawn["share"] <= 1
+        if DRAWN in drawn:
+            assert drawn[DRAWN].shape == ((size,) if isinstance(objective, GlobalMix) else (1,))
+            assert set(drawn[DRAWN].tolist()) <= set(range(count))
+        if "partner" in drawn:
+            assert sorted(drawn["partner"].tolist()) == list(range(size))
+
+
+def test_draws_have_their_distributions() -> None:
+    extra = {"inputs": np.zeros((5, 3)), "targets": np.zeros((5, 2))}
+    rng = np.random.default_rng(1)
+    shares = [float(LocalMix(0.3).draw(rng, 4, {})["share"]) for _ in range(4000)]
+    # The variance of Beta(a, a) is 1 / (4 (2 a + 1)).
+    assert np.mean(shares) == pytest.approx(0.5, abs=0.02)
+    assert np.var(shares) == pytest.approx(1 / (4 * 1.6), rel=0.05)
+    taken = [int(FedMix(0.1).draw(rng, 4, extra)[DRAWN][0]) for _ in range(5000)]
+    assert np.bincount(taken) == pytest.approx(np.full(5, 1000), rel=0.12)
+    assert GlobalMix(ratio=0.25).draw(rng, 4, extra)["share"] == 0.25
+
+
+def test_the_proximal_term_draws_and_checks_as_what_it_holds() -> None:
+    world = World("mlp", hidden=[4])
+    inner, outer = NaiveMix(0.1), Proximal(NaiveMix(0.1), 0.5)
+    one, other = (
+        capabilities.draw(each, np.random.default_rng(3), 6, world.extra) for each in (inner, outer)
+    )
+    assert one.keys() == other.keys() and np.array_equal(one[DRAWN], other[DRAWN])
+    assert capabilities.draw(Proximal(CrossEntropy(), 0.5), np.random.default_rng(3), 6, {}) == {}
+    with pytest.raises(DataError, match="none to mix with"):
+        capabilities.check(outer, world.model, {})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: NaiveMix(-0.1),
+        lambda: FedMix(1.01),
+        lambda: FedMix(float("nan")),
+        lambda: GlobalMix(ratio=2),
+        lambda: GlobalMix(alpha=0),
+        lambda: LocalMix(-1),
+        lambda: LocalMix(float("inf")),
+    ],
+)
+def test_shares_out_of_range_are_refused(make: Any) -> None:
+    with pytest.raises(UsageError, match=r"cannot (mix|draw)") as caught:
+        make()
+    assert caught.value.code == "train.mixup"
+
+
+def test_a_factor_that_does_not_exist_is_refused() -> None:
+    factor: Any = "lambda"
+    with pytest.raises(UsageError, match="no factor 'lambda'"):
+        FedMix(0.1, factor)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({}, "none to mix with"),
+        ({"inputs": np.zeros((0, 1, 8, 8)), "targets": np.zeros((0, CLASSES))}, "none to mix"),
+        ({"inputs": np.zeros((2, 8, 8)), "targets": np.zeros((2, CLASSES))}, "inputs are"),
+        ({"inputs": np.zeros((2, 1, 8, 8)), "targets": np.zeros((3, CLASSES))}, "targets are"),
+        ({"inputs": np.zeros((2, 1, 8, 8)), "targets": np.zeros(2)}, "targets are"),
+        (
+            {"inputs": np.zeros((2, 1, 8, 8), np.uint8), "targets": np.zeros((2, CLASSES))},
+            "scale and offset",
+        ),
+    ],
+)
+@pytest.mark.parametrize("objective", MIXING[1:])
+def test_entries_that_do_not_fit_are_refused(objective: Any, change: Any, why: str) -> None:
+    with pytest.raises(DataError, match=why) as caught:
+        objective.check(World("mlp", hidden=[4]).model, change)
+    assert caught.value.code == "train.entries"
+
+
+@pytest.mark.parametrize("objective", MIXING)
+def test_tokens_are_refused(objective: Any) -> None:
+    model = build(ModelSection(name="lstm", hidden=3), (4,), CLASSES, 1)
+    with pytest.raises(DataError, match="tokens") as caught:
+        objective.check(model, {})
+    assert caught.value.code == "train.tokens" and "split = 1" in caught.value.hint
+
+
+@pytest.mark.parametrize("objective", MIXING[1:])
+def test_regression_is_mixed_too(objective: Any) -> None:
+    world = World("mlp", hidden=[6])
+    goals = torch.randn(6, CLASSES, dtype=torch.float64)
+    world.batch = Batch(world.batch.inputs, goals)
+    drawn = objective.draw(np.random.default_rng(1), 6, world.extra)
+    context = world.context(drawn[DRAWN].tolist(), **{k: v for k, v in drawn.items() if k != DRAWN})
+    loss = world.loss(replace(objective, loss=SquaredError()), context)
+    assert loss.isfinite() and not torch.equal(loss, world.loss(SquaredError(), context))
+    world.batch = Batch(world.batch.inputs, goals[:, :1])
+    with pytest.raises(DataError, match="target for every output"):
+        world.loss(SquaredError(), context)

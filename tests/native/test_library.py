@@ -1,0 +1,98 @@
+"""The compiled kernels are found, left out when told, and done without when they cannot be used."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgefed.native.library import EXTENSION_SUFFIXES, find, load, native
+
+SOURCE = Path(__file__).resolve().parents[2] / "edgefed" / "native"
+
+
+def compile_to(path: Path, source: Path, *words: str) -> Path:
+    """Build a library with this machine's compiler."""
+    command = ["cc", "-O1", "-std=gnu11", "-shared", "-fPIC", *words, str(source), "-o", str(path)]
+    subprocess.run(command, check=True, capture_output=True)
+    return path
+
+
+def test_a_library_that_was_not_built_is_done_without(tmp_path: Path) -> None:
+    assert find(tmp_path) is None
+    assert load(None, {}).library is None
+    assert load(None, {}).reason == "not built"
+
+
+def test_a_corrupt_library_is_done_without(tmp_path: Path) -> None:
+    path = tmp_path / f"_kernels{EXTENSION_SUFFIXES[0]}"
+    path.write_bytes(b"no library at all")
+    assert find(tmp_path) == path
+    found = load(path, {})
+    assert found.library is None
+    assert found.reason.startswith(path.name)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [("int edgefed_abi(void) { return 1; }", "undefined symbol"), ("int nothing;", "undefined")],
+)
+def test_a_library_without_the_functions_is_done_without(
+    tmp_path: Path, code: str, reason: str
+) -> None:
+    source = tmp_path / "other.c"
+    source.write_text(code)
+    assert reason in load(compile_to(tmp_path / "other.so", source), {}).reason
+
+
+def test_a_library_of_another_version_is_done_without(tmp_path: Path) -> None:
+    path = tmp_path / "kernels.c"
+    text = (SOURCE / "kernels.c").read_text()
+    path.write_text(text.replace("return ABI;", "return ABI + 1;"))
+    built = compile_to(tmp_path / "old.so", path, f"-I{SOURCE}")
+    assert "another version" in load(built, {}).reason
+
+
+def test_a_fresh_library_is_used(tmp_path: Path) -> None:
+    found = load(compile_to(tmp_path / "new.so", SOURCE / "kernels.c"), {})
+    if "lacks" not in found.reason:
+        assert found.library is not None
+        assert found.lanes in (4, 8, 16)
+
+
+@pytest.mark.parametrize("value", ["0", "false", "NO", " off "])
+def test_the_variable_turns_it_off(value: str) -> None:
+    assert load(find(SOURCE), {"EDGEFED_NATIVE": value}).library is None
+
+
+def test_without_it_a_process_trains_all_the_same() -> None:
+    code = """
+import torch
+from edgefed.learn.networks.blocks import ConvPoolReLU
+from edgefed.native.library import native
+layer = ConvPoolReLU(1, 2, 3)
+layer(torch.ones(1, 1, 6, 6)).sum().backward()
+assert layer.weight.grad is not None
+print(native().reason)
+"""
+    environment = {**os.environ, "EDGEFED_NATIVE": "0"}
+    command = [sys.executable, "-c", code]
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert told.stdout == "EDGEFED_NATIVE=0\n"
+
+
+def test_the_variable_is_known() -> None:
+    from edgefed.config.environment import unknown_variables
+
+    assert unknown_variables({"EDGEFED_NATIVE": "0"}) == []
+
+
+def test_doctor_says_whether_it_is_in_use() -> None:
+    from edgefed.checkup import kernels
+
+    found = kernels()
+    assert (found.state == "good") == (native().library is not None)
+    assert found.text

@@ -1,0 +1,218 @@
+"""A small made-up table, run for real: what comes out is what its runs came to."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edgefed.cli.trials import fully_checked
+from edgefed.errors import DataError, RecipeError, UnknownNameError
+from edgefed.reproduce.choose import LEFT_OUT
+from edgefed.reproduce.measure import entries, scored, verdicts
+from edgefed.reproduce.outputs import summary, text, write_outputs, write_recipes
+from edgefed.reproduce.plan import Study, make_study
+from edgefed.reproduce.table import Column, Row, Score
+from edgefed.simulator.sweep.results import Result
+from edgefed.simulator.sweep.trials import Outcome, run_trials
+from tests.cli.commands import loaded
+from tests.reproduce import tiny
+from tests.worlds import Ticking
+
+pytest.importorskip("sklearn", reason="the digits are not installed")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("reproduced")
+
+
+@pytest.fixture(scope="module")
+def study(folder: Path) -> Study:
+    return tiny.study(folder, tiny.PLAIN, tiny.HELD, tiny.ABSENT)
+
+
+@pytest.fixture(scope="module")
+def outcome(study: Study, folder: Path) -> Outcome:
+    return run_trials(study.plan(), folder, Ticking())
+
+
+def test_a_cell_is_the_set_up_what_varies_the_row_and_its_own(study: Study) -> None:
+    recipes = {cell.case.name: cell.case.recipe for cell in study.cells}
+    assert [*recipes] == [
+        "digits, E = 1 / FedAvg",
+        "digits, E = 1 / FedProx",
+        "digits, E = 3 / FedAvg",
+        "digits, E = 3 / FedProx",
+    ]
+    last = recipes["digits, E = 3 / FedProx"]
+    assert last.training.epochs == 3
+    assert last.algorithm.settings() == {"mu": 0.1}
+    assert recipes["digits, E = 1 / FedProx"].algorithm.settings() == {}
+    assert {recipe.training.learning_rate for recipe in recipes.values()} == {0.5}
+    assert {recipe.name for recipe in recipes.values()} == {"tiny-table1"}
+
+
+def test_a_row_that_this_version_cannot_run_is_told(study: Study, outcome: Outcome) -> None:
+    assert study.missing == {"Unheard of": "there is no algorithm 'unheard-of'"}
+    assert "Unheard of: there is no algorithm 'unheard-of'" in text(study, outcome)
+    odd = Row("Odd", {"algorithm.name": "fedavg", "algorithm.spin": 1})
+    made = tiny.study(Path(), tiny.PLAIN, odd)
+    assert made.missing == {"Odd": "fedavg has no setting 'spin'"}
+
+
+def test_a_row_that_is_left_out_is_not_run_and_told(folder: Path, outcome: Outcome) -> None:
+    made = tiny.study(folder, left_out={"FedProx": "too dear"})
+    assert {cell.row.label for cell in made.cells} == {"FedAvg"}
+    assert "FedProx: too dear" in text(made, outcome)
+    words = {verdict.word for verdict in verdicts(made, outcome) if "FedProx" in verdict.claim}
+    assert words == {"unknown"}
+
+
+def test_the_environment_changes_no_table(
+    study: Study, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEFED_TRAINING__LEARNING_RATE", "0.1")
+    again = tiny.study(folder, tiny.PLAIN, tiny.HELD, tiny.ABSENT)
+    assert again.cells == study.cells
+
+
+def test_a_wrong_recipe_is_refused_before_any_run(folder: Path) -> None:
+    wrong = Row("FedProx", {"algorithm.name": "fedprox", "algorithm.mu": -1})
+    with pytest.raises(RecipeError, match=r"algorithm\.mu"):
+        tiny.study(folder, wrong)
+
+
+def test_the_numbers_are_those_of_the_runs(study: Study, outcome: Outcome) -> None:
+    trials = list(study.plan().trials())
+    for entry in entries(study, outcome):
+        own = [t.digest for t in trials if t.case is entry.cell.case]
+        found = [outcome.results[digest].accuracy or 0 for digest in own]
+        assert entry.accuracy.mean == pytest.approx(sum(found) / 2)
+        assert entry.accuracy.count == 2
+        assert entry.failed == 0
+    few, many = (e for e in entries(study, outcome) if e.cell.row.label == "FedAvg")
+    assert few.accuracy.mean != many.accuracy.mean
+    assert few.rounds.count > 0
+    assert many.rounds.count == 0, "nobody gets all samples right"
+    assert (few.published, many.published) == (None, study.table.published[0])
+
+
+def test_a_difference_is_told_only_of_the_papers_own_set_up(folder: Path, outcome: Outcome) -> None:
+    for exact in (False, True):
+        made = tiny.study(folder, exact=exact)
+        entry = next(e for e in entries(made, outcome) if e.published is not None)
+        assert entry.accuracy.mean is not None
+        points = 100 * entry.accuracy.mean - 50.0
+        assert entry.difference == (pytest.approx(points) if exact else None)
+        shown = text(made, outcome)
+        assert ("DIFFERENCE" in shown) is exact
+        assert (f"{points:+.1f}" in shown.split("CLAIM")[0]) is exact
+
+
+def test_a_score_is_the_mean_of_the_last_tests(outcome: Outcome) -> None:
+    result: Result = next(iter(outcome.results.values()))
+    scores = [0.1, None, 0.8, 0.7, None]
+    rows = [{"round": k, "accuracy": each, "device_accuracy": 0.3} for k, each in enumerate(scores)]
+    made = result.model_copy(update={"history": tuple(rows)})
+    assert scored(made, Score()) == 0.7
+    assert scored(made, Score(last=2)) == pytest.approx(0.75)
+    assert scored(made, Score(last=4)) is None
+    assert scored(made, Score("device_accuracy", 5)) == pytest.approx(0.3)
+
+
+def test_the_files_say_the_same(study: Study, outcome: Outcome, folder: Path) -> None:
+    place = folder / "table"
+    write_outputs(study, outcome, place)
+    told = json.loads((place / "table.json").read_text())
+    assert told == json.loads(json.dumps(summary(study, outcome, place)))
+    with (place / "table.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["column"], row["row"]) for row in rows] == [
+        (cell["column"], cell["row"]) for cell in told["cells"]
+    ]
+    for row, cell in zip(rows, told["cells"], strict=True):
+        assert float(row["accuracy_mean"]) == cell["accuracy"]["mean"]
+        assert row["published"] == ("" if cell["published"] is None else str(cell["published"]))
+    assert len((place / "runs.csv").read_text().splitlines()) == 1 + 8
+    pictures = sorted(path.name for path in place.glob("*.svg"))
+    assert pictures == ["01-digits-e-1.svg", "02-digits-e-3.svg"]
+    assert "target" in (place / pictures[0]).read_text()
+
+
+def test_a_failed_run_is_counted_and_the_rest_is_told(folder: Path) -> None:
+    crowd = {"simulation.devices": 5000}
+    columns = (tiny.FEW, Column("too many", "E = 10", {**tiny.SETUP, **crowd}))
+    made = tiny.study(folder, tiny.PLAIN, columns=columns)
+    outcome = run_trials(made.plan(), folder, Ticking())
+    few, many = entries(made, outcome)
+    assert (few.accuracy.count, few.failed) == (2, 0)
+    assert (many.accuracy.count, many.failed, many.accuracy.mean) == (0, 2, None)
+    assert "0, 2 failed" in text(made, outcome)
+    assert [each["seed"] for each in summary(made, outcome, folder)["failures"]] == [1, 2]
+
+
+def test_tables_share_the_runs_that_are_the_same(study: Study, outcome: Outcome) -> None:
+    assert outcome.failures == {}
+    other = tiny.study(Path(), tiny.PLAIN, columns=(tiny.MANY,))
+    digests = {trial.digest for trial in other.plan().trials()}
+    assert digests <= {trial.digest for trial in study.plan().trials()}
+
+
+def test_what_is_to_be_known_of_the_data_stands_beside_the_table(
+    study: Study, outcome: Outcome, folder: Path
+) -> None:
+    noted = replace(study, notes=("the images were compressed",))
+    assert text(noted, outcome).endswith("Notes\n  the images were compressed")
+    assert summary(noted, outcome, folder)["notes"] == ["the images were compressed"]
+    assert "Notes" not in text(study, outcome)
+
+
+def test_seeds_in_place_of_the_tables(folder: Path) -> None:
+    made = make_study(tiny.table(), "smoke", fully_checked, seeds=(7, 7, 9), scratch=folder)
+    assert made.seeds == (7, 9)
+
+
+def test_a_part_of_a_table_is_told_as_a_part(folder: Path, outcome: Outcome) -> None:
+    made = make_study(
+        *(tiny.table(), "smoke", fully_checked),
+        rows=["fedavg"],
+        columns=["E = 10"],
+        scratch=folder,
+    )
+    assert [cell.case.name for cell in made.cells] == ["digits, E = 3 / FedAvg"]
+    left = {"Ensemble": "too dear", "FedProx": LEFT_OUT, "digits, E = 1": LEFT_OUT}
+    assert made.scaled.left_out == left
+    assert f"FedProx: {LEFT_OUT}" in text(made, outcome)
+    assert {verdict.word for verdict in verdicts(made, outcome)} == {"unknown"}
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(["FedPrax"], []), ([], ["E = 11"])])
+def test_an_unknown_part_names_the_nearest(
+    rows: list[str], columns: list[str], folder: Path
+) -> None:
+    with pytest.raises(UnknownNameError, match="did you mean") as caught:
+        make_study(tiny.table(), "smoke", fully_checked, rows=rows, columns=columns, scratch=folder)
+    assert caught.value.code == "reproduce.part"
+
+
+def test_data_of_a_column_that_is_not_asked_for_need_not_be_there(folder: Path) -> None:
+    far = Column("CIFAR-10", "E = 1", {**tiny.SETUP, "data.name": "cifar10"})
+    both = tiny.table(tiny.PLAIN, columns=(far, tiny.MANY))
+    with pytest.raises(DataError):
+        make_study(both, "smoke", fully_checked, data=folder, scratch=folder)
+    made = make_study(both, "smoke", fully_checked, columns=["E = 10"], data=folder, scratch=folder)
+    assert len(made.cells) == 1
+
+
+def test_recipes_as_files_are_the_cells(study: Study, tmp_path: Path) -> None:
+    paths = write_recipes(study, tmp_path)
+    assert [path.name for path in paths][:2] == [
+        "digits-e-1-fedavg.toml",
+        "digits-e-1-fedprox.toml",
+    ]
+    for path, cell in zip(paths, study.cells, strict=True):
+        assert loaded(path) == cell.case.recipe.model_copy(update={"seed": 1})

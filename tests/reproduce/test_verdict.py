@@ -1,0 +1,127 @@
+"""Verdicts on claims, from cells made by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import pytest
+
+from edgefed.reproduce.table import Claim, Column, above, alike, along, level, steadier
+from edgefed.reproduce.verdict import QUANTILES, Verdict, judge
+
+EASY = Column("easy one", "easy", {})
+HARD = Column("hard one", "hard", {})
+Cells = Mapping[tuple[str, str], list[float]]
+
+
+def judged(claim: Claim, cells: Cells, *columns: Column) -> list[Verdict]:
+    """Judge cells given as lists over seeds 1, 2, …; NaN is a seed that was not run."""
+
+    def values(row: str, column: Column) -> Mapping[int, float]:
+        found = enumerate(cells.get((row, column.of), []), 1)
+        return {seed: value for seed, value in found if not math.isnan(value)}
+
+    return judge(claim, columns or (EASY, HARD), values)
+
+
+@pytest.mark.parametrize(
+    ("better", "word"),
+    [
+        ([0.80, 0.82, 0.81], "yes"),
+        ([0.60, 0.62, 0.61], "no"),
+        ([0.70, 0.76, 0.67], "within the noise"),
+        ([0.70, 0.71, 0.72], "within the noise"),
+    ],
+)
+def test_an_order_in_one_column(better: list[float], word: str) -> None:
+    cells = {("A", "easy"): better, ("B", "easy"): [0.70, 0.71, 0.72]}
+    (verdict,) = judged(above("A", "B", "easy"), cells)
+    assert (verdict.claim, verdict.column, verdict.word) == ("A > B", "easy one", word)
+
+
+def test_the_noise_is_students_interval_of_differences_by_seed() -> None:
+    # Both rows vary by 30 points with the seed, and their difference is always 1 to 3.
+    cells = {("A", "easy"): [0.51, 0.72, 0.83], ("B", "easy"): [0.50, 0.70, 0.80]}
+    (verdict,) = judged(above("A", "B", "easy"), cells)
+    assert verdict.mean == pytest.approx(0.02)
+    assert verdict.noise == pytest.approx(4.303 * 0.01 / math.sqrt(3))
+    assert verdict.word == "within the noise"
+    cells = {("A", "easy"): [0.52, 0.72, 0.821], ("B", "easy"): [0.50, 0.70, 0.80]}
+    assert judged(above("A", "B", "easy"), cells)[0].word == "yes"
+
+
+def test_the_quantiles_fall_and_are_students() -> None:
+    assert list(QUANTILES) == sorted(QUANTILES, reverse=True)
+    # Of one degree of freedom it is Cauchy's, of two there is a formula too.
+    assert QUANTILES[0] == pytest.approx(math.tan(math.pi * 0.475), abs=1e-3)
+    assert QUANTILES[1] == pytest.approx(0.95 * math.sqrt(2 / (1 - 0.95**2)), abs=1e-3)
+
+
+def test_many_seeds_take_the_last_quantile() -> None:
+    cells = {("A", "easy"): [0.5 + 0.01 * (n % 2) for n in range(40)], ("B", "easy"): [0.4] * 40}
+    (verdict,) = judged(above("A", "B", "easy"), cells)
+    assert verdict.word == "yes"
+    assert verdict.noise == pytest.approx(2.086 * 0.01 * math.sqrt(10 / 39) / math.sqrt(40))
+
+
+def test_a_claim_about_each_column_has_a_verdict_for_each() -> None:
+    cells = {
+        ("A", "easy"): [0.9, 0.9],
+        ("B", "easy"): [0.8, 0.8],
+        ("A", "hard"): [0.3, 0.3],
+        ("B", "hard"): [0.4, 0.4],
+    }
+    found = judged(above("A", "B"), cells)
+    assert [(each.column, each.word) for each in found] == [("easy one", "yes"), ("hard one", "no")]
+
+
+def test_a_claim_along_columns() -> None:
+    cells = {("A", "easy"): [0.9, 0.91], ("A", "hard"): [0.5, 0.51]}
+    (verdict,) = judged(along("A", "easy", "hard"), cells)
+    assert (verdict.column, verdict.word, verdict.claim) == ("", "yes", "A: easy > hard")
+    assert judged(along("A", "hard", "easy"), cells)[0].word == "no"
+
+
+def test_a_row_that_loses_less_than_another() -> None:
+    cells = {
+        ("A", "easy"): [0.90, 0.91],
+        ("A", "hard"): [0.80, 0.81],
+        ("B", "easy"): [0.95, 0.96],
+        ("B", "hard"): [0.60, 0.61],
+    }
+    (verdict,) = judged(steadier("A", "B", "easy", "hard"), cells)
+    assert verdict.word == "yes"
+    assert verdict.mean == pytest.approx(0.25)
+    assert judged(steadier("B", "A", "easy", "hard"), cells)[0].word == "no"
+
+
+def test_alike_is_no_more_apart_than_the_noise() -> None:
+    near = {("A", "easy"): [0.70, 0.72, 0.74], ("B", "easy"): [0.71, 0.70, 0.75]}
+    assert judged(alike("A", "B", "easy"), near)[0].word == "yes"
+    far = {("A", "easy"): [0.70, 0.72, 0.74], ("B", "easy"): [0.50, 0.52, 0.54]}
+    assert judged(alike("A", "B", "easy"), far)[0].word == "no"
+    steps = {("A", "easy"): [0.7, 0.7], ("A", "hard"): [0.6, 0.61]}
+    assert judged(level("A", "easy", "hard"), steps)[0].word == "no"
+
+
+def test_what_was_not_run_is_unknown_and_told() -> None:
+    (verdict,) = judged(above("A", "B", "easy"), {("A", "easy"): [0.9, 0.9]})
+    assert (verdict.word, verdict.reason, verdict.mean) == ("unknown", "not run: B", None)
+    (verdict,) = judged(above("A", "B", "elsewhere"), {})
+    assert (verdict.word, verdict.reason) == ("unknown", "a column is not run at this scale")
+
+
+def test_one_seed_is_no_measure_of_noise() -> None:
+    cells = {("A", "easy"): [0.9], ("B", "easy"): [0.1]}
+    (verdict,) = judged(above("A", "B", "easy"), cells)
+    assert (verdict.word, verdict.noise) == ("unknown", None)
+    assert verdict.mean == pytest.approx(0.8)
+    assert "one seed" in verdict.reason
+
+
+def test_only_seeds_that_ran_all_cells_count() -> None:
+    cells = {("A", "easy"): [0.9, 0.9, math.nan], ("B", "easy"): [0.8, math.nan, 0.8]}
+    assert judged(above("A", "B", "easy"), cells)[0].mean == pytest.approx(0.1)
+    cells = {("A", "easy"): [0.9, math.nan], ("B", "easy"): [math.nan, 0.8]}
+    assert judged(above("A", "B", "easy"), cells)[0].reason == "no seed ran all of its cells"

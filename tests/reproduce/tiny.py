@@ -1,0 +1,66 @@
+"""A made-up table on scikit-learn's digits whose runs take a moment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from edgefed.cli.trials import fully_checked
+from edgefed.reproduce.plan import Study, make_study
+from edgefed.reproduce.table import (
+    Column,
+    Paper,
+    Published,
+    Row,
+    Scaled,
+    Settings,
+    Table,
+    above,
+    along,
+)
+
+SETUP: Settings = {
+    "model.name": "mlp",
+    "model.hidden": [16],
+    "data.name": "digits",
+    "data.limit": 100,
+    "data.partition": "iid",
+    "training.learning_rate": 0.5,
+    "rounds.count": 2,
+    "simulation.devices": 2,
+    "simulation.workers": 1,
+}
+PLAIN = Row("FedAvg", {"algorithm.name": "fedavg"})
+HELD = Row("FedProx", {"algorithm.name": "fedprox"})
+ABSENT = Row("Unheard of", {"algorithm.name": "unheard-of"})
+FEW = Column("digits, E = 1", "E = 1", SETUP, {"training.epochs": 1}, target=0.05)
+MANY = Column(
+    "digits, E = 3",
+    "E = 10",
+    SETUP,
+    {"training.epochs": 3},
+    {"FedProx": {"algorithm.mu": 0.1}},
+    target=1.0,
+)
+
+
+def table(*rows: Row, **scaled: Any) -> Table:
+    """Return the table with some rows, at one scale."""
+    shown = Scaled((FEW, MANY), (1, 2), "a moment", {"Ensemble": "too dear"})
+    return Table(
+        name="tiny-table1",
+        title="a table for tests",
+        paper=Paper("tiny", "Nobody", "Nothing", "nowhere"),
+        rows=rows or (PLAIN, HELD),
+        scales={"smoke": replace(shown, **scaled)},
+        known="one number",
+        published=(Published("FedAvg", "E = 10", 50.0, "made up"),),
+        claims=(above("FedAvg", "FedProx"), along("FedAvg", "E = 10", "E = 1")),
+    )
+
+
+def study(scratch: Path, *rows: Row, seeds: tuple[int, ...] = (), **scaled: Any) -> Study:
+    """Return the table ready to be run."""
+    made = table(*rows, **scaled)
+    return make_study(made, "smoke", fully_checked, seeds=seeds, scratch=scratch)

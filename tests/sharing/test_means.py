@@ -1,0 +1,139 @@
+"""Averaged data: the paper's means, by hand; and what a policy keeps back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgefed.errors import DataError
+from edgefed.samples import Samples
+from edgefed.sharing.means import Averaging, Withheld, average, own_word
+from edgefed.sharing.policy import ANYTHING, Policy
+
+CLASSES = 3
+
+
+def some(count: int, seed: int = 1, classes: int = CLASSES) -> Samples:
+    rng = np.random.default_rng(seed)
+    inputs = rng.normal(size=(count, 1, 2, 2)).astype(np.float32)
+    return Samples(inputs, rng.integers(0, classes, count))
+
+
+def test_one_group_is_the_mean_of_all() -> None:
+    samples = Samples(
+        np.array([[0.0, 3.0], [1.0, 5.0], [5.0, 1.0]], np.float32), np.array([2, 0, 2])
+    )
+    entries, sizes = average(samples, CLASSES, None, Averaging(), ANYTHING)
+    assert sizes == [3]
+    np.testing.assert_allclose(entries.inputs, [[2, 3]], rtol=1e-7)
+    np.testing.assert_allclose(entries.targets, [[1 / 3, 0, 2 / 3]], rtol=1e-7)
+
+
+@given(st.integers(1, 80), st.integers(0, 90), st.integers(1, 90))
+def test_means_are_of_the_data_and_no_group_is_too_small(count: int, size: int, least: int) -> None:
+    samples, policy = some(count), Policy(least_group=least)
+    if count < least:
+        with pytest.raises(Withheld, match=f"has {count} sample"):
+            average(samples, CLASSES, None, Averaging(size), policy)
+        return
+    entries, sizes = average(samples, CLASSES, None, Averaging(size), policy)
+    assert sum(sizes) == count
+    assert min(sizes) >= least
+    assert min(sizes) >= min(size, count)
+    np.testing.assert_allclose(entries.targets.sum(axis=1), 1, atol=1e-6)
+    whole = np.average(entries.inputs, axis=0, weights=sizes)
+    np.testing.assert_allclose(whole, samples.inputs.mean(axis=0), atol=1e-5)
+
+
+def test_groups_of_one_are_the_raw_samples() -> None:
+    samples = some(6)
+    entries, sizes = average(samples, CLASSES, None, Averaging(1), ANYTHING)
+    assert sizes == [1] * 6
+    pairs = {
+        (x.tobytes(), int(y.argmax())) for x, y in zip(entries.inputs, entries.targets, strict=True)
+    }
+    assert pairs == {
+        (x.tobytes(), int(y)) for x, y in zip(samples.inputs, samples.targets, strict=True)
+    }
+
+
+def test_a_policy_makes_groups_larger() -> None:
+    entries, sizes = average(some(40), CLASSES, None, Averaging(2), Policy(least_group=10))
+    assert sizes == [10] * 4
+    assert len(entries) == 4
+
+
+def test_a_policy_may_refuse() -> None:
+    with pytest.raises(Withheld, match="share_means = false"):
+        average(some(9), CLASSES, None, Averaging(), Policy(share_means=False))
+
+
+def test_the_same_data_make_the_same_averages_and_others_do_not() -> None:
+    once, again = (average(some(40), CLASSES, None, Averaging(5, 0.1), ANYTHING) for _ in range(2))
+    assert once[0].inputs.tobytes() == again[0].inputs.tobytes()
+    changed = some(40)
+    changed.inputs[0] += 1
+    other = average(changed, CLASSES, None, Averaging(5, 0.1), ANYTHING)
+    assert (once[0].inputs != other[0].inputs).mean() > 0.9
+
+
+def test_noise_has_the_wanted_deviation_and_leaves_targets_alone() -> None:
+    samples = Samples(np.zeros((2000, 50), np.float32), np.zeros(2000, np.int64))
+    entries, _ = average(samples, CLASSES, None, Averaging(4, 0.3), ANYTHING)
+    assert entries.inputs.std() == pytest.approx(0.3, rel=0.02)
+    assert abs(entries.inputs.mean()) < 0.01
+    np.testing.assert_array_equal(entries.targets, np.tile([1, 0, 0], (500, 1)))
+
+
+def test_labels_apart() -> None:
+    entries, sizes = average(some(60), CLASSES, None, Averaging(8, 0, True), ANYTHING)
+    assert set(np.unique(entries.targets)) == {0, 1}
+    assert min(sizes) >= 8
+    with pytest.raises(Withheld, match="no label has 50"):
+        average(some(60), CLASSES, None, Averaging(8, 0, True), Policy(least_group=50))
+
+
+def test_tokens_are_averaged_as_one_hot_vectors() -> None:
+    samples = Samples(np.array([[0, 2], [1, 2], [0, 3], [0, 2]]), np.array([1, 1, 0, 2]))
+    entries, _ = average(samples, CLASSES, 4, Averaging(), ANYTHING)
+    np.testing.assert_allclose(
+        entries.inputs, [[[0.75, 0.25, 0, 0], [0, 0, 0.75, 0.25]]], rtol=1e-7
+    )
+
+
+def test_targets_of_a_regression_are_averaged_too() -> None:
+    samples = Samples(np.eye(2, dtype=np.float32), np.array([[1.0, 4.0], [3.0, 0.0]], np.float32))
+    entries, _ = average(samples, 2, None, Averaging(), ANYTHING)
+    np.testing.assert_allclose(entries.targets, [[2, 2]])
+
+
+@pytest.mark.parametrize(
+    ("samples", "asked", "said"),
+    [
+        (Samples(np.zeros((2, 2), np.float32), np.array([0, 3])), Averaging(), "reach from 0 to 3"),
+        (Samples(np.zeros((2, 2), np.float32), np.array([-1, 0])), Averaging(), "reach from -1"),
+        (Samples(np.zeros((2, 2), np.int64), np.array([0, 1])), Averaging(), "not numbers"),
+        (
+            Samples(np.zeros((2, 2), np.float32), np.zeros((2, 3), np.float32)),
+            Averaging(same_class=True),
+            "Only labels",
+        ),
+    ],
+)
+def test_what_cannot_be_averaged_is_refused(samples: Samples, asked: Averaging, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        average(samples, CLASSES, None, asked, ANYTHING)
+
+
+def test_a_device_with_one_sample_gives_it_only_if_its_policy_lets_raw_samples_go() -> None:
+    entries, sizes = average(some(1), CLASSES, None, Averaging(), ANYTHING)
+    assert (len(entries), sizes) == (1, [1])
+    with pytest.raises(Withheld, match="has 1 sample, and its policy wants 10"):
+        average(some(1), CLASSES, None, Averaging(), Policy(least_group=10))
+
+
+def test_the_word_of_the_data_changes_with_them_and_with_the_device() -> None:
+    assert own_word(some(5), "a") == own_word(some(5), "a")
+    assert len({own_word(some(5), "a"), own_word(some(5, 2), "a"), own_word(some(5), "b")}) == 3

@@ -1,0 +1,139 @@
+"""Crops and flips that a data set declares, or a recipe asks for, reach every device's training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgefed.algorithms.augmentation import augment_of
+from edgefed.config.recipe import Recipe, TrainingSection
+from edgefed.coordinator.augmentation import with_augmentation
+from edgefed.data.preparation import stored_preparation
+from edgefed.data.types import UNPREPARED, Preparation
+from edgefed.errors import DataError, EdgeFedError
+from edgefed.learn.augment import Augment
+from edgefed.simulator.run import Simulation
+from tests.coordinator.fleets import TamperedFleet
+from tests.worlds import Ticking, World, recipe, samples
+
+DECLARED = Preparation(crop=2, crop_fill="reflect", flip=True)
+
+
+def images(path: Path, declared: Preparation = UNPREPARED, shape: Any = (1, 8, 8)) -> Path:
+    train, test = samples(40, 1, shape), samples(12, 2, shape)
+    np.savez(
+        path,
+        x_train=train.inputs,
+        y_train=train.targets,
+        x_test=test.inputs,
+        y_test=test.targets,
+        preparation=stored_preparation(declared),
+    )
+    return path
+
+
+def plan(path: Path, training: dict[str, Any] | None = None, **data: Any) -> Recipe:
+    return Recipe.model_validate(
+        {
+            "seed": 3,
+            "model": {"name": "cnn"},
+            "data": {"name": "npz", "path": str(path), "partition": "iid", **data},
+            "training": {"batch_size": 5, **(training or {})},
+            "rounds": {"count": 2},
+            "simulation": {"devices": 3, "workers": 1},
+        }
+    )
+
+
+def digest(folder: Path, chosen: Recipe) -> str:
+    record = Simulation(chosen, folder, Ticking()).run().record
+    assert record.status == "finished", record.reason
+    return record.weights_digest
+
+
+# -- what counts ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("training", "declared", "expected"),
+    [
+        ({}, UNPREPARED, None),
+        ({}, DECLARED, Augment(2, "reflect", True)),
+        ({"crop": 3}, UNPREPARED, Augment(3, "reflect", False)),
+        ({"crop": 3, "crop_fill": "zeros"}, DECLARED, Augment(3, "zeros", True)),
+        ({"crop": 0}, DECLARED, Augment(0, "reflect", True)),
+        ({"flip": False}, DECLARED, Augment(2, "reflect", False)),
+        ({"crop": 0, "flip": False}, DECLARED, None),
+        ({"crop_fill": "zeros"}, DECLARED, Augment(2, "zeros", True)),
+        ({"flip": True}, Preparation(crop=4, crop_fill="zeros"), Augment(4, "zeros", True)),
+    ],
+)
+def test_what_a_recipe_leaves_out_its_data_set_declares(
+    training: dict[str, Any], declared: Preparation, expected: Augment | None
+) -> None:
+    told = with_augmentation(recipe(training=training), declared).training
+    assert augment_of(told) == expected
+    if expected is None:
+        assert told.model_dump(exclude_defaults=True) == {}, "tasks carry nothing"
+
+
+def test_a_fleet_whose_inputs_are_no_images_is_asked_nothing(tmp_path: Path) -> None:
+    here = World(tmp_path, recipe(training={"crop": 1, "flip": True}))
+    fleet = TamperedFleet(here.devices)
+    here.engine(fleet).run()
+    assert (here.record.status, here.record.error) == ("failed", "augment.input")
+    assert fleet.asked == []
+    here.close()
+
+
+# -- whole runs -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("augmented", [{"crop": 1}, {"flip": True}, {"crop": 1, "flip": True}])
+def test_augmentation_changes_the_result_and_repeats(
+    augmented: dict[str, Any], tmp_path: Path
+) -> None:
+    path = images(tmp_path / "data.npz")
+    plain = digest(tmp_path / "plain", plan(path))
+    first = digest(tmp_path / "first", plan(path, augmented))
+    assert first == digest(tmp_path / "again", plan(path, augmented))
+    assert first != plain
+    assert first == digest(tmp_path / "data", plan(path, **augmented)), "[data] declares the same"
+
+
+def test_what_a_file_declares_counts_unless_the_recipe_says_otherwise(tmp_path: Path) -> None:
+    declaring = images(tmp_path / "declaring.npz", DECLARED)
+    silent = images(tmp_path / "silent.npz")
+    asked = {"crop": 2, "crop_fill": "reflect", "flip": True}
+    assert digest(tmp_path / "a", plan(declaring)) == digest(tmp_path / "b", plan(silent, asked))
+    refused = {"crop": 0, "flip": False}
+    assert digest(tmp_path / "c", plan(declaring, refused)) == digest(tmp_path / "d", plan(silent))
+
+
+@pytest.mark.parametrize(
+    ("shape", "training", "told"),
+    [
+        ((6,), {"flip": True}, "Only images .* not inputs of 6"),
+        ((6,), {"crop": 1}, "Only images"),
+        ((1, 8, 8), {"crop": 8}, "Images of 8×8 pixels cannot be padded by 8"),
+        ((1, 8, 8), {"crop": 9, "crop_fill": "zeros"}, "cannot be padded by 9"),
+    ],
+)
+def test_what_cannot_be_augmented_is_refused_before_anything_is_written(
+    shape: tuple[int, ...], training: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    path = images(tmp_path / "data.npz", shape=shape)
+    chosen = plan(path, training).model_copy(update={"model": recipe().model})
+    with pytest.raises(DataError, match=told) as caught:
+        Simulation(chosen, tmp_path / "state", Ticking())
+    assert isinstance(caught.value, EdgeFedError)
+    assert caught.value.hint
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_recipe_says_no_more_than_training_can_do() -> None:
+    with pytest.raises(ValueError, match="crop"):
+        TrainingSection(crop=-1)

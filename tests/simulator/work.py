@@ -1,0 +1,78 @@
+"""Recipes, shards and orders that take a moment, for tests of who does them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgefed.config.recipe import ModelSection, Recipe
+from edgefed.data.types import Shard
+from edgefed.learn.models import build
+from edgefed.samples import Samples
+from edgefed.simulator.executors import Order
+from edgefed.wire.messages import BlobRef, Task
+from edgefed.wire.tensors import digest, pack
+
+SHAPE, CLASSES = (6,), 3
+MODEL = {"name": "mlp", "hidden": [8]}
+
+LONG, MANY = {"epochs": 1000, "batch_size": 1}, 10_000
+"""Training and number of samples of an order that takes an hour."""
+
+
+def recipe(workers: int) -> Recipe:
+    return Recipe.model_validate(
+        {
+            "model": {"name": "mlp", "hidden": [16]},
+            "data": {"limit": 120, "classes_per_device": 4},
+            "rounds": {"count": 3},
+            "wire": {"uplink": "int8", "downlink": "int8"},
+            "simulation": {"devices": 5, "workers": workers, "holdout": 0.2},
+            "evaluation": {"on": "both"},
+        }
+    )
+
+
+def shards(count: int, samples: int = 10) -> list[Shard]:
+    rng = np.random.default_rng(1)
+    empty = Samples(np.zeros((0, *SHAPE), np.float32), np.zeros(0, np.int64))
+    made = []
+    for number in range(count):
+        inputs = rng.standard_normal((samples + number, *SHAPE), dtype=np.float32)
+        made.append(
+            Shard(Samples(inputs, rng.integers(0, CLASSES, samples + number)), empty, CLASSES)
+        )
+    return made
+
+
+def orders(count: int, **training: int) -> tuple[list[Order], dict[str, bytes]]:
+    weights = pack(build(ModelSection.model_validate(MODEL), SHAPE, CLASSES, 3).weights())
+    ref = BlobRef(digest=digest(weights), size=len(weights))
+    made = [Order(number, _task(number, ref, training), {}) for number in range(count)]
+    return made, {ref.digest: weights}
+
+
+def _task(number: int, ref: BlobRef, training: dict[str, int]) -> Task:
+    return Task(
+        run="r-1",
+        exchange="r-1-0",
+        index=0,
+        round=1,
+        question="fit",
+        device=f"device-{number:02d}",
+        deadline=60.0,
+        seed=number,
+        algorithm="fedavg",
+        settings={},
+        model=MODEL,
+        shape=SHAPE,
+        classes=CLASSES,
+        training={"epochs": 2, **training},
+        codec="bf16",
+        samples=10,
+        blobs={"weights": ref},
+        facts={},
+    )
+
+
+def never() -> bool:
+    return False
