@@ -30,7 +30,7 @@ imports: $(STAMP)
 	$(BIN)/lint-imports
 
 bench: setup  ## every benchmark; each prints a table
-	@for each in benchmarks/[a-z]*.py; do echo "== $$each"; $(BIN)/python $$each || exit 1; done
+	@for each in benchmarks/[a-z]*.py; do echo "== $$each"; $(BIN)/python -m benchmarks.$$(basename $$each .py) || exit 1; done
 
 picture: $(STAMP)  ## draw docs/dashboard.svg from a simulated run
 	$(BIN)/python docs/make_picture.py

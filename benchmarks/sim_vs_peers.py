@@ -6,7 +6,7 @@ Flower with two Ray actors; each on one torch thread, one system after another. 
 in environments of their own, the first time. The first two rounds are left out of the median.
 Memory is the largest sum of PSS over all processes; start-up lasts until the first round begins.
 
-    python benchmarks/sim_vs_peers.py [--rounds 30] [--only edgefed,pfl] [--cache DIR] [--json]
+    python -m benchmarks.sim_vs_peers [--rounds 30] [--only edgefed,pfl] [--cache DIR] [--json]
 """
 
 from __future__ import annotations
@@ -201,7 +201,10 @@ def measure(names: Sequence[str], cache: Path, rounds: int) -> dict[str, dict[st
         for name in names:
             folder = Path(text) / name
             folder.mkdir()
-            rows[name] = row(SYSTEMS[name](Place(data, folder, cache, rounds)))
+            try:
+                rows[name] = row(SYSTEMS[name](Place(data, folder, cache, rounds)))
+            except subprocess.CalledProcessError as error:
+                print(f"{name} is left out, it cannot be installed: {error}", file=sys.stderr)
     return rows
 
 

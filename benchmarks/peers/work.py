@@ -61,7 +61,7 @@ def epoch(model: nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> None:
     """Train ``model`` for one epoch of one client's samples."""
     loss: Callable[..., torch.Tensor] = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-    for index in torch.randperm(len(inputs)).split(BATCH):
+    for index in torch.split(torch.randperm(len(inputs)), BATCH):
         optimizer.zero_grad()
         loss(model(inputs[index]), labels[index]).backward()  # type: ignore[no-untyped-call]
         optimizer.step()

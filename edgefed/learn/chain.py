@@ -32,14 +32,15 @@ def chain_of(model: Model, phase: Phase, params: Params, precision: str, room: i
         precision: of the schedule.
         room: most samples of a batch.
     """
-    objective = phase.objective
-    if isinstance(objective, Proximal) and objective.mu == 0:
+    objective, pull = phase.objective, 0.0
+    if isinstance(objective, Proximal):
+        pull = objective.mu
         objective = objective.inner
     if native().library is None or type(objective) is not CrossEntropy or precision != "fp32":
         return None
     known = all(is_plain(part) and part.is_contiguous() for part in params.values())
     parts = plan(model) if known and not is_watched() else []
-    return Chain(parts, params, room) if parts else None
+    return Chain(parts, params, room, pull) if parts else None
 
 
 class Chain:
@@ -49,9 +50,11 @@ class Chain:
         parts: the layers, as ``plan`` returns them.
         params: all weights; they are read at every call.
         room: most samples of a batch.
+        pull: FedProx's μ, the strength of the proximal term; 0 for none.
     """
 
-    def __init__(self, parts: Sequence[Part], params: Params, room: int) -> None:
+    def __init__(self, parts: Sequence[Part], params: Params, room: int, pull: float = 0.0) -> None:
+        self._pull = pull
         self._room = room
         self._rooms: list[torch.Tensor] = []
         self._params = params
@@ -64,19 +67,27 @@ class Chain:
         self._is_dense = parts[0].image is None
         self._layers = kernels.layers([self._link(part) for part in parts])
 
+    @torch.no_grad()
     def gradients(
-        self, batch: Batch, names: Sequence[str]
+        self, batch: Batch, names: Sequence[str], anchor: Params
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Return the loss of a batch, and its gradients with respect to the named weights.
 
-        The gradients are overwritten by the next call.
+        The gradients are overwritten by the next call. ``anchor`` is what the weights are pulled
+        to, if they are.
         """
         inputs = batch.inputs.flatten(1).contiguous() if self._is_dense else batch.inputs
         strides = (*inputs.stride(), 0, 0) if self._is_dense else inputs.stride()
         labels = batch.targets.contiguous()
         where = (inputs.data_ptr(), strides, labels.data_ptr(), self._loss.data_ptr())
         kernels.gradients(self._layers, len(inputs), *where)
-        return self._loss.clone(), [self._gradients[name] for name in names]
+        loss, found = self._loss.clone(), [self._gradients[name] for name in names]
+        if self._pull:
+            ways = {name: self._params[name] - start for name, start in anchor.items()}
+            torch._foreach_add_(found, [ways[name] for name in names], alpha=self._pull)
+            lengths = torch.stack([way.square().sum() for way in ways.values()])
+            loss += self._pull / 2 * lengths.sum()
+        return loss, found
 
     def takes(self, batch: Batch) -> bool:
         """Return whether a batch is one that this can do."""

@@ -223,7 +223,7 @@ class _Descent:
         """Make one update and return the loss before it."""
         weights = [self.params[name] for name in phase.trained]
         if chain is not None and chain.takes(batch):
-            loss, found = chain.gradients(batch, phase.trained)
+            loss, found = chain.gradients(batch, phase.trained, context.anchor)
             sgd.step(weights, found)
             return loss
         with precision(self.job.schedule.precision, self.trainer.device):

@@ -55,10 +55,16 @@ def facts_of_folder(folder: Path) -> Facts:
             hint="name a run, or a folder with recipe.toml and events.jsonl",
         )
     summary = summarise(log.events())
-    return Facts(_record(folder, summary), _recipe(folder / RECIPE), summary.rounds, summary)
+    return Facts(_record(folder, summary), recipe_of(folder), summary.rounds, summary)
 
 
-def _recipe(path: Path) -> Mapping[str, Any]:
+def recipe_of(folder: Path) -> Mapping[str, Any]:
+    """Return the recipe in a run's folder as TOML tables; none where there is no such file.
+
+    Raises:
+        RecipeError: it cannot be read.
+    """
+    path = folder / RECIPE
     try:
         return read_toml(path).values
     except RecipeError as error:

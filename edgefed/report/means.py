@@ -9,7 +9,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from edgefed.errors import StorageError, UnknownNameError
-from edgefed.report.facts import EVENTS
+from edgefed.report.facts import EVENTS, recipe_of
 from edgefed.sharing.packing import unpack
 from edgefed.sharing.types import Array, Entries
 
@@ -24,10 +24,12 @@ class Means:
     Attributes:
         run: its id.
         entries: in the order in which the coordinator sends them; whose they are is not in it.
+        split: layers of the model that the averages are taken behind; 0 for averages of inputs.
     """
 
     run: str
     entries: Entries
+    split: int = 0
 
 
 def means_of_folder(folder: Path) -> Means:
@@ -36,6 +38,7 @@ def means_of_folder(folder: Path) -> Means:
     Raises:
         UnknownNameError: it is no run's folder, or ``means.none``: the run holds none.
         StorageError: ``means.state``: its state is not there, or cannot be read.
+        RecipeError: its recipe cannot be read.
         DataError: what is there are no averaged data.
     """
     if not (folder / EVENTS).is_file():
@@ -59,7 +62,8 @@ def means_of_folder(folder: Path) -> Means:
             code="means.none",
             hint="train with fedmix or naivemix, on devices that share",
         )
-    return Means(folder.name, unpack(arrays))
+    split = recipe_of(folder).get("algorithm", {}).get("split", 0)
+    return Means(folder.name, unpack(arrays), split)
 
 
 def main_labels(target: Array, most: int) -> list[tuple[int, float]]:

@@ -71,9 +71,11 @@ def sheet(means: Means) -> bytes:
     Raises:
         DataError: ``means.shape``: they are no images.
     """
+    if means.split:
+        raise _no_images("they are taken inside the model (split)")
     images = _images(means.entries.inputs)[:MAX_TILES]
     grid = _grid(len(images), images.shape[1], images.shape[2])
-    font = ImageFont.load_default(size=11)
+    font = ImageFont.load_default(size=12)
     title = _title(means, len(images))
     width = max(grid.size[0], math.ceil(font.getlength(title)) + 2 * _MARGIN)
     paper = Image.new("RGB", (width, grid.size[1]), _PAPER)
@@ -131,12 +133,16 @@ def _images(inputs: Array) -> Array:
         planes = inputs
     else:
         told = "x".join(map(str, shape)) or "single numbers"
-        raise DataError(
-            f"These averaged data are no images: an entry is {told}.",
-            code="means.shape",
-            hint="without --png their labels are listed",
-        )
+        raise _no_images(f"an entry is {told}")
     low, high = float(planes.min()), float(planes.max())
     levels = np.rint((planes - low) * (255 / (high - low or 1.0))).astype(np.uint8)
     colours = np.broadcast_to(levels, (len(levels), 3, *levels.shape[2:]))
     return np.ascontiguousarray(colours.transpose(0, 2, 3, 1))
+
+
+def _no_images(why: str) -> DataError:
+    return DataError(
+        f"These averaged data are no images: {why}.",
+        code="means.shape",
+        hint="without --png their labels are listed",
+    )

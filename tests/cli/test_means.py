@@ -187,6 +187,13 @@ def test_what_is_no_image_is_refused(shape: tuple[int, ...]) -> None:
         drawn(np.zeros((2, *shape), np.float32))
 
 
+def test_hidden_states_are_listed_and_not_drawn(tmp_path: Path) -> None:
+    split = {"name": "fedmix", "split": 1}
+    folder = simulated(tmp_path, model={"name": "cnn"}, algorithm=split)
+    assert means(folder).code == 0
+    means(folder, "--png", tmp_path / "x.png").failed(1, "means.shape", "inside the model")
+
+
 def test_of_very_many_the_first_are_drawn() -> None:
     some = drawn(np.zeros((MAX_TILES, 1, 8, 8), np.float32))
     many = drawn(np.zeros((MAX_TILES + 99, 1, 8, 8), np.float32))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -146,16 +146,15 @@ def test_a_tangent_that_all_samples_share_need_not_be_copied() -> None:
 def test_derivatives_of_gradients() -> None:
     inputs, tangent, weight, bias = whole((2, 2, 3, 3, 8, 8, 1), 7, channels_last=False)
 
+    def length(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        return torch.cat([each.flatten() for each in tensors]).square().sum()
+
     def penalty(layer: Callable[..., Any], *tensors: torch.Tensor) -> list[torch.Tensor]:
         leaves = [each.detach().requires_grad_() for each in tensors]
         outputs = layer(*leaves, 1)
-        total = (
-            outputs.square().sum()
-            if isinstance(outputs, torch.Tensor)
-            else sum(each.square().sum() for each in outputs)
-        )
+        total = length([outputs] if isinstance(outputs, torch.Tensor) else outputs)
         first = torch.autograd.grad(total, leaves, create_graph=True)
-        return list(torch.autograd.grad(sum(each.square().sum() for each in first), leaves))
+        return list(torch.autograd.grad(length(first), leaves))
 
     for ours, theirs, tensors in (
         (conv_pool_relu, plain_conv.single, (inputs, weight, bias)),

@@ -63,7 +63,7 @@ def test_loss_and_gradients_are_torchs(
     params, batch = params_of(model), a_batch(model, size)
     chain = chain_for(model, params)
     assert chain is not None
-    loss, got = chain.gradients(batch, model.parameter_names)
+    loss, got = chain.gradients(batch, model.parameter_names, {})
     wide = {key: part.detach().double().requires_grad_() for key, part in params.items()}
     model.module.double()
     exact = CrossEntropy()(
@@ -83,7 +83,7 @@ def test_dense_layers_of_any_size(before: int, middle: int, classes: int, size: 
     params, batch = params_of(model), a_batch(model, size)
     chain = chain_for(model, params)
     assert chain is not None
-    _, got = chain.gradients(batch, model.parameter_names)
+    _, got = chain.gradients(batch, model.parameter_names, {})
     loss = CrossEntropy()(model.forward, params, batch, Context({}))
     wanted = torch.autograd.grad(loss, [params[key] for key in model.parameter_names])
     for one, other in zip(got, wanted, strict=True):
@@ -96,10 +96,10 @@ def test_what_diverged_is_no_number() -> None:
     chain = chain_for(model, params)
     assert chain is not None
     batch.inputs[2, 0, 3, 3] = float("nan")
-    assert torch.isnan(chain.gradients(batch, ())[0])
+    assert torch.isnan(chain.gradients(batch, (), {})[0])
     with torch.no_grad():
         params["fc3.weight"].fill_(float("inf"))
-    assert torch.isnan(chain.gradients(a_batch(model, 4), ())[0])
+    assert torch.isnan(chain.gradients(a_batch(model, 4), (), {})[0])
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,26 @@ def test_a_model_that_somebody_watches_is_torchs() -> None:
     assert plan(model) == []
 
 
+def test_the_proximal_term_is_added() -> None:
+    model = a_model("cnn", (1, 8, 8), 10)
+    params, batch, names = params_of(model), a_batch(model, 8), model.parameter_names
+    anchor = {name: part.detach() + 0.5 for name, part in params.items()}
+    objective = Proximal(CrossEntropy(), 0.3)
+    chain = chain_of(model, Phase(objective, names), params, "fp32", 8)
+    assert chain is not None
+    loss, got = chain.gradients(batch, names, anchor)
+    wanted = objective(model.forward, params, batch, Context(anchor))
+    torch.testing.assert_close(loss, wanted.detach())
+    slopes = torch.autograd.grad(wanted, [params[name] for name in names])
+    for one, other in zip(got, slopes, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
 def test_other_work_is_torchs() -> None:
     model = a_model("cnn", (1, 8, 8), 10)
     params, names = params_of(model), model.parameter_names
-    assert chain_of(model, Phase(Proximal(CrossEntropy(), 0.1), names), params, "fp32", 8) is None
+    twice = Proximal(Proximal(CrossEntropy(), 0.1), 0.1)
+    assert chain_of(model, Phase(twice, names), params, "fp32", 8) is None
     assert chain_of(model, Phase(CrossEntropy(), names), params, "bf16", 8) is None
     chain = chain_for(model, params, room=8)
     assert chain is not None

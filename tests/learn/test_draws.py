@@ -113,7 +113,8 @@ def test_a_step_draws_once_and_only_what_its_objective_asks_for() -> None:
     assert len(recorder.seen) == drawn.steps == 12
     assert len(set(recorder.seen)) > 6
     plain = Trainer(model, "cpu").train(replace(job, objective=CrossEntropy(), extra={}), data)
-    assert all(np.array_equal(drawn.weights[n], plain.weights[n]) for n in plain.weights)
+    for name, weights in plain.weights.items():  # plain cross-entropy may be computed natively
+        np.testing.assert_allclose(drawn.weights[name], weights, rtol=1e-4, atol=1e-6)
 
 
 def test_a_job_without_entries_is_refused_before_it_trains() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
 
-from edgefed.native.library import EXTENSION_SUFFIXES, find, load, native
+from edgefed.native.library import find, load, native
 
 SOURCE = Path(__file__).resolve().parents[2] / "edgefed" / "native"
 

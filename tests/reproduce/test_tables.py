@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.algorithms.registry import algorithms
 from edgefed.cli.trials import fully_checked
 from edgefed.config.recipe import Recipe
 from edgefed.reproduce.outputs import write_recipes
@@ -19,12 +18,6 @@ pytest.importorskip("sklearn", reason="the digits are not installed")
 
 every = pytest.mark.parametrize("table", tables().values(), ids=tables())
 FEDMIX = (*range(1, 8), *range(9, 19))
-
-
-def lacking(table: Table) -> set[str]:
-    """Rows that need averages behind an embedding, which this version may not have yet."""
-    here = "split" in algorithms()["fedmix"].Settings.model_fields
-    return {"NaiveMix", "FedMix"} if table.name == "fedmix-table2" and not here else set()
 
 
 def numbers(name: str) -> dict[tuple[str, str], float]:
@@ -126,8 +119,8 @@ def test_the_smallest_scale_is_ready_to_run_without_any_file(table: Table, tmp_p
     study = make_study(table, "smoke", fully_checked, scratch=tmp_path)
     scaled = table.scales["smoke"]
     left = [row for row in table.rows if row.label not in scaled.left_out]
-    assert {*study.missing} == lacking(table)
-    assert len(study.cells) == (len(left) - len(study.missing)) * len(scaled.columns)
+    assert study.missing == {}
+    assert len(study.cells) == len(left) * len(scaled.columns)
     assert len(write_recipes(study, tmp_path / "recipes")) == len(study.cells)
     assert len([*(tmp_path / "recipes").glob("*.toml")]) == len(study.cells), "names differ"
 
@@ -152,7 +145,7 @@ def test_the_larger_scales_are_checked_recipes(table: Table, scale: str, tmp_pat
     study = make_study(
         table, chosen, fully_checked, data=_touch(tmp_path / "data"), scratch=tmp_path
     )
-    assert {*study.missing} == lacking(table)
+    assert study.missing == {}
     assert all(isinstance(cell.case.recipe, Recipe) for cell in study.cells)
     if table.scales[chosen].exact:
         counts = {cell.case.recipe.rounds.count for cell in study.cells}

@@ -73,10 +73,6 @@ TABLES = (
             above("NaiveMix", "FedProx"),
             above("FedAvg", "LocalMix"),
         ),
-        left_out={
-            "Global Mixup": "here it mixes inputs only, and characters cannot be mixed",
-            "LocalMix": "here it mixes inputs only, and characters cannot be mixed",
-        },
         notes=("lambda, local epochs and the width of the embedding are lost: 0.1, 2 and 8 here",),
     ),
     table(

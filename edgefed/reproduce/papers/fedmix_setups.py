@@ -21,9 +21,10 @@ class Setup:
     Attributes:
         of: the paper's data set.
         naive, fed: the mixup ratio lambda of NaiveMix and of FedMix.
-        means: what both have of their own here.
         half: half of a device's samples, on average.
         target: see ``Column.target``.
+        means: what NaiveMix and FedMix have of their own here.
+        split: behind how many layers inputs are mixed; 1 behind the embedding of characters.
     """
 
     label: str
@@ -34,6 +35,7 @@ class Setup:
     half: int
     target: float | None = None
     means: Settings = field(default_factory=dict)
+    split: int = 0
 
 
 COMMON: Settings = {
@@ -123,7 +125,7 @@ PAPER: Mapping[Kind, Setup] = {
         naive=0.1,  # our reading: lost
         fed=0.1,
         half=1000,
-        means={"algorithm.split": 1},
+        split=1,
     ),
 }
 
@@ -187,22 +189,22 @@ SMALL: Mapping[Kind, Setup] = {
             **SHORT,
             "model.name": "lstm",
             "model.hidden": 64,
+            "model.layers": 1,
             "data.name": "shakespeare",
             "data.partition": "natural",
             "data.alphabet": "84",
             "data.roles": 16,
-            "data.min_samples": 200,
+            "data.min_samples": 50,
             "data.window": 20,
-            "data.stride": 5,
-            "training.epochs": 2,
+            "data.stride": 20,
             "training.learning_rate": 0.3,
             "rounds.count": 10,
             "simulation.devices": 16,
         },
         naive=0.1,
         fed=0.1,
-        half=300,
-        means={"algorithm.split": 1},
+        half=150,
+        split=1,
     ),
 }
 
@@ -251,11 +253,14 @@ SMOKE: Mapping[Kind, Setup] = {
         naive=0.1,
         fed=0.1,
         half=100,
-        means={"algorithm.split": 1},
+        split=1,
     ),
 }
 
 SETUPS: Mapping[Scale, Mapping[Kind, Setup]] = {"smoke": SMOKE, "small": SMALL, "paper": PAPER}
+
+
+MIXING = ("localmix", "naivemix", "fedmix", "globalmix")
 
 
 def column(
@@ -280,12 +285,14 @@ def column(
 
 
 def _own(setup: Setup, row: Row, varies: Settings) -> Settings:
-    """Return what a row that mixes with means has of its own in a set-up."""
+    """Return what a row that mixes has of its own in a set-up."""
     ratios = {"naivemix": setup.naive, "fedmix": setup.fed}
-    name = row.settings.get("algorithm.name")
+    name = row.settings["algorithm.name"]
+    split = setup.split and name in MIXING
+    keys: dict[str, object] = {"algorithm.split": setup.split} if split else {}
     if name not in ratios:
-        return {}
-    keys = dict(setup.means)
+        return keys
+    keys |= setup.means
     if not {"algorithm.mixup_ratio"} & {*varies, *row.settings}:
         keys["algorithm.mixup_ratio"] = ratios[name]
     return keys
