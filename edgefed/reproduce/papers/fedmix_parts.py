@@ -26,7 +26,9 @@ FEDMIX = Paper(
 )
 ORDER = "the numbers are lost; what the text says of their order is known"
 
-SEEDS = (1, 2, 3)
+SEEDS = (11, 12, 13)
+"""Not 1 and 2, under which the small set-ups were chosen."""
+
 TAKES: Mapping[Scale, str] = {
     "smoke": "about a second a run",
     "small": "some ten seconds a run on two cores",
