@@ -1,5 +1,7 @@
 """The compiled kernels, which may be missing: everything else is in pyproject.toml."""
 
+from pathlib import Path
+
 from setuptools import Extension, setup
 
 setup(
@@ -7,7 +9,7 @@ setup(
         Extension(
             "edgefed.native._kernels",
             sources=["edgefed/native/kernels.c"],
-            depends=[f"edgefed/native/{name}.h" for name in ("chain", "conv", "dense", "merge")],
+            depends=sorted(str(path) for path in Path("edgefed/native").glob("*.h")),
             libraries=["m"],
             extra_compile_args=[
                 *("-std=gnu11", "-O3", "-g0", "-ffp-contract=fast", "-fvisibility=hidden"),

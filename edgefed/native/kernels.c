@@ -120,6 +120,7 @@ static size_t live_windows(const shape *s, const float *g, const int64_t *g_stri
 #define LANES 8
 #define REGISTERS 16
 #include "conv.h"
+#include "back.h"
 #include "dense.h"
 #include "merge.h"
 #undef NAME
@@ -138,6 +139,7 @@ static size_t live_windows(const shape *s, const float *g, const int64_t *g_stri
 #define LANES 16
 #define REGISTERS 32
 #include "conv.h"
+#include "back.h"
 #include "dense.h"
 #include "merge.h"
 #undef NAME
@@ -169,6 +171,7 @@ EXPORT int edgefed_lanes(void) {
 #define LANES 4
 #define REGISTERS 32
 #include "conv.h"
+#include "back.h"
 #include "dense.h"
 #include "merge.h"
 
