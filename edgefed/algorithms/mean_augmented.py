@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -49,16 +49,19 @@ from edgefed.algorithms.shares import (
     due,
     joined,
     remark,
+    remembered,
     shares_of,
 )
 from edgefed.algorithms.splits import averages_hidden, behind, check_split, entry_shape
 from edgefed.config.recipe import CodecName
 from edgefed.errors import DataError, RecipeError
 from edgefed.learn.models import Model
+from edgefed.learn.objectives.entries import KEPT
 from edgefed.learn.types import Array, Job, Objective, Tensors
 from edgefed.sharing.means import Averaging, average
-from edgefed.sharing.packing import check_fits, pack
-from edgefed.sharing.stack import as_noise, rows_of, runs_of, stack
+from edgefed.sharing.packing import check_fits, check_shares, pack
+from edgefed.sharing.policy import ANYTHING, Policy
+from edgefed.sharing.stack import as_noise, kept_of, runs_of, stack
 from edgefed.sharing.types import Entries
 
 MEAN = "mean"
@@ -88,7 +91,7 @@ class MeanAugmented(FedAvg):
 
     def needs_simulation(self) -> str:
         """Return what only a simulation may ask for: raw samples, or averages of one label."""
-        if self.settings.group_size == 1 and self.settings.entries == "exchanged":
+        if self.settings.group_size == 1 and self.settings.entries != "own":
             return "raw data of all devices (group_size = 1)"
         if self.settings.same_class:
             return "averages of single labels (same_class)"
@@ -101,6 +104,12 @@ class MeanAugmented(FedAvg):
             RecipeError: it cannot.
         """
         check_split(self.name, model, self.settings.split)
+        if self._raw_tokens(model) and (self.settings.noise or self.settings.entries == "random"):
+            raise RecipeError(
+                f"{self.name} mixes raw tokens, which noise cannot be added to or stand in for.",
+                code="algorithm.tokens",
+                hint='set noise = 0 and entries = "exchanged", or choose fedmix',
+            )
         if self.settings.entries == "own" and averages_hidden(model, self.settings.split):
             raise RecipeError(
                 "A device's own averages of hidden states are not offered.",
@@ -136,8 +145,9 @@ class MeanAugmented(FedAvg):
         """Keep the averages that came and stack them anew; or average the deltas."""
         if exchange.name != MEAN:
             return super().merge(state, exchange, answers)
-        shared, hidden = joined(state, answers)
-        facts = {**state.facts, ASKED: {**state.facts[ASKED], **_asked(exchange, shared)}}
+        shared, answered, hidden = joined(state, answers)
+        known = {**state.facts[ASKED], **remembered(exchange, answered)}
+        facts = {**state.facts, ASKED: known}
         facts[HIDDEN] = exchange.round if hidden else 0
         groups: dict[str, Tensors] = {**state.groups, SHARED: shared}
         if not shared:
@@ -160,11 +170,10 @@ class MeanAugmented(FedAvg):
         """Return the bytes that one device's averages may take, from what it announced."""
         if exchange.name != MEAN:
             return 0
-        size = self.settings.group_size
-        most = max((each.samples // size if size else 1 for each in exchange.questions), default=0)
-        entry = int(np.prod(self._entry_shape(model))) + model.classes
-        # Labels apart, every label may have a group of its own.
-        return 4 * entry * (most + model.classes + 1) + 2**16
+        most = max((self._most(each.samples, model) for each in exchange.questions), default=0)
+        width = 8 if self._raw_tokens(model) else 4
+        entry = width * int(np.prod(self._entry_shape(model))) + 4 * model.classes
+        return entry * most + 2**16
 
     def refusal(self, exchange: Exchange, answer: Answer, model: Model) -> str:
         """Return why averages cannot be stacked with the others."""
@@ -175,13 +184,48 @@ class MeanAugmented(FedAvg):
             return "it holds no averaged data"
         try:
             self._check(found.arrays, model)
+            check_shares(found.arrays)
         except DataError as error:
             return error.message
-        return _untrue(answer, len(found.arrays["targets"]))
+        hidden = float(averages_hidden(model, self.settings.split))
+        if answer.metrics.get("hidden", 0.0) != hidden:
+            return f"its averages are {'' if not hidden else 'not '}said to be of hidden states"
+        (samples,) = (q.samples for q in exchange.questions if q.device == answer.device)
+        entries = len(found.arrays["targets"])
+        return _untrue(answer, entries) or self._too_many(answer, entries, samples, model)
+
+    def _too_many(self, answer: Answer, entries: int, samples: int, model: Model) -> str:
+        """Return why a device that announced ``samples`` has not so many entries, or nothing."""
+        most, group = self._most(samples, model), int(answer.metrics["group"])
+        if entries > most:
+            return f"it holds {entries} entries, and its {samples} samples make at most {most}"
+        if entries * group > answer.samples:
+            return f"{group} samples cannot stand behind each of {entries} entries"
+        size = self.settings.group_size
+        least = min(size or answer.samples, answer.samples)
+        if group < least and not self.settings.same_class:
+            return (
+                f"it says that {group} of {answer.samples} samples stand behind an entry, "
+                f"fewer than {least}"
+            )
+        return ""
+
+    def _most(self, samples: int, model: Model) -> int:
+        """Return the most entries that so many samples make."""
+        size = self.settings.group_size
+        groups = max(1, samples // size) if size else 1
+        # Labels apart, every label may have a group of its own.
+        return groups + model.classes if self.settings.same_class else groups
 
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
-        """Say who shared, after an exchange of averages."""
-        return (remark(exchange, after),) if exchange.name == MEAN else ()
+        """Say who shared, after an exchange of averages; or after round 1 that nobody could."""
+        if exchange.name == MEAN:
+            return (remark(exchange, after),)
+        nobody = before.round == 0 and not before.facts[ASKED]
+        if not nobody or self.settings.entries == "own":
+            return ()
+        few = f"no device has the {self.settings.threshold} samples that threshold asks for"
+        return (Remark(f"{few}: this is FedAvg", warning=True),)
 
     def _with_stack(self, planned: Exchange, state: State) -> Exchange:
         """Return a ``fit`` exchange with the stack beside the weights."""
@@ -227,7 +271,7 @@ class MeanAugmented(FedAvg):
 
     def _share(self, task: DeviceTask, device: DeviceView, hidden: Array | None = None) -> Answer:
         """Return the device's averages, of its inputs or of what is ``hidden`` behind them."""
-        entries, sizes = self._own(device, hidden)
+        entries, sizes = self._own(device, device.policy, hidden)
         return Answer(
             device=task.device,
             samples=len(device.train),
@@ -239,14 +283,16 @@ class MeanAugmented(FedAvg):
             },
         )
 
-    def _own(self, device: DeviceView, hidden: Array | None = None) -> tuple[Entries, list[int]]:
+    def _own(
+        self, device: DeviceView, policy: Policy, hidden: Array | None = None
+    ) -> tuple[Entries, list[int]]:
         model = device.model
         return average(
             device.train,
             model.classes,
             model.vocabulary,
             self._averaging,
-            device.policy,
+            policy,
             hidden=hidden,
         )
 
@@ -257,19 +303,17 @@ class MeanAugmented(FedAvg):
             DataError: they are not of this device's kind of data.
         """
         if self.settings.entries == "own":
-            return pack(self._own(device)[0], as_bytes=False)
+            # They stay on the device, so there is nothing that its owner could keep back.
+            return pack(self._own(device, ANYTHING)[0], as_bytes=False)
         averaged = task.groups.get(AVERAGED)
         if averaged is None:
             return None
         self._check(averaged, device.model)
         runs = task.facts.get(OWN)
-        if not runs:
+        if runs is None:
             return averaged
-        keep = rows_of(runs, len(averaged["targets"]))
-        if not len(keep):
-            return None
-        rows = {name: averaged[name][keep] for name in ("inputs", "targets")}
-        return {**averaged, **rows}
+        kept = kept_of(runs, len(averaged["targets"]))
+        return {**averaged, KEPT: kept} if kept.any() else None
 
     # -- both -----------------------------------------------------------------------------------
 
@@ -278,8 +322,11 @@ class MeanAugmented(FedAvg):
 
     def _check(self, arrays: Tensors, model: Model) -> None:
         """Check averaged data against what this run's model and settings make."""
-        tokens = self.raw and model.vocabulary is not None
-        check_fits(arrays, self._entry_shape(model), model.classes, tokens=tokens)
+        shape, tokens = self._entry_shape(model), self._raw_tokens(model)
+        check_fits(arrays, shape, model.classes, tokens=tokens)
+
+    def _raw_tokens(self, model: Model) -> bool:
+        return self.raw and model.vocabulary is not None
 
     @property
     def _codec(self) -> CodecName:
@@ -302,14 +349,3 @@ def _untrue(answer: Answer, entries: int) -> str:
     if not (1 <= group <= answer.samples and group == int(group)):
         return f"it says that {group:g} of {answer.samples} samples stand behind an entry"
     return ""
-
-
-def _asked(exchange: Exchange, shared: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return what is remembered of those asked: their data's word, and when they were silent."""
-    return {
-        question.device: {
-            "data": question.facts["data"],
-            "silent": 0 if f"{question.device}/targets" in shared else exchange.round,
-        }
-        for question in exchange.questions
-    }

@@ -14,7 +14,8 @@ SHARED = "shared"
 """The group of the state that holds ``DEVICE/inputs`` and ``DEVICE/targets``."""
 
 ASKED = "asked"
-"""The fact that holds, by device, the word of its data and the round in which it was silent."""
+"""The fact that holds, by device, the word of its data, the round in which it was last asked, and
+the round in which it was silent; 0 if it answered."""
 
 SEED = "seed"
 """The fact that holds the seed of the stack."""
@@ -45,7 +46,11 @@ def due(state: State, roster: Roster, threshold: int) -> tuple[Member, ...]:
         return tuple(able) if state.facts[HIDDEN] <= state.round else ()
     fresh = [member for member in able if member.device not in asked]
     silent = [member for member in able if _is_due(asked.get(member.device), state.round + 1)]
-    changed = [member for member in able if _has_changed(asked.get(member.device), member)]
+    changed = [
+        member
+        for member in able
+        if _has_changed(asked.get(member.device), member.data, state.round + 1)
+    ]
     if len(changed) < CHANGED * max(1, len(holders(state.groups[SHARED]))):
         changed = []
     return tuple(sorted({*fresh, *silent, *changed}, key=lambda member: member.device))
@@ -55,8 +60,11 @@ def _is_due(known: dict[str, Any] | None, number: int) -> bool:
     return known is not None and 0 < known["silent"] <= number - PATIENCE
 
 
-def _has_changed(known: dict[str, Any] | None, member: Member) -> bool:
-    return known is not None and not known["silent"] and known["data"] != member.data
+def _has_changed(known: dict[str, Any] | None, data: str, number: int) -> bool:
+    """Return whether data are others now; asked once a round, no device can hold a round up."""
+    if known is None or known["silent"]:
+        return False
+    return bool(known["data"] != data and known["asked"] < number)
 
 
 def holders(names: Iterable[str]) -> set[str]:
@@ -64,19 +72,36 @@ def holders(names: Iterable[str]) -> set[str]:
     return {name.rpartition("/")[0] for name in names}
 
 
-def joined(state: State, answers: Iterable[Answer]) -> tuple[Tensors, bool]:
-    """Return the averages of all devices, and whether they are of hidden states.
+def joined(state: State, answers: Iterable[Answer]) -> tuple[Tensors, set[str], bool]:
+    """Return the averages of all devices, who answered, and whether they are of hidden states.
 
     Those in ``answers`` stand in place of older ones; hidden states of an earlier round are gone.
     """
     hidden = bool(state.facts.get(HIDDEN))
     shared = {} if hidden else dict(state.groups[SHARED])
+    answered: set[str] = set()
     for answer in answers:
+        answered.add(answer.device)
         hidden = hidden or bool(answer.metrics.get("hidden"))
         entries = unpack(answer.groups["means"].arrays)
         shared[f"{answer.device}/inputs"] = entries.inputs
         shared[f"{answer.device}/targets"] = entries.targets
-    return {name: shared[name] for name in sorted(shared)}, hidden
+    return {name: shared[name] for name in sorted(shared)}, answered, hidden
+
+
+def remembered(exchange: Exchange, answered: set[str]) -> dict[str, dict[str, Any]]:
+    """Return what is remembered of those asked, as ``ASKED`` holds it.
+
+    Who does not answer is silent even if older averages of its are there: they are of other data.
+    """
+    return {
+        question.device: {
+            "data": question.facts["data"],
+            "asked": exchange.round,
+            "silent": 0 if question.device in answered else exchange.round,
+        }
+        for question in exchange.questions
+    }
 
 
 def shares_of(shared: Tensors) -> dict[str, Entries]:
@@ -93,7 +118,8 @@ def remark(exchange: Exchange, after: State) -> Remark:
     asked = len(exchange.questions)
     if not sharers:
         return Remark(f"none of {asked} devices shares averaged data: this is FedAvg", warning=True)
-    new = sum(question.device in sharers for question in exchange.questions)
+    known = after.facts[ASKED]
+    new = sum(not known[question.device]["silent"] for question in exchange.questions)
     entries = sum(
         len(array) for name, array in after.groups[SHARED].items() if name.endswith("/targets")
     )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from functools import cache
+from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 
@@ -80,7 +81,15 @@ def draw(
     objective: Objective, numbers: np.random.Generator, size: int, extra: Mapping[str, Array]
 ) -> dict[str, Array]:
     """Return what ``objective`` draws for a batch of ``size`` samples."""
-    return objective.draw(numbers, size, extra) if isinstance(objective, Draws) else {}
+    if not _draws(type(objective)):
+        return {}
+    return cast(Draws, objective).draw(numbers, size, extra)
+
+
+@cache
+def _draws(kind: type[Objective]) -> bool:
+    """Return whether objectives of a kind draw; asked at every step, and slow to find out."""
+    return hasattr(kind, "draw")
 
 
 def check(objective: Objective, model: Model, extra: Mapping[str, Array]) -> None:

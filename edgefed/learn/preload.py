@@ -27,7 +27,8 @@ class Preloaded:
 
     def batch(self, index: torch.Tensor) -> Batch:
         """Return the samples whose numbers ``index`` (batch,) holds."""
-        return Batch(channels_last(self.inputs[index]), self.targets[index])
+        inputs, targets = (each.index_select(0, index) for each in (self.inputs, self.targets))
+        return Batch(channels_last(inputs), targets)
 
     def part(self, start: int, stop: int) -> Batch:
         """Return the samples from ``start`` up to ``stop``."""

@@ -33,7 +33,7 @@ class Averaging:
         noise: standard deviation of Gaussian noise on the mean inputs, in their own units. It is no
             differential privacy.
         same_class: average within labels only.
-        raw: keep tokens as they are, where every group is a single sample.
+        raw: samples as they are, not averages; only with groups of one.
     """
 
     group_size: int = 0
@@ -89,7 +89,9 @@ def average(
     else:
         inputs = np.stack([_mean_input(whole[group], vocabulary) for group in groups])
     if asked.noise:
-        noise = own_generator(samples, "noise", size, asked.same_class).normal(size=inputs.shape)
+        # Were the noise the same at every strength, two strengths would cancel it.
+        purpose = ("noise", size, asked.same_class, repr(asked.noise))
+        noise = own_generator(samples, *purpose).normal(size=inputs.shape)
         inputs = (inputs + asked.noise * noise).astype(np.float32)
     return Entries(inputs, _mean_targets(samples.targets, groups, classes)), [
         len(group) for group in groups
@@ -121,6 +123,11 @@ def _check(
             f"it has {len(samples)} sample{several}, and its policy wants {policy.least_group} "
             "behind an average",
             hint="lower least_group in the device's settings",
+        )
+    if asked.raw and (asked.group_size != 1 or policy.least_group > 1):
+        raise Withheld(
+            "it gives no raw samples away",
+            hint="mix raw samples in a simulation, or average them: choose fedmix",
         )
     whole = samples.targets.ndim == 1
     if whole and not 0 <= int(samples.targets.min()) <= int(samples.targets.max()) < classes:

@@ -12,6 +12,9 @@ import numpy as np
 from edgefed.errors import DataError
 from edgefed.sharing.types import Array, Entries
 
+ROUNDING = 0.01
+"""Most that the shares of labels are off 1 by: more than what ``bf16`` drops of them."""
+
 Packed = dict[str, Array]
 """``inputs`` and ``targets``; with bytes also ``scale`` and ``offset``, float32 scalars."""
 
@@ -21,7 +24,7 @@ def pack(entries: Entries, *, as_bytes: bool) -> Packed:
     if not as_bytes or entries.inputs.dtype.kind == "i":
         return {"inputs": entries.inputs, "targets": entries.targets}
     low, high = (float(entries.inputs.min()), float(entries.inputs.max()))
-    offset, scale = np.float32(low), np.float32((high - low) / 255 or 1.0)
+    offset, scale = np.float32(low), np.float32((high - low) / 255) or np.float32(1)
     codes = np.rint((entries.inputs - offset) / scale).clip(0, 255).astype(np.uint8)
     return {
         "inputs": codes,
@@ -92,6 +95,17 @@ def check_fits(
                 f"Averaged data are of another run: {name} are {found}, not {each}.",
                 code="share.foreign",
             )
+
+
+def check_shares(arrays: Packed) -> None:
+    """Check that each target is the shares of labels, as rounding leaves them: they come to 1.
+
+    Raises:
+        DataError: ``share.malformed``.
+    """
+    targets = arrays["targets"].astype(np.float64)
+    if targets.min() < 0 or np.abs(targets.sum(axis=1) - 1).max() > ROUNDING:
+        raise malformed("its targets are no shares of labels, which come to 1")
 
 
 def malformed(what: str) -> DataError:

@@ -1,13 +1,17 @@
 """What the coordinator makes of all devices' averaged data: one stack that names nobody.
 
 FedMix, section 3.4 (ownership is shuffled away) and appendix J (averages over m entries again).
+Entries are put in an order of their own contents before they are shuffled: who guesses the seed,
+which is often 1, undoes the shuffle, and then knows no more.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from edgefed.seeds import generator
 from edgefed.sharing.groups import random_groups
@@ -35,7 +39,8 @@ def stack(
     inputs = np.concatenate([shares[device].inputs for device in devices])
     targets = np.concatenate([shares[device].targets for device in devices])
     owner = np.repeat(np.arange(len(devices)), [len(shares[device]) for device in devices])
-    rows = _rows(len(owner), merge_entries, shuffle, seed)
+    order = _by_content(inputs, targets) if shuffle else np.arange(len(owner))
+    rows = [order[row] for row in _rows(len(owner), merge_entries, shuffle, seed)]
     owners: Owners = {device: [] for device in devices}
     for number, row in enumerate(rows):
         for index in np.unique(owner[row]):
@@ -63,12 +68,19 @@ def runs_of(rows: Sequence[int]) -> list[list[int]]:
     return runs
 
 
-def rows_of(runs: Sequence[Sequence[int]], count: int) -> Indices:
-    """Return the row numbers below ``count`` that are in none of the runs."""
+def kept_of(runs: Sequence[Sequence[int]], count: int) -> npt.NDArray[np.bool_]:
+    """Return for each of ``count`` rows whether it is in none of the runs."""
     keep = np.ones(count, bool)
     for start, stop in runs:
         keep[max(0, start) : max(0, stop)] = False
-    return np.flatnonzero(keep)
+    return keep
+
+
+def _by_content(inputs: Array, targets: Array) -> Indices:
+    """Return an order of the entries that comes of what they hold, and of nothing else."""
+    pairs = zip(inputs, targets, strict=True)
+    keys = [hashlib.sha256(one.tobytes() + other.tobytes()).digest() for one, other in pairs]
+    return np.array(sorted(range(len(keys)), key=keys.__getitem__))
 
 
 def _rows(count: int, merge_entries: int, shuffle: bool, seed: int) -> list[Indices]:

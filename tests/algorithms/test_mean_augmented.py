@@ -15,12 +15,15 @@ from edgefed.algorithms.shares import PATIENCE
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.errors import DataError, RecipeError
 from edgefed.learn.models import build
+from edgefed.learn.objectives.entries import KEPT
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Job
 from edgefed.samples import Samples
 from edgefed.sharing.means import Withheld
-from edgefed.sharing.packing import unpack
+from edgefed.sharing.packing import pack, unpack
 from edgefed.sharing.policy import Policy
+from edgefed.sharing.types import Entries
+from edgefed.wire.codecs import CODECS, decode
 from tests.algorithms.play import SIZES, Players, algorithm, asked, bits
 from tests.worlds import CLASSES, SHAPE, samples
 
@@ -123,6 +126,7 @@ def test_changed_data_are_shared_again_only_when_enough_devices_have_changed() -
     assert isinstance(exchange, Exchange)
     players = Players([samples(5, k) for k in range(10)])
     state = half.merge(state, asked(exchange), players.answers(half, exchange))
+    state = replace(state, round=1)
     for changed, name in ((1, "fit"), (2, MEAN)):
         roster = tuple(
             replace(member, data="new") if k < changed else member
@@ -151,8 +155,13 @@ def test_the_stack_holds_the_mean_of_each_device() -> None:
 
 @pytest.mark.parametrize(("packing", "most"), [("uint8", 0.02), ("bf16", 0.01), ("fp32", 0)])
 def test_packed_averages_are_near_the_true_ones(packing: str, most: float) -> None:
-    exact = stacked(after_sharing(half_of(packing="fp32"), Players())).inputs
-    found = stacked(after_sharing(half_of(packing=packing), Players())).inputs
+    exact, found = (
+        entries[np.argsort(entries[:, 0])]
+        for entries in (
+            stacked(after_sharing(half_of(packing=how), Players())).inputs
+            for how in ("fp32", packing)
+        )
+    )
     assert np.abs(found - exact).max() <= most * np.abs(exact).max() + 1e-7
 
 
@@ -202,10 +211,51 @@ def test_a_device_may_leave_its_own_rows_out() -> None:
     own = {row.tobytes() for row in means.groups["means"].arrays["inputs"]}
     job = half.prepare(players.task(exchange, exchange.questions[1]), players.view(DEVICES[1]))
     assert isinstance(job, Job)
-    mixed = {row.tobytes() for row in job.extra["inputs"]}
+    mixed = {row.tobytes() for row in job.extra["inputs"][job.extra[KEPT]]}
     everything = {row.tobytes() for row in stacked(state).inputs}
     assert mixed == everything - own
     assert own <= everything
+
+
+def test_leaving_rows_out_copies_no_stack_and_keeps_clients_alike() -> None:
+    """So that a stack of clients holds what all are sent once, and its clients' extras fit."""
+    half, players = half_of(exclude_own=True, group_size=2), Players()
+    exchange = planned(half, after_sharing(half, players), players)
+    given = exchange.payloads[AVERAGED].arrays
+    shapes = set()
+    for question in exchange.questions:
+        job = half.prepare(players.task(exchange, question), players.view(question.device))
+        assert isinstance(job, Job)
+        assert all(job.extra[name] is array for name, array in given.items())
+        shapes.add(tuple((name, job.extra[name].shape) for name in sorted(job.extra)))
+    assert len(shapes) == 1
+
+
+def test_a_device_whose_averages_are_all_there_are_trains_without() -> None:
+    half, players = half_of(exclude_own=True), Players([samples(5, 1)])
+    exchange = planned(half, after_sharing(half, players), players)
+    job = half.prepare(players.task(exchange, exchange.questions[0]), players.view(DEVICES[0]))
+    assert isinstance(job, Job)
+    assert not job.extra
+
+
+def test_the_weighted_mean_of_all_averages_is_the_mean_of_all_data() -> None:
+    for settings in ({}, {"group_size": 2}, {"group_size": 100}):
+        half, players = half_of(packing="fp32", **settings), Players()
+        exchange = planned(half, players.start(half), players)
+        found = players.answers(half, exchange)
+        sizes = [
+            len(group)
+            for each in found
+            for group in np.array_split(np.arange(each.samples), int(each.metrics["entries"]))
+        ]
+        entries = [unpack(dict(each.groups["means"].arrays)) for each in found]
+        mean = np.average(np.concatenate([e.inputs for e in entries]), axis=0, weights=sizes)
+        whole = np.concatenate([part.inputs for part in players.parts])
+        np.testing.assert_allclose(mean, whole.mean(axis=0), atol=1e-6)
+        labels = np.concatenate([part.targets for part in players.parts])
+        shares = np.average(np.concatenate([e.targets for e in entries]), axis=0, weights=sizes)
+        np.testing.assert_allclose(shares, np.bincount(labels, minlength=CLASSES) / len(labels))
 
 
 # -- subsets --------------------------------------------------------------------------------------
@@ -261,6 +311,57 @@ def test_a_policy_is_honoured() -> None:
     assert [answer.metrics["group"] for answer in means] == [9.0, 6.0]
 
 
+def test_who_shares_nothing_may_mix_its_own_averages() -> None:
+    """Nothing leaves the device then, so its policy has nothing to say."""
+    half, players = half_of(entries="own"), Players(policy=Policy(False, 10))
+    history = players.play(half)
+    assert history[-1][0].round == 2
+
+
+def test_nobody_large_enough_is_said() -> None:
+    half, players = half_of(threshold=100), Players()
+    before = players.start(half)
+    exchange = planned(half, before, players)
+    after = half.merge(before, asked(exchange), players.answers(half, exchange))
+    (remark,) = half.remarks(before, exchange, after)
+    assert remark == Remark(
+        "no device has the 100 samples that threshold asks for: this is FedAvg", warning=True
+    )
+    later = planned(half, after, players)
+    assert not half.remarks(after, later, half.merge(after, asked(later), []))
+    own = half_of(entries="own")
+    assert not own.remarks(players.start(own), exchange, after)
+
+
+def test_changed_data_that_were_not_sent_are_asked_for_again() -> None:
+    half, players = half_of(rounds=99), Players()
+    state = replace(after_sharing(half, players), round=1)
+    roster = tuple(replace(member, data="new") for member in players.roster)
+    again = half.plan(state, roster, 1)
+    assert isinstance(again, Exchange)
+    assert again.name == MEAN
+    state = half.merge(state, asked(again), players.answers(half, again)[1:])
+    assert len(stacked(state)) == 4
+    (remark,) = half.remarks(state, again, state)
+    assert remark.text.startswith("3 of 4 devices shared")
+    late = half.plan(replace(state, round=1 + PATIENCE), roster, 1)
+    assert isinstance(late, Exchange)
+    assert (late.name, [each.device for each in late.questions]) == (MEAN, DEVICES[:1])
+
+
+def test_data_that_change_all_the_time_hold_up_no_round() -> None:
+    half, players = half_of(rounds=99), Players()
+    state = after_sharing(half, players)
+    for word in ("one", "other"):
+        roster = tuple(replace(member, data=word) for member in players.roster)
+        exchange = half.plan(state, roster, 1)
+        assert isinstance(exchange, Exchange)
+        assert exchange.name == "fit"
+    asked_next = half.plan(replace(state, round=1), roster, 1)
+    assert isinstance(asked_next, Exchange)
+    assert asked_next.name == MEAN
+
+
 # -- what comes from outside ----------------------------------------------------------------------
 
 
@@ -303,6 +404,76 @@ def test_averages_that_are_told_wrongly_are_refused(metrics: dict[str, float], r
     assert reason in half.refusal(exchange, replace(good, metrics=metrics), players.trainer.model)
 
 
+def first_answer(half: MeanAugmented, players: Players) -> tuple[Exchange, Answer]:
+    exchange = planned(half, players.start(half), players)
+    return exchange, players.answers(half, exchange)[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "count", "group", "reason"),
+    [
+        ({}, 2, 2, "it holds 2 entries, and its 5 samples make at most 1"),
+        ({"group_size": 2}, 3, 1, "it holds 3 entries, and its 5 samples make at most 2"),
+        ({"group_size": 2}, 2, 1, "1 of 5 samples stand behind an entry, fewer than 2"),
+        ({"group_size": 9}, 1, 4, "4 of 5 samples stand behind an entry, fewer than 5"),
+        ({}, 1, 4, "4 of 5 samples stand behind an entry, fewer than 5"),
+        ({"group_size": 2}, 2, 3, "3 samples cannot stand behind each of 2 entries"),
+    ],
+)
+def test_no_device_takes_more_of_the_stack_than_its_samples_make(
+    settings: dict[str, Any], count: int, group: int, reason: str
+) -> None:
+    half, players = half_of(**settings), Players()
+    exchange, good = first_answer(half, players)
+    entries = Entries(
+        np.zeros((count, *SHAPE), np.float32), np.full((count, CLASSES), 1 / CLASSES, np.float32)
+    )
+    many = replace(
+        good,
+        groups={"means": Group(pack(entries, as_bytes=True))},
+        metrics={**good.metrics, "entries": float(count), "group": float(group)},
+    )
+    assert half.refusal(exchange, good, players.trainer.model) == ""
+    assert reason in half.refusal(exchange, many, players.trainer.model)
+
+
+@pytest.mark.parametrize("target", [[1e5, 0, 0], [2, -1, 0], [0, 0, 0]])
+def test_targets_that_are_no_shares_of_labels_are_refused(target: list[float]) -> None:
+    half, players = half_of(), Players()
+    exchange, good = first_answer(half, players)
+    arrays = {**good.groups["means"].arrays, "targets": np.array([target], np.float32)}
+    false = replace(good, groups={"means": Group(arrays)})
+    assert "no shares of labels" in half.refusal(exchange, false, players.trainer.model)
+
+
+@pytest.mark.parametrize("split", [0, 1])
+def test_one_device_cannot_say_that_averages_are_of_hidden_states(split: int) -> None:
+    """Else it could have everybody asked again in every round, and drop what others shared."""
+    half, players = half_of(split=split), Players()
+    exchange, good = first_answer(half, players)
+    assert half.refusal(exchange, good, players.trainer.model) == ""
+    false = replace(good, metrics={**good.metrics, "hidden": 1.0 - split})
+    assert "hidden states" in half.refusal(exchange, false, players.trainer.model)
+
+
+@pytest.mark.parametrize("name", ["fedmix", "naivemix", "globalmix"])
+@pytest.mark.parametrize("packing", ["uint8", "bf16", "fp32"])
+@pytest.mark.parametrize("same_class", [False, True])
+def test_no_true_answer_is_refused(name: str, packing: str, same_class: bool) -> None:
+    """After its way over the wire, with whatever its codec drops."""
+    for settings in ({}, {"group_size": 1}, {"group_size": 3, "split": 1}):
+        if name == "globalmix" and settings.get("group_size") == 3:
+            continue
+        half = half_of(name, packing=packing, same_class=same_class, **settings)
+        players = Players()
+        exchange = planned(half, players.start(half), players)
+        for answer in players.answers(half, exchange):
+            group = answer.groups["means"]
+            code = CODECS[group.codec or "fp32"].encode(group.arrays, np.random.default_rng(1))
+            sent = replace(answer, groups={"means": Group(decode(code, None))})
+            assert half.refusal(exchange, sent, players.trainer.model) == ""
+
+
 def test_a_device_refuses_a_stack_that_is_not_of_its_run() -> None:
     half, players = half_of(), Players()
     exchange = planned(half, after_sharing(half, players), players)
@@ -334,6 +505,7 @@ def test_the_room_for_averages_follows_what_a_device_announced() -> None:
     [
         ("fedmix", {}, ""),
         ("fedmix", {"group_size": 1}, "raw data"),
+        ("fedmix", {"group_size": 1, "entries": "random"}, "raw data"),
         ("fedmix", {"group_size": 1, "entries": "own"}, ""),
         ("naivemix", {"same_class": True}, "single labels"),
         ("globalmix", {}, "raw data"),
@@ -350,7 +522,8 @@ def test_globalmix_mixes_with_the_raw_samples_of_others() -> None:
     job = half.prepare(players.task(exchange, exchange.questions[2]), players.view(DEVICES[2]))
     assert isinstance(job, Job)
     others = np.concatenate([part.inputs for k, part in enumerate(players.parts) if k != 2])
-    assert sorted(map(bytes, job.extra["inputs"])) == sorted(map(bytes, others))
+    mixed = job.extra["inputs"][job.extra[KEPT]]
+    assert sorted(map(bytes, mixed)) == sorted(map(bytes, others))
 
 
 def test_a_run_ends_as_before() -> None:
@@ -406,6 +579,22 @@ def test_a_split_that_the_model_does_not_have_is_refused_before_the_run() -> Non
 def lstm() -> Trainer:
     section = ModelSection.model_validate({"name": "lstm", "hidden": 4, "embedding": 3})
     return Trainer(build(section, (5,), 6, 1), "cpu")
+
+
+def test_raw_tokens_have_room() -> None:
+    rng = np.random.default_rng(1)
+    parts = [Samples(rng.integers(0, 6, (9000, 5)), rng.integers(0, 6, 9000))]
+    half, players = half_of("globalmix", split=1), Players(parts, lstm())
+    exchange, answer = first_answer(half, players)
+    needed = sum(array.nbytes for array in answer.groups["means"].arrays.values())
+    assert half.room(exchange, players.trainer.model) >= needed
+
+
+@pytest.mark.parametrize("settings", [{"noise": 0.1}, {"entries": "random"}])
+def test_raw_tokens_take_no_noise(settings: dict[str, Any]) -> None:
+    with pytest.raises(RecipeError, match="raw tokens"):
+        half_of("globalmix", split=1, **settings).check_model(lstm().model)
+    half_of("globalmix", **settings).check_model(Players().trainer.model)
 
 
 @pytest.mark.parametrize("name", ["localmix", "naivemix", "fedmix", "globalmix"])

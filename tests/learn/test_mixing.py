@@ -17,7 +17,7 @@ from edgefed.errors import DataError, UsageError
 from edgefed.learn import capabilities
 from edgefed.learn.models import build
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.objectives.entries import DRAWN, entries
+from edgefed.learn.objectives.entries import DRAWN, KEPT, entries
 from edgefed.learn.objectives.fed_mix import FedMix
 from edgefed.learn.objectives.global_mix import GlobalMix
 from edgefed.learn.objectives.local_mix import LocalMix
@@ -135,6 +135,18 @@ def test_draws_are_in_range_and_shaped_by_the_batch(seed: int, size: int, count:
             assert sorted(drawn["partner"].tolist()) == list(range(size))
 
 
+@pytest.mark.parametrize("objective", MIXING[1:])
+def test_what_is_left_out_is_never_drawn_and_the_rest_as_if_it_were_all(objective: Any) -> None:
+    extra = {"inputs": np.zeros((6, 3)), "targets": np.zeros((6, 2))}
+    kept = np.array([False, True, False, True, True, False])
+    few = {name: array[kept] for name, array in extra.items()}
+    for seed in range(20):
+        drawn = objective.draw(np.random.default_rng(seed), 4, {**extra, KEPT: kept})[DRAWN]
+        alone = objective.draw(np.random.default_rng(seed), 4, few)[DRAWN]
+        np.testing.assert_array_equal(drawn, np.flatnonzero(kept)[alone])
+        assert drawn.dtype == np.int64
+
+
 def test_draws_have_their_distributions() -> None:
     extra = {"inputs": np.zeros((5, 3)), "targets": np.zeros((5, 2))}
     rng = np.random.default_rng(1)
@@ -191,6 +203,22 @@ def test_a_factor_that_does_not_exist_is_refused() -> None:
         ({"inputs": np.zeros((2, 8, 8)), "targets": np.zeros((2, CLASSES))}, "inputs are"),
         ({"inputs": np.zeros((2, 1, 8, 8)), "targets": np.zeros((3, CLASSES))}, "targets are"),
         ({"inputs": np.zeros((2, 1, 8, 8)), "targets": np.zeros(2)}, "targets are"),
+        (
+            {
+                "inputs": np.zeros((2, 1, 8, 8)),
+                "targets": np.zeros((2, CLASSES)),
+                KEPT: np.zeros(2, bool),
+            },
+            "none to mix",
+        ),
+        (
+            {
+                "inputs": np.zeros((2, 1, 8, 8)),
+                "targets": np.zeros((2, CLASSES)),
+                KEPT: np.ones(3, bool),
+            },
+            "says of 3 entries",
+        ),
         (
             {"inputs": np.zeros((2, 1, 8, 8), np.uint8), "targets": np.zeros((2, CLASSES))},
             "scale and offset",

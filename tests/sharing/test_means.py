@@ -87,6 +87,15 @@ def test_noise_has_the_wanted_deviation_and_leaves_targets_alone() -> None:
     np.testing.assert_array_equal(entries.targets, np.tile([1, 0, 0], (500, 1)))
 
 
+def test_two_strengths_of_noise_do_not_give_the_mean_away() -> None:
+    """With one noise for all, 2 (x + z) - (x + 2 z) would be x."""
+    exact, weak, strong = (
+        average(some(40), CLASSES, None, Averaging(5, noise), ANYTHING)[0].inputs
+        for noise in (0.0, 0.1, 0.2)
+    )
+    assert np.abs(2 * weak - strong - exact).std() > 0.1
+
+
 def test_labels_apart() -> None:
     entries, sizes = average(some(60), CLASSES, None, Averaging(8, 0, True), ANYTHING)
     assert set(np.unique(entries.targets)) == {0, 1}
@@ -101,6 +110,17 @@ def test_tokens_are_averaged_as_one_hot_vectors() -> None:
     np.testing.assert_allclose(
         entries.inputs, [[[0.75, 0.25, 0, 0], [0, 0, 0.75, 0.25]]], rtol=1e-7
     )
+
+
+def test_raw_tokens_leave_only_a_device_whose_policy_lets_samples_go() -> None:
+    rng = np.random.default_rng(1)
+    samples = Samples(rng.integers(0, 4, (30, 6)), rng.integers(0, CLASSES, 30))
+    entries, sizes = average(samples, CLASSES, 4, Averaging(1, raw=True), ANYTHING)
+    assert sizes == [1] * 30
+    assert sorted(map(bytes, entries.inputs)) == sorted(map(bytes, samples.inputs))
+    for size, policy in ((1, Policy(least_group=2)), (10, ANYTHING), (0, ANYTHING)):
+        with pytest.raises(Withheld, match="raw samples"):
+            average(samples, CLASSES, 4, Averaging(size, raw=True), policy)
 
 
 def test_targets_of_a_regression_are_averaged_too() -> None:

@@ -33,6 +33,11 @@ def test_a_byte_is_off_by_at_most_half_a_step(inputs: Any) -> None:
     np.testing.assert_array_equal(found.targets, entries(inputs).targets)
 
 
+def test_a_range_too_narrow_for_a_step_still_packs() -> None:
+    found = unpack(pack(entries(np.array([[0], [1e-44], [2e-44]], np.float32)), as_bytes=True))
+    assert np.abs(found.inputs).max() <= 2e-44
+
+
 @given(inputs_of)
 def test_numbers_travel_as_they_are(inputs: Any) -> None:
     found = unpack(pack(entries(inputs), as_bytes=False))

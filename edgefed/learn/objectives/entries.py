@@ -2,7 +2,8 @@
 
 Extras are ``inputs`` (entries, …) and ``targets`` (entries, classes), float32. Inputs may be uint8
 codes instead; then ``scale`` and ``offset`` are there too, and a value is offset + scale · code.
-Only what a step uses is unpacked, so that many entries stay small.
+Only what a step uses is unpacked, so that many entries stay small. ``kept``, where it is there,
+says which entries are drawn from: clients that leave out different ones share the others' memory.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from edgefed.learn.types import Array, Context, Params
 DRAWN = "entry"
 """The draw that says which entries a step takes: int64, (1,) for a batch or (batch,)."""
 
+KEPT = "kept"
+"""The extra that says of each entry whether it may be drawn: bool (entries,); absent for all."""
+
 
 @dataclass(frozen=True)
 class Entries:
@@ -31,8 +35,11 @@ class Entries:
 def draw_entries(
     generator: np.random.Generator, count: int, extra: Mapping[str, Array]
 ) -> dict[str, Array]:
-    """Return which ``count`` entries a step takes, drawn uniformly from all."""
-    return {DRAWN: generator.integers(len(extra["inputs"]), size=count)}
+    """Return which ``count`` entries a step takes, drawn uniformly from those that are kept."""
+    if KEPT not in extra:
+        return {DRAWN: generator.integers(len(extra["inputs"]), size=count)}
+    kept = np.flatnonzero(extra[KEPT])
+    return {DRAWN: kept[generator.integers(len(kept), size=count)]}
 
 
 def entries(context: Context, like: torch.Tensor) -> Entries:
@@ -74,6 +81,11 @@ def check_entries(
         raise _refused(what, f"their inputs are {inputs.shape[1:]}, not {shape}")
     if targets.shape != (len(inputs), classes):
         raise _refused(what, f"their targets are {targets.shape}, not {(len(inputs), classes)}")
+    kept = extra.get(KEPT)
+    if kept is not None and kept.shape != (len(inputs),):
+        raise _refused(what, f"{KEPT} says of {len(kept)} entries, not of {len(inputs)}")
+    if kept is not None and not kept.any():
+        raise _refused(what, "there are none to mix with, as all are left out")
 
 
 def check_ratio(what: str, name: str, ratio: float) -> None:
