@@ -80,7 +80,7 @@ class MeanAugmented(FedAvg):
 
     @abstractmethod
     def mixing(self) -> Objective:
-        """Return the local objective where there are averaged data."""
+        """Return the local objective where there are averaged data; FedAvg's where λ is 0."""
 
     @property
     def _averaging(self) -> Averaging:
@@ -172,7 +172,8 @@ class MeanAugmented(FedAvg):
             return 0
         most = max((self._most(each.samples, model) for each in exchange.questions), default=0)
         width = 8 if self._raw_tokens(model) else 4
-        entry = width * int(np.prod(self._entry_shape(model))) + 4 * model.classes
+        # A byte a number needs eight bytes an entry for its scale and offset.
+        entry = width * int(np.prod(self._entry_shape(model))) + 4 * model.classes + 8
         return entry * most + 2**16
 
     def refusal(self, exchange: Exchange, answer: Answer, model: Model) -> str:

@@ -7,11 +7,12 @@ from typing import Any
 
 from edgefed.algorithms.base import Answer, Exchange, Member, Remark, Roster, State
 from edgefed.learn.types import Tensors
-from edgefed.sharing.packing import unpack
+from edgefed.sharing.packing import Packed, unpack
 from edgefed.sharing.types import Entries
 
 SHARED = "shared"
-"""The group of the state that holds ``DEVICE/inputs`` and ``DEVICE/targets``."""
+"""The group of the state that holds averages as they came: ``DEVICE/inputs``, ``DEVICE/targets``
+and, of bytes, ``DEVICE/scale`` and ``DEVICE/offset``."""
 
 ASKED = "asked"
 """The fact that holds, by device, the word of its data, the round in which it was last asked, and
@@ -83,9 +84,11 @@ def joined(state: State, answers: Iterable[Answer]) -> tuple[Tensors, set[str], 
     for answer in answers:
         answered.add(answer.device)
         hidden = hidden or bool(answer.metrics.get("hidden"))
-        entries = unpack(answer.groups["means"].arrays)
-        shared[f"{answer.device}/inputs"] = entries.inputs
-        shared[f"{answer.device}/targets"] = entries.targets
+        # What it sends now may be packed in another way than what it sent before.
+        for part in ("inputs", "targets", "scale", "offset"):
+            shared.pop(f"{answer.device}/{part}", None)
+        for name, array in answer.groups["means"].arrays.items():
+            shared[f"{answer.device}/{name}"] = array
     return {name: shared[name] for name in sorted(shared)}, answered, hidden
 
 
@@ -106,10 +109,11 @@ def remembered(exchange: Exchange, answered: set[str]) -> dict[str, dict[str, An
 
 def shares_of(shared: Tensors) -> dict[str, Entries]:
     """Return the averages by device."""
-    return {
-        device: Entries(shared[f"{device}/inputs"], shared[f"{device}/targets"])
-        for device in sorted(holders(shared))
-    }
+    packed: dict[str, Packed] = {device: {} for device in sorted(holders(shared))}
+    for name, array in shared.items():
+        device, _, part = name.rpartition("/")
+        packed[device][part] = array
+    return {device: unpack(arrays) for device, arrays in packed.items()}
 
 
 def remark(exchange: Exchange, after: State) -> Remark:

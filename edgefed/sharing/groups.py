@@ -29,24 +29,18 @@ def random_groups(count: int, size: int, rng: np.random.Generator) -> list[Indic
     return np.array_split(order, number) if count else []
 
 
-def class_groups(
-    samples: Samples, size: int, least: int, rng: np.random.Generator
-) -> list[Indices]:
+def class_groups(samples: Samples, size: int, rng: np.random.Generator) -> list[Indices]:
     """Return groups that hold samples of one label each: an experiment that shows their harm.
 
     Args:
         samples: with whole-number labels.
-        size: as above, for each label.
-        least: labels with fewer samples make no group.
+        size: as above, for each label; one with fewer samples has one group of them all.
         rng: shuffles.
     """
-    return list(_class_groups(samples, size, least, rng))
+    return list(_class_groups(samples, size, rng))
 
 
-def _class_groups(
-    samples: Samples, size: int, least: int, rng: np.random.Generator
-) -> Iterator[Indices]:
+def _class_groups(samples: Samples, size: int, rng: np.random.Generator) -> Iterator[Indices]:
     for label in np.unique(samples.targets):
         own = np.flatnonzero(samples.targets == label)
-        if len(own) >= least:
-            yield from (own[group] for group in random_groups(len(own), size, rng))
+        yield from (own[group] for group in random_groups(len(own), size, rng))

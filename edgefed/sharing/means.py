@@ -75,14 +75,9 @@ def average(
     size = max(asked.group_size, policy.least_group) if asked.group_size else 0
     rng = own_generator(samples, "averages", size, asked.same_class)
     if asked.same_class:
-        groups = class_groups(samples, size, policy.least_group, rng)
+        groups = class_groups(samples, size, rng)
     else:
         groups = random_groups(len(samples), size, rng)
-    if not groups:
-        raise Withheld(
-            f"no label has {policy.least_group} samples, which its policy wants behind an average",
-            hint="lower least_group in the device's settings",
-        )
     whole = samples.inputs if hidden is None else hidden
     if asked.raw and vocabulary is not None:
         inputs = np.stack([whole[group[0]] for group in groups]).astype(np.int64)
@@ -128,6 +123,12 @@ def _check(
         raise Withheld(
             "it gives no raw samples away",
             hint="mix raw samples in a simulation, or average them: choose fedmix",
+        )
+    if asked.same_class and policy.least_group > 1:
+        # Labels too small for a group would be what the mean of all has beside those of the others.
+        raise Withheld(
+            "it gives no averages of single labels away",
+            hint="set same_class = false, or run it as a simulation",
         )
     whole = samples.targets.ndim == 1
     if whole and not 0 <= int(samples.targets.min()) <= int(samples.targets.max()) < classes:

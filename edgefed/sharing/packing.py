@@ -1,8 +1,9 @@
-"""Averaged data as few bytes: inputs as one byte a number on a common scale, or as they are.
+"""Averaged data as few bytes: inputs as one byte a number on each entry's scale, or as they are.
 
     x = offset + scale · code        code in 0 … 255, scale = (max - min) / 255
 
 Averages are smooth and their range is narrow, so a byte is off by at most a 510th of that range.
+Each entry has a scale of its own, so that one with large numbers makes no other one coarse.
 """
 
 from __future__ import annotations
@@ -16,21 +17,23 @@ ROUNDING = 0.01
 """Most that the shares of labels are off 1 by: more than what ``bf16`` drops of them."""
 
 Packed = dict[str, Array]
-"""``inputs`` and ``targets``; with bytes also ``scale`` and ``offset``, float32 scalars."""
+"""``inputs`` and ``targets``; with bytes also ``scale`` and ``offset``, float32 (G,)."""
 
 
 def pack(entries: Entries, *, as_bytes: bool) -> Packed:
     """Return entries as arrays that travel; raw tokens as they are."""
     if not as_bytes or entries.inputs.dtype.kind == "i":
         return {"inputs": entries.inputs, "targets": entries.targets}
-    low, high = (float(entries.inputs.min()), float(entries.inputs.max()))
-    offset, scale = np.float32(low), np.float32((high - low) / 255) or np.float32(1)
-    codes = np.rint((entries.inputs - offset) / scale).clip(0, 255).astype(np.uint8)
+    flat = entries.inputs.reshape(len(entries), -1)
+    offset, high = flat.min(axis=1), flat.max(axis=1)
+    scale = ((high.astype(np.float64) - offset) / 255).astype(np.float32)
+    scale[scale == 0] = 1
+    codes = np.rint((flat - offset[:, None]) / scale[:, None]).clip(0, 255).astype(np.uint8)
     return {
-        "inputs": codes,
+        "inputs": codes.reshape(entries.inputs.shape),
         "targets": entries.targets,
-        "scale": np.array(scale),
-        "offset": np.array(offset),
+        "scale": scale,
+        "offset": offset,
     }
 
 
@@ -43,7 +46,9 @@ def unpack(arrays: Packed) -> Entries:
     check_packed(arrays)
     inputs = arrays["inputs"]
     if inputs.dtype == np.uint8:
-        inputs = arrays["offset"] + arrays["scale"] * inputs.astype(np.float32)
+        each = (-1, *[1] * (inputs.ndim - 1))
+        scale, offset = arrays["scale"].reshape(each), arrays["offset"].reshape(each)
+        inputs = offset + scale * inputs.astype(np.float32)
     return Entries(inputs, arrays["targets"])
 
 
@@ -65,8 +70,8 @@ def check_packed(arrays: Packed) -> None:
     if targets.ndim != 2 or inputs.ndim < 2 or len(inputs) != len(targets) or not len(inputs):
         raise malformed(f"it holds inputs {inputs.shape} and targets {targets.shape}")
     for name in ("scale", "offset"):
-        if name in arrays and arrays[name].shape != ():
-            raise malformed(f"its {name} is not one number")
+        if name in arrays and arrays[name].shape != (len(inputs),):
+            raise malformed(f"its {name} is not one number for each entry")
     if not all(np.isfinite(array).all() for array in arrays.values()):
         raise malformed("it holds NaN or infinity")
 

@@ -14,7 +14,7 @@ import torch
 from edgefed.errors import DataError
 from edgefed.learn.extras import Extras
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.objectives.entries import DRAWN
+from edgefed.learn.objectives.entries import DRAWN, KEPT
 from edgefed.learn.objectives.fed_mix import FedMix
 from edgefed.learn.objectives.global_mix import GlobalMix
 from edgefed.learn.objectives.hidden import Hidden
@@ -69,9 +69,27 @@ def test_a_stack_takes_each_clients_own_entries_and_bytes() -> None:
     own = [replace(job, extra=extra(seed=job.seed)) for job in work]
     assert_alike(model, own, clients()[:4])
     codes = np.random.default_rng(1).integers(0, 256, (5, *worlds.SHAPE)).astype(np.uint8)
-    packed = {"scale": np.array(0.01, np.float32), "offset": np.array(-1, np.float32)}
+    packed = {"scale": np.full(5, 0.01, np.float32), "offset": np.arange(5, dtype=np.float32) - 3}
     shared = {**extra(), "inputs": codes, **packed}
     assert_alike(model, [replace(job, extra=shared) for job in work], clients()[:4])
+
+
+@pytest.mark.parametrize("name", ["fedmix", "global", "hidden"])
+def test_clients_that_leave_out_other_entries_train_in_one_stack(name: str) -> None:
+    """And as if the others' entries were all that there are."""
+    model, shared = worlds.model("cnn"), fitting(MIXING[name], name)
+    kept = [np.arange(5) != number for number in range(4)]
+    work = jobs(model, 4, objective=MIXING[name], extra=shared)
+    apart = [replace(job, extra={**shared, KEPT: own}) for job, own in zip(work, kept, strict=True)]
+    assert_alike(model, apart, clients()[:4])
+    few = [
+        replace(job, extra={name: array[own] for name, array in shared.items()})
+        for job, own in zip(work, kept, strict=True)
+    ]
+    trainer = Trainer(worlds.model("cnn"), "cpu")
+    for one, other, data in zip(apart, few, clients()[:4], strict=True):
+        found, wanted = trainer.train(one, data).weights, trainer.train(other, data).weights
+        assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
 
 
 @pytest.mark.parametrize("name", MIXING)

@@ -93,10 +93,11 @@ def test_local_mixup_is_mixup_with_the_batch_reordered() -> None:
 def test_bytes_are_unpacked_as_they_are_taken(objective: Any) -> None:
     world = World("cnn", width=3, hidden=8)
     codes = np.random.default_rng(2).integers(0, 256, (4, 1, 8, 8)).astype(np.uint8)
-    scale, offset = np.array(0.02), np.array([[[-1.5]]])
+    scale, offset = np.array([0.02, 0.01, 0.03, 0.02]), np.array([-1.5, -1, 0, 2])
     objective = replace(objective, loss=CrossEntropy())
     packed = {**world.extra, "inputs": codes, "scale": scale, "offset": offset}
-    world.extra = {**world.extra, "inputs": offset + scale * codes}
+    values = offset[:, None, None, None] + scale[:, None, None, None] * codes
+    world.extra = {**world.extra, "inputs": values}
     drawn = objective.draw(np.random.default_rng(1), 6, world.extra)
     context = world.context(drawn[DRAWN].tolist(), **{k: v for k, v in drawn.items() if k != DRAWN})
     plain = world.both(objective, context)
@@ -109,8 +110,8 @@ def test_only_what_is_taken_is_unpacked() -> None:
     extra = {
         "inputs": torch.arange(12, dtype=torch.uint8).reshape(4, 3),
         "targets": torch.eye(4),
-        "scale": torch.tensor(0.5),
-        "offset": torch.tensor(1.0),
+        "scale": torch.tensor([0.1, 0.2, 0.5, 0.7]),
+        "offset": torch.tensor([0.0, 2.0, 1.0, 3.0]),
     }
     found = entries(Context({}, extra, {DRAWN: torch.tensor([2])}), torch.zeros(1))
     assert found.inputs.tolist() == [[4.0, 4.5, 5.0]]
@@ -223,6 +224,15 @@ def test_a_factor_that_does_not_exist_is_refused() -> None:
             {"inputs": np.zeros((2, 1, 8, 8), np.uint8), "targets": np.zeros((2, CLASSES))},
             "scale and offset",
         ),
+        (
+            {
+                "inputs": np.zeros((2, 1, 8, 8), np.uint8),
+                "targets": np.zeros((2, CLASSES)),
+                "scale": np.ones(2),
+                "offset": np.zeros(()),
+            },
+            "no offset for each",
+        ),
     ],
 )
 @pytest.mark.parametrize("objective", MIXING[1:])
@@ -238,6 +248,19 @@ def test_tokens_are_refused(objective: Any) -> None:
     with pytest.raises(DataError, match="tokens") as caught:
         objective.check(model, {})
     assert caught.value.code == "train.tokens" and "split = 1" in caught.value.hint
+
+
+def test_naive_mix_of_a_regression_has_the_gradients_of_both_terms() -> None:
+    world, ratio = World("mlp", hidden=[6]), 0.3
+    goals = torch.randn(6, CLASSES, dtype=torch.float64)
+    world.batch = Batch(world.batch.inputs, goals)
+    other, target = (torch.from_numpy(world.extra[name][1]) for name in ("inputs", "targets"))
+    outputs = world.model.forward(world.params, (1 - ratio) * world.batch.inputs + ratio * other)
+    own, theirs = (outputs - goals).square().mean(), (outputs - target).square().mean()
+    expected = (1 - ratio) * own + ratio * theirs
+    constant = ratio * (1 - ratio) * (goals - target).square().mean()
+    ours = world.both(NaiveMix(ratio, SquaredError()), world.context(1))
+    assert_equal(ours, ((expected - constant).item(), world.gradients(expected)))
 
 
 @pytest.mark.parametrize("objective", MIXING[1:])

@@ -100,8 +100,14 @@ def test_labels_apart() -> None:
     entries, sizes = average(some(60), CLASSES, None, Averaging(8, 0, True), ANYTHING)
     assert set(np.unique(entries.targets)) == {0, 1}
     assert min(sizes) >= 8
-    with pytest.raises(Withheld, match="no label has 50"):
-        average(some(60), CLASSES, None, Averaging(8, 0, True), Policy(least_group=50))
+
+
+def test_labels_apart_leave_only_a_device_whose_policy_lets_samples_go() -> None:
+    """A label with a single sample: the mean of all, less those of other labels, is that sample."""
+    samples = Samples(some(21).inputs, np.array([0] * 20 + [1]))
+    for least in (2, 20):
+        with pytest.raises(Withheld, match="no averages of single labels"):
+            average(samples, CLASSES, None, Averaging(0, 0, True), Policy(least_group=least))
 
 
 def test_tokens_are_averaged_as_one_hot_vectors() -> None:

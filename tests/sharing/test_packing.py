@@ -28,8 +28,8 @@ def test_a_byte_is_off_by_at_most_half_a_step(inputs: Any) -> None:
     packed = pack(entries(inputs), as_bytes=True)
     assert packed["inputs"].dtype == np.uint8
     found = unpack(packed)
-    step = (float(inputs.max()) - float(inputs.min())) / 255
-    assert np.abs(found.inputs.astype(float) - inputs).max() <= step / 2 * 1.001 + 1e-4
+    step = np.ptp(inputs.astype(float).reshape(3, -1), axis=1)[:, None, None] / 255
+    assert (np.abs(found.inputs.astype(float) - inputs) <= step / 2 * 1.001 + 1e-4).all()
     np.testing.assert_array_equal(found.targets, entries(inputs).targets)
 
 
@@ -55,8 +55,8 @@ def packed() -> dict[str, Any]:
         ({"inputs": np.zeros((3, 2, 2), np.int32)}, "it holds|another kind"),
         ({"targets": np.zeros((2, 4), np.float32)}, r"inputs \(3, 2, 2\) and targets \(2, 4\)"),
         ({"targets": np.full((3, 4), np.nan, np.float32)}, "NaN"),
-        ({"scale": np.zeros(2, np.float32)}, "scale is not one number"),
-        ({"offset": np.array(np.inf, np.float32)}, "infinity"),
+        ({"scale": np.zeros(2, np.float32)}, "scale is not one number for each entry"),
+        ({"offset": np.full(3, np.inf, np.float32)}, "infinity"),
         ({"inputs": np.zeros((0, 2, 2), np.uint8), "targets": np.zeros((0, 4), np.float32)}, "0"),
     ],
 )

@@ -1,7 +1,8 @@
 """The entries that mixing takes from a job's extras: averaged data of others, or raw samples.
 
 Extras are ``inputs`` (entries, …) and ``targets`` (entries, classes), float32. Inputs may be uint8
-codes instead; then ``scale`` and ``offset`` are there too, and a value is offset + scale · code.
+codes instead; then ``scale`` and ``offset`` (entries,) are there too, and a value of an entry is
+its offset + scale · code.
 Only what a step uses is unpacked, so that many entries stay small. ``kept``, where it is there,
 says which entries are drawn from: clients that leave out different ones share the others' memory.
 """
@@ -54,7 +55,11 @@ def unpacked(extra: Mapping[str, torch.Tensor] | Params, which: torch.Tensor) ->
     inputs = extra["inputs"].index_select(0, which)
     if "scale" not in extra:
         return inputs
-    return extra["offset"] + extra["scale"] * inputs.to(extra["scale"].dtype)
+    each = (-1, *[1] * (inputs.dim() - 1))
+    scale, offset = (
+        extra[name].index_select(0, which).reshape(each) for name in ("scale", "offset")
+    )
+    return offset + scale * inputs.to(scale.dtype)
 
 
 def check_entries(
@@ -77,6 +82,9 @@ def check_entries(
     inputs, targets = extra["inputs"], extra["targets"]
     if (inputs.dtype == np.uint8) != ("scale" in extra and "offset" in extra):
         raise _refused(what, "scale and offset belong to inputs of type uint8, and to no others")
+    for name in ("scale", "offset"):
+        if name in extra and extra[name].shape != (len(inputs),):
+            raise _refused(what, f"there is no {name} for each")
     if tuple(inputs.shape[1:]) != shape:
         raise _refused(what, f"their inputs are {inputs.shape[1:]}, not {shape}")
     if targets.shape != (len(inputs), classes):

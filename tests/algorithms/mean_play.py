@@ -1,0 +1,44 @@
+"""What the tests of averaged data share: the exchange of averages, played."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edgefed.algorithms.base import Answer, Exchange, State
+from edgefed.algorithms.mean_augmented import AVERAGED, MEAN, MeanAugmented
+from edgefed.sharing.packing import unpack
+from tests.algorithms.play import SIZES, Players, algorithm, asked
+
+mixing = pytest.mark.parametrize("name", ["naivemix", "fedmix"])
+DEVICES = [f"device-{number:02d}" for number in range(len(SIZES))]
+
+
+def half_of(name: str = "fedmix", rounds: int = 2, **settings: Any) -> MeanAugmented:
+    half = algorithm(name, rounds, **settings)
+    assert isinstance(half, MeanAugmented)
+    return half
+
+
+def planned(half: MeanAugmented, state: State, players: Players, seed: int = 1) -> Exchange:
+    exchange = half.plan(state, players.roster, seed)
+    assert isinstance(exchange, Exchange)
+    return exchange
+
+
+def after_sharing(half: MeanAugmented, players: Players) -> State:
+    """Return the state after the exchange of averages."""
+    state = players.start(half)
+    exchange = planned(half, state, players)
+    assert exchange.name == MEAN
+    return half.merge(state, asked(exchange), players.answers(half, exchange))
+
+
+def stacked(state: State) -> Any:
+    return unpack(dict(state.groups[AVERAGED]))
+
+
+def first_answer(half: MeanAugmented, players: Players) -> tuple[Exchange, Answer]:
+    exchange = planned(half, players.start(half), players)
+    return exchange, players.answers(half, exchange)[0]

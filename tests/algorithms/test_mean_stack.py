@@ -1,0 +1,166 @@
+"""The stack of averaged data: what it holds, how small it stays, and what devices draw from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from edgefed.algorithms.base import Answer
+from edgefed.algorithms.mean_augmented import AVERAGED, MEAN
+from edgefed.algorithms.shares import SHARED, holders
+from edgefed.learn.objectives.entries import KEPT
+from edgefed.learn.types import Job
+from edgefed.samples import Samples
+from edgefed.sharing.packing import unpack
+from tests.algorithms.mean_play import (
+    DEVICES,
+    after_sharing,
+    half_of,
+    planned,
+    stacked,
+)
+from tests.algorithms.play import SIZES, Players
+from tests.worlds import CLASSES, samples
+
+
+def test_the_stack_holds_the_mean_of_each_device() -> None:
+    half, players = half_of(packing="fp32"), Players()
+    entries = stacked(after_sharing(half, players))
+    means = np.stack([part.inputs.mean(axis=0) for part in players.parts])
+    order = np.argsort(entries.inputs[:, 0])
+    np.testing.assert_allclose(
+        entries.inputs[order], means[np.argsort(means[:, 0])], rtol=1e-5, atol=1e-6
+    )
+    np.testing.assert_allclose(entries.targets.sum(axis=1), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize(("packing", "most"), [("uint8", 0.02), ("bf16", 0.01), ("fp32", 0)])
+def test_packed_averages_are_near_the_true_ones(packing: str, most: float) -> None:
+    exact, found = (
+        entries[np.argsort(entries[:, 0])]
+        for entries in (
+            stacked(after_sharing(half_of(packing=how), Players())).inputs
+            for how in ("fp32", packing)
+        )
+    )
+    assert np.abs(found - exact).max() <= most * np.abs(exact).max() + 1e-7
+
+
+def test_values_of_one_device_do_not_make_those_of_others_coarse() -> None:
+    parts = [samples(9, 1), samples(9, 2)]
+    far = Samples(parts[1].inputs * np.float32(1e5), parts[1].targets)
+    entries = stacked(after_sharing(half_of(), Players([parts[0], far])))
+    mean = parts[0].inputs.mean(axis=0)
+    assert min(np.abs(found - mean).max() for found in entries.inputs) < 0.01 * np.ptp(mean)
+
+
+def test_the_state_keeps_averages_as_small_as_they_came() -> None:
+    state = after_sharing(half_of(), Players())
+    kinds = {name.split("/")[1]: array.dtype for name, array in state.groups[SHARED].items()}
+    assert kinds["inputs"] == np.uint8
+    assert holders(state.groups[SHARED]) == set(DEVICES)
+
+
+def test_a_group_size_gives_more_entries() -> None:
+    entries = stacked(after_sharing(half_of(group_size=2), Players()))
+    assert len(entries) == sum(size // 2 for size in SIZES)
+
+
+def test_entries_may_be_averaged_again() -> None:
+    half, players = half_of(merge_entries=2, packing="fp32"), Players()
+    entries = stacked(after_sharing(half, players))
+    assert len(entries) == 2
+    each = np.stack([part.inputs.mean(axis=0) for part in players.parts])
+    np.testing.assert_allclose(entries.inputs.mean(axis=0), each.mean(axis=0), atol=1e-6)
+
+
+def test_noise_in_the_place_of_averages() -> None:
+    plain = stacked(after_sharing(half_of(packing="fp32"), Players()))
+    noise = stacked(after_sharing(half_of(packing="fp32", entries="random"), Players()))
+    assert (noise.inputs != plain.inputs).all()
+    assert sorted(map(bytes, noise.targets)) == sorted(map(bytes, plain.targets))
+
+
+def test_own_averages_are_not_exchanged() -> None:
+    half, players = half_of(entries="own"), Players()
+    history = players.play(half)
+    assert [exchange.name for _, exchange in history] == ["fit", "fit"]
+    exchange = history[0][1]
+    assert exchange.payloads.keys() == {"weights"}
+    question = exchange.questions[0]
+    job = half.prepare(players.task(exchange, question), players.view(question.device))
+    assert isinstance(job, Job)
+    np.testing.assert_allclose(
+        job.extra["inputs"][0], players.parts[0].inputs.mean(axis=0), rtol=1e-5
+    )
+
+
+def test_a_device_may_leave_its_own_rows_out() -> None:
+    half, players = half_of(exclude_own=True, group_size=2, packing="fp32"), Players()
+    state = after_sharing(half, players)
+    exchange = planned(half, state, players)
+    means = half.prepare(
+        replace(players.task(exchange, exchange.questions[1]), question=MEAN),
+        players.view(DEVICES[1]),
+    )
+    assert isinstance(means, Answer)
+    own = {row.tobytes() for row in means.groups["means"].arrays["inputs"]}
+    job = half.prepare(players.task(exchange, exchange.questions[1]), players.view(DEVICES[1]))
+    assert isinstance(job, Job)
+    mixed = {row.tobytes() for row in job.extra["inputs"][job.extra[KEPT]]}
+    everything = {row.tobytes() for row in stacked(state).inputs}
+    assert mixed == everything - own
+    assert own <= everything
+
+
+def test_leaving_rows_out_copies_no_stack_and_keeps_clients_alike() -> None:
+    """So that a stack of clients holds what all are sent once, and its clients' extras fit."""
+    half, players = half_of(exclude_own=True, group_size=2), Players()
+    exchange = planned(half, after_sharing(half, players), players)
+    given = exchange.payloads[AVERAGED].arrays
+    shapes = set()
+    for question in exchange.questions:
+        job = half.prepare(players.task(exchange, question), players.view(question.device))
+        assert isinstance(job, Job)
+        assert all(job.extra[name] is array for name, array in given.items())
+        shapes.add(tuple((name, job.extra[name].shape) for name in sorted(job.extra)))
+    assert len(shapes) == 1
+
+
+def test_a_device_whose_averages_are_all_there_are_trains_without() -> None:
+    half, players = half_of(exclude_own=True), Players([samples(5, 1)])
+    exchange = planned(half, after_sharing(half, players), players)
+    job = half.prepare(players.task(exchange, exchange.questions[0]), players.view(DEVICES[0]))
+    assert isinstance(job, Job)
+    assert not job.extra
+
+
+def test_the_weighted_mean_of_all_averages_is_the_mean_of_all_data() -> None:
+    for size in (0, 2, 100):
+        half, players = half_of(packing="fp32", group_size=size), Players()
+        exchange = planned(half, players.start(half), players)
+        found = players.answers(half, exchange)
+        sizes = [
+            len(group)
+            for each in found
+            for group in np.array_split(np.arange(each.samples), int(each.metrics["entries"]))
+        ]
+        entries = [unpack(dict(each.groups["means"].arrays)) for each in found]
+        mean = np.average(np.concatenate([e.inputs for e in entries]), axis=0, weights=sizes)
+        whole = np.concatenate([part.inputs for part in players.parts])
+        np.testing.assert_allclose(mean, whole.mean(axis=0), atol=1e-6)
+        labels = np.concatenate([part.targets for part in players.parts])
+        shares = np.average(np.concatenate([e.targets for e in entries]), axis=0, weights=sizes)
+        np.testing.assert_allclose(shares, np.bincount(labels, minlength=CLASSES) / len(labels))
+
+
+def test_globalmix_mixes_with_the_raw_samples_of_others() -> None:
+    half, players = half_of("globalmix", packing="fp32"), Players()
+    exchange = planned(half, after_sharing(half, players), players)
+    job = half.prepare(players.task(exchange, exchange.questions[2]), players.view(DEVICES[2]))
+    assert isinstance(job, Job)
+    others = np.concatenate([part.inputs for k, part in enumerate(players.parts) if k != 2])
+    mixed = job.extra["inputs"][job.extra[KEPT]]
+    assert sorted(map(bytes, mixed)) == sorted(map(bytes, others))
