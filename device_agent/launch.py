@@ -95,7 +95,11 @@ def run_agent(settings: AgentSettings) -> None:
             Bench(user_models=settings.user_models),
             data.train,
             data.test,
-            Policy(share_means=settings.share_means, least_group=settings.least_group),
+            Policy(
+                share_means=settings.share_means,
+                least_group=settings.least_group,
+                share_hidden=settings.share_hidden,
+            ),
         ),
         sensors,
         clock,

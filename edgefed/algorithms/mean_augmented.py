@@ -58,7 +58,7 @@ from edgefed.errors import DataError, RecipeError
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.entries import KEPT
 from edgefed.learn.types import Array, Job, Objective, Tensors
-from edgefed.sharing.means import Averaging, average
+from edgefed.sharing.means import Averaging, average, check_hidden
 from edgefed.sharing.packing import check_fits, check_shares, pack
 from edgefed.sharing.policy import ANYTHING, Policy
 from edgefed.sharing.stack import as_noise, kept_of, runs_of, stack
@@ -253,6 +253,7 @@ class MeanAugmented(FedAvg):
         """Average the device's samples, or train with the averages of all."""
         if task.question == MEAN:
             if averages_hidden(device.model, self.settings.split):
+                check_hidden(device.policy)
                 return Encoding(task.groups["weights"], device.train, self.settings.split)
             return self._share(task, device)
         work = super().prepare(task, device)

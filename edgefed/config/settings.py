@@ -105,6 +105,10 @@ class AgentSettings(FleetSettings):
     least_group: Annotated[int, Field(ge=2)] = 10
     """Fewest samples behind one such average; the coordinator cannot ask for smaller groups."""
 
+    share_hidden: bool = False
+    """Whether averages of hidden states may leave it too; the coordinator chooses the weights that
+    make them, and so could single out samples."""
+
     user_models: bool = False
     """Whether a run may name a model ``package.module:factory``, whose code this device then
     imports and runs; it must be installed here."""

@@ -106,6 +106,19 @@ def own_word(samples: Samples, device: str) -> str:
     return own_generator(samples, "word", device).bytes(8).hex()
 
 
+def check_hidden(policy: Policy) -> None:
+    """Check that averages of hidden states may leave a device.
+
+    Raises:
+        Withheld: they may not.
+    """
+    if not policy.share_hidden:
+        raise Withheld(
+            "it does not share averages of hidden states (share_hidden = false)",
+            hint="set share_hidden = true in the device's settings, or split = 0 in the recipe",
+        )
+
+
 def _check(
     samples: Samples, classes: int, vocabulary: int | None, asked: Averaging, policy: Policy
 ) -> None:

@@ -12,10 +12,13 @@ class Policy:
     Attributes:
         share_means: whether averaged data may leave the device at all.
         least_group: fewest samples that may stand behind one average; 1 would be a raw sample.
+        share_hidden: whether averages of hidden states may. They are of weights that the
+            coordinator chooses, and weights can be chosen to single a sample out.
     """
 
     share_means: bool = True
     least_group: int = 1
+    share_hidden: bool = True
 
 
 ANYTHING = Policy()

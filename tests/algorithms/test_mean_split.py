@@ -15,6 +15,8 @@ from edgefed.errors import RecipeError
 from edgefed.learn.models import build
 from edgefed.learn.training import Trainer
 from edgefed.samples import Samples
+from edgefed.sharing.means import Withheld
+from edgefed.sharing.policy import Policy
 from tests.algorithms.mean_play import (
     after_sharing,
     first_answer,
@@ -34,6 +36,18 @@ def test_averages_of_hidden_states_are_exchanged_anew_in_each_round() -> None:
     first, second = stacked(history[0][0]).inputs, stacked(history[2][0]).inputs
     assert first.shape == second.shape == (4, 3)
     assert not np.isin(first, second).any()
+
+
+def test_hidden_averages_leave_only_a_device_whose_owner_allows_it() -> None:
+    players = Players(policy=Policy(share_hidden=False))
+    for split in (0, 1):
+        half = half_of(split=split)
+        exchange = planned(half, players.start(half), players)
+        if split:
+            with pytest.raises(Withheld, match="share_hidden = false"):
+                players.answers(half, exchange)
+        else:
+            assert len(players.answers(half, exchange)) == 4
 
 
 def test_hidden_averages_are_means_of_what_the_round_s_encoder_makes() -> None:
