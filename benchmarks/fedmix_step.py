@@ -1,13 +1,20 @@
-"""One training step of FedMix and its relatives, against a FedAvg step on the same batch.
+"""One training step of FedMix and its relatives, against a FedAvg step on batches of the same size.
 
 LeNet-5 with batches of 20 and VGG-9 with batches of 10, as in the paper (Yoon et al., ICLR 2021).
-Every variant makes whole steps: loss, gradients of all weights, SGD. One thread, CPU time, the
-variants in turn so that a busy machine slows all of them; a ratio is the median of the ratios of
-neighbours in time. Memory is the most that tensors held at once during a step, weights left out.
-The errors are those of the gradient, in float64 and in the float32 of training, against the formula
+One thread, CPU time, the variants in turn so that a busy machine slows all of them; a ratio is the
+median of the ratios of neighbours in time. There are two kinds of rows:
+
+- as trained: steps of ``Trainer``, from one call of its ``progress`` to the next, on batches of
+  noise, with averages packed as a run packs them. Small models go through the compiled chain
+  (``edgefed/learn/chain.py``), if it was built, FedAvg and mixing alike.
+- by torch: the same objectives with torch's graph, on one batch, each against FedAvg by torch; with
+  the other ways to FedMix's third term. Memory is the most that tensors held at once during a step,
+  weights left out.
+
+Errors are those of the gradient, in float64 and in the float32 of training, against the formula
 with its three terms written out in float64.
 
-    python benchmarks/fedmix_step.py [--repeats 30] [--models lenet5 vgg9] [--json]
+    python -m benchmarks.fedmix_step [--repeats 30] [--models lenet5 vgg9] [--json]
 """
 
 from __future__ import annotations
@@ -17,10 +24,10 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +38,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from edgefed.config.recipe import ModelSection
 from edgefed.learn import capabilities
+from edgefed.learn.capabilities import Phase
+from edgefed.learn.chain import chain_of
 from edgefed.learn.devices import set_threads
 from edgefed.learn.models import Model, build
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
@@ -40,7 +49,18 @@ from edgefed.learn.objectives.local_mix import LocalMix
 from edgefed.learn.objectives.naive_mix import NaiveMix
 from edgefed.learn.preload import channels_last
 from edgefed.learn.sgd import Sgd
-from edgefed.learn.types import Batch, Context, Forward, Objective, Params, Schedule
+from edgefed.learn.training import Trainer
+from edgefed.learn.types import (
+    Array,
+    Batch,
+    Context,
+    Forward,
+    Job,
+    Objective,
+    Params,
+    Samples,
+    Schedule,
+)
 from edgefed.seeds import generator
 
 RATIO = 0.05
@@ -49,18 +69,19 @@ ENTRIES = 60
 
 @dataclass(frozen=True)
 class Anchor:
-    """What is trained: a model, the shape of its inputs, its classes and the batch size."""
+    """What is trained: a model, its inputs' shape, its classes, the batch size, steps of a job."""
 
     name: str
     settings: dict[str, Any]
     shape: tuple[int, ...]
     classes: int
     batch: int
+    steps: int
 
 
 ANCHORS = {
-    "lenet5": Anchor("lenet5", {}, (1, 28, 28), 62, 20),
-    "vgg9": Anchor("vgg9", {"dropout_layout": "fedmix"}, (3, 32, 32), 10, 10),
+    "lenet5": Anchor("lenet5", {}, (1, 28, 28), 62, 20, 16),
+    "vgg9": Anchor("vgg9", {"dropout_layout": "fedmix"}, (3, 32, 32), 10, 10, 3),
 }
 
 
@@ -97,15 +118,47 @@ def plain(forward: Forward) -> Forward:
     return checked
 
 
-VARIANTS: dict[str, Objective] = {
+TRAINED: dict[str, Objective] = {
     "FedAvg": CrossEntropy(),
     "NaiveMix": NaiveMix(RATIO),
     "LocalMix": LocalMix(1.0),
-    "FedMix literal": literal,
-    "FedMix double backward": backwards,
     "FedMix": FedMix(RATIO),
 }
-"""The last is the one that training uses."""
+
+BY_TORCH: dict[str, Objective] = {
+    **TRAINED,
+    "FedMix literal": literal,
+    "FedMix double backward": backwards,
+}
+
+
+class Training:
+    """A device's training, as it is, of one objective after another."""
+
+    def __init__(self, anchor: Anchor) -> None:
+        model = build(
+            ModelSection(name=anchor.name, **anchor.settings), anchor.shape, anchor.classes, 1
+        )
+        rng = generator(1, "fedmix training", anchor.name)
+        count = anchor.batch * anchor.steps
+        inputs = rng.standard_normal((count, *anchor.shape), dtype=np.float32)
+        self._samples = Samples(inputs, rng.integers(anchor.classes, size=count))
+        self._extra: dict[str, Array] = {
+            "inputs": rng.integers(256, size=(ENTRIES, *anchor.shape)).astype(np.uint8),
+            "scale": np.full(ENTRIES, 0.01, np.float32),
+            "offset": np.full(ENTRIES, -1.28, np.float32),
+            "targets": rng.dirichlet(np.ones(anchor.classes), ENTRIES).astype(np.float32),
+        }
+        self._weights = model.weights()
+        self._schedule = Schedule(batch_size=anchor.batch, learning_rate=1e-3)
+        self._trainer = Trainer(model, "cpu")
+
+    def seconds(self, objective: Objective) -> float:
+        """Return the CPU seconds of a step, the mean of a job's but for the first one."""
+        seen: list[float] = []
+        job = Job(self._weights, objective, self._schedule, seed=1, extra=self._extra)
+        self._trainer.train(job, self._samples, lambda _done: seen.append(time.process_time()))
+        return (seen[-1] - seen[0]) / (len(seen) - 1)
 
 
 class Step:
@@ -131,12 +184,24 @@ class Step:
         }
         self.sgd = Sgd(Schedule(learning_rate=1e-6))
 
-    def gradients(self, objective: Objective) -> list[torch.Tensor]:
-        """Return the gradients of all weights; every call draws alike."""
+    def context(self, objective: Objective) -> Context:
+        """Return what the objective sees; every call draws alike."""
         torch.manual_seed(1)
         drawn = self._draw(objective)
         draws = {name: torch.from_numpy(array) for name, array in drawn.items()}
-        context = Context({}, self.loaded, draws)
+        return Context({}, self.loaded, draws)
+
+    def trained(self, objective: Objective) -> list[torch.Tensor]:
+        """Return the gradients of all weights as training takes them."""
+        names = self.model.parameter_names
+        size = len(self.batch.targets)
+        chain = chain_of(self.model, Phase(objective, names), self.params, "fp32", size)
+        quick = chain.gradients(self.batch, names, self.context(objective)) if chain else None
+        return quick[1] if quick else self.gradients(objective)
+
+    def gradients(self, objective: Objective) -> list[torch.Tensor]:
+        """Return the gradients of all weights by torch."""
+        context = self.context(objective)
         loss = objective(self.model.forward, self.params, self.batch, context)
         weights = [self.params[name] for name in self.model.parameter_names]
         return list(torch.autograd.grad(loss, weights))
@@ -152,16 +217,23 @@ class Step:
         return drawing.draw(generator(1, "draws"), len(self.batch.targets), self.extra)
 
 
-def times(step: Step, repeats: int) -> dict[str, list[float]]:
+def times(calls: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
     """Return each variant's CPU seconds a step, the variants in turn."""
-    seconds: dict[str, list[float]] = {name: [] for name in VARIANTS}
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(repeats + 3):
-        for name, objective in VARIANTS.items():
-            began = time.process_time()
-            step(objective)
+        for name, call in calls.items():
+            taken = call()
             if number >= 3:
-                seconds[name].append(time.process_time() - began)
+                seconds[name].append(taken)
     return seconds
+
+
+def timed(step: Step, objective: Objective) -> float:
+    """Return the CPU seconds of one step by torch, after one that brings its code and data near."""
+    step(objective)
+    began = time.process_time()
+    step(objective)
+    return time.process_time() - began
 
 
 def peak(step: Step, objective: Objective) -> int:
@@ -191,57 +263,71 @@ def _quiet() -> Iterator[None]:
         os.close(kept)
 
 
-def error(anchor: Anchor, objective: Objective, kind: torch.dtype) -> float:
-    """Return the gradient's relative error against the written-out formula in float64.
+def errors(anchor: Anchor) -> dict[str, dict[str, float]]:
+    """Return the relative errors of FedMix's gradients, each against the formula in float64.
 
     Without dropout, as the formula's three forward passes would draw three masks.
     """
     settings = {"dropout_layout": "none"} if anchor.name == "vgg9" else {}
-    wide = Step(anchor, torch.float64, **settings)
-    steps = ((Step(anchor, kind, **settings), objective), (wide, literal))
-    ours, theirs = (
-        torch.cat([part.flatten().double() for part in step.gradients(each)])
-        for step, each in steps
-    )
-    return float((ours - theirs).norm() / theirs.norm())
+    wide, narrow = (Step(anchor, kind, **settings) for kind in (torch.float64, torch.float32))
+    exact = flat(wide.gradients(literal))
+
+    def off(gradients: list[torch.Tensor]) -> float:
+        return float((flat(gradients) - exact).norm() / exact.norm())
+
+    found = {
+        f"by torch {name}": {
+            "error": off(wide.gradients(objective)),
+            "error_float32": off(narrow.gradients(objective)),
+        }
+        for name, objective in BY_TORCH.items()
+        if name.startswith("FedMix")
+    }
+    return {**found, "as trained FedMix": {"error_float32": off(narrow.trained(FedMix(RATIO)))}}
+
+
+def flat(gradients: list[torch.Tensor]) -> torch.Tensor:
+    """Return all gradients as one vector of float64."""
+    return torch.cat([part.flatten().double() for part in gradients])
 
 
 def measure(anchor: Anchor, repeats: int) -> list[dict[str, Any]]:
-    """Return a row for each variant."""
-    step = Step(anchor, torch.float32)
-    seconds = times(step, repeats)
-    base, rows = seconds["FedAvg"], []
-    base_peak = peak(step, VARIANTS["FedAvg"])
-    for name, objective in VARIANTS.items():
-        ratios = [one / other for one, other in zip(seconds[name], base, strict=True)]
-        rows.append(
-            {
-                "model": anchor.name,
-                "variant": name,
-                "milliseconds": 1000 * statistics.median(seconds[name]),
-                "ratio": statistics.median(ratios),
-                "memory_ratio": peak(step, objective) / base_peak,
-                **(_errors(anchor, objective) if name.startswith("FedMix") else {}),
-            }
-        )
-    return rows
-
-
-def _errors(anchor: Anchor, objective: Objective) -> dict[str, float]:
-    """Return the gradient's errors in float64 and, as training has it, in float32."""
-    return {
-        "error": error(anchor, objective, torch.float64),
-        "error_float32": error(anchor, objective, torch.float32),
+    """Return a row for each variant of both kinds."""
+    step, training = Step(anchor, torch.float32), Training(anchor)
+    calls = {
+        "as trained": {n: partial(training.seconds, o) for n, o in TRAINED.items()},
+        "by torch": {n: partial(timed, step, o) for n, o in BY_TORCH.items()},
     }
+    base, off = peak(step, CrossEntropy()), errors(anchor)
+    rows = []
+    for kind, each in calls.items():
+        seconds = times(each, repeats)
+        for name, own in seconds.items():
+            ratios = [one / other for one, other in zip(own, seconds["FedAvg"], strict=True)]
+            memory = peak(step, BY_TORCH[name]) / base
+            rows.append(
+                {
+                    "model": anchor.name,
+                    "kind": kind,
+                    "variant": name,
+                    "milliseconds": 1000 * statistics.median(own),
+                    "ratio": statistics.median(ratios),
+                    **({"memory_ratio": memory} if kind == "by torch" else {}),
+                    **off.get(f"{kind} {name}", {}),
+                }
+            )
+    return rows
 
 
 def table(rows: Sequence[dict[str, Any]]) -> None:
     """Print the rows."""
-    print(f"{'':<32}{'ms':>9}{'x FedAvg':>10}{'memory':>9}{'error: float64':>17}{'float32':>10}")
+    print(f"{'':<42}{'ms':>9}{'x FedAvg':>10}{'memory':>9}{'error: float64':>17}{'float32':>10}")
     for row in rows:
-        figures = f"{row['milliseconds']:>9.2f}{row['ratio']:>10.2f}{row['memory_ratio']:>9.2f}"
-        found = f"{row['error']:>17.0e}{row['error_float32']:>10.0e}" if "error" in row else ""
-        print(f"{row['model'] + ' ' + row['variant']:<32}{figures}{found}")
+        memory = f"{row['memory_ratio']:.2f}" if "memory_ratio" in row else ""
+        found = [f"{row[key]:.0e}" if key in row else "" for key in ("error", "error_float32")]
+        figures = f"{row['milliseconds']:>9.2f}{row['ratio']:>10.2f}{memory:>9}"
+        name = f"{row['model']} {row['kind']}: {row['variant']}"
+        print(f"{name:<42}{figures}{found[0]:>17}{found[1]:>10}".rstrip())
 
 
 def main() -> None:
@@ -256,7 +342,8 @@ def main() -> None:
     if not arguments.json:
         table(rows)
         return
-    used = {row["model"]: row["ratio"] for row in rows if row["variant"] == "FedMix"}
+    trained = [row for row in rows if row["kind"] == "as trained"]
+    used = {row["model"]: row["ratio"] for row in trained if row["variant"] == "FedMix"}
     short = {"lenet5": "ratio_lenet5", "vgg9": "ratio_vgg"}
     print(json.dumps({**{short[name]: ratio for name, ratio in used.items()}, "rows": rows}))
 

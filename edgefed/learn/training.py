@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch.nn import functional
 
+from edgefed.config.recipe import LossName
 from edgefed.errors import EdgeFedError
 from edgefed.learn import capabilities
 from edgefed.learn.augment import augmented, draw
@@ -18,6 +19,7 @@ from edgefed.learn.devices import pick_device, repeatable
 from edgefed.learn.extras import Extras
 from edgefed.learn.jobs import augment_generator, check_job, diverged, finished, load, precision
 from edgefed.learn.models import Model
+from edgefed.learn.objectives.squared_error import SquaredError
 from edgefed.learn.preload import Preloaded, Preloads, channels_last, check_inputs
 from edgefed.learn.sgd import Sgd, batch_sizes, permutations, planned_steps
 from edgefed.learn.types import (
@@ -38,7 +40,7 @@ EXAM_BATCH = 256
 """Samples that a test puts through the model at a time."""
 
 CHECK_EVERY = 32
-"""Steps between two looks at the losses on a GPU, as each look waits for the GPU."""
+"""Steps between two looks at the losses: a look waits for a GPU, and takes time on any device."""
 
 
 class Stopped(EdgeFedError):  # noqa: N818 - nothing went wrong
@@ -102,26 +104,35 @@ class Trainer:
         return Trained(finished(job, after), len(samples), steps, loss)
 
     @torch.no_grad()
-    def examine(self, weights: Tensors, samples: Samples) -> Score:
-        """Return mean cross-entropy and accuracy of ``weights`` on ``samples``; zeros on none.
+    def examine(
+        self, weights: Tensors, samples: Samples, loss: LossName = "cross_entropy"
+    ) -> Score:
+        """Return mean loss and accuracy of ``weights`` on ``samples``; zeros on none.
+
+        Squared error has no accuracy: None.
 
         Raises:
             DataError: samples or weights that are not the model's.
         """
         self.model.check(weights)
         if not len(samples):
-            return Score(0.0, 0.0, 0)
+            return Score(0.0, None if loss == "squared_error" else 0.0, 0)
         data = self._preloads.get(samples)
         params = load(self.model, weights, self.device)
         self.model.module.eval()
-        loss, right = 0.0, 0
+        total, right = 0.0, 0
         with repeatable(self.device):
             for start in range(0, len(samples), EXAM_BATCH):
                 batch = data.part(start, start + EXAM_BATCH)
                 logits = self.model.forward(params, batch.inputs)
-                loss += float(functional.cross_entropy(logits, batch.targets, reduction="sum"))
+                if loss == "squared_error":
+                    error = SquaredError().of(logits, batch.targets)
+                    total += float(error) * len(batch.targets)
+                    continue
+                total += float(functional.cross_entropy(logits, batch.targets, reduction="sum"))
                 right += _right(logits, batch)
-        return Score(loss / len(samples), right / len(samples), len(samples))
+        accuracy = None if loss == "squared_error" else right / len(samples)
+        return Score(total / len(samples), accuracy, len(samples))
 
     @torch.no_grad()
     def predict(self, weights: Tensors, inputs: Array) -> Array:
@@ -185,7 +196,7 @@ class _Descent:
         numbers = objective_generator(self.job)
         parts = capabilities.phases(self.job.objective, self.trainer.model, self.trained)
         phases = [(phase, self._chain(phase), Sgd(schedule)) for phase in parts]
-        losses = _Losses(1 if device.type == "cpu" else CHECK_EVERY)
+        losses = _Losses(CHECK_EVERY)
         for order in permutations(count, schedule, self.job.seed):
             if done == total:
                 break
@@ -222,8 +233,9 @@ class _Descent:
     ) -> torch.Tensor:
         """Make one update and return the loss before it."""
         weights = [self.params[name] for name in phase.trained]
-        if chain is not None and chain.takes(batch):
-            loss, found = chain.gradients(batch, phase.trained, context.anchor)
+        quick = chain.gradients(batch, phase.trained, context) if chain is not None else None
+        if quick is not None:
+            loss, found = quick
             sgd.step(weights, found)
             return loss
         with precision(self.job.schedule.precision, self.trainer.device):
@@ -242,9 +254,9 @@ class _Descent:
         drawn = capabilities.draw(self.job.objective, numbers, size, self.job.extra)
         if not drawn:
             return context
-        draws = {name: torch.tensor(each) for name, each in drawn.items()}
         device = self.trainer.device
-        return replace(context, draws={name: each.to(device) for name, each in draws.items()})
+        draws = {name: torch.tensor(each, device=device) for name, each in drawn.items()}
+        return Context(context.anchor, context.extra, draws)
 
 
 class _Losses:

@@ -125,11 +125,11 @@ class Trained:
 
 @dataclass(frozen=True)
 class Score:
-    """A test: mean cross-entropy and share of right answers over ``samples`` samples.
+    """A test: mean loss and share of right answers over ``samples`` samples.
 
-    Over no samples both are 0.
+    Over no samples both are 0. Where the loss is squared error there is no share: None.
     """
 
     loss: float
-    accuracy: float
+    accuracy: float | None
     samples: int

@@ -1,5 +1,5 @@
-/* The way back through convolution, pooling and ReLU, and tangents; kernels.c includes this after
- * conv.h, for the same instruction set.
+/* The way back through convolution, pooling and ReLU; kernels.c includes this after conv.h, for the
+ * same instruction set.
  *
  * It works on pixels: row, column, channel. There a row of a patch is one run of kernel * channels
  * floats, and only the patch that won its 2x2 window is touched.
@@ -75,10 +75,11 @@ INLINE void NAME(spread)(float *to, size_t row, const window *list, size_t lengt
 BY_ROWS(weigh_rows, weigh, const float *, float *)
 BY_ROWS(spread_rows, spread, float *, const float *)
 
-/* Gradients of weights and bias. */
+/* Gradients of weights and bias; with `add`, that of the weights is added to what is there. `db` may
+ * be NULL. */
 static int NAME(weights_gradient)(const shape *s, const float *x, const int64_t *strides,
                                   const float *g, const int64_t *g_strides, const uint8_t *codes,
-                                  float *dw, float *db) {
+                                  float *dw, float *db, int add) {
     size_t row = (size_t)(s->wide * s->in), run = (size_t)(s->kernel * s->in);
     size_t step = (run + LANES - 1) / LANES * LANES, image = (size_t)s->tall * row;
     size_t windows = (size_t)(s->rows * s->columns), room = windows > 512 ? windows : 512;
@@ -103,11 +104,13 @@ static int NAME(weights_gradient)(const shape *s, const float *x, const int64_t 
                                    &total);
         }
         NAME(weigh_rows)(s, pixels, row, list, length, sums, step);
-        db[c] = (float)total;
+        if (db) db[c] = (float)total;
         for (int64_t i = 0; i < s->in; i++)
             for (int64_t ky = 0; ky < s->kernel; ky++)
-                for (int64_t kx = 0; kx < s->kernel; kx++)
-                    *dw++ = sums[ky * step + kx * s->in + i];
+                for (int64_t kx = 0; kx < s->kernel; kx++, dw++) {
+                    float sum = sums[ky * step + kx * s->in + i];
+                    *dw = add ? *dw + sum : sum;
+                }
     }
     free(list);
     free(pixels);
@@ -160,53 +163,6 @@ static int NAME(inputs_gradient)(const shape *s, const float *weight, const floa
     }
     free(list);
     free(sums);
-    free(w);
-    return 0;
-}
-
-/* -- tangent ------------------------------------------------------------------------------------ */
-
-/* Return the sum of products of a patch and weights whose last lanes are to be left out. */
-INLINE float NAME(inner)(const float *x, size_t row, const float *w, size_t step, int kernel,
-                           VI last) {
-    VF sums[2] = {(VF){0}, (VF){0}};
-    for (int ky = 0; ky < kernel; ky++, x += row, w += step) {
-        size_t j = 0;
-        for (; j + LANES < step; j += LANES) sums[0] += LOAD(x + j) * LOAD(w + j);
-        sums[1] += (VF)(last & (VI)LOAD(x + j)) * LOAD(w + j);
-    }
-    VF both = sums[0] + sums[1];
-    float sum = 0;
-    UNROLL for (int k = 0; k < LANES; k++) sum += both[k];
-    return sum;
-}
-
-/* The convolution of x without bias where the codes say that the maximum was; 0 where dead. */
-static int NAME(tangent)(const shape *s, const float *x, const int64_t *strides,
-                         const float *weight, const uint8_t *codes, float *out) {
-    size_t row = (size_t)(s->wide * s->in), run = (size_t)(s->kernel * s->in);
-    size_t step = (run + LANES - 1) / LANES * LANES, image = (size_t)s->tall * row;
-    size_t windows = (size_t)(s->rows * s->columns);
-    float *w = NAME(pixel_weights)(s, weight, step);
-    float *pixels = calloc(image + step, sizeof(float));
-    if (!w || !pixels) return free(w), free(pixels), -1;
-    VI last;
-    for (int k = 0; k < LANES; k++) last[k] = step - LANES + (size_t)k < run ? -1 : 0;
-    for (int64_t b = 0; b < s->batch; b++) {
-        to_pixels(s, x + b * strides[0], strides, pixels);
-        for (int64_t c = 0; c < s->out; c++, codes += windows, out += windows) {
-            const float *tap = w + (size_t)(c * s->kernel) * step;
-            memset(out, 0, windows * sizeof(float));
-            for (int64_t py = 0, p = 0; py < s->rows; py++)
-                for (int64_t px = 0; px < s->columns; px++, p++) {
-                    int code = codes[p];
-                    if (code == DEAD) continue;
-                    size_t place = (2 * py + code / 2) * row + (2 * px + code % 2) * s->in;
-                    out[p] = NAME(inner)(pixels + place, row, tap, step, (int)s->kernel, last);
-                }
-        }
-    }
-    free(pixels);
     free(w);
     return 0;
 }

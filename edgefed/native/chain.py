@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from ctypes import Array, c_int64, c_void_p
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from edgefed.native.convolution import Shape, shape, strides_of
 from edgefed.native.library import native
@@ -27,10 +28,10 @@ class Link:
         bias: (after,).
         weight_gradient: takes the gradient of the weight.
         bias_gradient: takes that of the bias.
-        output: room for (batch, …).
+        output: room for (samples, …), and as many again for changes of the inputs.
         gradient: as ``output``.
-        codes: likewise, of a convolution; else 0.
-        turned: room for (before, samples) of a dense layer; else 0.
+        codes: room for (samples, …) of a convolution; else 0.
+        turned: of a dense layer, room for (before, samples), and for changes; else 0.
         work: likewise, (after, samples).
     """
 
@@ -47,6 +48,21 @@ class Link:
     codes: int
     turned: int
     work: int
+
+
+class Targets(NamedTuple):
+    """What a batch is compared with: addresses of labels or of soft targets.
+
+    Attributes:
+        labels: int64 (batch,), or None.
+        soft: float32 (batch, classes), or None.
+        apart: values from one sample's soft targets to the next one's, where other targets are
+            mixed in: the classes, or 0 if all samples have the same.
+    """
+
+    labels: int | None = None
+    soft: int | None = None
+    apart: int = 0
 
 
 class _Layer(ctypes.Structure):
@@ -77,7 +93,7 @@ def layers(links: Sequence[Link]) -> Layers:
 def gradients(
     chain: Layers, batch: int, x: int, strides: tuple[int, ...], labels: int, loss: int
 ) -> None:
-    """Write the mean cross-entropy of a batch, and all gradients.
+    """Write the mean cross-entropy of a batch against labels, and all gradients.
 
     Args:
         chain: the layers.
@@ -88,11 +104,59 @@ def gradients(
         loss: address of one float32.
 
     Raises:
+        ValueError: a label is none of the classes.
         MemoryError: there was none for the work.
     """
-    library = native().library
-    assert library is not None
-    if library.edgefed_gradients(chain, len(chain), batch, x, strides_of(strides), labels, loss):
+    _call("edgefed_gradients", chain, len(chain), batch, x, strides_of(strides), labels, loss)
+
+
+def mixed_gradients(
+    chain: Layers,
+    batch: int,
+    x: int,
+    strides: tuple[int, ...],
+    own: Targets,
+    other: Targets,
+    share: float,
+    change: int,
+    change_strides: tuple[int, ...],
+    factor: float,
+    loss: int,
+) -> None:
+    """Write the loss of a batch against mixed targets, and all gradients.
+
+    It is the mean cross-entropy against (1 - share) own + share other, and ``factor`` times the
+    derivative of that against ``own`` along a change of the inputs.
+
+    Args:
+        chain: the layers.
+        batch: samples; no more than there is room for.
+        x: address of the inputs.
+        strides: as for ``gradients``.
+        own: own targets.
+        other: what they are mixed with.
+        share: of ``other``; if it is 0, that is not looked at.
+        change: address of one input, a change that is the same for all samples; 0 for none.
+        change_strides: its strides, 0 for the batch.
+        factor: of the derivative.
+        loss: address of one float32.
+
+    Raises:
+        ValueError: a label is none of the classes.
+        MemoryError: there was none for the work.
+    """
+    inputs = (chain, len(chain), batch, x, strides_of(strides))
+    answers = (own.labels, own.soft, other.labels, other.soft, other.apart, share)
+    ways = (change or None, strides_of(change_strides), factor)
+    _call("edgefed_mixed_gradients", *inputs, *answers, *ways, loss)
+
+
+def _call(name: str, *arguments: Any) -> None:
+    """Call a kernel."""
+    code = getattr(native().library, name)(*arguments)
+    if code > 0:
+        raise ValueError("A label is none of the classes.")
+    if code:
         raise MemoryError("The gradient of a chain found no memory for its work.")
 
 

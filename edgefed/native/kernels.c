@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Raised with every change of a signature or of the meaning of an argument; see library.py. */
-#define ABI 1
+#define ABI 2
 
 #define EXPORT __attribute__((visibility("default")))
 #define INLINE static inline __attribute__((always_inline))
@@ -121,6 +121,7 @@ static size_t live_windows(const shape *s, const float *g, const int64_t *g_stri
 #define REGISTERS 16
 #include "conv.h"
 #include "back.h"
+#include "change.h"
 #include "dense.h"
 #include "merge.h"
 #undef NAME
@@ -140,6 +141,7 @@ static size_t live_windows(const shape *s, const float *g, const int64_t *g_stri
 #define REGISTERS 32
 #include "conv.h"
 #include "back.h"
+#include "change.h"
 #include "dense.h"
 #include "merge.h"
 #undef NAME
@@ -172,6 +174,7 @@ EXPORT int edgefed_lanes(void) {
 #define REGISTERS 32
 #include "conv.h"
 #include "back.h"
+#include "change.h"
 #include "dense.h"
 #include "merge.h"
 
@@ -188,13 +191,13 @@ EXPORT int edgefed_abi(void) { return ABI; }
 EXPORT int edgefed_forward(const shape *s, const float *x, const int64_t *strides,
                            const float *weight, const float *bias, float *out, uint8_t *codes) {
     int64_t lanes = s->columns > s->out ? s->columns : s->out;
-    return CALL(forward, lanes, s, x, strides, weight, bias, out, codes);
+    return CALL(forward, lanes, s, x, strides, weight, bias, out, codes, 0);
 }
 
 EXPORT int edgefed_weights_gradient(const shape *s, const float *x, const int64_t *strides,
                                     const float *g, const int64_t *g_strides,
                                     const uint8_t *codes, float *dw, float *db) {
-    return CALL(weights_gradient, s->kernel * s->in, s, x, strides, g, g_strides, codes, dw, db);
+    return CALL(weights_gradient, s->kernel * s->in, s, x, strides, g, g_strides, codes, dw, db, 0);
 }
 
 EXPORT int edgefed_inputs_gradient(const shape *s, const float *weight, const float *g,
@@ -203,8 +206,9 @@ EXPORT int edgefed_inputs_gradient(const shape *s, const float *weight, const fl
 }
 
 EXPORT int edgefed_tangent(const shape *s, const float *x, const int64_t *strides,
-                           const float *weight, const uint8_t *codes, float *out) {
-    return CALL(tangent, s->kernel * s->in, s, x, strides, weight, codes, out);
+                           const float *weight, uint8_t *codes, float *out) {
+    int64_t lanes = s->columns > s->out ? s->columns : s->out;
+    return CALL(tangent, lanes, s, x, strides, weight, codes, out);
 }
 
 EXPORT int edgefed_merge_floats(uint64_t *cells, const float *values, int64_t count, double scale,

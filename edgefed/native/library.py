@@ -18,7 +18,7 @@ from pathlib import Path
 VARIABLE = "EDGEFED_NATIVE"
 OFF = frozenset({"0", "false", "no", "off"})
 
-ABI = 1
+ABI = 2
 """The kernels' ``ABI`` that this package calls."""
 
 Signature = tuple[type, ...]
@@ -31,6 +31,10 @@ CALLS: Mapping[str, Signature] = {
     "edgefed_inputs_gradient": (c_void_p,) * 6,
     "edgefed_tangent": (c_void_p,) * 6,
     "edgefed_gradients": (c_void_p, c_int64, c_int64, *(c_void_p,) * 4),
+    "edgefed_mixed_gradients": (
+        *(c_void_p, c_int64, c_int64, *(c_void_p,) * 6),
+        *(c_int64, c_double, c_void_p, c_void_p, c_double, c_void_p),
+    ),
     "edgefed_merge_floats": (c_void_p, c_void_p, c_int64, c_double, c_uint64, c_double),
     "edgefed_merge_doubles": (c_void_p, c_void_p, c_int64, c_double, c_uint64, c_double),
 }

@@ -44,6 +44,15 @@ def chain_for(model: Model, params: Params, room: int = 40) -> Chain | None:
     return chain_of(model, Phase(CrossEntropy(), model.parameter_names), params, "fp32", room)
 
 
+def found(
+    chain: Chain, model: Model, batch: Batch, context: Context | None = None
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Return the loss and all gradients, copied."""
+    got = chain.gradients(batch, model.parameter_names, context or Context({}))
+    assert got is not None
+    return got[0], [gradient.clone() for gradient in got[1]]
+
+
 MODELS: list[tuple[str, tuple[int, ...], int, dict[str, Any]]] = [
     ("lenet5", (1, 28, 28), 62, {}),
     ("lenet5", (3, 32, 32), 10, {"padding": 2}),
@@ -63,7 +72,7 @@ def test_loss_and_gradients_are_torchs(
     params, batch = params_of(model), a_batch(model, size)
     chain = chain_for(model, params)
     assert chain is not None
-    loss, got = chain.gradients(batch, model.parameter_names, {})
+    loss, got = found(chain, model, batch)
     wide = {key: part.detach().double().requires_grad_() for key, part in params.items()}
     model.module.double()
     exact = CrossEntropy()(
@@ -83,7 +92,7 @@ def test_dense_layers_of_any_size(before: int, middle: int, classes: int, size: 
     params, batch = params_of(model), a_batch(model, size)
     chain = chain_for(model, params)
     assert chain is not None
-    _, got = chain.gradients(batch, model.parameter_names, {})
+    _, got = found(chain, model, batch)
     loss = CrossEntropy()(model.forward, params, batch, Context({}))
     wanted = torch.autograd.grad(loss, [params[key] for key in model.parameter_names])
     for one, other in zip(got, wanted, strict=True):
@@ -96,10 +105,10 @@ def test_what_diverged_is_no_number() -> None:
     chain = chain_for(model, params)
     assert chain is not None
     batch.inputs[2, 0, 3, 3] = float("nan")
-    assert torch.isnan(chain.gradients(batch, (), {})[0])
+    assert torch.isnan(found(chain, model, batch)[0])
     with torch.no_grad():
         params["fc3.weight"].fill_(float("inf"))
-    assert torch.isnan(chain.gradients(a_batch(model, 4), (), {})[0])
+    assert torch.isnan(found(chain, model, a_batch(model, 4))[0])
 
 
 @pytest.mark.parametrize(
@@ -132,7 +141,7 @@ def test_the_proximal_term_is_added() -> None:
     objective = Proximal(CrossEntropy(), 0.3)
     chain = chain_of(model, Phase(objective, names), params, "fp32", 8)
     assert chain is not None
-    loss, got = chain.gradients(batch, names, anchor)
+    loss, got = found(chain, model, batch, Context(anchor))
     wanted = objective(model.forward, params, batch, Context(anchor))
     torch.testing.assert_close(loss, wanted.detach())
     slopes = torch.autograd.grad(wanted, [params[name] for name in names])
@@ -149,10 +158,32 @@ def test_other_work_is_torchs() -> None:
     chain = chain_for(model, params, room=8)
     assert chain is not None
     batch = a_batch(model, 8)
-    assert chain.takes(batch)
-    assert not chain.takes(a_batch(model, 9))
-    soft = torch.nn.functional.one_hot(batch.targets, 10).float()
-    assert not chain.takes(Batch(batch.inputs, soft))
+    found(chain, model, batch)
+    soft = torch.nn.functional.one_hot(batch.targets, 10)
+    other = [
+        a_batch(model, 9),
+        Batch(batch.inputs[:0], batch.targets[:0]),
+        Batch(batch.inputs[:7], batch.targets),
+        Batch(batch.inputs[..., :7], batch.targets),
+        Batch(batch.inputs.double(), batch.targets),
+        Batch(batch.inputs, batch.targets.int()),
+        Batch(batch.inputs, soft),
+        Batch(batch.inputs, soft[:, :9].float()),
+        Batch(batch.inputs, soft[:7].float()),
+    ]
+    for each in other:
+        assert chain.gradients(each, names, Context({})) is None
+
+
+@pytest.mark.parametrize("label", [-1, -100, 10, 2**40])
+def test_a_label_that_is_no_class_reaches_no_memory(label: int) -> None:
+    model = a_model("cnn", (1, 8, 8), 10)
+    params, batch = params_of(model), a_batch(model, 8)
+    chain = chain_for(model, params)
+    assert chain is not None
+    batch.targets[3] = label
+    with pytest.raises(ValueError, match="none of the classes"):
+        chain.gradients(batch, model.parameter_names, Context({}))
 
 
 @pytest.mark.parametrize(

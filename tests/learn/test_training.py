@@ -336,6 +336,8 @@ def test_a_trained_model_examines_better_and_predicts_what_it_was_examined_on() 
     after = trainer.train(worlds.job(model, Schedule(8, 16)), data).weights
     before, score = (trainer.examine(weights, data) for weights in (model.weights(), after))
     assert score.samples == 300
+    assert score.accuracy is not None
+    assert before.accuracy is not None
     assert score.accuracy > 0.9 > before.accuracy
     logits = trainer.predict(after, data.inputs)
     assert logits.shape == (300, worlds.CLASSES)

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Literal, get_args
 
 import numpy as np
-import torch
 
 from edgefed.errors import UsageError
-from edgefed.learn.directional import along
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.entries import (
@@ -25,15 +22,16 @@ from edgefed.learn.objectives.entries import (
     draw_entries,
     entries,
 )
-from edgefed.learn.objectives.losses import Loss, mixture, soft
-from edgefed.learn.types import Array, Batch, Context, Forward, Params
+from edgefed.learn.objectives.losses import Loss
+from edgefed.learn.objectives.mixing import Mixed, Mixing
+from edgefed.learn.types import Array, Batch, Context
 
 Taylor = Literal["lam", "lam(1-lam)"]
 """The factor of the third term: λ, as in equation 5, or λ (1-λ), as the paper's algorithm 2."""
 
 
 @dataclass(frozen=True)
-class FedMix:
+class FedMix(Mixing):
     """(1-λ) ℓ(f(U), Y) + λ ℓ(f(U), ȳ) + λ Σ_i < ∂ℓ(f(U), Y)/∂u_i , x̄ >, with U = (1-λ) X.
 
     One entry (x̄, ȳ) of the extras is drawn for each batch. ℓ is a mean over the batch, so that the
@@ -77,15 +75,11 @@ class FedMix:
         """Return which entry the batch is mixed with."""
         return draw_entries(generator, 1, extra)
 
-    def __call__(
-        self, forward: Forward, params: Params, batch: Batch, context: Context
-    ) -> torch.Tensor:
-        """Return the scalar loss."""
+    def mixed(self, batch: Batch, context: Context) -> Mixed:
+        """Return the mixed batch of a step."""
         if self.ratio == 0:
-            return self.loss.of(forward(params, batch.inputs), batch.targets)
+            return Mixed(batch.inputs, batch.targets)
         other, ratio = entries(context, batch.inputs), self.ratio
-        own = soft(batch.targets, other.targets)
-        scaled, slope = (1 - ratio) * batch.inputs, partial(self.loss.slope, targets=own)
-        outputs, derivative = along(forward, params, scaled, other.inputs, slope)
         factor = ratio if self.taylor == "lam" else ratio * (1 - ratio)
-        return self.loss.of(outputs, mixture(ratio, own, other.targets)) + factor * derivative
+        scaled = (1 - ratio) * batch.inputs
+        return Mixed(scaled, batch.targets, other.targets, ratio, other.inputs, factor)

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
@@ -21,12 +20,13 @@ from edgefed.learn.objectives.entries import (
     draw_entries,
     entries,
 )
-from edgefed.learn.objectives.losses import Loss, mixture, soft
-from edgefed.learn.types import Array, Batch, Context, Forward, Params
+from edgefed.learn.objectives.losses import Loss, mixture
+from edgefed.learn.objectives.mixing import Mixed, Mixing
+from edgefed.learn.types import Array, Batch, Context
 
 
 @dataclass(frozen=True)
-class GlobalMix:
+class GlobalMix(Mixing):
     """The mean over i of ℓ(f((1-λ) x_i + λ x_j), (1-λ) y_i + λ y_j), a j drawn for each sample i.
 
     The extras hold raw samples; each partner is drawn uniformly from all of them.
@@ -62,12 +62,9 @@ class GlobalMix:
         share = generator.beta(self.alpha, self.alpha) if self.ratio is None else self.ratio
         return {"share": np.asarray(share), **draw_entries(generator, size, extra)}
 
-    def __call__(
-        self, forward: Forward, params: Params, batch: Batch, context: Context
-    ) -> torch.Tensor:
-        """Return the scalar loss."""
+    def mixed(self, batch: Batch, context: Context) -> Mixed:
+        """Return the mixed batch of a step."""
         other = entries(context, batch.inputs)
         share = context.draws["share"].to(batch.inputs.dtype)
-        outputs = forward(params, mixture(share, batch.inputs, other.inputs))
-        targets = mixture(share, soft(batch.targets, other.targets), other.targets)
-        return self.loss.of(outputs, targets)
+        inputs = mixture(share, batch.inputs, other.inputs)
+        return Mixed(inputs, batch.targets, other.targets, share)

@@ -10,17 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.entries import check_alpha, check_real
-from edgefed.learn.objectives.losses import Loss, mixture, soft
-from edgefed.learn.types import Array, Batch, Context, Forward, Params
+from edgefed.learn.objectives.losses import Loss, mixture
+from edgefed.learn.objectives.mixing import Mixed, Mixing
+from edgefed.learn.types import Array, Batch, Context
 
 
 @dataclass(frozen=True)
-class LocalMix:
+class LocalMix(Mixing):
     """ℓ(f((1-λ) X + λ X'), (1-λ) Y + λ Y'), with λ ~ Beta(α, α) and (X', Y') the batch reordered.
 
     Both are drawn anew every step; the distribution of λ is that of 1-λ.
@@ -53,13 +53,9 @@ class LocalMix:
             "partner": generator.permutation(size),
         }
 
-    def __call__(
-        self, forward: Forward, params: Params, batch: Batch, context: Context
-    ) -> torch.Tensor:
-        """Return the scalar loss."""
+    def mixed(self, batch: Batch, context: Context) -> Mixed:
+        """Return the mixed batch of a step."""
         partner = context.draws["partner"]
         share = context.draws["share"].to(batch.inputs.dtype)
-        mixed = mixture(share, batch.inputs, batch.inputs.index_select(0, partner))
-        outputs = forward(params, mixed)
-        targets = soft(batch.targets, outputs)
-        return self.loss.of(outputs, mixture(share, targets, targets.index_select(0, partner)))
+        inputs, targets = (each.index_select(0, partner) for each in (batch.inputs, batch.targets))
+        return Mixed(mixture(share, batch.inputs, inputs), batch.targets, targets, share)

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
@@ -21,12 +20,13 @@ from edgefed.learn.objectives.entries import (
     draw_entries,
     entries,
 )
-from edgefed.learn.objectives.losses import Loss, mixture, soft
-from edgefed.learn.types import Array, Batch, Context, Forward, Params
+from edgefed.learn.objectives.losses import Loss, mixture
+from edgefed.learn.objectives.mixing import Mixed, Mixing
+from edgefed.learn.types import Array, Batch, Context
 
 
 @dataclass(frozen=True)
-class NaiveMix:
+class NaiveMix(Mixing):
     """(1-λ) ℓ(f((1-λ) X + λ x̄), Y) + λ ℓ(f((1-λ) X + λ x̄), ȳ).
 
     One entry (x̄, ȳ) of the extras is drawn for each batch. As ℓ is linear in its targets, both
@@ -59,13 +59,10 @@ class NaiveMix:
         """Return which entry the batch is mixed with."""
         return draw_entries(generator, 1, extra)
 
-    def __call__(
-        self, forward: Forward, params: Params, batch: Batch, context: Context
-    ) -> torch.Tensor:
-        """Return the scalar loss."""
+    def mixed(self, batch: Batch, context: Context) -> Mixed:
+        """Return the mixed batch of a step."""
         if self.ratio == 0:
-            return self.loss.of(forward(params, batch.inputs), batch.targets)
-        other = entries(context, batch.inputs)
-        outputs = forward(params, mixture(self.ratio, batch.inputs, other.inputs))
-        targets = mixture(self.ratio, soft(batch.targets, other.targets), other.targets)
-        return self.loss.of(outputs, targets)
+            return Mixed(batch.inputs, batch.targets)
+        other, ratio = entries(context, batch.inputs), self.ratio
+        inputs = mixture(ratio, batch.inputs, other.inputs)
+        return Mixed(inputs, batch.targets, other.targets, ratio)

@@ -1,0 +1,42 @@
+"""Whether samples have the targets that a run's loss is of: labels, shares of them, or numbers."""
+
+from __future__ import annotations
+
+from edgefed.config.recipe import LossName
+from edgefed.errors import DataError
+from edgefed.samples import Samples
+from edgefed.sharing.packing import are_shares
+
+
+def misfit(loss: LossName, samples: Samples) -> str:
+    """Return why a loss cannot be of these targets, as what follows "targets"; else nothing."""
+    if not len(samples):
+        return ""
+    if loss == "squared_error":
+        return "are labels, and squared error needs numbers" if samples.has_labels else ""
+    if samples.has_labels or are_shares(samples.targets):
+        return ""
+    return "are numbers and no shares of labels, which cross-entropy needs"
+
+
+def check_targets(loss: LossName, where: str, *parts: Samples) -> None:
+    """Check that a loss can be of the targets of all ``parts``.
+
+    Args:
+        loss: the run's.
+        where: whose samples they are, for the error.
+        parts: those to train on, those to test on; any may be empty.
+
+    Raises:
+        DataError: ``data.targets``.
+    """
+    wrong = next(filter(None, (misfit(loss, part) for part in parts)), "")
+    if not wrong:
+        return
+    squared = loss == "squared_error"
+    other, kind = ("cross_entropy", "floats") if squared else ("squared_error", "integers")
+    raise DataError(
+        f"The targets of {where} {wrong}.",
+        code="data.targets",
+        hint=f'set training.loss = "{other}", or store the targets as {kind}',
+    )
