@@ -148,7 +148,7 @@ def data_(
             ("data", settings.data),
             ("samples", f"{len(found.train)} to train on, {len(found.test)} held out"),
             ("inputs", shape),
-            ("classes", str(found.classes)),
+            ("classes" if found.train.has_labels else "outputs", str(found.classes)),
         ]
         rows += [(f"label {label}", str(count)) for label, count in enumerate(counts) if count]
         data(columns(rows))

@@ -14,11 +14,17 @@ class Samples:
 
     Attributes:
         inputs: float32 array (n, …), or int64 tokens (n, length).
-        targets: int64 labels (n,), or float32 targets (n, classes).
+        targets: int64 labels (n,), or float32 targets (n, classes): shares of labels, or
+            numbers, one for each output.
     """
 
     inputs: npt.NDArray[Any]
     targets: npt.NDArray[Any]
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether targets are labels, and not a row of numbers for each sample."""
+        return self.targets.ndim == 1 and self.targets.dtype.kind in "iu"
 
     def __len__(self) -> int:
         return len(self.targets)

@@ -1,4 +1,4 @@
-"""Numbers as people read them: bytes, durations."""
+"""Numbers as people read them: bytes, durations, scores."""
 
 from __future__ import annotations
 
@@ -27,3 +27,13 @@ def short_time(seconds: float) -> str:
     if seconds < 7200:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.0f} h"
+
+
+def score(accuracy: float | None, loss: float | None, *, shown: str = ".3f") -> str:
+    """Return what a test found, such as ``accuracy 0.912``; nothing where nothing was tested.
+
+    The loss is named only where it is one that has no accuracy. ``shown`` is the accuracy's format.
+    """
+    if accuracy is not None:
+        return f"accuracy {accuracy:{shown}}"
+    return "" if loss is None else f"loss {loss:.4g}"

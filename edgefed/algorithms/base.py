@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from edgefed.config.recipe import CodecName, Recipe
+from edgefed.config.recipe import CodecName, LossName, Recipe
 from edgefed.learn.models import Model
 from edgefed.learn.types import Array, Job, Samples, Score, Tensors, Trained
 from edgefed.sharing.policy import Policy
@@ -48,7 +48,8 @@ class Member:
         device: its id.
         samples: training samples that it announced.
         shape: shape of one of its inputs.
-        classes: number of labels that it tells apart; 0 when it does not tell.
+        classes: number of labels that it tells apart, or of numbers in a target; 0 when it does
+            not tell.
         data: a word of the device's own that changes when its samples do.
     """
 
@@ -222,10 +223,11 @@ class Remark:
 
 @dataclass(frozen=True)
 class Exam:
-    """Work for the trainer that only tests: ``weights`` on ``samples``."""
+    """Work for the trainer that only tests: ``weights`` on ``samples``, by ``loss``."""
 
     weights: Tensors
     samples: Samples
+    loss: LossName = "cross_entropy"
 
 
 @dataclass(frozen=True)
@@ -325,4 +327,4 @@ class Algorithm(ABC, Generic[SettingsT]):
 
     def exam(self, task: DeviceTask, device: DeviceView) -> Exam:
         """Return how this device tests the model of an ``evaluate`` task."""
-        return Exam(task.groups["weights"], device.test)
+        return Exam(task.groups["weights"], device.test, self.recipe.training.loss)

@@ -37,9 +37,9 @@ from edgefed.algorithms.base import (
     Work,
 )
 from edgefed.algorithms.cohort import draw
+from edgefed.algorithms.losses import loss_of
 from edgefed.algorithms.schedule import schedule_of
 from edgefed.learn.merging import ExactMean
-from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.server_optimizers import ServerOptimizer
 from edgefed.learn.types import Job, Objective, Tensors, Trained
@@ -158,8 +158,8 @@ class FedAvg(Algorithm[AveragingSettings]):
         )
 
     def objective(self) -> Objective:
-        """Return the local objective: cross-entropy, with the proximal term where ``mu`` > 0."""
-        return self.proximal(CrossEntropy())
+        """Return the local objective: the loss, with the proximal term where ``mu`` > 0."""
+        return self.proximal(loss_of(self.recipe.training))
 
     def proximal(self, objective: Objective) -> Objective:
         """Return an objective with the proximal term, where ``mu`` > 0."""

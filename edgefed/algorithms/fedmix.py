@@ -16,9 +16,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from edgefed.algorithms.base import AlgorithmSettings
+from edgefed.algorithms.losses import loss_of
 from edgefed.algorithms.mean_augmented import MeanAugmented
 from edgefed.algorithms.mean_settings import MeanSettings
-from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.fed_mix import FedMix as FedMixObjective
 from edgefed.learn.types import Objective
 
@@ -44,7 +44,8 @@ class FedMix(MeanAugmented):
     Settings: ClassVar[type[AlgorithmSettings]] = FedMixSettings
 
     def mixing(self) -> Objective:
-        """Return equation 5, which is cross-entropy itself for λ = 0."""
+        """Return equation 5, which is the loss itself for λ = 0."""
+        loss = loss_of(self.recipe.training)
         if self.settings.mixup_ratio == 0:
-            return CrossEntropy()  # by its own name, as its shortcuts round otherwise
-        return FedMixObjective(self.settings.mixup_ratio, self.settings.taylor)
+            return loss  # by its own name, as its shortcuts round otherwise
+        return FedMixObjective(self.settings.mixup_ratio, self.settings.taylor, loss)

@@ -15,6 +15,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from edgefed.algorithms.base import AlgorithmSettings
+from edgefed.algorithms.losses import loss_of
 from edgefed.algorithms.mean_augmented import MeanAugmented
 from edgefed.algorithms.mean_settings import MeanSettings
 from edgefed.learn.objectives.global_mix import GlobalMix as GlobalMixObjective
@@ -54,4 +55,5 @@ class GlobalMix(MeanAugmented):
 
     def mixing(self) -> Objective:
         """Return mixup over devices."""
-        return GlobalMixObjective(self.settings.mixup_alpha, self.settings.mixup_ratio or None)
+        alpha, ratio = self.settings.mixup_alpha, self.settings.mixup_ratio or None
+        return GlobalMixObjective(alpha, ratio, loss_of(self.recipe.training))

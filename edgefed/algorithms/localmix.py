@@ -15,6 +15,7 @@ from pydantic import Field
 
 from edgefed.algorithms.base import AlgorithmSettings
 from edgefed.algorithms.fedavg import FedAvg
+from edgefed.algorithms.losses import loss_of
 from edgefed.algorithms.mean_settings import SplitSettings
 from edgefed.algorithms.splits import behind, check_split
 from edgefed.learn.models import Model
@@ -45,6 +46,6 @@ class LocalMix(FedAvg):
 
     def objective(self) -> Objective:
         """Return mixup of each batch with itself."""
-        settings = self.settings
-        mixing = LocalMixObjective(settings.mixup_alpha)
-        return self.proximal(behind(mixing, settings.split, settings.embedding_grad))
+        settings, loss = self.settings, loss_of(self.recipe.training)
+        mixing = LocalMixObjective(settings.mixup_alpha, loss)
+        return self.proximal(behind(mixing, settings.split, settings.embedding_grad, loss))

@@ -39,6 +39,7 @@ from edgefed.algorithms.base import (
     Work,
 )
 from edgefed.algorithms.fedavg import FedAvg
+from edgefed.algorithms.losses import loss_of
 from edgefed.algorithms.mean_settings import MeanSettings
 from edgefed.algorithms.shares import (
     ASKED,
@@ -109,6 +110,12 @@ class MeanAugmented(FedAvg):
                 f"{self.name} mixes raw tokens, which noise cannot be added to or stand in for.",
                 code="algorithm.tokens",
                 hint='set noise = 0 and entries = "exchanged", or choose fedmix',
+            )
+        if self.settings.same_class and self.recipe.training.loss == "squared_error":
+            raise RecipeError(
+                "With squared error there are no labels to average within.",
+                code="algorithm.same_class",
+                hint="set same_class = false",
             )
         if self.settings.entries == "own" and averages_hidden(model, self.settings.split):
             raise RecipeError(
@@ -185,7 +192,8 @@ class MeanAugmented(FedAvg):
             return "it holds no averaged data"
         try:
             self._check(found.arrays, model)
-            check_shares(found.arrays)
+            if self.recipe.training.loss == "cross_entropy":
+                check_shares(found.arrays)
         except DataError as error:
             return error.message
         hidden = float(averages_hidden(model, self.settings.split))
@@ -261,7 +269,8 @@ class MeanAugmented(FedAvg):
         if not isinstance(work, Job) or extra is None:
             return work
         settings = self.settings
-        mixing = behind(self.mixing(), settings.split, settings.embedding_grad)
+        loss = loss_of(self.recipe.training)
+        mixing = behind(self.mixing(), settings.split, settings.embedding_grad, loss)
         return replace(work, objective=self.proximal(mixing), extra=extra)
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:

@@ -15,9 +15,9 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from edgefed.algorithms.base import AlgorithmSettings
+from edgefed.algorithms.losses import loss_of
 from edgefed.algorithms.mean_augmented import MeanAugmented
 from edgefed.algorithms.mean_settings import MeanSettings
-from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.naive_mix import NaiveMix as NaiveMixObjective
 from edgefed.learn.types import Objective
 
@@ -40,7 +40,8 @@ class NaiveMix(MeanAugmented):
     Settings: ClassVar[type[AlgorithmSettings]] = NaiveMixSettings
 
     def mixing(self) -> Objective:
-        """Return equation 1, which is cross-entropy itself for λ = 0."""
+        """Return equation 1, which is the loss itself for λ = 0."""
+        loss = loss_of(self.recipe.training)
         if self.settings.mixup_ratio == 0:
-            return CrossEntropy()  # by its own name, as its shortcuts round otherwise
-        return NaiveMixObjective(self.settings.mixup_ratio)
+            return loss  # by its own name, as its shortcuts round otherwise
+        return NaiveMixObjective(self.settings.mixup_ratio, loss)

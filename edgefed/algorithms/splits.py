@@ -62,6 +62,13 @@ def averages_hidden(model: Model, split: int) -> bool:
     return split > 0 and model.vocabulary is None
 
 
-def behind(objective: Objective, split: int, embedding_grad: bool) -> Objective:
-    """Return a mixing objective at its place in the model."""
-    return Hidden(objective, split, embedding_grad) if split else objective
+def behind(objective: Objective, split: int, embedding_grad: bool, usual: Objective) -> Objective:
+    """Return a mixing objective at its place in the model.
+
+    Args:
+        objective: what mixes.
+        split: layers in front of it.
+        embedding_grad: whether it moves those too.
+        usual: what all layers descend beside it, where there are layers in front.
+    """
+    return Hidden(objective, split, embedding_grad, usual) if split else objective

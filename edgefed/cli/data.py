@@ -204,15 +204,13 @@ def _facts(found: dict[str, Any]) -> list[str]:
     shape = "x".join(map(str, found["shape"])) or "1"
     facts = [
         f"{totals['train']} training and {totals['test']} test samples of shape {shape},"
-        f" {sum(map(bool, totals['labels']))} of {found['classes']} labels"
+        f" {_targets(found)}"
     ]
     if len(devices) > 1:
         sizes = [each["train"] for each in devices]
         held = [sum(map(bool, each["labels"])) for each in devices]
-        facts.append(
-            f"{len(devices)} devices of {min(sizes)} to {max(sizes)} samples"
-            f" and {min(held)} to {max(held)} labels"
-        )
+        labels = f" and {min(held)} to {max(held)} labels" if totals["labels"] else ""
+        facts.append(f"{len(devices)} devices of {min(sizes)} to {max(sizes)} samples{labels}")
     drawn = found.get("concentration")
     if drawn:
         values = ", ".join(f"{value:g}" for value in drawn["values"][:4])
@@ -225,3 +223,11 @@ def _facts(found: dict[str, Any]) -> list[str]:
         mean, std = (", ".join(f"{each:.4g}" for each in prepared[key]) for key in ("mean", "std"))
         facts.append(f"normalised with mean {mean} and standard deviation {std}")
     return facts
+
+
+def _targets(found: dict[str, Any]) -> str:
+    """Return which labels the samples bear, or how many numbers their targets have."""
+    held, classes = found["totals"]["labels"], found["classes"]
+    if held:
+        return f"{sum(map(bool, held))} of {classes} labels"
+    return "with a number for a target" if classes == 1 else f"with {classes} numbers for targets"

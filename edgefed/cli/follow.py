@@ -14,6 +14,7 @@ from edgefed.clock import Clock
 from edgefed.config.address import Address
 from edgefed.console import data, talk
 from edgefed.events.snapshot import RunView, Snapshot
+from edgefed.units import score
 
 ENDED = ("finished", "aborted", "failed")
 
@@ -107,13 +108,15 @@ class _Printer:
             if self._json:
                 data(json.dumps(point.model_dump(mode="json")))
             elif not self._live and not self._quiet:
-                score = "" if point.accuracy is None else f"  accuracy {point.accuracy:.3f}"
-                talk(f"round {point.round}/{run.rounds}{score}  {point.replies} replies")
+                found = score(point.accuracy, point.loss)
+                tested = f"  {found}" if found else ""
+                talk(f"round {point.round}/{run.rounds}{tested}  {point.replies} replies")
 
 
 def _line(snapshot: Snapshot, run: RunView) -> str:
-    score = "" if run.accuracy is None else f"  accuracy {run.accuracy:.3f}"
+    found = score(run.accuracy, run.loss)
+    tested = f"  {found}" if found else ""
     devices = [device for device in snapshot.devices if device.state != "lost"]
     done = f"{run.accepted}/{run.wanted}" if run.wanted else f"{len(devices)} devices"
     reason = f": {run.reason}" if run.reason else ""
-    return f"{run.run}  {run.status}{reason}  round {run.round}/{run.rounds}  {done}{score}"
+    return f"{run.run}  {run.status}{reason}  round {run.round}/{run.rounds}  {done}{tested}"

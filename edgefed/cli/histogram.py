@@ -16,12 +16,16 @@ LEAST = 8
 def draw(report: dict[str, Any], width: int, plain: bool) -> str:
     """Return the label histogram of each device, a row each, and of all together.
 
+    Where the targets are no labels, the number of samples only.
+
     Args:
         report: as `edgefed.data.report` makes it.
         width: columns of the terminal.
         plain: use digits instead of blocks.
     """
     devices, totals = report["devices"], report["totals"]
+    if not totals["labels"]:
+        return _counts(devices)
     if len(devices) == 1:
         return _single(devices[0], width, plain)
     names = [_short(each["device"]) for each in devices] + ["all"]
@@ -56,6 +60,14 @@ def _single(device: dict[str, Any], width: int, plain: bool) -> str:
         bar = mark * max(1, round(count / highest * room))
         lines.append(f"{label:>{left}}  {count:>{middle}}  {bar}")
     return "\n".join(lines)
+
+
+def _counts(devices: Sequence[dict[str, Any]]) -> str:
+    """Return how many samples each device holds, a line each."""
+    rows = [("DEVICE", "SAMPLES"), *((_short(each["device"]), each["train"]) for each in devices)]
+    left = max(len(name) for name, _ in rows)
+    middle = max(len(str(count)) for _, count in rows)
+    return "\n".join(f"{name:<{left}}  {count:>{middle}}" for name, count in rows)
 
 
 def _short(name: str) -> str:

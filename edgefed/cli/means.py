@@ -22,7 +22,7 @@ EPILOG = examples(
     "edgefed run means PATH/TO/RUN/FOLDER --png means.png",
 )
 _LABELS = 4
-"""Labels that the table names of an entry."""
+"""Labels, or numbers, that the table names of an entry."""
 
 
 def means(
@@ -74,16 +74,19 @@ def _told(found: Means, file: Path | None) -> dict[str, object]:
         "run": found.run,
         "entries": len(entries),
         "shape": list(entries.inputs.shape[1:]),
-        "labels": [[round(float(share), 6) for share in target] for target in entries.targets],
+        "labels" if found.has_shares else "targets": [
+            [round(float(share), 6) for share in target] for target in entries.targets
+        ],
     }
     return told if file is None else {**told, "file": str(file)}
 
 
 def _table(found: Means) -> str:
-    from edgefed.report.means import labels_in_words
+    from edgefed.report.means import labels_in_words, numbers_in_words
 
+    in_words = labels_in_words if found.has_shares else numbers_in_words
     rows = [
-        (str(number), labels_in_words(target, _LABELS))
+        (str(number), in_words(target, _LABELS))
         for number, target in enumerate(found.entries.targets)
     ]
-    return columns([("ENTRY", "LABELS"), *rows])
+    return columns([("ENTRY", "LABELS" if found.has_shares else "TARGET"), *rows])

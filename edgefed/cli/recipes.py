@@ -105,16 +105,16 @@ def result_of(record: dict[str, Any], model: str) -> dict[str, Any]:
 
 def describe_result(result: dict[str, Any]) -> str:
     """Return the same for people."""
-    from edgefed.units import short_time, size
+    from edgefed.units import score, short_time, size
 
-    accuracy = "not tested" if result["accuracy"] is None else f"{result['accuracy']:.3f}"
+    tested = score(result["accuracy"], result["loss"]) or "accuracy not tested"
     rows = [
         (
             "run",
             f"{result['run']}  {result['algorithm']}, {result['rounds']} rounds, "
             f"{result['devices']} devices, seed {result['seed']}",
         ),
-        ("accuracy", accuracy),
+        tuple(tested.split(" ", 1)),
         (
             "bytes",
             f"{size(result['bytes_up'])} up, {size(result['bytes_down'])} down, "

@@ -25,6 +25,7 @@ from edgefed.cli.options import (
 from edgefed.cli.sweep import EPILOG as SWEEP_EPILOG
 from edgefed.cli.sweep import sweep
 from edgefed.console import data, json_out, reported, talk
+from edgefed.units import score
 
 if TYPE_CHECKING:
     from edgefed.events.model import Event
@@ -118,9 +119,9 @@ def _reporter(rounds: int) -> Callable[[Event, int], None]:
     def report(event: Event, number: int) -> None:
         del number
         if event.kind == "scored" and live:
-            accuracy = event.fields.get("accuracy")
-            score = "" if accuracy is None else f"  accuracy {accuracy:.3f}"
-            sys.stderr.write(f"\r\x1b[Kround {event.fields['round']}/{rounds}{score}")
+            found = score(event.fields.get("accuracy"), event.fields.get("loss"))
+            told = f"round {event.fields['round']}/{rounds}  {found}".rstrip()
+            sys.stderr.write(f"\r\x1b[K{told}")
             sys.stderr.flush()
         elif event.kind == "note":
             warning = event.fields.get("level") == "warning"

@@ -10,6 +10,7 @@ from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import Json
 from edgefed.console import columns, data, json_out, reported
+from edgefed.units import score
 
 EPILOG = examples("edgefed status", "edgefed --fleet plant-a status --json")
 
@@ -47,8 +48,9 @@ def _rows(broker: str, snapshot: dict[str, Any]) -> list[tuple[str, ...]]:
     rows.append(("run", f"{run['run']}  {run['algorithm']}, {run['model']}"))
     rows.append(("status", f"{run['status']}{reason}"))
     rows.append(("round", f"{run['round']} of {run['rounds']}"))
-    if run["accuracy"] is not None:
-        rows.append(("accuracy", f"{run['accuracy']:.4f}"))
+    found = score(run["accuracy"], run["loss"], shown=".4f")
+    if found:
+        rows.append(tuple(found.split(" ", 1)))
     return [*rows, *_shared(devices)]
 
 

@@ -8,6 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 CodecName = Literal["fp32", "bf16", "int8"]
 
+LossName = Literal["cross_entropy", "squared_error"]
+
 NAME_PATTERN = r"^[a-z0-9][a-z0-9-]{0,63}$"
 """A name that is safe in a topic, a file name and a host name."""
 
@@ -71,6 +73,10 @@ class AlgorithmSection(OpenSection):
 
 class TrainingSection(Section):
     """How a device trains between two exchanges."""
+
+    loss: LossName = "cross_entropy"
+    """What training descends and tests report: ``cross_entropy`` for labels, or shares of them;
+    ``squared_error``, the mean of (output - target)², for targets that are numbers."""
 
     epochs: Annotated[int, Field(ge=1, le=1000)] = 1
     """Passes over the device's data in a round."""

@@ -23,7 +23,7 @@ from edgefed.coordinator.journal import Journal
 from edgefed.coordinator.questions import asked_exchange, evaluation, open_exchange
 from edgefed.coordinator.records import Checkpoint, OpenExchange, RunRecord
 from edgefed.coordinator.store import Store
-from edgefed.coordinator.subject import Subject, make_subject, score
+from edgefed.coordinator.subject import Subject, check_dataset, make_subject, score
 from edgefed.coordinator.tally import DeviceScores, Tally
 from edgefed.coordinator.trackers.base import TrackedRun, Tracker
 from edgefed.coordinator.trackers.metrics import MetricFiles
@@ -148,6 +148,7 @@ class Engine:
     def _begin(self) -> _Standing:
         """Wait for devices, and begin where the last commit left off."""
         shop, rounds, run = self._shop, self._recipe.rounds, self._books.record.run
+        check_dataset(self._recipe, shop.dataset)
         checkpoint = shop.store.checkpoint(run)
         self._books.status("running" if checkpoint else "waiting")
         wanted = rounds.min_devices if checkpoint is None else 1
@@ -343,8 +344,11 @@ class Engine:
             scores |= self._test_on_devices(standing)
         if where in ("coordinator", "both") and len(test):
             predict = standing.subject.trainer.predict
-            central = score(self._algorithm.predictor(standing.state, predict), test)
-            scores |= {"accuracy": central.accuracy, "loss": central.loss}
+            predictor = self._algorithm.predictor(standing.state, predict)
+            central = score(predictor, test, self._recipe.training.loss)
+            if central.accuracy is not None:
+                scores["accuracy"] = central.accuracy
+            scores["loss"] = central.loss
         return scores
 
     def _test_on_devices(self, standing: _Standing) -> dict[str, float]:
@@ -355,7 +359,8 @@ class Engine:
             weights = self._algorithm.weights(standing.state)
             asked = evaluation(self._recipe, weights, standing.state.round, self._fleet, seed)
             opened = self._put(standing, asked, attempt=0)
-        found = DeviceScores()
+        squared = self._recipe.training.loss == "squared_error"
+        found = DeviceScores(("loss",) if squared else ("accuracy", "loss"))
         for answer in self._collector(standing, opened).answers():
             found.add(answer.samples, answer.metrics)
         self._check_orders()

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from edgefed.algorithms.base import Predictor, Roster
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipe import LossName, Recipe
 from edgefed.data.datasets import Dataset, load
 from edgefed.errors import DataError
 from edgefed.learn.models import Model, build
+from edgefed.learn.targets import check_targets
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Samples, Score
 from edgefed.seeds import derive
@@ -36,6 +37,16 @@ class Subject:
 def load_dataset(recipe: Recipe, folder: Path | None) -> Dataset:
     """Return the recipe's data set."""
     return load(recipe.data, folder, derive(recipe.seed, "data"))
+
+
+def check_dataset(recipe: Recipe, dataset: Dataset) -> None:
+    """Check that the data set's targets are what the recipe's loss is of.
+
+    Raises:
+        DataError: they are not.
+    """
+    where = f"data set '{recipe.data.name}'"
+    check_targets(recipe.training.loss, where, dataset.train, dataset.test)
 
 
 def make_subject(recipe: Recipe, dataset: Dataset, roster: Roster) -> Subject:
@@ -67,15 +78,19 @@ def _announced(roster: Roster) -> tuple[tuple[int, ...], int]:
     return shapes.pop(), max(member.classes for member in roster)
 
 
-def score(predictor: Predictor, samples: Samples) -> Score:
-    """Return mean cross-entropy and accuracy of a predictor's class scores on labelled samples."""
-    scores = predictor(samples.inputs).astype(np.float64)
+def score(predictor: Predictor, samples: Samples, loss: LossName = "cross_entropy") -> Score:
+    """Return mean loss and accuracy of a predictor's outputs; squared error has no accuracy."""
+    scores, targets = predictor(samples.inputs).astype(np.float64), samples.targets
+    if loss == "squared_error":
+        return Score(float(np.square(scores - targets).mean()), None, len(targets))
     shifted = scores - scores.max(axis=1, keepdims=True)
     log_softmax = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    targets = samples.targets
-    rows = np.arange(len(targets))
+    if samples.has_labels:
+        each, labels = log_softmax[np.arange(len(targets)), targets], targets
+    else:
+        each, labels = (log_softmax * targets).sum(axis=1), targets.argmax(axis=1)
     return Score(
-        loss=float(-log_softmax[rows, targets].mean()),
-        accuracy=float((scores.argmax(axis=1) == targets).mean()),
+        loss=float(-each.mean()),
+        accuracy=float((scores.argmax(axis=1) == labels).mean()),
         samples=len(targets),
     )

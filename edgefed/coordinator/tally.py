@@ -83,15 +83,20 @@ class Tally:
 
 @dataclass
 class DeviceScores:
-    """The devices' own tests; their means do not depend on the order in which they came."""
+    """The devices' own tests; their means do not depend on the order in which they came.
 
+    Attributes:
+        names: what they measure; what one does not tell counts as 0.
+    """
+
+    names: tuple[str, ...] = ("accuracy", "loss")
     samples: int = 0
     _parts: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, samples: int, metrics: Mapping[str, float]) -> None:
         """Add one device's test on so many held-out samples."""
         self.samples += samples
-        for name in ("accuracy", "loss"):
+        for name in self.names:
             self._parts.setdefault(name, []).append(samples * metrics.get(name, 0.0))
 
     def means(self) -> dict[str, float]:

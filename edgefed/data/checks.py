@@ -36,6 +36,26 @@ def checked_samples(inputs: Array, labels: Array, where: str) -> Samples:
     return Samples(values, targets)
 
 
+def checked_numbers(inputs: Array, targets: Array, where: str) -> Samples:
+    """Return float32 inputs and float32 targets (n, outputs), checked; zero samples are allowed.
+
+    Args:
+        inputs: (n, …) numbers, as `checked_samples` takes them.
+        targets: (n,) or (n, outputs) floats; they keep their scale.
+        where: names the file in the errors.
+
+    Raises:
+        DataError: the arrays cannot be trained on.
+    """
+    numbers, values = _numbers(targets, where), _inputs(inputs, where)
+    if len(values) != len(numbers):
+        raise DataError(
+            f"{where} has {len(values)} inputs but {len(numbers)} targets.",
+            hint="write one target for each input, in the same order",
+        )
+    return Samples(values, numbers)
+
+
 def checked_tokens(inputs: Array, labels: Array, vocabulary: int, where: str) -> Samples:
     """Return int64 tokens and int64 labels, checked; zero samples are allowed.
 
@@ -74,10 +94,11 @@ def require_samples(samples: Samples, where: str) -> None:
 
 
 def count_classes(where: str, *parts: Samples) -> int:
-    """Return the highest label of all ``parts`` plus one."""
-    highest = max((int(part.targets.max()) for part in parts if len(part)), default=-1)
-    check_class_count(highest + 1, where)
-    return highest + 1
+    """Return the highest label of all ``parts`` plus one; of numbers, how many a target has."""
+    counts = (_count(part) for part in parts if len(part))
+    highest = max(counts, default=0)
+    check_class_count(highest, where)
+    return highest
 
 
 def check_class_count(classes: int, where: str) -> None:
@@ -97,6 +118,32 @@ def same_shape(train: Samples, test: Samples, where: str) -> None:
             f"{where} has training inputs of shape {first} but test inputs of shape {second}.",
             hint="prepare both parts in the same way",
         )
+
+
+def same_targets(train: Samples, test: Samples, where: str) -> None:
+    """Raise a `DataError` when only one part has labels, or their targets differ in length."""
+    first, second = train.targets, test.targets
+    if (first.dtype.kind, first.shape[1:]) != (second.dtype.kind, second.shape[1:]):
+        raise DataError(
+            f"{where} has training targets of type {first.dtype} and shape {first.shape}"
+            f" but test targets of type {second.dtype} and shape {second.shape}.",
+            hint="store labels as integers in both parts, or numbers as floats in both",
+        )
+
+
+def _count(part: Samples) -> int:
+    return int(part.targets.max()) + 1 if part.has_labels else int(part.targets.shape[1])
+
+
+def _numbers(targets: Array, where: str) -> Array:
+    if targets.ndim == 1:
+        targets = targets[:, None]
+    if targets.ndim != 2 or targets.shape[1] == 0:
+        raise DataError(
+            f"{where} has targets of shape {targets.shape}, not (samples,) or (samples, outputs).",
+            hint="store one row of numbers for each sample",
+        )
+    return _finite(targets, "a target", where)
 
 
 def _labels(labels: Array, where: str) -> Array:
@@ -134,12 +181,17 @@ def _inputs(inputs: Array, where: str) -> Array:
         )
     if inputs.dtype == np.uint8:
         return _image_inputs(inputs)
+    return _finite(inputs, "an input", where)
+
+
+def _finite(array: Array, what: str, where: str) -> Array:
+    """Return numbers (n, …) as float32."""
     with np.errstate(over="ignore"):
-        values = np.ascontiguousarray(inputs, np.float32)
+        values = np.ascontiguousarray(array, np.float32)
     if not np.isfinite(values).all():
         bad = int(np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))[0])
         raise DataError(
-            f"{where} has an input that is not a finite number, in sample {bad}.",
+            f"{where} has {what} that is not a finite number, in sample {bad}.",
             hint="remove or repair the samples with NaN or infinite values",
         )
     return values

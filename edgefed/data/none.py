@@ -16,7 +16,7 @@ class NoneOptions(Section):
     """Keys of ``name = "none"``: what the model must know of data that only devices see."""
 
     classes: Annotated[int, Field(ge=0, le=limits.MAX_ITEMS)] = 0
-    """How many labels there are; 0 for the most that a device announces."""
+    """How many labels there are, or numbers in a target; 0 for the most that a device announces."""
 
     shape: Annotated[
         tuple[Annotated[int, Field(ge=1)], ...], Field(max_length=limits.MAX_DIMENSIONS - 1)

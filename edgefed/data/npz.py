@@ -12,11 +12,13 @@ import numpy as np
 
 from edgefed.data.checks import (
     check_class_count,
+    checked_numbers,
     checked_samples,
     checked_tokens,
     count_classes,
     require_samples,
     same_shape,
+    same_targets,
 )
 from edgefed.data.jpeg import unpacked
 from edgefed.data.options import SplitOptions
@@ -54,7 +56,8 @@ class NpzContent:
     Attributes:
         train: never empty.
         test: None when the file has no test part; it may have an empty one.
-        classes: the file's own ``classes``, or its highest label plus one.
+        classes: the file's own ``classes``, or its highest label plus one; of targets that are
+            numbers, how many a sample has.
         groups: who each training sample is from (n,); None where the file does not tell.
         coarse: the coarse label of each label (classes,); None where the file does not tell.
         preparation: what was done to the inputs before they were written.
@@ -110,6 +113,7 @@ def load_npz(options: NpzOptions, folder: Path | None) -> Dataset:
 def read_npz(path: Path, folder: Path | None = None) -> NpzContent:
     """Return the samples of ``x_train, y_train[, x_test, y_test]`` or of ``x, y``.
 
+    Targets of a float type are numbers, (n,) or (n, outputs), and not labels.
     uint8 inputs are images and are scaled to [0, 1], channels first; see `checked_samples`.
     ``jpeg_train`` and ``offsets_train`` stand for an ``x_train`` of images; see
     `edgefed.data.jpeg`. ``classes``, where present, is the number of labels or the list of their
@@ -160,7 +164,8 @@ def _unpack(arrays: dict[str, Array], path: Path, cache: Path) -> tuple[str, ...
 def _part(arrays: dict[str, Array], first: str, second: str, path: Path) -> Samples:
     where = f"{path} ({first}, {second})"
     if "vocabulary" not in arrays:
-        return checked_samples(arrays[first], arrays[second], where)
+        checked = checked_numbers if arrays[second].dtype.kind == "f" else checked_samples
+        return checked(arrays[first], arrays[second], where)
     vocabulary = _whole(arrays["vocabulary"], "vocabulary", path)
     return checked_tokens(arrays[first], arrays[second], vocabulary, where)
 
@@ -213,6 +218,7 @@ def _test_part(path: Path, arrays: dict[str, Array], train: Samples) -> Samples 
         raise _wrong_names(path, sorted(arrays))
     test = _part(arrays, "x_test", "y_test", path)
     same_shape(train, test, str(path))
+    same_targets(train, test, str(path))
     return test
 
 
@@ -222,6 +228,11 @@ def _classes(path: Path, arrays: dict[str, Array], train: Samples, test: Samples
         return needed
     stated = arrays["classes"]
     count = len(stated) if stated.ndim else _whole(stated, "classes", path)
+    if not train.has_labels and count != needed:
+        raise DataError(
+            f"{path} says it has {count} outputs but its targets hold {needed}.",
+            hint="store how many numbers a target has as `classes`, or leave it out",
+        )
     if count < needed:
         raise DataError(
             f"{path} says it has {count} classes but holds label {needed - 1}.",

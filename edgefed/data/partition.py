@@ -42,7 +42,7 @@ def partition(
 
     Args:
         section: ``partition``, a key of `PARTITIONERS`, and its keys.
-        labels: (n,) integers in [0, classes).
+        labels: (n,) integers in [0, classes), or targets (n, outputs) that are no labels.
         devices: how many parts.
         classes: how many labels there are.
         rng: every draw comes from it.
@@ -132,7 +132,12 @@ def concentration(
 
 
 def label_counts(samples: Samples, classes: int) -> tuple[int, ...]:
-    """Return how many of ``samples`` bear each label from 0 to ``classes - 1``."""
+    """Return how many of ``samples`` bear each label from 0 to ``classes - 1``.
+
+    Nothing where targets are no labels.
+    """
+    if not samples.has_labels:
+        return ()
     counts: list[int] = np.bincount(samples.targets, minlength=classes).tolist()
     return tuple(counts)
 
@@ -165,13 +170,28 @@ def _check_request(
             f"{len(labels)} training samples cannot be shared out over {devices} devices.",
             hint="use fewer devices, or name a larger data set",
         )
+    if labels.ndim > 1:
+        _check_unlabelled(section, chosen)
     if chosen.per_class and section.classes_per_device > classes:
         raise too_few(
             f"Each device shall hold {section.classes_per_device} labels, but there are {classes}.",
             hint=f"set classes_per_device to at most {classes}",
         )
-    if not 0 <= labels.min() <= labels.max() < classes:
+    if labels.ndim == 1 and not 0 <= labels.min() <= labels.max() < classes:
         raise DataError(
             f"There are labels outside 0 to {classes - 1}.",
             hint="state how many classes the data has",
         )
+
+
+def _check_unlabelled(section: DataSection, chosen: Partitioner) -> None:
+    """Refuse a partition that goes by labels where there are none."""
+    if not chosen.by_label:
+        return
+    others = [name for name, each in PARTITIONERS.items() if not each.by_label]
+    raise DataError(
+        f"The partition '{section.partition}' goes by labels, but the targets of data set"
+        f" '{section.name}' are numbers.",
+        code="data.partition",
+        hint=f"set data.partition to one of {', '.join(others)}",
+    )

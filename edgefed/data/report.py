@@ -18,7 +18,8 @@ class Holding:
         device: its name.
         train: how many samples it trains on.
         test: how many it keeps for evaluation.
-        labels: how many of the training samples bear each label.
+        classes: how many labels there are; of targets that are numbers, how many a sample has.
+        labels: how many of the training samples bear each label; empty where they have none.
         shape: of one input.
         preparation: what was done to the inputs.
     """
@@ -26,6 +27,7 @@ class Holding:
     device: str
     train: int
     test: int
+    classes: int
     labels: tuple[int, ...]
     shape: tuple[int, ...]
     preparation: Preparation
@@ -37,6 +39,7 @@ def holding(device: str, data: Shard | DeviceData) -> Holding:
         device,
         len(data.train),
         len(data.test),
+        data.classes,
         label_counts(data.train, data.classes),
         tuple(data.train.inputs.shape[1:]),
         data.preparation,
@@ -46,13 +49,14 @@ def holding(device: str, data: Shard | DeviceData) -> Holding:
 def report(holdings: Iterable[Holding]) -> dict[str, Any]:
     """Return devices and totals; at least one device.
 
-    ``labels`` counts training samples for each label, from 0 on.
+    ``labels`` counts training samples for each label, from 0 on; it is empty where all targets
+    are numbers, of which ``classes`` then says how many a sample has.
     """
     devices = list(holdings)
-    classes = max(len(each.labels) for each in devices)
-    padded = [(*each.labels, *[0] * (classes - len(each.labels))) for each in devices]
+    most = max(len(each.labels) for each in devices)
+    padded = [(*each.labels, *[0] * (most - len(each.labels))) for each in devices]
     return {
-        "classes": classes,
+        "classes": max(each.classes for each in devices),
         "shape": list(devices[0].shape),
         "preparation": {
             key: list(value) if isinstance(value, tuple) else value

@@ -1,4 +1,4 @@
-"""Hold samples out for testing, with every label in proportion."""
+"""Hold samples out for testing, with every label in proportion where there are labels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from edgefed.data.types import Indices, take
+from edgefed.data.types import Array, Indices, take
 from edgefed.samples import Samples
 
 
@@ -14,7 +14,7 @@ def hold_out(samples: Samples, share: float, rng: np.random.Generator) -> tuple[
     """Return (train, test): two disjoint parts in the order they came.
 
     Args:
-        samples: with integer labels.
+        samples: with labels, or with numbers for targets, of which any are held out.
         share: of the samples for testing, in [0, 1); rounded up, but one sample is always left
             for training. A label with a single sample stays in training where possible.
         rng: decides which samples of each label are held out.
@@ -24,9 +24,14 @@ def hold_out(samples: Samples, share: float, rng: np.random.Generator) -> tuple[
 
 
 def held_out_positions(
-    labels: Indices, share: float, rng: np.random.Generator
+    labels: Array, share: float, rng: np.random.Generator
 ) -> tuple[Indices, Indices]:
-    """Return the positions for training and those held out, each ascending; see `hold_out`."""
+    """Return the positions for training and those held out, each ascending; see `hold_out`.
+
+    Targets (n, outputs) that are no labels count as one label.
+    """
+    if labels.ndim > 1:
+        labels = np.zeros(len(labels), np.int64)
     chosen = np.zeros(len(labels), dtype=bool)
     chosen[_held_out(labels, share, rng)] = True
     return np.flatnonzero(~chosen), np.flatnonzero(chosen)

@@ -63,7 +63,8 @@ class Dataset:
 
     Attributes:
         train, test: the two parts; either may be empty, and no sample is in both.
-        classes: how many labels there are: 0 up to ``classes - 1``.
+        classes: how many labels there are: 0 up to ``classes - 1``; of targets that are numbers,
+            how many a sample has.
         shape: shape of one input.
         warnings: what the user should know, such as files that were skipped.
         groups: who each training sample is from, such as its writer: (n,) numbers from 0; None

@@ -7,7 +7,7 @@ from typing import Any
 
 from edgefed.events.model import Event
 from edgefed.events.snapshot import DeviceView, LineView, RoundView, RunView, Snapshot
-from edgefed.units import short_time, size
+from edgefed.units import score, short_time, size
 
 MAX_ROUNDS = 600
 """Points kept for the curves."""
@@ -197,13 +197,12 @@ def shared_in_words(entries: int, group: int) -> str:
 
 
 def _describe_round(fields: dict[str, Any]) -> str:
-    score = ""
-    if fields.get("accuracy") is not None:
-        score = f"accuracy {fields['accuracy']:.3f}, "
+    found = score(fields.get("accuracy"), fields.get("loss"))
+    tested = f"{found}, " if found else ""
     late = f", {fields['late']} late" if fields.get("late") else ""
     took = short_time(fields.get("seconds", 0.0))
     return (
-        f"round {fields['round']} done in {took}: {score}{fields.get('replies', 0)} replies{late}"
+        f"round {fields['round']} done in {took}: {tested}{fields.get('replies', 0)} replies{late}"
     )
 
 

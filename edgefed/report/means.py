@@ -25,11 +25,13 @@ class Means:
         run: its id.
         entries: in the order in which the coordinator sends them; whose they are is not in it.
         split: layers of the model that the averages are taken behind; 0 for averages of inputs.
+        has_shares: whether targets are shares of labels, and not means of numbers.
     """
 
     run: str
     entries: Entries
     split: int = 0
+    has_shares: bool = True
 
 
 def means_of_folder(folder: Path) -> Means:
@@ -62,8 +64,17 @@ def means_of_folder(folder: Path) -> Means:
             code="means.none",
             hint="train with fedmix or naivemix, on devices that share",
         )
-    split = recipe_of(folder).get("algorithm", {}).get("split", 0)
-    return Means(folder.name, unpack(arrays), split)
+    recipe = recipe_of(folder)
+    split = recipe.get("algorithm", {}).get("split", 0)
+    loss = recipe.get("training", {}).get("loss", "cross_entropy")
+    return Means(folder.name, unpack(arrays), split, loss == "cross_entropy")
+
+
+def numbers_in_words(target: Array, most: int) -> str:
+    """Return the first of a mean target's numbers, such as ``0.312, -4.5 and 3 more``."""
+    shown = ", ".join(f"{number:.4g}" for number in target[:most])
+    rest = len(target) - most
+    return shown + (f" and {rest} more" if rest > 0 else "")
 
 
 def main_labels(target: Array, most: int) -> list[tuple[int, float]]:

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from edgefed.errors import DataError
-from edgefed.report.means import Means, main_labels
+from edgefed.report.means import Means, main_labels, numbers_in_words
 from edgefed.sharing.types import Array
 
 MAX_TILES = 400
@@ -86,7 +86,8 @@ def sheet(means: Means) -> bytes:
         paper.paste(_enlarged(image, grid.scale), (left, top))
         below = top + grid.height + 2
         pen.text((left, below), f"entry {number}", fill=_QUIET, font=font)
-        labels = _labels(means.entries.targets[number])
+        target = means.entries.targets[number]
+        labels = _labels(target) if means.has_shares else numbers_in_words(target, 1)
         pen.text((left, below + _LINE), labels, fill=_INK, font=font)
     file = io.BytesIO()
     paper.save(file, format="PNG", optimize=True)

@@ -108,9 +108,16 @@ def check_shares(arrays: Packed) -> None:
     Raises:
         DataError: ``share.malformed``.
     """
-    targets = arrays["targets"].astype(np.float64)
-    if targets.min() < 0 or np.abs(targets.sum(axis=1) - 1).max() > ROUNDING:
+    if not are_shares(arrays["targets"]):
         raise malformed("its targets are no shares of labels, which come to 1")
+
+
+def are_shares(targets: Array) -> bool:
+    """Return whether each row of targets (n, classes) is the shares of labels: they come to 1."""
+    if not len(targets):
+        return True
+    wide = targets.astype(np.float64)
+    return bool(wide.min() >= 0 and np.abs(wide.sum(axis=1) - 1).max() <= ROUNDING)
 
 
 def malformed(what: str) -> DataError:

@@ -6,8 +6,6 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from edgefed.algorithms.base import Member, Roster
 from edgefed.clock import Clock
 from edgefed.coordinator.fleet import Delivered, Verdict
@@ -95,7 +93,7 @@ class LocalFleet:
             for number, (name, shard) in enumerate(zip(names, shards, strict=True))
         }
         for name, device in self._devices.items():
-            labels = _labels(shards[device.number])
+            labels = label_counts(shards[device.number].train, shards[device.number].classes)
             told = {"samples": device.member.samples, "labels": labels, "joined": True}
             self._report("device", device=name, **told)
 
@@ -163,13 +161,6 @@ class LocalFleet:
 
 def _member(name: str, shard: Shard) -> Member:
     return Member(name, len(shard.train), tuple(shard.train.inputs.shape[1:]), shard.classes)
-
-
-def _labels(shard: Shard) -> tuple[int, ...]:
-    """Return the training samples by label; empty where the targets are no labels."""
-    targets = shard.train.targets
-    whole = targets.ndim == 1 and np.issubdtype(targets.dtype, np.integer)
-    return label_counts(shard.train, shard.classes) if whole else ()
 
 
 def _silence(kind: EventKind, **fields: object) -> None:

@@ -16,7 +16,7 @@ from edgefed.coordinator.journal import Journal
 from edgefed.coordinator.records import RunRecord
 from edgefed.coordinator.runs import create_run
 from edgefed.coordinator.store import Store
-from edgefed.coordinator.subject import load_dataset
+from edgefed.coordinator.subject import check_dataset, load_dataset
 from edgefed.coordinator.trackers.base import Tracker
 from edgefed.data.partition import deal
 from edgefed.data.types import Shard
@@ -74,6 +74,7 @@ class Simulation:
                 hint="name a data set in the recipe's [data] table, such as digits",
             )
         check_augmentation(with_augmentation(recipe, dataset.preparation), dataset.shape)
+        check_dataset(recipe, dataset)
         simulation = recipe.simulation
         dealt = deal(dataset, recipe.data, simulation.devices, simulation.holdout, recipe.seed)
         shards = with_policies(dealt, simulation.sharing, recipe.seed)

@@ -119,7 +119,8 @@ class Task(Message):
         seed: seed of every draw that this task makes on this device.
         algorithm, settings: who prepares and answers it, with what settings.
         model: the recipe's model section.
-        shape, classes: of one input, and how many labels the model tells apart.
+        shape, classes: of one input, and how many labels the model tells apart, or numbers it
+            answers with.
         training: the recipe's training section.
         codec: how the reply's tensors are encoded.
         error_feedback: whether what the code drops is carried into the next reply.
@@ -231,7 +232,7 @@ class Birth(Message):
         agent, torch, accelerator, hardware: versions and names to show.
         samples: training samples on the device.
         labels: how many of them bear each label; empty when the device does not tell.
-        classes: how many labels its data can hold.
+        classes: how many labels its data can hold, or numbers a target has.
         shape: shape of one input.
         data: a word of the device's own that changes when its samples do; empty when it does not
             tell.

@@ -24,6 +24,7 @@ from edgefed.algorithms.registry import make
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.errors import EdgeFedError
 from edgefed.learn.models import build
+from edgefed.learn.targets import misfit
 from edgefed.learn.training import Stopped, Trainer
 from edgefed.learn.types import Samples, Score, Tensors
 from edgefed.learn.user_models import is_user_model
@@ -152,6 +153,9 @@ class Worker:
         private: Mapping[str, Tensors],
     ) -> Prepared | Outcome:
         algorithm = self._bench.algorithm(task)
+        wrong = misfit(algorithm.recipe.training.loss, self._train)
+        if wrong:
+            return Outcome(status="refused", reason=f"its targets {wrong} (training.loss)")
         trainer = self._bench.trainer(task.model, task.shape, task.classes)
         seen = DeviceTask(
             question=task.question,
@@ -182,6 +186,8 @@ class Worker:
         shape = tuple(train.inputs.shape[1:])
         if shape != tuple(task.shape):
             return f"its inputs are {_times(shape)}, the run trains {_times(tuple(task.shape))}"
+        if train.targets.ndim > 1 and train.targets.shape[1] != task.classes:
+            return f"its targets have {train.targets.shape[1]} numbers, the run's {task.classes}"
         if train.targets.ndim == 1 and int(train.targets.max()) >= task.classes:
             return f"it has label {int(train.targets.max())}, the run has {task.classes} classes"
         return ""
@@ -214,7 +220,7 @@ def _run(
 ) -> Result:
     work = prepared.work
     if isinstance(work, Exam):
-        return prepared.trainer.examine(work.weights, work.samples)
+        return prepared.trainer.examine(work.weights, work.samples, work.loss)
     if isinstance(work, Encoding):
         return prepared.trainer.encode(work.weights, work.samples.inputs, work.split)
     return prepared.trainer.train(work, prepared.view.train, progress, stop)
@@ -267,7 +273,9 @@ def _guarded(step: Callable[[], Done]) -> Done | Outcome:
 def _scored(result: Result) -> Outcome:
     if not isinstance(result, Score) or result.samples == 0:
         return Outcome(status="refused", reason="the device keeps no samples for evaluation")
-    metrics = {"loss": result.loss, "accuracy": result.accuracy}
+    metrics = {"loss": result.loss}
+    if result.accuracy is not None:
+        metrics["accuracy"] = result.accuracy
     return Outcome(status="ok", samples=result.samples, metrics=metrics)
 
 

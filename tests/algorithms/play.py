@@ -104,7 +104,7 @@ class Players:
 
     def do(self, work: Work, view: DeviceView) -> Result:
         if isinstance(work, Exam):
-            return self.trainer.examine(work.weights, work.samples)
+            return self.trainer.examine(work.weights, work.samples, work.loss)
         if isinstance(work, Encoding):
             return self.trainer.encode(work.weights, work.samples.inputs, work.split)
         return self.trainer.train(work, view.train)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgefed.units import clock_time, short_time, size
+from edgefed.units import clock_time, score, short_time, size
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,23 @@ def test_durations_as_a_clock(seconds: float, text: str) -> None:
 )
 def test_durations_in_one_unit(seconds: float, text: str) -> None:
     assert short_time(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "loss", "told"),
+    [
+        (0.91234, 0.5, "accuracy 0.912"),
+        (0.0, None, "accuracy 0.000"),
+        (None, 0.0123, "loss 0.0123"),
+        (None, 0.0, "loss 0"),
+        (None, None, ""),
+    ],
+)
+def test_a_score_is_the_accuracy_or_else_the_loss(
+    accuracy: float | None, loss: float | None, told: str
+) -> None:
+    assert score(accuracy, loss) == told
+
+
+def test_a_score_has_as_many_digits_as_are_asked_for() -> None:
+    assert score(0.91234, None, shown=".4f") == "accuracy 0.9123"

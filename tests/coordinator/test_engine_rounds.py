@@ -171,7 +171,8 @@ def test_devices_test_the_model_on_what_they_keep(world: MakeWorld) -> None:
     ]
     row = here.rows[0]
     assert row["device_accuracy"] == row["accuracy"] == record.accuracy
-    assert row["accuracy"] == pytest.approx(sum(7 * s.accuracy for s in scores) / 14, abs=1e-12)
+    right = sum(7 * (s.accuracy or 0) for s in scores)
+    assert row["accuracy"] == pytest.approx(right / 14, abs=1e-12)
     assert row["loss"] == pytest.approx(sum(7 * s.loss for s in scores) / 14, abs=1e-12)
     refused = {fields["device"] for fields in here.seen("reply", outcome="refused")}
     assert refused == {"device-02", "device-03"}

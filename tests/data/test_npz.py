@@ -97,7 +97,7 @@ def _bad(**changes: Any) -> dict[str, Any]:
     [
         (_bad(x=np.zeros((0, 2)), y=LABELS[:0]), "holds no samples"),
         (_bad(y=LABELS[:3]), "4 inputs but 3 labels"),
-        (_bad(y=LABELS.astype(np.float32)), "labels of type float32"),
+        (_bad(y=LABELS > 0), "labels of type bool"),
         (_bad(y=np.array(["a", "b", "c", "d"])), "labels of type <U1"),
         (_bad(y=np.eye(4, dtype=np.int64)), "labels of type int64 and shape (4, 4)"),
         (_bad(y=LABELS - 1), "labels outside 0 to classes - 1, such as -1"),

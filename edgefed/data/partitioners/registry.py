@@ -33,7 +33,8 @@ class Request:
     Attributes:
         section: the recipe's data section.
         options: the partitions' keys of it.
-        labels: (n,) integers in [0, classes).
+        labels: (n,) integers in [0, classes); for a partition that does not look at them also
+            numbers (n, outputs).
         devices: how many parts.
         groups: (n,) who each sample is from; None where the data does not tell.
         coarse: (classes,) the coarse label of each label; None where there is none.
@@ -55,11 +56,13 @@ class Partitioner:
         split: draws the parts.
         cover: what they hold together.
         per_class: whether ``classes_per_device`` counts.
+        by_label: whether it looks at labels, and not only at how many samples there are.
     """
 
     split: Callable[[Request, np.random.Generator], Parts]
     cover: Cover
     per_class: bool = False
+    by_label: bool = True
 
 
 def _by_class(
@@ -163,9 +166,9 @@ PARTITIONERS: Mapping[str, Partitioner] = {
     "dirichlet": Partitioner(_dirichlet, Cover.ALL),
     "dirichlet-equal": Partitioner(_dirichlet_equal, Cover.ALL),
     "pachinko": Partitioner(_pachinko, Cover.ALL),
-    "natural": Partitioner(_natural, Cover.GROUPS),
-    "quantity": Partitioner(_quantity, Cover.ALL),
+    "natural": Partitioner(_natural, Cover.GROUPS, by_label=False),
+    "quantity": Partitioner(_quantity, Cover.ALL, by_label=False),
     "growing": Partitioner(_growing, Cover.SOME),
-    "iid": Partitioner(_iid, Cover.ALL),
+    "iid": Partitioner(_iid, Cover.ALL, by_label=False),
 }
 """By the name that the recipe's ``partition`` has."""

@@ -9,8 +9,12 @@ from edgefed.data.transforms.label_permutation import label_orders, relabelled
 from edgefed.data.transforms.options import TransformOptions
 from edgefed.data.transforms.rotation import rotated_mix
 from edgefed.data.types import Dataset
+from edgefed.errors import DataError
 from edgefed.samples import Samples
 from edgefed.seeds import generator
+
+BY_LABEL = ("greyscale", "permutation")
+"""The transforms that look at labels."""
 
 
 def transform_device(
@@ -49,8 +53,9 @@ def transform_test(dataset: Dataset, options: TransformOptions) -> Dataset:
     in; a warning says so.
 
     Raises:
-        DataError: the inputs are not what the transform needs.
+        DataError: the inputs or targets are not what the transform needs.
     """
+    _check_labels(dataset, options)
     rng = generator(0, "data", "test", "transform")
     test, preparation = dataset.test, dataset.preparation
     if options.transform == "rotation":
@@ -65,3 +70,14 @@ def transform_test(dataset: Dataset, options: TransformOptions) -> Dataset:
         )
         return replace(dataset, warnings=(*dataset.warnings, note))
     return dataset
+
+
+def _check_labels(dataset: Dataset, options: TransformOptions) -> None:
+    """Refuse a transform that goes by labels where there are none."""
+    if options.transform not in BY_LABEL or dataset.train.has_labels:
+        return
+    raise DataError(
+        f"The transform '{options.transform}' goes by labels, but the targets are numbers.",
+        code="data.transform",
+        hint='set transform = "none", or "rotation" for images',
+    )

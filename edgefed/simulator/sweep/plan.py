@@ -119,6 +119,8 @@ def trial_digest(recipe: Recipe) -> str:
     count with their defaults, so that a changed default is run anew.
     """
     values = recipe.model_dump(mode="json", exclude={"name": True, "simulation": {"workers"}})
+    if recipe.training.loss == "cross_entropy":
+        del values["training"]["loss"]  # spelt out or not, it is the same result
     settings = make(recipe).settings.model_dump(mode="json")
     text = json.dumps([values, settings], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
