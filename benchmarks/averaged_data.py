@@ -48,9 +48,12 @@ METHODS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "localmix": tuple({"mixup_alpha": alpha} for alpha in (0.2, 1.0)),
     "naivemix": tuple({"mixup_ratio": ratio} for ratio in (0.05, 0.1, 0.2)),
     "fedmix": tuple({"mixup_ratio": ratio} for ratio in (0.05, 0.1, 0.2)),
+    "fedmix mixed": tuple(
+        {"mixup_ratio": ratio, "taylor_labels": "mixed"} for ratio in (0.05, 0.1, 0.2)
+    ),
     "globalmix": ({"mixup_alpha": 1.0},),
 }
-"""Every method, with the settings that it is tuned over."""
+"""Every method, with the settings that it is tuned over; the first word is the algorithm."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,7 @@ def case(setup: Setup, file: Path, rate: float, method: str, own: Mapping[str, A
                 "normalize": setup.normalize,
                 **setup.partition,
             },
-            "algorithm": {"name": method, **own},
+            "algorithm": {"name": method.split()[0], **own},
             "training": {"epochs": 2, "batch_size": 10, "learning_rate": rate},
             "rounds": {"count": setup.rounds, "cohort": setup.cohort},
             "evaluation": {"every": 2},

@@ -32,6 +32,10 @@ class FedMixSettings(MeanSettings):
     taylor: Literal["lam", "lam(1-lam)"] = "lam"
     """Coefficient of the derivative: λ as in equation 5, or λ(1 - λ) as algorithm 2 prints it."""
 
+    taylor_labels: Literal["own", "mixed"] = "own"
+    """Labels in the derivative: the device's own as in the paper, or ``mixed`` with the average's,
+    which is steadier for larger λ."""
+
 
 class FedMix(MeanAugmented):
     """Mixup with averaged data, to first order."""
@@ -48,4 +52,6 @@ class FedMix(MeanAugmented):
         loss = loss_of(self.recipe.training)
         if self.settings.mixup_ratio == 0:
             return loss  # by its own name, as its shortcuts round otherwise
-        return FedMixObjective(self.settings.mixup_ratio, self.settings.taylor, loss)
+        return FedMixObjective(
+            self.settings.mixup_ratio, self.settings.taylor, loss, self.settings.taylor_labels
+        )

@@ -51,6 +51,7 @@ MIXING: list[Objective] = [
     GlobalMix(ratio=0.2),
     FedMix(0.05),
     FedMix(0.4, "lam(1-lam)"),
+    FedMix(0.3, labels="mixed"),
 ]
 
 

@@ -33,6 +33,35 @@ def test_it_is_the_formula_term_by_term(name: str, taylor: Any) -> None:
     assert_equal(ours, (expected.item(), world.gradients(expected)))
 
 
+@pytest.mark.parametrize("name", NETWORKS)
+def test_mixed_labels_stand_in_the_third_term_too(name: str) -> None:
+    world, ratio = World(name, **NETWORKS[name]), 0.2
+    labels = torch.nn.functional.one_hot(world.batch.targets, CLASSES).double()
+    other = {key: torch.from_numpy(array)[1] for key, array in world.extra.items()}
+    mixed = (1 - ratio) * labels + ratio * other["targets"]
+    inputs = ((1 - ratio) * world.batch.inputs).requires_grad_()
+    loss = torch.nn.functional.cross_entropy(world.model.forward(world.params, inputs), mixed)
+    (slope,) = torch.autograd.grad(loss, inputs, create_graph=True)
+    expected = loss + ratio * (slope * other["inputs"]).sum()
+    ours = world.both(FedMix(ratio, labels="mixed"), world.context(1))
+    assert_equal(ours, (expected.item(), world.gradients(expected)))
+
+
+@pytest.mark.parametrize(("labels", "pull"), [("own", True), ("mixed", False)])
+def test_only_own_labels_pull_where_the_other_terms_are_least(labels: Any, pull: bool) -> None:
+    """A linear model that answers with the mixed target already: only the third term moves it."""
+    world, ratio = World("mlp", (3,), batch=1, hidden=[]), 0.2
+    weight, bias = world.params.values()
+    target = torch.from_numpy(world.extra["targets"])[0] * ratio
+    target[world.batch.targets[0]] += 1 - ratio
+    weight.data.zero_()
+    bias.data.copy_(target.log())
+    _, gradients = world.both(FedMix(ratio, labels=labels))
+    assert (max(part.abs().max().item() for part in gradients.values()) > 0.01) == pull
+    if not pull:
+        assert all(part.abs().max() < 1e-12 for part in gradients.values())
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     ratio=st.floats(0.001, 1),
@@ -80,7 +109,8 @@ def test_naive_mix_of_an_average_is_not_the_average() -> None:
 
 
 @pytest.mark.parametrize("taylor", ["lam", "lam(1-lam)"])
-def test_halving_the_share_quarters_the_distance_to_global_mixup(taylor: Any) -> None:
+@pytest.mark.parametrize("labels", ["own", "mixed"])
+def test_halving_the_share_quarters_the_distance_to_global_mixup(taylor: Any, labels: Any) -> None:
     """A network of tanh, as kinks spoil the order of a Taylor expansion."""
     world = smooth()
     count = len(world.batch.targets)
@@ -90,7 +120,8 @@ def test_halving_the_share_quarters_the_distance_to_global_mixup(taylor: Any) ->
             world.loss(GlobalMix(ratio=ratio), world.context([entry] * count, share=ratio))
             for entry in range(4)
         ]
-        ours = [world.loss(FedMix(ratio, taylor), world.context(entry)) for entry in range(4)]
+        mixing = FedMix(ratio, taylor, labels=labels)
+        ours = [world.loss(mixing, world.context(entry)) for entry in range(4)]
         return (torch.stack(raw).mean() - torch.stack(ours).mean()).item()
 
     distances = [distance(2.0**-power) for power in range(6, 11)]
