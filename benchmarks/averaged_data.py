@@ -150,7 +150,7 @@ def case(setup: Setup, file: Path, rate: float, method: str, own: Mapping[str, A
                 "normalize": setup.normalize,
                 **setup.partition,
             },
-            "algorithm": {"name": method.split()[0], **own},
+            "algorithm": {"name": method.split(maxsplit=1)[0], **own},
             "training": {"epochs": 2, "batch_size": 10, "learning_rate": rate},
             "rounds": {"count": setup.rounds, "cohort": setup.cohort},
             "evaluation": {"every": 2},
