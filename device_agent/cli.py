@@ -165,7 +165,7 @@ def doctor(
     source: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Check Python, torch, data, broker and disk; say how to fix each."""
+    """Check Python, torch, kernels, data, broker and disk; say how to fix each."""
     with reported(as_json):
         from device_agent.launch import load_data
         from device_agent.telemetry import Sensors
@@ -178,6 +178,7 @@ def doctor(
         findings = [
             checkup.python(),
             checkup.torch_and_accelerator(),
+            checkup.kernels(),
             checkup.Finding("board", "good", board),
             checkup.look_at("data", lambda: f"{len(load_data(settings).train)} samples"),
             checkup.look_at("broker", lambda: _broker(settings)),

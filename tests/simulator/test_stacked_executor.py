@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +15,15 @@ from torch import nn
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.records import OpenExchange
-from edgefed.data.types import Shard
 from edgefed.learn import stacked
 from edgefed.learn.models import build
-from edgefed.learn.stack import Stack
-from edgefed.learn.types import Tensors, Trained
-from edgefed.samples import Samples
-from edgefed.seeds import derive
-from edgefed.simulator.executors import Order, Sequential
+from edgefed.learn.types import Tensors
 from edgefed.simulator.local_fleet import LocalFleet
 from edgefed.simulator.run import Simulation
 from edgefed.simulator.stacked_executor import StackedExecutor
-from edgefed.wire.codecs import decode
-from edgefed.wire.messages import BlobRef, Task
-from edgefed.wire.tensors import digest, pack, specs_of
-from edgefed.worker.outcome import Outcome
 from edgefed.worker.worker import Bench
 from tests.coordinator.fleets import TamperedFleet
-from tests.worlds import CLASSES, COARSE, EXACT, SHAPE, Ticking, World, samples, shards
+from tests.worlds import COARSE, EXACT, Ticking, World, samples, shards
 from tests.worlds import recipe as small_recipe
 
 TOLERANCE = 1e-6
@@ -202,217 +193,6 @@ def test_a_model_that_cannot_be_stacked_is_trained_one_by_one_and_says_so(tmp_pa
 def test_a_network_of_ours_for_texts_is_stacked() -> None:
     model = build(ModelSection(name="lstm"), (5,), 4, 1)
     assert not stacked.why_not(model)
-
-
-# -- one order at a time --------------------------------------------------------------------------
-
-
-def orders(
-    sizes: Sequence[int], model: dict[str, Any] = MODEL, **changes: Any
-) -> tuple[list[Order], dict[str, bytes]]:
-    packed = pack(weights(model))
-    ref = BlobRef(digest=digest(packed), size=len(packed))
-    made = [
-        Order(number, task(number, ref, model=model, **changes), {}) for number in range(len(sizes))
-    ]
-    return made, {ref.digest: packed}
-
-
-def weights(model: dict[str, Any] = MODEL) -> Tensors:
-    section = ModelSection.model_validate(model)
-    return build(section, SHAPE, CLASSES, 3, allow_user=True).weights()
-
-
-def task(number: int, ref: BlobRef, **changes: Any) -> Task:
-    values: dict[str, Any] = {
-        "run": "r-1",
-        "exchange": "r-1-0",
-        "index": 0,
-        "round": 1,
-        "question": "fit",
-        "device": f"device-{number:02d}",
-        "deadline": 60.0,
-        "seed": derive(1, "task", number),
-        "algorithm": "fedavg",
-        "settings": {},
-        "model": MODEL,
-        "shape": SHAPE,
-        "classes": CLASSES,
-        "training": {"batch_size": 4},
-        "codec": "fp32",
-        "samples": 10,
-        "blobs": {"weights": ref},
-        "facts": {},
-    }
-    return Task(**{**values, **changes})
-
-
-def never() -> bool:
-    return False
-
-
-def done(
-    executor: Sequential | StackedExecutor, asked: Sequence[Order], blobs: dict[str, bytes]
-) -> dict[int, Outcome]:
-    return {
-        order.device: outcome
-        for order, outcome in executor.outcomes(asked, blobs.__getitem__, never)
-    }
-
-
-def assert_outcomes_near(ours: dict[int, Outcome], theirs: dict[int, Outcome]) -> None:
-    assert ours.keys() == theirs.keys()
-    for device, outcome in ours.items():
-        other = theirs[device]
-        assert (outcome.status, outcome.reason, outcome.samples) == (
-            other.status,
-            other.reason,
-            other.samples,
-        )
-        assert outcome.metrics == pytest.approx(other.metrics, rel=1e-4)
-        assert outcome.private.keys() == other.private.keys()
-        for role, blob in outcome.blobs.items():
-            specs = specs_of(weights())
-            assert_near(decode(blob, specs), decode(other.blobs[role], specs))
-
-
-def test_a_device_that_diverges_or_has_no_data_does_not_spoil_the_others() -> None:
-    sizes = (5, 9, 0, 6, 12)
-    parts = list(shards(sizes))
-    wild = parts[3].train
-    largest = np.full_like(wild.inputs, np.finfo(np.float32).max)
-    parts[3] = Shard(Samples(largest, wild.targets), wild, CLASSES)
-    asked, blobs = orders(sizes)
-    ours = done(StackedExecutor(parts, bench=Bench("cpu")), asked, blobs)
-    assert_outcomes_near(ours, done(Sequential(parts, Bench("cpu")), asked, blobs))
-    assert [ours[k].status for k in range(5)] == ["ok", "ok", "refused", "failed", "ok"]
-    assert "diverged" in ours[3].reason
-
-
-def test_different_models_and_questions_in_one_exchange_are_kept_apart() -> None:
-    sizes = (5, 9, 6)
-    parts = shards(sizes, tested=3)
-    asked, blobs = orders(sizes)
-    asked[0] = Order(0, asked[0].task.model_copy(update={"question": "evaluate"}), {})
-    other = {**MODEL, "dropout": 0.0}
-    asked[2] = Order(2, asked[2].task.model_copy(update={"model": other}), {})
-    ours = done(StackedExecutor(parts, bench=Bench("cpu")), asked, blobs)
-    assert_outcomes_near(ours, done(Sequential(parts, Bench("cpu")), asked, blobs))
-    assert "accuracy" in ours[0].metrics
-
-
-def test_a_stack_that_breaks_is_trained_one_by_one() -> None:
-    sizes = (5, 9)
-    parts, said = shards(sizes), list[str]()
-    asked, blobs = orders(sizes, {"name": f"{__name__}:Moody"})
-    bench = Bench("cpu", user_models=True)
-    ours = done(StackedExecutor(parts, tell=said.append, bench=bench), asked, blobs)
-    assert [ours[k].status for k in range(2)] == ["ok", "ok"]
-    assert len(said) == 2
-    assert said[1].startswith("not trained at once, but one device after another: ")
-
-
-class Leaving(nn.Linear):
-    """Ends the program once it is trained."""
-
-    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
-        super().__init__(shape[0], classes)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        if self.training:
-            raise SystemExit(3)
-        return super().forward(inputs)
-
-
-def test_a_users_model_cannot_end_the_program() -> None:
-    asked, blobs = orders((5, 9), {"name": f"{__name__}:Leaving"})
-    executor = StackedExecutor(shards((5, 9)), bench=Bench("cpu", user_models=True))
-    ours = done(executor, asked, blobs)
-    assert {outcome.reason for outcome in ours.values()} == {"SystemExit: 3"}
-
-
-class Moody(nn.Module):
-    """Takes inputs that are not all alike as numbers only where nothing is batched."""
-
-    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
-        super().__init__()
-        self.out = nn.Linear(shape[0], classes)
-        self.calls = 0
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        batched = torch._C._functorch.is_batchedtensor(inputs)
-        self.calls += batched
-        if batched and self.calls > 1:
-            raise RuntimeError("not today")
-        scores: torch.Tensor = self.out(inputs)
-        return scores
-
-
-def test_what_has_no_room_is_halved_until_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried = list[int]()
-
-    class Narrow(Stack):
-        """A stack on a GPU that has room for two clients."""
-
-        def run(self, stop: Callable[[], None]) -> list[Trained | Any]:
-            tried.append(len(self._clients))
-            if len(self._clients) > 2:
-                raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-            return super().run(stop)
-
-    sizes = (5, 9, 6, 12, 7, 8, 9)
-    parts = shards(sizes)
-    asked, blobs = orders(sizes)
-    expected = done(Sequential(parts, Bench("cpu")), asked, blobs)
-    monkeypatch.setattr(stacked, "Stack", Narrow)
-    executor = StackedExecutor(parts, chunk=6, bench=Bench("cpu"))
-    assert_outcomes_near(done(executor, asked, blobs), expected)
-    assert tried == [6, 3, 1, 1, 1, 1, 1, 1, 1]
-
-
-def test_a_single_client_without_room_fails_with_a_reason(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Full(Stack):
-        """A stack on a GPU that has no room at all."""
-
-        def run(self, stop: Callable[[], None]) -> list[Trained | Any]:
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(stacked, "Stack", Full)
-    asked, blobs = orders((5, 6))
-    ours = done(StackedExecutor(shards((5, 6)), bench=Bench("cpu")), asked, blobs)
-    assert {each.status for each in ours.values()} == {"failed"}
-    assert {each.reason for each in ours.values()} == {"Training ran out of the GPU's memory."}
-
-
-def test_no_more_orders_are_prepared_ahead_than_a_chunk_holds() -> None:
-    sizes = (5,) * 6
-    asked, blobs = orders(sizes)
-    stopped_at, came = list[int](), list[int]()
-
-    def stop() -> bool:
-        stopped_at.append(len(came))
-        return False
-
-    executor = StackedExecutor(shards(sizes), chunk=2, bench=Bench("cpu"))
-    for order, _ in executor.outcomes(asked, blobs.__getitem__, stop):
-        came.append(order.device)
-    assert came == list(range(6))
-    assert set(stopped_at) == {0, 2, 4}
-
-
-@pytest.mark.parametrize("kind", [Sequential, StackedExecutor])
-def test_stopping_in_the_middle_of_training_ends_the_exchange(kind: Any) -> None:
-    asked, blobs = orders((20, 20), training={"batch_size": 1, "epochs": 9})
-    checks = list[int]()
-
-    def stop() -> bool:
-        checks.append(1)
-        return len(checks) > 5
-
-    executor = kind(shards((20, 20)), bench=Bench("cpu"))
-    assert list(executor.outcomes(asked, blobs.__getitem__, stop)) == []
 
 
 # -- killed and resumed ---------------------------------------------------------------------------
