@@ -1,9 +1,9 @@
 """Runs on disk: SQLite for rows, safetensors for weights; committed after every exchange.
 
 ``edgefed.db`` holds runs, rounds and the open exchange. A run's folder holds ``recipe.toml``,
-``events.jsonl``, ``model.safetensors`` and the algorithm's state of the last commit. A state file
-is written and renamed before the row that names it is committed, so a kill at any moment leaves the
-old state or the new one.
+``events.jsonl``, ``model.safetensors`` and the algorithm's state of the last commit, by
+``edgefed.coordinator.state_files``. A state file is written and renamed before the row that names
+it is committed, so a kill at any moment leaves the old state or the new one.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import save
 
 from edgefed.algorithms.base import State
 from edgefed.coordinator.records import Checkpoint, OpenExchange, RunRecord
+from edgefed.coordinator.state_files import StateFiles, contiguous
 from edgefed.errors import StorageError, UnknownNameError
-from edgefed.files import make_folder, storage_error, write_atomic
+from edgefed.files import make_folder, write_atomic
 from edgefed.learn.types import Tensors
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import Task
@@ -34,7 +33,7 @@ SCHEMA = 1
 
 _TABLES = """
 create table runs (run text primary key, record text not null);
-create table checkpoints (run text primary key, round integer not null, file text not null,
+create table checkpoints (run text primary key, round integer not null,
     layout text not null, facts text not null, downlink text not null);
 create table exchanges (run text primary key, record text not null);
 create table tasks (run text not null, position integer not null, task blob not null,
@@ -57,7 +56,7 @@ class Store:
 
     def __init__(self, folder: Path, *, durable: bool = True) -> None:
         self.folder = make_folder(folder)
-        self._durable = durable
+        self._files = StateFiles(durable=durable)
         # One connection has one transaction, so threads take turns, reads included.
         self._lock = threading.RLock()
         path = folder / "edgefed.db"
@@ -192,25 +191,22 @@ class Store:
         downlink: Mapping[str, Any],
     ) -> None:
         """Write the state after an exchange, and close it, in one step."""
-        before = self._state_file(record.run)
-        file = f"state-{record.exchanges:06d}.safetensors"
-        layout = self._write_arrays(record.run, file, state.groups)
+        folder, file = self.run_folder(record.run), f"state-{record.exchanges:06d}.safetensors"
+        layout = self._files.write(folder, file, state.groups)
         with self._transaction():
             self._write_run(record)
             self._db.execute(
-                "insert or replace into checkpoints values (?, ?, ?, ?, ?, ?)",
+                "insert or replace into checkpoints values (?, ?, ?, ?, ?)",
                 (
                     record.run,
                     state.round,
-                    file,
                     json.dumps(layout),
                     json.dumps(state.facts),
                     json.dumps(downlink),
                 ),
             )
             self._forget_exchange(record.run)
-        if before and before != file:
-            (self.run_folder(record.run) / before).unlink(missing_ok=True)
+        self._files.committed(folder, layout, state.groups)
 
     def close_exchange(self, run: str) -> None:
         """Forget the open exchange of a run; its state is as it was."""
@@ -238,30 +234,20 @@ class Store:
             StorageError: its files are damaged.
         """
         rows = self._rows(
-            "select round, file, layout, facts, downlink from checkpoints where run = ?", run
+            "select round, layout, facts, downlink from checkpoints where run = ?", run
         )
         if not rows:
             return None
-        row = rows[0]
-        path = self.run_folder(run) / row[1]
-        try:
-            arrays = load_file(path)
-            groups = {
-                group: {name: arrays[f"{group}/{name}"] for name in names}
-                for group, names in json.loads(row[2]).items()
-            }
-        except (OSError, SafetensorError, KeyError) as error:
-            raise StorageError(
-                f"The state of run {run} cannot be read from {path}: {error}.",
-                hint="restore the file from a backup, or start the run again",
-            ) from error
-        state = State(round=row[0], groups=groups, facts=json.loads(row[3]))
-        return Checkpoint(state, json.loads(row[4]), self._open_exchange(run))
+        number, layout, facts, downlink = rows[0]
+        groups = self._files.read(self.run_folder(run), json.loads(layout))
+        state = State(round=number, groups=groups, facts=json.loads(facts))
+        return Checkpoint(state, json.loads(downlink), self._open_exchange(run))
 
     def group(self, run: str, group: str) -> list[str]:
         """Return the names of the arrays in a group of a run's state, without reading them."""
         rows = self._rows("select layout from checkpoints where run = ?", run)
-        return list(json.loads(rows[0][0]).get(group, [])) if rows else []
+        _, names = json.loads(rows[0][0]).get(group, ("", [])) if rows else ("", [])
+        return list(names)
 
     def rounds(self, run: str) -> list[dict[str, Any]]:
         """Return a run's finished rounds, oldest first."""
@@ -271,7 +257,7 @@ class Store:
     def save_model(self, run: str, weights: Tensors, metadata: Mapping[str, str]) -> Path:
         """Write the global model beside the run and return its path."""
         path = self.run_folder(run) / "model.safetensors"
-        write_atomic(path, save(_contiguous(weights), dict(metadata)))
+        write_atomic(path, save(contiguous(weights), dict(metadata)))
         return path
 
     def _forget_exchange(self, run: str) -> None:
@@ -286,35 +272,6 @@ class Store:
             return None
         tasks = tuple(decode(task, Task) for (task,) in rows)
         return OpenExchange(tasks=tasks, **json.loads(found[0][0]))
-
-    def _state_file(self, run: str) -> str:
-        rows = self._rows("select file from checkpoints where run = ?", run)
-        return str(rows[0][0]) if rows else ""
-
-    def _write_arrays(
-        self, run: str, file: str, groups: Mapping[str, Tensors]
-    ) -> dict[str, list[str]]:
-        arrays = {
-            f"{group}/{name}": array
-            for group, each in groups.items()
-            for name, array in each.items()
-        }
-        data = save(_contiguous(arrays))
-        path = self.run_folder(run) / file
-        if self._durable:
-            write_atomic(path, data)
-        else:
-            make_folder(path.parent)
-            try:
-                path.write_bytes(data)
-            except OSError as error:
-                raise storage_error(path, error) from error
-        return {group: list(each) for group, each in groups.items()}
-
-
-def _contiguous(arrays: Tensors) -> Tensors:
-    # Not np.ascontiguousarray, which makes a scalar an array of shape (1,).
-    return {name: np.asarray(array, order="C") for name, array in arrays.items()}
 
 
 def _run_record(text: str) -> RunRecord:

@@ -49,16 +49,16 @@ def means_of_folder(folder: Path) -> Means:
             code="run.unknown",
             hint="on the coordinator's machine name a run, or its folder",
         )
-    # Between a commit and the end of the clearing up there are two; the last has the newest state.
-    files = sorted(folder.glob("state-*.safetensors"))
+    # What did not change lies in an older file than the weights; nothing older than that is left.
+    files = sorted(folder.glob("state-*.safetensors"), reverse=True)
     if not files:
         raise StorageError(
             f"Run {folder.name} has no state in {folder}.",
             code="means.state",
             hint="it has not begun, or the file was deleted",
         )
-    arrays = _read(files[-1])
-    if not arrays:
+    arrays = next((found for found in map(_read, files) if found), None)
+    if arrays is None:
         raise UnknownNameError(
             f"Run {folder.name} holds no averaged data.",
             code="means.none",

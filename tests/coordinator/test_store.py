@@ -22,6 +22,8 @@ from edgefed.wire.messages import BlobRef, Task
 from tests.algorithms.play import bits
 from tests.worlds import Ticking
 
+Groups = dict[str, Tensors]
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
@@ -112,6 +114,40 @@ def test_only_the_last_state_is_kept_on_disk(store: Store) -> None:
         store.commit(replace(record, exchanges=number), state(number), {})
     files = [path.name for path in store.run_folder(record.run).glob("state-*")]
     assert files == ["state-000003.safetensors"]
+
+
+def test_what_did_not_change_is_not_written_again(store: Store) -> None:
+    record = made(store)
+    stack: Tensors = {"inputs": np.arange(1000.0, dtype=np.float32)}
+    for number in range(4):
+        groups: Groups = {"weights": {"w": np.full(3, number, np.float32)}, "stack": stack}
+        store.commit(replace(record, exchanges=number), State(number, groups), {})
+        folder = store.run_folder(record.run)
+        sizes = {path.name: path.stat().st_size for path in folder.glob("state-*")}
+        newest = f"state-{number:06d}.safetensors"
+        assert set(sizes) == {"state-000000.safetensors", newest}
+        assert number == 0 or sizes[newest] < 1000
+    found = store.checkpoint(record.run)
+    assert found is not None
+    np.testing.assert_array_equal(found.state.groups["stack"]["inputs"], stack["inputs"])
+    np.testing.assert_array_equal(found.state.groups["weights"]["w"], [3, 3, 3])
+    changed: Groups = {
+        "weights": {"w": np.zeros(3, np.float32)},
+        "stack": {"inputs": stack["inputs"] + 1},
+    }
+    store.commit(replace(record, exchanges=9), State(9, changed), {})
+    assert [path.name for path in folder.glob("state-*")] == ["state-000009.safetensors"]
+
+
+def test_the_same_exchange_committed_twice_keeps_everything(store: Store) -> None:
+    record = made(store)
+    stack: Tensors = {"inputs": np.arange(5.0, dtype=np.float32)}
+    for number in range(2):
+        groups: Groups = {"weights": {"w": np.full(3, number, np.float32)}, "stack": stack}
+        store.commit(record, State(number, groups), {})
+    found = store.checkpoint(record.run)
+    assert found is not None
+    np.testing.assert_array_equal(found.state.groups["stack"]["inputs"], stack["inputs"])
 
 
 def test_a_round_closes_the_exchange_that_tested_it(store: Store) -> None:
