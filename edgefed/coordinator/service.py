@@ -164,11 +164,13 @@ class Service:
         self._lock.release()
 
     def _take_up_unfinished(self) -> None:
-        unfinished = [record for record in self._store.runs() if record.status in UNFINISHED]
-        if not unfinished:
-            prune(self._settings.folder / "staging", ())
-        for record in reversed(unfinished):
-            self._queue(record, paused=record.status == "paused")
+        with self._guard:
+            unfinished = [record for record in self._store.runs() if record.status in UNFINISHED]
+            if not unfinished:
+                prune(self._settings.folder / "staging", ())
+            for record in reversed(unfinished):
+                if record.run not in self._jobs:  # else it was begun this moment
+                    self._queue(record, paused=record.status == "paused")
 
     # -- runs ---------------------------------------------------------------------------------
 
