@@ -71,4 +71,4 @@ def test_a_study_ends_in_a_row_for_each_method(
                 )
             ]
         )
-    assert len(rows[1].tuning) == 2
+    assert [len(row.tuning) for row in rows] == [2, 4], "two learning rates for every setting"

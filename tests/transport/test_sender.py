@@ -5,7 +5,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -34,7 +34,8 @@ def frozen(broker: MosquittoBroker) -> Iterator[None]:
     try:
         yield
     finally:
-        os.kill(broker.pid, signal.SIGCONT)
+        with suppress(ProcessLookupError):  # it was killed meanwhile
+            os.kill(broker.pid, signal.SIGCONT)
 
 
 def sending(link: Link) -> Callable[[], bool]:
