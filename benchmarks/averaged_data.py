@@ -46,7 +46,7 @@ METHODS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "fedavg": ({},),
     "fedprox": tuple({"mu": mu} for mu in (0.01, 0.1)),
     "localmix": tuple({"mixup_alpha": alpha} for alpha in (0.2, 1.0)),
-    "naivemix": tuple({"mixup_ratio": ratio} for ratio in (0.05, 0.1, 0.2)),
+    "naivemix": tuple({"mixup_ratio": ratio} for ratio in (0.05, 0.1, 0.2, 0.5)),
     "fedmix": tuple({"mixup_ratio": ratio} for ratio in (0.05, 0.1, 0.2)),
     "fedmix mixed": tuple(
         {"mixup_ratio": ratio, "taylor_labels": "mixed"} for ratio in (0.05, 0.1, 0.2)
