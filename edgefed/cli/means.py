@@ -9,7 +9,7 @@ import typer
 
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import Json
+from edgefed.cli.options import Json, Local, RunOrFolder
 from edgefed.console import columns, data, json_out, reported
 
 if TYPE_CHECKING:
@@ -27,19 +27,13 @@ _LABELS = 4
 
 def means(
     context: typer.Context,
-    run: Annotated[
-        str,
-        typer.Argument(help="Run id, or its beginning, or a run's folder; the newest without it."),
-    ] = "",
+    run: RunOrFolder = "",
     *,
     png: Annotated[
         Path | None,
         typer.Option("--png", help="Draw the averaged images into this file.", metavar="FILE"),
     ] = None,
-    local: Annotated[
-        bool,
-        typer.Option("--local", help="Look in this machine's state folder, ask no coordinator."),
-    ] = False,
+    local: Local = False,
     as_json: Json = False,
 ) -> None:
     """Show the averaged data that a run holds: the labels of each entry, or the images.

@@ -55,3 +55,9 @@ RayAddress = Annotated[
         rich_help_panel="Place",
     ),
 ]
+RunOrFolder = Annotated[
+    str, typer.Argument(help="Run id, or its beginning, or a run's folder; the newest without it.")
+]
+Local = Annotated[
+    bool, typer.Option("--local", help="Look in this machine's state folder, ask no coordinator.")
+]

@@ -9,7 +9,7 @@ import typer
 
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import Json
+from edgefed.cli.options import Json, Local, RunOrFolder
 from edgefed.console import data, json_out, reported, talk
 
 if TYPE_CHECKING:
@@ -26,19 +26,13 @@ EPILOG = examples(
 
 def report(
     context: typer.Context,
-    run: Annotated[
-        str,
-        typer.Argument(help="Run id, or its beginning, or a run's folder; the newest without it."),
-    ] = "",
+    run: RunOrFolder = "",
     *,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="File to write; RUN.html here without it.", metavar="FILE"),
     ] = None,
-    local: Annotated[
-        bool,
-        typer.Option("--local", help="Look in this machine's state folder, ask no coordinator."),
-    ] = False,
+    local: Local = False,
     as_json: Json = False,
 ) -> None:
     """Write one HTML page about a run: curves, devices, labels, bytes, times, events, recipe.

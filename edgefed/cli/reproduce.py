@@ -26,44 +26,52 @@ EPILOG = examples(
     "edgefed reproduce fedmix-table1 --scale paper --recipes recipes",
 )
 
+TableName = Annotated[
+    str, typer.Argument(help="Table; without one, they are listed.", show_default=False)
+]
+ScaleName = Annotated[
+    str,
+    typer.Option(
+        "--scale",
+        help="smoke: seconds; small: minutes on two cores; paper: as published, for a GPU.",
+        metavar="smoke|small|paper",
+    ),
+]
+DataFolder = Annotated[
+    Path | None,
+    typer.Option("--data", help="Look for data here and download none.", metavar="FOLDER"),
+]
+Seeds = Annotated[
+    str, typer.Option("--seeds", help="Seeds in place of the table's.", metavar="1,2,3")
+]
+RowLabels = Annotated[
+    list[str] | None,
+    typer.Option("--row", help="Only this row; may be repeated.", metavar="LABEL"),
+]
+ColumnLabels = Annotated[
+    list[str] | None,
+    typer.Option("--column", help="Only this column; may be repeated.", metavar="LABEL"),
+]
+ResultsFolder = Annotated[Path, typer.Option("--out", help="Folder for results.", metavar="FOLDER")]
+RecipesFolder = Annotated[
+    Path | None,
+    typer.Option("--recipes", help="Write the recipes here and run none.", metavar="FOLDER"),
+]
+Listed = Annotated[bool, typer.Option("--list", help="List the tables.")]
+
 
 def reproduce(
     context: typer.Context,
-    name: Annotated[
-        str, typer.Argument(help="Table; without one, they are listed.", show_default=False)
-    ] = "",
+    name: TableName = "",
     *,
-    scale: Annotated[
-        str,
-        typer.Option(
-            "--scale",
-            help="smoke: seconds; small: minutes on two cores; paper: as published, for a GPU.",
-            metavar="smoke|small|paper",
-        ),
-    ] = "smoke",
-    data_folder: Annotated[
-        Path | None,
-        typer.Option("--data", help="Look for data here and download none.", metavar="FOLDER"),
-    ] = None,
-    seeds: Annotated[
-        str, typer.Option("--seeds", help="Seeds in place of the table's.", metavar="1,2,3")
-    ] = "",
-    rows: Annotated[
-        list[str] | None,
-        typer.Option("--row", help="Only this row; may be repeated.", metavar="LABEL"),
-    ] = None,
-    column_names: Annotated[
-        list[str] | None,
-        typer.Option("--column", help="Only this column; may be repeated.", metavar="LABEL"),
-    ] = None,
-    out: Annotated[
-        Path, typer.Option("--out", help="Folder for results.", metavar="FOLDER")
-    ] = Path("reproduced"),
-    recipes: Annotated[
-        Path | None,
-        typer.Option("--recipes", help="Write the recipes here and run none.", metavar="FOLDER"),
-    ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="List the tables.")] = False,
+    scale: ScaleName = "smoke",
+    data_folder: DataFolder = None,
+    seeds: Seeds = "",
+    rows: RowLabels = None,
+    column_names: ColumnLabels = None,
+    out: ResultsFolder = Path("reproduced"),
+    recipes: RecipesFolder = None,
+    listed: Listed = False,
     on: On = "local",
     address: RayAddress = "",
     as_json: Json = False,

@@ -28,8 +28,9 @@ from edgefed.console import data, json_out, reported, talk
 from edgefed.units import score
 
 if TYPE_CHECKING:
+    from edgefed.config.recipe import Recipe
     from edgefed.events.model import Event
-    from edgefed.simulator.run import Simulation
+    from edgefed.simulator.executors import Maker
 
 app = typer.Typer(no_args_is_help=True, help="Try a recipe on virtual devices.")
 app.command(epilog=SWEEP_EPILOG)(sweep)
@@ -76,24 +77,10 @@ def run(
             failure_of,
             result_of,
         )
-        from edgefed.clock import SystemClock
-        from edgefed.coordinator.trackers.choose import make_trackers
-        from edgefed.simulator.run import Simulation
 
         made = checked_recipe(options, Typed(recipe, sets, algorithm, rounds, seed, devices))
-        settings, clock = options.settings().value, SystemClock()
         with place(on, address, [made]) as executors:
-            simulation = Simulation(
-                made,
-                settings.state / "simulations",
-                clock,
-                settings.state / "data",
-                make_trackers(settings.trackers, settings.state, clock),
-                executors,
-            )
-            if not options.quiet:
-                simulation.journal.listen(_reporter(made.rounds.count))
-            record, folder = _finish(simulation, options)
+            record, folder = _simulate(options, made, executors)
         failure = failure_of(record)
         if failure is not None:
             raise failure
@@ -104,9 +91,27 @@ def run(
             data(describe_result(result))
 
 
-def _finish(simulation: Simulation, options: Globals) -> tuple[dict[str, Any], Path]:
+def _simulate(
+    options: Globals, recipe: Recipe, executors: Maker | None
+) -> tuple[dict[str, Any], Path]:
+    """Return the record of the finished run, and its folder."""
     from dataclasses import asdict
 
+    from edgefed.clock import SystemClock
+    from edgefed.coordinator.trackers.choose import make_trackers
+    from edgefed.simulator.run import Simulation
+
+    settings, clock = options.settings().value, SystemClock()
+    simulation = Simulation(
+        recipe,
+        settings.state / "simulations",
+        clock,
+        settings.state / "data",
+        make_trackers(settings.trackers, settings.state, clock),
+        executors,
+    )
+    if not options.quiet:
+        simulation.journal.listen(_reporter(recipe.rounds.count))
     ended = simulation.run()
     if sys.stderr.isatty() and not options.quiet:
         talk("")

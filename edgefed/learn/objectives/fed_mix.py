@@ -6,25 +6,19 @@ ICLR 2021, proposition 1 and equation 5.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-import numpy as np
-
 from edgefed.errors import UsageError
-from edgefed.learn.models import Model
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.entries import (
-    check_entries,
     check_ratio,
-    check_real,
-    draw_entries,
     entries,
 )
+from edgefed.learn.objectives.entry_mixing import EntryMixing
 from edgefed.learn.objectives.losses import Loss, mixture, soft
-from edgefed.learn.objectives.mixing import Mixed, Mixing
-from edgefed.learn.types import Array, Batch, Context
+from edgefed.learn.objectives.mixing import Mixed
+from edgefed.learn.types import Batch, Context
 
 Taylor = Literal["lam", "lam(1-lam)"]
 """The factor of the third term: λ, as in equation 5, or λ (1-λ), as the paper's algorithm 2."""
@@ -35,7 +29,7 @@ Labels = Literal["own", "mixed"]
 
 
 @dataclass(frozen=True)
-class FedMix(Mixing):
+class FedMix(EntryMixing):
     """(1-λ) ℓ(f(U), Y) + λ ℓ(f(U), ȳ) + λ Σ_i < ∂ℓ(f(U), Y)/∂u_i , x̄ >, with U = (1-λ) X.
 
     One entry (x̄, ȳ) of the extras is drawn for each batch. ℓ is a mean over the batch, so that the
@@ -76,21 +70,6 @@ class FedMix(Mixing):
                 code="train.mixup",
                 hint=f"choose labels from {', '.join(get_args(Labels))}",
             )
-
-    def check(self, model: Model, extra: Mapping[str, Array]) -> None:
-        """Check that there is something to mix, and something to mix it with.
-
-        Raises:
-            DataError: the inputs are tokens, or the extras are no entries for this model.
-        """
-        check_real("FedMix", model.vocabulary)
-        check_entries("FedMix", extra, model.shape, model.classes)
-
-    def draw(
-        self, generator: np.random.Generator, size: int, extra: Mapping[str, Array]
-    ) -> dict[str, Array]:
-        """Return which entry the batch is mixed with."""
-        return draw_entries(generator, 1, extra)
 
     def mixed(self, batch: Batch, context: Context) -> Mixed:
         """Return the mixed batch of a step."""

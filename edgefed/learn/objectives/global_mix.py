@@ -10,23 +10,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edgefed.learn.models import Model
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.entries import (
     check_alpha,
-    check_entries,
     check_ratio,
-    check_real,
     draw_entries,
     entries,
 )
+from edgefed.learn.objectives.entry_mixing import EntryMixing
 from edgefed.learn.objectives.losses import Loss, mixture
-from edgefed.learn.objectives.mixing import Mixed, Mixing
+from edgefed.learn.objectives.mixing import Mixed
 from edgefed.learn.types import Array, Batch, Context
 
 
 @dataclass(frozen=True)
-class GlobalMix(Mixing):
+class GlobalMix(EntryMixing):
     """The mean over i of ℓ(f((1-λ) x_i + λ x_j), (1-λ) y_i + λ y_j), a j drawn for each sample i.
 
     The extras hold raw samples; each partner is drawn uniformly from all of them.
@@ -45,15 +43,6 @@ class GlobalMix(Mixing):
         check_alpha("GlobalMix", self.alpha)
         if self.ratio is not None:
             check_ratio("GlobalMix", "ratio", self.ratio)
-
-    def check(self, model: Model, extra: Mapping[str, Array]) -> None:
-        """Check that there is something to mix, and something to mix it with.
-
-        Raises:
-            DataError: the inputs are tokens, or the extras are no samples for this model.
-        """
-        check_real("GlobalMix", model.vocabulary)
-        check_entries("GlobalMix", extra, model.shape, model.classes)
 
     def draw(
         self, generator: np.random.Generator, size: int, extra: Mapping[str, Array]

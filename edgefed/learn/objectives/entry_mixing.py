@@ -1,0 +1,32 @@
+"""What objectives share that mix a batch with entries of others: the draw of them, and a check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from edgefed.learn.models import Model
+from edgefed.learn.objectives.entries import check_entries, check_real, draw_entries
+from edgefed.learn.objectives.mixing import Mixing
+from edgefed.learn.types import Array
+
+
+class EntryMixing(Mixing):
+    """A mixing with one entry a batch, drawn from a job's extras (see ``entries``)."""
+
+    def check(self, model: Model, extra: Mapping[str, Array]) -> None:
+        """Check that there is something to mix, and something to mix it with.
+
+        Raises:
+            DataError: the inputs are tokens, or the extras are no entries for this model.
+        """
+        name = type(self).__name__
+        check_real(name, model.vocabulary)
+        check_entries(name, extra, model.shape, model.classes)
+
+    def draw(
+        self, generator: np.random.Generator, size: int, extra: Mapping[str, Array]
+    ) -> dict[str, Array]:
+        """Return which entry the batch is mixed with."""
+        return draw_entries(generator, 1, extra)
