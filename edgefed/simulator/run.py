@@ -22,6 +22,7 @@ from edgefed.data.partition import deal
 from edgefed.data.types import Shard
 from edgefed.errors import DataError
 from edgefed.learn.devices import pick_device, set_threads
+from edgefed.learn.models import build
 from edgefed.simulator.executors import Executor, Maker, Sequential
 from edgefed.simulator.local_fleet import LocalFleet
 from edgefed.simulator.policies import with_policies
@@ -75,6 +76,9 @@ class Simulation:
             )
         check_augmentation(with_augmentation(recipe, dataset.preparation), dataset.shape)
         check_dataset(recipe, dataset)
+        # The engine checks it again; here nothing is written yet.
+        model = build(recipe.model, dataset.shape, dataset.classes, 0, allow_user=True)
+        algorithm.check_model(model)
         simulation = recipe.simulation
         dealt = deal(dataset, recipe.data, simulation.devices, simulation.holdout, recipe.seed)
         shards = with_policies(dealt, simulation.sharing, recipe.seed)

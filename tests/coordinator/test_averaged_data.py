@@ -14,6 +14,7 @@ from edgefed.config.recipe import Recipe
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.records import OpenExchange
 from edgefed.data.types import Shard
+from edgefed.errors import RecipeError
 from edgefed.sharing.policy import Policy
 from edgefed.simulator.run import Simulation
 from tests.coordinator.conftest import MakeWorld
@@ -104,22 +105,31 @@ def tokens(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["fedmix", "naivemix", "localmix", "globalmix"])
-def test_tokens_are_refused_before_any_device_is_asked(name: str, tmp_path: Path) -> None:
+MIXING = pytest.mark.parametrize("name", ["fedmix", "naivemix", "localmix", "globalmix"])
+
+
+@MIXING
+def test_tokens_are_refused_before_any_device_is_asked(name: str, world: MakeWorld) -> None:
+    model = {"name": "lstm", "hidden": 4, "layers": 1}
+    here = world(recipe(model=model, algorithm={"name": name}))
+    record = here.engine().run()
+    assert (record.status, record.error) == ("failed", "algorithm.tokens")
+    assert record.reason.startswith(f"{name} mixes inputs, but this model's inputs are tokens")
+    assert record.hint
+    assert not {"exchange", "reply", "round"} & {event.kind for event in here.events}
+
+
+@MIXING
+def test_a_simulation_refuses_tokens_before_anything_is_written(name: str, tmp_path: Path) -> None:
     plan = Recipe.model_validate(
         {
             "model": {"name": "lstm", "hidden": 4, "layers": 1},
             "algorithm": {"name": name},
             "data": {"name": "npz", "path": str(tokens(tmp_path / "text.npz")), "partition": "iid"},
-            "rounds": {"count": 1},
             "simulation": {"devices": 2, "workers": 1},
         }
     )
-    simulation = Simulation(plan, tmp_path / "state", Ticking())
-    kinds: list[str] = []
-    simulation.journal.listen(lambda event, _: kinds.append(event.kind))
-    record = simulation.run().record
-    assert (record.status, record.error) == ("failed", "algorithm.tokens")
-    assert record.reason.startswith(f"{name} mixes inputs, but this model's inputs are tokens")
-    assert record.hint
-    assert not {"exchange", "reply", "round"} & set(kinds)
+    with pytest.raises(RecipeError, match="inputs are tokens") as refused:
+        Simulation(plan, tmp_path / "state", Ticking())
+    assert refused.value.code == "algorithm.tokens"
+    assert not (tmp_path / "state").exists()

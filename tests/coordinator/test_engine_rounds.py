@@ -216,3 +216,10 @@ def test_uplink_codes_change_the_model_only_a_little(world: MakeWorld) -> None:
         for name, array in results["fp32"].items():
             assert not np.array_equal(array, results[code][name])
             np.testing.assert_allclose(results[code][name], array, atol=0.05)
+
+
+def test_a_model_that_does_not_fit_the_data_fails_the_run(world: MakeWorld) -> None:
+    record = world(recipe(model={"name": "cnn"})).engine().run()
+    assert record.status == "failed"
+    assert record.error
+    assert record.reason

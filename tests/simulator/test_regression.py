@@ -15,7 +15,7 @@ from edgefed.data.partition import deal
 from edgefed.data.shards import write_shard
 from edgefed.data.sources import load_device
 from edgefed.data.types import Dataset, Shard
-from edgefed.errors import DataError
+from edgefed.errors import DataError, RecipeError
 from edgefed.simulator.run import Simulation, SimulationResult
 from edgefed.simulator.sweep.plan import trial_digest
 from tests.cli.commands import edgefed
@@ -213,8 +213,10 @@ def test_a_coordinator_says_a_mismatch_before_it_waits_for_devices(tmp_path: Pat
 def test_labels_cannot_be_kept_apart_where_there_are_none(tmp_path: Path) -> None:
     path = write_numbers(tmp_path / "data.npz")
     chosen = recipe(path, "fedmix", algorithm={"same_class": True})
-    record = Simulation(chosen, tmp_path / "state", Ticking()).run().record
-    assert (record.status, record.error) == ("failed", "algorithm.same_class")
+    with pytest.raises(RecipeError) as refused:
+        Simulation(chosen, tmp_path / "state", Ticking())
+    assert refused.value.code == "algorithm.same_class"
+    assert not (tmp_path / "state").exists()
 
 
 def test_the_default_loss_spelt_out_is_the_same_result_and_another_is_not(tmp_path: Path) -> None:

@@ -106,8 +106,10 @@ def test_a_simulation_listens_to_orders(data: Path, tmp_path: Path) -> None:
         ({"algorithm": {"name": "alchemy"}}, UnknownNameError),
         ({"algorithm": {"name": "fedavg", "mu": -1}}, RecipeError),
         ({"simulation": {"devices": 61}}, DataError),
+        ({"model": {"name": "cnn"}}, DataError),
+        ({"model": {"name": "nowhere:make"}}, RecipeError),
     ],
-    ids=["none", "absent", "algorithm", "settings", "devices"],
+    ids=["none", "absent", "algorithm", "settings", "devices", "model", "user model"],
 )
 def test_a_recipe_that_cannot_be_run_is_refused_before_anything_is_written(
     sections: dict[str, Any], error: type[Exception], data: Path, tmp_path: Path
@@ -115,11 +117,3 @@ def test_a_recipe_that_cannot_be_run_is_refused_before_anything_is_written(
     with pytest.raises(error):
         Simulation(recipe(data, **sections), tmp_path / "state", Ticking())
     assert not (tmp_path / "state").exists()
-
-
-def test_a_model_that_does_not_fit_the_data_fails_the_run(data: Path, tmp_path: Path) -> None:
-    chosen = recipe(data, model={"name": "cnn"})
-    record = Simulation(chosen, tmp_path / "state", Ticking()).run().record
-    assert record.status == "failed"
-    assert record.error
-    assert record.reason
