@@ -19,7 +19,6 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from edgefed.algorithms.augmentation import augment_of
 from edgefed.algorithms.base import (
     Algorithm,
     AlgorithmSettings,
@@ -37,8 +36,7 @@ from edgefed.algorithms.base import (
     Work,
 )
 from edgefed.algorithms.cohort import draw
-from edgefed.algorithms.losses import loss_of
-from edgefed.algorithms.schedule import schedule_of
+from edgefed.algorithms.training import augment_of, loss_of, schedule_of
 from edgefed.learn.merging import ExactMean
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.server_optimizers import ServerOptimizer

@@ -16,9 +16,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from edgefed.algorithms.base import AlgorithmSettings
-from edgefed.algorithms.losses import loss_of
 from edgefed.algorithms.mean_augmented import MeanAugmented
 from edgefed.algorithms.mean_settings import MeanSettings
+from edgefed.algorithms.training import loss_of
 from edgefed.learn.objectives.fed_mix import FedMix as FedMixObjective
 from edgefed.learn.types import Objective
 

@@ -15,9 +15,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from edgefed.algorithms.base import AlgorithmSettings
-from edgefed.algorithms.losses import loss_of
 from edgefed.algorithms.mean_augmented import MeanAugmented
 from edgefed.algorithms.mean_settings import MeanSettings
+from edgefed.algorithms.training import loss_of
 from edgefed.learn.objectives.global_mix import GlobalMix as GlobalMixObjective
 from edgefed.learn.types import Objective
 

@@ -15,9 +15,9 @@ from pydantic import Field
 
 from edgefed.algorithms.base import AlgorithmSettings
 from edgefed.algorithms.fedavg import FedAvg
-from edgefed.algorithms.losses import loss_of
 from edgefed.algorithms.mean_settings import SplitSettings
 from edgefed.algorithms.splits import behind, check_split
+from edgefed.algorithms.training import loss_of
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.local_mix import LocalMix as LocalMixObjective
 from edgefed.learn.types import Objective

@@ -39,7 +39,6 @@ from edgefed.algorithms.base import (
     Work,
 )
 from edgefed.algorithms.fedavg import FedAvg
-from edgefed.algorithms.losses import loss_of
 from edgefed.algorithms.mean_settings import MeanSettings
 from edgefed.algorithms.shares import (
     ASKED,
@@ -54,6 +53,7 @@ from edgefed.algorithms.shares import (
     shares_of,
 )
 from edgefed.algorithms.splits import averages_hidden, behind, check_split, entry_shape
+from edgefed.algorithms.training import loss_of
 from edgefed.config.recipe import CodecName
 from edgefed.errors import DataError, RecipeError
 from edgefed.learn.models import Model

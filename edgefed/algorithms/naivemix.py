@@ -15,9 +15,9 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from edgefed.algorithms.base import AlgorithmSettings
-from edgefed.algorithms.losses import loss_of
 from edgefed.algorithms.mean_augmented import MeanAugmented
 from edgefed.algorithms.mean_settings import MeanSettings
+from edgefed.algorithms.training import loss_of
 from edgefed.learn.objectives.naive_mix import NaiveMix as NaiveMixObjective
 from edgefed.learn.types import Objective
 

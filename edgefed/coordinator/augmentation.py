@@ -6,7 +6,7 @@ virtual device and a real one do the same.
 
 from __future__ import annotations
 
-from edgefed.algorithms.augmentation import augment_of
+from edgefed.algorithms.training import augment_of
 from edgefed.config.recipe import Recipe
 from edgefed.data.types import Preparation
 from edgefed.learn.augment import check_augment

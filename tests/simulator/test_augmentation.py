@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.augmentation import augment_of
+from edgefed.algorithms.training import augment_of
 from edgefed.config.recipe import Recipe, TrainingSection
 from edgefed.coordinator.augmentation import with_augmentation
 from edgefed.data.preparation import stored_preparation

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from edgefed.algorithms.registry import make
-from edgefed.algorithms.schedule import schedule_of
+from edgefed.algorithms.training import schedule_of
 from edgefed.config.recipe import Recipe, TrainingSection
 from edgefed.learn.types import Job, Schedule
 from tests.algorithms.play import Players

@@ -1,0 +1,38 @@
+"""What a recipe's ``[training]`` table means for a job: schedule, augmentation and loss."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from edgefed.config.recipe import TrainingSection
+from edgefed.learn.augment import Augment
+from edgefed.learn.objectives.cross_entropy import CrossEntropy
+from edgefed.learn.objectives.squared_error import SquaredError
+from edgefed.learn.types import Schedule
+
+
+def schedule_of(training: TrainingSection, number: int) -> Schedule:
+    """Return the schedule of a round, counted from 1.
+
+    The learning rate of round t is ``learning_rate * learning_rate_decay ** (t - 1)``, the same for
+    all of its steps.
+    """
+    values = {field.name: getattr(training, field.name) for field in fields(Schedule)}
+    decay = training.learning_rate_decay ** (number - 1)
+    return Schedule(**{**values, "learning_rate": training.learning_rate * decay})
+
+
+def augment_of(training: TrainingSection) -> Augment | None:
+    """Return what is done to the images of each batch; None for nothing.
+
+    A key that is left out does nothing here: a task says in plain values what the run's data set
+    declares.
+    """
+    if not training.crop and not training.flip:
+        return None
+    return Augment(training.crop or 0, training.crop_fill or "reflect", bool(training.flip))
+
+
+def loss_of(training: TrainingSection) -> CrossEntropy | SquaredError:
+    """Return the loss: an objective by itself, and what mixing objectives are made of."""
+    return SquaredError() if training.loss == "squared_error" else CrossEntropy()
