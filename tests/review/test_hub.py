@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import queue
 import random
 import threading
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import NoReturn, cast
 
 import numpy as np
 import pytest
@@ -24,7 +23,8 @@ from edgefed.coordinator.hub import Hub
 from edgefed.coordinator.journal import Journal
 from edgefed.coordinator.mqtt_fleet import MqttFleet
 from edgefed.coordinator.records import OpenExchange
-from edgefed.transport.link import Arrival, Link, Subscribed, into_queue
+from edgefed.transport.inbox import Inbox as Arrivals
+from edgefed.transport.link import Link, Subscribed
 from edgefed.wire.blobs import BlobCache, chunk, chunk_count
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import (
@@ -108,7 +108,7 @@ class Scene:
 
     def __init__(self, broker: MosquittoBroker, folder: Path) -> None:
         clock = SystemClock()
-        inbox: queue.Queue[Arrival] = queue.Queue(512)
+        inbox: Arrivals[NoReturn] = Arrivals()
         self.notes: list[str] = []
         self.requests: list[str] = []
         self.greetings = 0
@@ -118,7 +118,7 @@ class Scene:
         journal.listen(lambda event, _: self.notes.append(str(event.fields.get("text", ""))))
         self.directory = Directory(journal, clock)
         filters = (TOPICS.every_up(), TOPICS.every_request(), TOPICS.coordinator())
-        self.link = Link(broker.address, "hub", into_queue(inbox), subscriptions=filters)
+        self.link = Link(broker.address, "hub", inbox.put, subscriptions=filters)
         self.hub = Hub(
             self.link,
             inbox,
