@@ -86,7 +86,7 @@ class Agent:
         self._sensors = sensors
         self._clock = clock
         self._session = identity.birth.session
-        self._inbox: Inbox[Own] = Inbox(INBOX_LIMITS)
+        self._inbox: Inbox[Own] = Inbox(clock, INBOX_LIMITS)
         self._dropped, self._next_complaint = 0, clock.monotonic()
         self._link = agent_link(identity, address, self._inbox.put)
         self._voice = Voice(self._link, self._topics, self._device)

@@ -50,6 +50,9 @@ log = logging.getLogger(__name__)
 TICK = 1.0
 """Longest sleep of the thread; all real waits have their own due time."""
 
+CHECK_EVERY = 0.1
+"""Seconds between two looks at every device: who is lost, and whose task is to be sent again."""
+
 COMPLAIN_EVERY = 60.0
 MAX_COMPLAINTS = 1024
 LOOK_EVERY = 30.0
@@ -104,6 +107,7 @@ class Hub:
         self._complaints: dict[tuple[str, str], float] = {}
         self._looked = -LOOK_EVERY
         self._dropped = 0
+        self._next_check = 0.0
         self._up = 0
         self._down = 0
         self._closing = False
@@ -199,10 +203,17 @@ class Hub:
         while self._intake.failures:
             for reply in self._uploads.failed(self._intake.failures.pop()):
                 self._complain(reply.device, "blob", "a blob of its reply never came")
+        if now >= self._next_check:
+            self._next_check = now + CHECK_EVERY
+            self._check_devices(now)
+
+    def _check_devices(self, now: float) -> None:
+        """Give up the devices that are silent, and repeat the tasks that nobody works on."""
         for device in self._directory.expire():
             self._go_on(*self._uploads.leave(device, now))
         if self._asking is not None:
-            for task in self._asking.to_repeat(now):
+            # A reply that waits in the inbox is no reason to ask again.
+            for task in self._asking.to_repeat(self._inbox.handled_until()):
                 device = task.device
                 busy = self._directory.working_on(device, task.exchange)
                 if self._directory.online(device) and not busy:

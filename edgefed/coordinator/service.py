@@ -97,7 +97,7 @@ class Service:
         self._cache = BlobCache(settings.folder / "blobs", CACHE_BYTES)
         self._journal = Journal(settings.fleet, clock)
         self._directory = Directory(self._journal, clock)
-        inbox: Inbox[NoReturn] = Inbox()
+        inbox: Inbox[NoReturn] = Inbox(clock)
         self._requests = Requests(
             self._session,
             self._store,

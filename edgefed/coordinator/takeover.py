@@ -6,6 +6,7 @@ import secrets
 import time
 from typing import NoReturn
 
+from edgefed.clock import SystemClock
 from edgefed.config.address import Address
 from edgefed.errors import NotAllowedError, WireError
 from edgefed.transport.inbox import Inbox
@@ -41,7 +42,7 @@ def retained_state(
     address: Address, topics: Topics, timeout: float = 10.0
 ) -> CoordinatorState | None:
     """Return what the fleet's coordinator last said of itself, or None when there was none."""
-    inbox: Inbox[NoReturn] = Inbox()
+    inbox: Inbox[NoReturn] = Inbox(SystemClock())
     link = Link(
         address,
         f"edgefed-look-{secrets.token_hex(4)}",

@@ -20,6 +20,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
+from edgefed.clock import Clock
 from edgefed.transport.link import Arrival, Incoming, LinkDown
 from edgefed.wire.topics import CHUNK_LEAF
 
@@ -68,14 +69,20 @@ class InboxCounts:
 
 
 class Inbox(Generic[Own]):
-    """Messages and link events of one connection; any thread puts, one thread gets."""
+    """Messages and link events of one connection; any thread puts, one thread gets.
 
-    def __init__(self, limits: InboxLimits | None = None) -> None:
+    Args:
+        clock: tells how long things wait.
+        limits: how much may wait.
+    """
+
+    def __init__(self, clock: Clock, limits: InboxLimits | None = None) -> None:
+        self._clock = clock
         self._limits = limits or InboxLimits()
         self._filled = threading.Condition()
-        self._urgent: deque[Arrival | Own] = deque()
+        self._urgent: deque[tuple[float, Arrival | Own]] = deque()
         self._chunks: deque[Incoming] = deque()
-        self._latest: OrderedDict[str, Incoming] = OrderedDict()
+        self._latest: OrderedDict[str, tuple[float, Incoming]] = OrderedDict()
         self._urgent_bytes = self._chunk_bytes = self._latest_bytes = 0
         self._dropped: dict[Kind, int] = {"urgent": 0, "chunk": 0, "latest": 0}
         self._replaced = 0
@@ -88,7 +95,7 @@ class Inbox(Generic[Own]):
             if not isinstance(arrival, Incoming):
                 if isinstance(arrival, LinkDown):
                     self._forget_what_is_sent_again()
-                self._urgent.append(arrival)
+                self._urgent.append((self._clock.monotonic(), arrival))
             elif not self._admit(arrival):
                 self._dropped[_kind(arrival.topic)] += 1
                 return
@@ -97,7 +104,7 @@ class Inbox(Generic[Own]):
     def post(self, own: Own) -> None:
         """Take something of the owner's; it is never dropped."""
         with self._filled:
-            self._urgent.append(own)
+            self._urgent.append((self._clock.monotonic(), own))
             self._filled.notify()
 
     def get(self, timeout: float) -> Arrival | Own | None:
@@ -115,6 +122,20 @@ class Inbox(Generic[Own]):
                 self._chunk_next = True
                 return self._next_latest()
             return self._next_urgent() if self._urgent else None
+
+    def handled_until(self) -> float:
+        """Return the monotonic second up to which all that came was got; now when nothing waits.
+
+        Chunks are left out. A repetition that is due by this time is not made only because what
+        would make it needless is still waiting here.
+        """
+        with self._filled:
+            oldest = self._clock.monotonic()
+            if self._urgent:
+                oldest = min(oldest, self._urgent[0][0])
+            if self._latest:
+                oldest = min(oldest, next(iter(self._latest.values()))[0])
+            return oldest
 
     @property
     def counts(self) -> InboxCounts:
@@ -135,24 +156,31 @@ class Inbox(Generic[Own]):
                 if self._urgent_bytes + cost > limits.urgent:
                     return False
                 self._urgent_bytes += cost
-                self._urgent.append(message)
+                self._urgent.append((self._clock.monotonic(), message))
             case "chunk":
                 if self._chunk_bytes + cost > limits.chunks:
                     return False
                 self._chunk_bytes += cost
                 self._chunks.append(message)
             case "latest":
-                older = self._latest.get(message.topic)
-                more = cost - (_cost(older) if older is not None else 0)
-                if self._latest_bytes + more > limits.latest:
-                    return False
-                self._latest_bytes += more
-                self._replaced += older is not None
-                self._latest[message.topic] = message
+                return self._replace(message, cost)
+        return True
+
+    def _replace(self, message: Incoming, cost: int) -> bool:
+        """Put a state in the place of an older one of its topic, if one waits."""
+        now, before = self._clock.monotonic(), 0
+        older = self._latest.get(message.topic)
+        if older is not None:
+            now, before = older[0], _cost(older[1])
+        if self._latest_bytes + cost - before > self._limits.latest:
+            return False
+        self._latest_bytes += cost - before
+        self._replaced += older is not None
+        self._latest[message.topic] = (now, message)
         return True
 
     def _next_urgent(self) -> Arrival | Own:
-        item = self._urgent.popleft()
+        _, item = self._urgent.popleft()
         if isinstance(item, Incoming):
             self._urgent_bytes -= _cost(item)
         return item
@@ -163,7 +191,7 @@ class Inbox(Generic[Own]):
         return message
 
     def _next_latest(self) -> Incoming:
-        _, message = self._latest.popitem(last=False)
+        _, (_, message) = self._latest.popitem(last=False)
         self._latest_bytes -= _cost(message)
         return message
 

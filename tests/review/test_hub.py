@@ -108,7 +108,7 @@ class Scene:
 
     def __init__(self, broker: MosquittoBroker, folder: Path) -> None:
         clock = SystemClock()
-        inbox: Arrivals[NoReturn] = Arrivals()
+        inbox: Arrivals[NoReturn] = Arrivals(clock)
         self.notes: list[str] = []
         self.requests: list[str] = []
         self.greetings = 0
