@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from edgefed.wire.messages import (
     Progress,
     Receipt,
     Reply,
+    Request,
     Task,
     Telemetry,
 )
@@ -79,20 +79,32 @@ def exchange(devices: Sequence[str], index: int) -> OpenExchange:
     )
 
 
+class HandClock(SystemClock):
+    """A monotonic clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
 class LightDevices:
-    """Devices that answer a task at once, on one connection.
+    """Devices on one connection.
 
     Attributes:
+        at_once: whether they answer a task when it comes.
         replies, tasks, receipts: how many of each there were, by device and exchange.
     """
 
-    def __init__(self, address: Address, devices: Sequence[str], size: int) -> None:
+    def __init__(self, address: Address, devices: Sequence[str], clock: HandClock) -> None:
         self.devices = devices
+        self.at_once = True
         self.replies: Counter[tuple[str, str]] = Counter()
         self.tasks: Counter[tuple[str, str]] = Counter()
         self.receipts: Counter[tuple[str, str]] = Counter()
         self.subscribed = 0
-        self._size = size
+        self._clock = clock
         self._lock = threading.Lock()
         self._outboxes = {device: Outbox(self._send_reply) for device in devices}
         filters = tuple(TOPICS.every_down(device) for device in devices)
@@ -104,12 +116,6 @@ class LightDevices:
         for device in self.devices:
             birth = Birth(session=THEIRS, status="online", samples=5)
             self.send(TOPICS.birth(device), birth, retain=True)
-
-    def repeat(self) -> None:
-        """Send again what was not acknowledged for as long as an agent waits."""
-        with self._lock:
-            for outbox in self._outboxes.values():
-                outbox.due(time.monotonic())
 
     def send(self, topic: str, message: Message, *, qos: int = 1, retain: bool = False) -> None:
         self.link.publish(topic, encode(message), qos=qos, retain=retain)
@@ -123,7 +129,7 @@ class LightDevices:
         for state in STATES:
             self.progress(device, state, exchange)
         self.send(TOPICS.telemetry(device), Telemetry(session=THEIRS, cpu=1.0), qos=0)
-        blob = random.Random(f"{device} {exchange}").randbytes(self._size)
+        blob = random.Random(f"{device} {exchange}").randbytes(2000)
         name = digest(blob)
         reply = Reply(
             run="r-1",
@@ -138,7 +144,7 @@ class LightDevices:
             inline={name: blob},
         )
         with self._lock:
-            self._outboxes[device].put(reply, time.monotonic())
+            self._outboxes[device].put(reply, self._clock.monotonic())
 
     def _send_reply(self, reply: Reply) -> None:
         self.replies[reply.device, reply.exchange] += 1
@@ -155,7 +161,8 @@ class LightDevices:
         match message:
             case Task():
                 self.tasks[place.who, message.exchange] += 1
-                self.answer(place.who, message.exchange, message.index)
+                if self.at_once:
+                    self.answer(place.who, message.exchange, message.index)
             case Receipt():
                 self.receipts[place.who, message.exchange] += 1
                 with self._lock:
@@ -164,12 +171,14 @@ class LightDevices:
 
 
 class Fleet:
-    """A real hub on a real broker, and light devices on a few connections."""
+    """A real hub on a real broker, and light devices on a few connections.
 
-    def __init__(
-        self, address: Address, folder: Path, devices: int, connections: int, size: int
-    ) -> None:
-        clock = SystemClock()
+    Its clock stands still unless a test sets it, so that nobody repeats anything by itself.
+    """
+
+    def __init__(self, address: Address, folder: Path, devices: int, connections: int) -> None:
+        clock = self.clock = HandClock()
+        self._held, self._released = threading.Event(), threading.Event()
         self.names = [f"d-{number:04d}" for number in range(devices)]
         self.journal = Journal("light", clock)
         self.directory = Directory(self.journal, clock)
@@ -190,18 +199,36 @@ class Fleet:
             self.journal,
             clock,
             random.Random(1),
-            lambda client, request: None,
+            lambda client, request: self._hold(),
             lambda: None,
             OURS,
         )
         self.fleet = MqttFleet(self.hub, self.directory, clock, lambda run, through: None)
         self.groups = [
-            LightDevices(address, self.names[n::connections], size) for n in range(connections)
+            LightDevices(address, self.names[n::connections], clock) for n in range(connections)
         ]
 
     def total(self, what: str) -> Counter[tuple[str, str]]:
         """Return a count of all devices: ``replies``, ``tasks`` or ``receipts``."""
         return sum((getattr(group, what) for group in self.groups), Counter())
+
+    def states(self) -> Counter[str]:
+        """Return how many devices are in each state, as the fleet's snapshot has it."""
+        return Counter(view.state for view in self.journal.snapshot.devices)
+
+    def hold(self) -> None:
+        """Keep the hub's thread busy from now on, with a request."""
+        request = Request(nonce=THEIRS, action="hold")
+        self.groups[0].send(TOPICS.request("client"), request)
+        assert self._held.wait(PATIENCE)
+
+    def release(self) -> None:
+        """Let the hub's thread go on."""
+        self._released.set()
+
+    def _hold(self) -> None:
+        self._held.set()
+        self._released.wait(4 * PATIENCE)
 
     def start(self) -> None:
         self.link.start_now(PATIENCE)
@@ -211,6 +238,7 @@ class Fleet:
         wait_until(lambda: len(self.directory.roster()) == len(self.names), "the devices")
 
     def stop(self) -> None:
+        self.release()
         for group in self.groups:
             group.link.stop()
         self.hub.stop()
@@ -220,10 +248,10 @@ class Fleet:
 
 @contextmanager
 def light_fleet(
-    address: Address, folder: Path, *, devices: int, connections: int = 8, size: int = 2000
+    address: Address, folder: Path, *, devices: int, connections: int = 8
 ) -> Iterator[Fleet]:
     """A fleet whose devices have joined."""
-    made = Fleet(address, folder, devices, connections, size)
+    made = Fleet(address, folder, devices, connections)
     made.start()
     try:
         yield made
