@@ -185,7 +185,9 @@ class Agent:
         dropped = self._inbox.counts.dropped
         if dropped > self._dropped and now >= self._next_complaint:
             self._dropped, self._next_complaint = dropped, now + COMPLAIN_EVERY
-            log.warning("%d messages came too fast and were dropped; they are sent again", dropped)
+            log.warning(
+                "messages dropped because they came too fast: %d; they are sent again", dropped
+            )
             self._reporter.note_dropped(dropped, self._link.connected)
 
     # -- what arrives -------------------------------------------------------------------------

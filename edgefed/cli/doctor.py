@@ -93,5 +93,5 @@ def _inbox(options: Globals) -> Finding:
         return Finding("inbox", "bad", error.message, error.hint)
     if not dropped:
         return Finding("inbox", "good", "the coordinator dropped no message")
-    told = f"the coordinator dropped {dropped} messages that came too fast"
+    told = f"messages that the coordinator dropped because they came too fast: {dropped}"
     return Finding("inbox", "warning", told, "run it on a faster machine, or with fewer devices")

@@ -58,7 +58,7 @@ def _rows(broker: str, snapshot: dict[str, Any]) -> list[tuple[str, ...]]:
 def _dropped(inbox: dict[str, int]) -> list[tuple[str, ...]]:
     """Return what the coordinator's inbox had no room for; nothing where it took everything."""
     dropped = inbox["dropped"]
-    return [("dropped", f"{dropped} messages that came too fast")] if dropped else []
+    return [("dropped", f"{dropped}, because messages came too fast")] if dropped else []
 
 
 def _shared(devices: list[dict[str, Any]]) -> list[tuple[str, ...]]:

@@ -377,7 +377,7 @@ class Hub:
         """Tell of messages that the inbox had no room for."""
         dropped = self._inbox.counts.dropped
         if dropped > self._dropped:
-            text = f"{dropped} messages came too fast and were dropped; they are sent again"
+            text = f"messages dropped because they came too fast: {dropped}; they are sent again"
             if self._complain("coordinator", "inbox", text):
                 self._dropped = dropped
 

@@ -24,6 +24,7 @@ from edgefed.coordinator.journal import Journal
 from edgefed.coordinator.mqtt_fleet import MqttFleet
 from edgefed.coordinator.records import OpenExchange
 from edgefed.transport.inbox import Inbox as Arrivals
+from edgefed.transport.inbox import InboxLimits
 from edgefed.transport.link import Link, Subscribed
 from edgefed.wire.blobs import BlobCache, chunk, chunk_count
 from edgefed.wire.envelope import decode, encode
@@ -106,9 +107,11 @@ def reply(device: str, size: int, name: str, **changes: str) -> Reply:
 class Scene:
     """A hub at work, and one client that plays every device."""
 
-    def __init__(self, broker: MosquittoBroker, folder: Path) -> None:
+    def __init__(
+        self, broker: MosquittoBroker, folder: Path, limits: InboxLimits | None = None
+    ) -> None:
         clock = SystemClock()
-        inbox: Arrivals[NoReturn] = Arrivals(clock)
+        inbox: Arrivals[NoReturn] = Arrivals(clock, limits)
         self.notes: list[str] = []
         self.requests: list[str] = []
         self.greetings = 0
@@ -171,8 +174,10 @@ class Scene:
 
 
 @contextmanager
-def at_work(broker: MosquittoBroker, folder: Path) -> Iterator[Scene]:
-    made = Scene(broker, folder)
+def at_work(
+    broker: MosquittoBroker, folder: Path, limits: InboxLimits | None = None
+) -> Iterator[Scene]:
+    made = Scene(broker, folder, limits)
     made.start()
     try:
         yield made
@@ -302,6 +307,19 @@ def test_wrongs_of_one_kind_are_noted_once_a_minute(scene: Scene) -> None:
     scene.send(TOPICS.request("client"), Request(nonce=OTHER, action="mark"))
     wait_until(lambda: scene.requests == ["mark"], "the request")
     assert len([note for note in scene.notes if "refused" in note]) == 1
+
+
+def test_dropped_messages_are_noted_once_a_minute(
+    mosquitto: MosquittoBroker, tmp_path: Path
+) -> None:
+    with at_work(mosquitto, tmp_path, InboxLimits(chunks=0)) as scene:
+        for _ in range(2):
+            scene.upload("one", digest(DATA))
+            scene.requests.clear()
+            scene.send(TOPICS.request("client"), Request(nonce=OTHER, action="mark"))
+            wait_until(lambda: scene.requests == ["mark"], "the request")
+            wait_until(lambda: any("too fast" in each for each in scene.notes), "the note")
+        assert len([note for note in scene.notes if "too fast" in note]) == 1
 
 
 def test_a_birth_that_was_lost_is_looked_up_when_its_device_speaks(scene: Scene) -> None:

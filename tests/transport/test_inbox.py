@@ -99,7 +99,13 @@ def test_chunks_are_bounded_by_themselves(topic: str) -> None:
 
 
 def test_the_order_of_arrival_is_kept_within_a_queue() -> None:
-    events: list[Arrival] = [LinkUp(), Subscribed("a"), reply("a"), reply("b", b"1"), reply("b", b"2")]
+    events: list[Arrival] = [
+        LinkUp(),
+        Subscribed("a"),
+        reply("a"),
+        reply("b", b"1"),
+        reply("b", b"2"),
+    ]
     chunks = [chunk(number) for number in range(5)]
     assert rest(filled(*events, *chunks)) == [*events, *chunks]
 
