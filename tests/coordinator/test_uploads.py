@@ -101,7 +101,12 @@ def test_a_blob_inside_a_reply_does_not_wait_for_the_disk(
     """A wait for each of a thousand replies would hold up the receipts of all."""
     waits: list[int] = []
     sync = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda file: (waits.append(file), sync(file)))
+
+    def counted(file: int) -> None:
+        waits.append(file)
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", counted)
     _, whole = Uploads(intake).take(inside(1, blob(1)), 0, 0.0)
     assert [each.device for each in whole] == ["device-1"]
     assert intake.cache.get(digest(blob(1))) == blob(1)
