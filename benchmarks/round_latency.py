@@ -85,7 +85,7 @@ def one(processes: Processes, codec: str, agents: int, rounds: int) -> dict[str,
     client.connect()
     try:
         body = recipe(codec, agents, rounds).model_dump(mode="json")
-        run = client.ask("run.start", recipe=body)["run"]
+        run = client.order("run.start", recipe=body)["run"]
         follow(processes.address, "bench", run, SystemClock(), quiet=True, alive=processes.check)
         memory = resident(processes)
         record = client.ask("run.show", run=run)

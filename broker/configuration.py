@@ -10,9 +10,13 @@ from edgefed.errors import UsageError
 from edgefed.wire.limits import MAX_PACKET_BYTES
 
 MAX_CONNECTIONS = 2000
-MAX_QUEUED_MESSAGES = MAX_CONNECTIONS
+MAX_QUEUED_MESSAGES = 20 * MAX_CONNECTIONS
 """Beyond this a client's messages are dropped, retained ones at its subscription among them. A
-coordinator that starts is handed one retained presence of every device: the queue holds them."""
+coordinator that starts is handed one retained presence of every device, and all devices may begin a
+task and answer it at the same moment: the queue holds them."""
+
+MAX_QUEUED_BYTES = 256 * 1024**2
+"""The same in bytes, since chunks for a slow device are large."""
 
 MAX_INFLIGHT_MESSAGES = 20
 MAX_KEEPALIVE_SECONDS = 120
@@ -27,8 +31,9 @@ max_packet_size {MAX_PACKET_BYTES}
 
 max_inflight_messages {MAX_INFLIGHT_MESSAGES}
 
-# Never 0: some versions then drop everything. Room for the retained presence of every device.
+# Never 0: some versions then drop everything. Room for what every device says in one moment.
 max_queued_messages {MAX_QUEUED_MESSAGES}
+max_queued_bytes {MAX_QUEUED_BYTES}
 
 max_connections {MAX_CONNECTIONS}
 max_keepalive {MAX_KEEPALIVE_SECONDS}

@@ -6,9 +6,7 @@ trains; a ``ChunkSender`` uploads. A task goes invited → download → train �
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import queue
 import random
 import secrets
 import threading
@@ -26,15 +24,9 @@ from device_agent.voice import Voice
 from edgefed.clock import Clock
 from edgefed.config.address import Address
 from edgefed.errors import EdgeFedError, NotAllowedError
+from edgefed.transport.inbox import Inbox, InboxLimits
 from edgefed.transport.intake import Intake
-from edgefed.transport.link import (
-    Arrival,
-    Incoming,
-    LinkDown,
-    LinkUp,
-    Subscribed,
-    into_queue,
-)
+from edgefed.transport.link import Arrival, Incoming, LinkDown, LinkUp, Subscribed
 from edgefed.transport.reading import read_arrival
 from edgefed.transport.sender import ChunkSender
 from edgefed.wire.blobs import chunk_count
@@ -54,15 +46,17 @@ from edgefed.worker.worker import Worker
 
 log = logging.getLogger(__name__)
 
-INBOX = 256
+INBOX_LIMITS = InboxLimits(urgent=16 * 1024**2, chunks=64 * 1024**2, latest=1024**2)
 TELEMETRY_EVERY = 10.0
+COMPLAIN_EVERY = 60.0
 
 
 class _Stop:
     """Ends the agent's loop."""
 
 
-Inbox = Arrival | Progressed | Done | _Stop
+Own = Progressed | Done | _Stop
+"""What other threads of this process tell the agent's own."""
 
 
 class Agent:
@@ -92,15 +86,15 @@ class Agent:
         self._sensors = sensors
         self._clock = clock
         self._session = identity.birth.session
-        self._inbox: queue.Queue[Inbox] = queue.Queue(INBOX)
-        deliver = into_queue(self._inbox)  # type: ignore[arg-type]
-        self._link = agent_link(identity, address, deliver)
+        self._inbox: Inbox[Own] = Inbox(clock, INBOX_LIMITS)
+        self._dropped, self._next_complaint = 0, clock.monotonic()
+        self._link = agent_link(identity, address, self._inbox.put)
         self._voice = Voice(self._link, self._topics, self._device)
         self._sender = ChunkSender(self._link)
         jitter = random.Random(secrets.randbits(64))
         intake = Intake(memory.cache, memory.folder / "staging", jitter)
         self._downloads = Downloads(self._link, self._topics, intake, self._voice.need)
-        self._hands = Hands(worker, clock, self._inbox.put)
+        self._hands = Hands(worker, clock, self._inbox.post)
         self._outbox = Outbox(self._voice.reply)
         self._desk: Desk | None = None
         self._last_desk: Desk | None = None
@@ -139,14 +133,10 @@ class Agent:
     def stop(self) -> None:
         """End ``run`` soon; replies and private state are on disk. Not for a signal handler."""
         self._stopping.set()
-        with contextlib.suppress(queue.Full):  # then ``run`` is awake anyway
-            self._inbox.put_nowait(_Stop())
+        self._inbox.post(_Stop())
 
     def _turn(self) -> None:
-        try:
-            item: Inbox | None = self._inbox.get(timeout=self._patience())
-        except queue.Empty:
-            item = None
+        item = self._inbox.get(timeout=self._patience())
         try:
             if item is not None:
                 self._take(item)
@@ -178,6 +168,7 @@ class Agent:
 
     def _tick(self) -> None:
         now = self._clock.monotonic()
+        self._note_dropped(now)
         if not self._link.connected:
             self._next_telemetry = max(self._next_telemetry, now + 1.0)
             return
@@ -189,9 +180,19 @@ class Agent:
             health = self._sensors.read(self._session, self._link.sent, self._link.received)
             self._voice.telemetry(health)
 
+    def _note_dropped(self, now: float) -> None:
+        """Tell of messages that the inbox had no room for, at most once a minute."""
+        dropped = self._inbox.counts.dropped
+        if dropped > self._dropped and now >= self._next_complaint:
+            self._dropped, self._next_complaint = dropped, now + COMPLAIN_EVERY
+            log.warning(
+                "messages dropped because they came too fast: %d; they are sent again", dropped
+            )
+            self._reporter.note_dropped(dropped, self._link.connected)
+
     # -- what arrives -------------------------------------------------------------------------
 
-    def _take(self, item: Inbox) -> None:
+    def _take(self, item: Arrival | Own) -> None:
         match item:
             case Incoming():
                 self._take_message(item)

@@ -45,7 +45,8 @@ class Reporter:
         self._clock = clock
         self._publish = publish
         self._progress = Progress(session=birth.session, state="idle")
-        self._posted: tuple[str, str, str, bool] | None = None
+        self._posted: tuple[str, str, str, int, bool] | None = None
+        self._dropped = 0
 
     def tell(
         self,
@@ -71,10 +72,15 @@ class Reporter:
         self._publish(self._progress)
         self._post(connected)
 
+    def note_dropped(self, dropped: int, connected: bool) -> None:
+        """Show how many messages the inbox had no room for."""
+        self._dropped = dropped
+        self._post(connected)
+
     def _post(self, connected: bool) -> None:
         """Leave a notice for ``edgefed-agent status`` when something has changed."""
         progress = self._progress
-        shown = (progress.state, progress.exchange, progress.reason, connected)
+        shown = (progress.state, progress.exchange, progress.reason, self._dropped, connected)
         if shown == self._posted:
             return
         self._posted = shown
@@ -87,6 +93,7 @@ class Reporter:
             "exchange": progress.exchange,
             "reason": progress.reason,
             "samples": self._birth.samples,
+            "dropped": self._dropped,
             "since": timestamp(self._clock.now()),
         }
         try:

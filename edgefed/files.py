@@ -11,8 +11,13 @@ from pathlib import Path
 from edgefed.errors import StorageError
 
 
-def write_atomic(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes, *, sync: bool = True) -> None:
     """Write ``data`` to ``path`` so that a reader, or a restart, sees the old file or the new one.
+
+    Args:
+        path: the file.
+        data: all of it.
+        sync: whether to wait until the disk has it; without, a power cut may leave a damaged file.
 
     Raises:
         StorageError: the disk is full or the folder cannot be written; the old file is intact.
@@ -23,7 +28,8 @@ def write_atomic(path: Path, data: bytes) -> None:
         with beside.open("wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         beside.replace(path)
     except OSError as error:
         with suppress(OSError):  # what stands in the way of writing may stand in this way too

@@ -146,7 +146,7 @@ class _Demo:
         client.connect()
         try:
             body = self._recipe.model_dump(mode="json")
-            run = client.ask("run.start", recipe=body)["run"]
+            run = client.order("run.start", recipe=body)["run"]
             self._watch(processes, run)
             record = client.ask("run.show", run=run)
         finally:

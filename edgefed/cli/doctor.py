@@ -54,6 +54,8 @@ def _findings(options: Globals) -> list[Finding]:
         findings.append(checkup.look_at("broker", lambda: _broker(options)))
         if findings[-1].state == "good":
             findings.append(checkup.look_at("coordinator", lambda: _coordinator(options)))
+        if findings[-1].state == "good":
+            findings.append(_inbox(options))
     return findings
 
 
@@ -76,3 +78,20 @@ def _coordinator(options: Globals) -> str:
     with connected(options) as coordinator:
         coordinator.wait_until_online()
         return f"fleet {options.settings().value.fleet} has one"
+
+
+def _inbox(options: Globals) -> Finding:
+    """Look whether the coordinator keeps up with its devices' messages."""
+    from edgefed.checkup import Finding
+    from edgefed.cli.connection import connected
+    from edgefed.errors import EdgeFedError
+
+    try:
+        with connected(options) as coordinator:
+            dropped = coordinator.ask("snapshot")["inbox"]["dropped"]
+    except EdgeFedError as error:
+        return Finding("inbox", "bad", error.message, error.hint)
+    if not dropped:
+        return Finding("inbox", "good", "the coordinator dropped no message")
+    told = f"messages that the coordinator dropped because they came too fast: {dropped}"
+    return Finding("inbox", "warning", told, "run it on a faster machine, or with fewer devices")

@@ -39,7 +39,7 @@ class LiveFeed:
 
     def order(self, action: str, run: str) -> None:
         """Give an order to a run and wait until the coordinator has taken it."""
-        self._watcher.coordinator.ask("run.order", run=run, action=action)
+        self._watcher.coordinator.order("run.order", run=run, action=action)
 
     def _deliver(self, watched: Watched) -> None:
         update = FeedUpdate(

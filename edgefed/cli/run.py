@@ -65,7 +65,7 @@ def start(
             data(to_toml(made))
             return
         with connected(options) as coordinator:
-            record = coordinator.ask(
+            record = coordinator.order(
                 "run.start", recipe=made.model_dump(mode="json"), paused=paused
             )
         if as_json:
@@ -162,7 +162,7 @@ def _order(context: typer.Context, run: str, action: str) -> None:
         from edgefed.cli.connection import connected
 
         with connected(options) as coordinator:
-            told = coordinator.ask("run.order", run=run or newest(coordinator), action=action)
+            told = coordinator.order("run.order", run=run or newest(coordinator), action=action)
         if options.json:
             json_out(told)
         elif not options.quiet:

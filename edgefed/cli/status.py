@@ -25,11 +25,12 @@ def status(context: typer.Context, as_json: Json = False) -> None:
 
         broker = str(parse_address(options.settings().value.broker))
         with connected(options) as coordinator:
-            snapshot = coordinator.ask("snapshot")["snapshot"]
+            body = coordinator.ask("snapshot")
+        snapshot, inbox = body["snapshot"], body["inbox"]
         if as_json:
-            json_out({"broker": broker, **snapshot})
+            json_out({"broker": broker, "inbox": inbox, **snapshot})
         else:
-            data(columns(_rows(broker, snapshot)))
+            data(columns([*_rows(broker, snapshot), *_dropped(inbox)]))
 
 
 def _rows(broker: str, snapshot: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -52,6 +53,12 @@ def _rows(broker: str, snapshot: dict[str, Any]) -> list[tuple[str, ...]]:
     if found:
         rows.append(tuple(found.split(" ", 1)))
     return [*rows, *_shared(devices)]
+
+
+def _dropped(inbox: dict[str, int]) -> list[tuple[str, ...]]:
+    """Return what the coordinator's inbox had no room for; nothing where it took everything."""
+    dropped = inbox["dropped"]
+    return [("dropped", f"{dropped}, because messages came too fast")] if dropped else []
 
 
 def _shared(devices: list[dict[str, Any]]) -> list[tuple[str, ...]]:

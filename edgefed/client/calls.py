@@ -1,4 +1,4 @@
-"""Talk to a fleet's coordinator over MQTT: ask, order, and hear events."""
+"""Talk to a fleet's coordinator over MQTT: ask, give orders, and hear events."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from edgefed.config.address import Address
 from edgefed.errors import EdgeFedError, UnreachableError, WireError
 from edgefed.transport.link import Arrival, Incoming, Link, LinkDown, LinkUp
 from edgefed.transport.reading import read_arrival
+from edgefed.wire import limits
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import Answer, CoordinatorState, EventMessage, Request
 from edgefed.wire.topics import Place, Topics
@@ -25,7 +26,7 @@ log = logging.getLogger(__name__)
 FIND_TIMEOUT = 3.0
 """Seconds to wait for the coordinator's retained state."""
 
-ANSWER_TIMEOUT = 15.0
+ANSWER_TIMEOUT = limits.ANSWER_SECONDS
 MAX_BODY = 64 * 1024 * 1024
 
 
@@ -116,10 +117,35 @@ class Coordinator:
             UnreachableError: nobody answers.
             EdgeFedError: the coordinator's own error, with its code, hint and exit code.
         """
+        return self._call(Request(nonce=secrets.token_hex(8), action=action, arguments=arguments))
+
+    def order(self, action: str, /, **arguments: Any) -> Any:
+        """Give an order, a request that changes something, and return what the coordinator answers.
+
+        The order returns a challenge that expires before this method gives up: an order that failed
+        is not carried out later.
+
+        Raises:
+            UnreachableError: nobody answers.
+            EdgeFedError: the coordinator's own error, with its code, hint and exit code.
+        """
+        challenge = _token(self.ask("challenge"))
+        request = Request(
+            nonce=secrets.token_hex(8), action=action, arguments=arguments, challenge=challenge
+        )
+        try:
+            return self._call(request)
+        except UnreachableError as error:
+            if error.code == "coordinator.silent":
+                error.hint = (
+                    "it may have been carried out, but will not be any more; see: edgefed status"
+                )
+            raise
+
+    def _call(self, request: Request) -> Any:
+        self._check_link()
         self.wait_until_online()
-        nonce = secrets.token_hex(8)
-        waiting = self._waiting[nonce] = _Waiting()
-        request = Request(nonce=nonce, action=action, arguments=arguments)
+        waiting = self._waiting[request.nonce] = _Waiting()
         try:
             self._link.publish(self._topics.request(self._client), encode(request))
             if not waiting.whole.wait(ANSWER_TIMEOUT):
@@ -129,8 +155,13 @@ class Coordinator:
                     hint="see its log; it may be busy or just restarting",
                 )
         finally:
-            del self._waiting[nonce]
+            del self._waiting[request.nonce]
         return _body(waiting)
+
+    def _check_link(self) -> None:
+        """Refuse while the broker is away; paho would keep the message and send it later."""
+        if not self._link.connected:
+            raise self._link.unreachable("the connection is lost and being tried again")
 
     # -- the connection's thread --------------------------------------------------------------
 
@@ -165,6 +196,25 @@ class Coordinator:
                 waiting.whole.set()
 
 
+def _token(body: Any) -> str:
+    """Return the challenge in an answer.
+
+    Raises:
+        WireError: there is none.
+    """
+    token = body.get("challenge") if isinstance(body, dict) else None
+    if not isinstance(token, str):
+        raise _unreadable()
+    return token
+
+
+def _unreadable() -> WireError:
+    return WireError(
+        "The coordinator's answer cannot be read.",
+        hint="install the same version of EdgeFed here and there",
+    )
+
+
 def _body(waiting: _Waiting) -> Any:
     """Return what an answer says.
 
@@ -181,10 +231,7 @@ def _body(waiting: _Waiting) -> Any:
         failure = EdgeFedError(str(told["message"]), code=told["code"], hint=told["hint"])
         failure.exit_code = int(body["exit_code"])
     except (zstandard.ZstdError, ValueError, KeyError, TypeError) as error:
-        raise WireError(
-            "The coordinator's answer cannot be read.",
-            hint="install the same version of EdgeFed here and there",
-        ) from error
+        raise _unreadable() from error
     raise failure
 
 

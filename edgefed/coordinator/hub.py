@@ -7,11 +7,11 @@ merges or waits. The engine hands it an ``Asking`` and gets whole replies throug
 from __future__ import annotations
 
 import logging
-import queue
 import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from edgefed.clock import Clock
 from edgefed.coordinator.asking import Asking
@@ -22,6 +22,7 @@ from edgefed.coordinator.fleet import Delivered, Verdict
 from edgefed.coordinator.journal import Journal
 from edgefed.coordinator.uploads import Uploads
 from edgefed.errors import EdgeFedError, StorageError, WireError
+from edgefed.transport.inbox import Inbox
 from edgefed.transport.intake import Ask, Intake
 from edgefed.transport.link import Arrival, Incoming, Link, LinkDown, LinkUp
 from edgefed.transport.reading import read_arrival
@@ -49,7 +50,9 @@ log = logging.getLogger(__name__)
 TICK = 1.0
 """Longest sleep of the thread; all real waits have their own due time."""
 
-INBOX = 512
+CHECK_EVERY = 0.1
+"""Seconds between two looks at every device: who is lost, and whose task is to be sent again."""
+
 COMPLAIN_EVERY = 60.0
 MAX_COMPLAINTS = 1024
 LOOK_EVERY = 30.0
@@ -70,7 +73,7 @@ class Hub:
     def __init__(
         self,
         link: Link,
-        inbox: queue.Queue[Arrival],
+        inbox: Inbox[NoReturn],
         topics: Topics,
         directory: Directory,
         cache: BlobCache,
@@ -103,6 +106,8 @@ class Hub:
         self._sizes: dict[str, int] = {}
         self._complaints: dict[tuple[str, str], float] = {}
         self._looked = -LOOK_EVERY
+        self._dropped = 0
+        self._next_check = 0.0
         self._up = 0
         self._down = 0
         self._closing = False
@@ -168,10 +173,7 @@ class Hub:
 
     def _run(self) -> None:
         while not self._closing:
-            try:
-                arrival: Arrival | None = self._inbox.get(timeout=self._patience())
-            except queue.Empty:
-                arrival = None
+            arrival = self._inbox.get(timeout=self._patience())
             with self._lock:
                 try:
                     if arrival is not None:
@@ -193,6 +195,7 @@ class Hub:
     def _tick(self) -> None:
         now = self._clock.monotonic()
         self._distributor.due(now)
+        self._note_dropped()
         if not self._link.connected:
             return
         for ask in self._intake.due(now):
@@ -200,10 +203,17 @@ class Hub:
         while self._intake.failures:
             for reply in self._uploads.failed(self._intake.failures.pop()):
                 self._complain(reply.device, "blob", "a blob of its reply never came")
+        if now >= self._next_check:
+            self._next_check = now + CHECK_EVERY
+            self._check_devices(now)
+
+    def _check_devices(self, now: float) -> None:
+        """Give up the devices that are silent, and repeat the tasks that nobody works on."""
         for device in self._directory.expire():
             self._go_on(*self._uploads.leave(device, now))
         if self._asking is not None:
-            for task in self._asking.to_repeat(now):
+            # A reply that waits in the inbox is no reason to ask again.
+            for task in self._asking.to_repeat(self._inbox.handled_until()):
                 device = task.device
                 busy = self._directory.working_on(device, task.exchange)
                 if self._directory.online(device) and not busy:
@@ -363,12 +373,26 @@ class Hub:
             return 1
         return sum(self._directory.online(device) for device in list(self._asking.wanting))
 
-    def _complain(self, who: str, what: str, text: str) -> None:
-        """Note what is wrong with somebody's messages, once a minute for each wrong."""
+    def _note_dropped(self) -> None:
+        """Tell of messages that the inbox had no room for."""
+        dropped = self._inbox.counts.dropped
+        if dropped > self._dropped:
+            text = f"messages dropped because they came too fast: {dropped}; they are sent again"
+            if self._complain("coordinator", "inbox", text):
+                self._dropped = dropped
+
+    def _complain(self, who: str, what: str, text: str) -> bool:
+        """Note what is wrong with somebody's messages, once a minute for each wrong.
+
+        Returns:
+            Whether it was noted.
+        """
         now = self._clock.monotonic()
         if now - self._complaints.get((who, what), -COMPLAIN_EVERY) >= COMPLAIN_EVERY:
             recent = {key: at for key, at in self._complaints.items() if now - at < COMPLAIN_EVERY}
             if len(recent) >= MAX_COMPLAINTS:  # whoever floods us chose the names
-                return
+                return False
             self._complaints = {**recent, (who, what): now}
             self._journal.emit("note", level="warning", text=f"{who}: {text}")
+            return True
+        return False

@@ -1,11 +1,11 @@
-"""Answer what dashboards and the command line ask: reading, starting runs, giving orders."""
+"""Answer dashboards and the command line: questions, and orders, which change something."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import zstandard
@@ -13,12 +13,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from edgefed.algorithms.shares import SHARED, holders
 from edgefed.config.recipe import Recipe
+from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.journal import Journal
 from edgefed.coordinator.records import RunRecord
 from edgefed.coordinator.store import Store
 from edgefed.errors import EdgeFedError, UsageError
 from edgefed.events.log import Log
 from edgefed.events.summary import summarise
+from edgefed.transport.inbox import InboxCounts
 from edgefed.wire.limits import MAX_MESSAGE_BYTES
 from edgefed.wire.messages import Answer, Request
 
@@ -64,6 +66,21 @@ class _Order(_Arguments):
     action: str
 
 
+@dataclass(frozen=True)
+class _Action:
+    """What a request may name.
+
+    Attributes:
+        arguments: checks them.
+        act: returns the answer's body.
+        order: whether it changes something, and so has to return a challenge.
+    """
+
+    arguments: type[_Arguments]
+    act: Callable[[Any], Any]
+    order: bool = False
+
+
 class Requests:
     """Turns a request into answers; every error becomes one too.
 
@@ -72,29 +89,39 @@ class Requests:
         store: runs on disk.
         journal: the fleet as it stands.
         runs: starts and orders.
+        challenges: admit orders.
+        inbox_counts: returns what the coordinator's inbox dropped and replaced.
     """
 
-    def __init__(self, session: str, store: Store, journal: Journal, runs: Runs) -> None:
+    def __init__(
+        self,
+        session: str,
+        store: Store,
+        journal: Journal,
+        runs: Runs,
+        challenges: Challenges,
+        inbox_counts: Callable[[], InboxCounts],
+    ) -> None:
         self._session = session
         self._store = store
         self._journal = journal
         self._runs = runs
-        self._actions: Mapping[str, tuple[type[_Arguments], Callable[[Any], Any]]] = {
-            "snapshot": (_Nothing, self._snapshot),
-            "run.list": (_Nothing, self._list),
-            "run.show": (_OneRun, self._show),
-            "run.summary": (_OneRun, self._summarise),
-            "run.start": (_Start, self._start),
-            "run.order": (_Order, self._order),
+        self._challenges = challenges
+        self._inbox_counts = inbox_counts
+        self._actions: Mapping[str, _Action] = {
+            "challenge": _Action(_Nothing, self._challenge),
+            "snapshot": _Action(_Nothing, self._snapshot),
+            "run.list": _Action(_Nothing, self._list),
+            "run.show": _Action(_OneRun, self._show),
+            "run.summary": _Action(_OneRun, self._summarise),
+            "run.start": _Action(_Start, self._start, order=True),
+            "run.order": _Action(_Order, self._order, order=True),
         }
 
     def answer(self, request: Request) -> list[Answer]:
         """Return the answer, in as many parts as it takes."""
         try:
-            if request.action not in self._actions:
-                raise UsageError(f"The coordinator knows no '{request.action}'.", code="request")
-            model, act = self._actions[request.action]
-            body: Any = act(model.model_validate(request.arguments))
+            body: Any = self._carry_out(request)
             ok = True
         except ValidationError as error:
             body, ok = _failure(UsageError(_first(error), code="request.arguments")), False
@@ -106,6 +133,18 @@ class Requests:
             body, ok = _failure(problem), False
         return list(_answers(request.nonce, ok, body))
 
+    def _carry_out(self, request: Request) -> Any:
+        action = self._actions.get(request.action)
+        if action is None:
+            raise UsageError(f"The coordinator knows no '{request.action}'.", code="request")
+        if action.order:
+            self._challenges.redeem(request.challenge)
+        return action.act(action.arguments.model_validate(request.arguments))
+
+    def _challenge(self, arguments: _Nothing) -> dict[str, Any]:
+        del arguments
+        return {"challenge": self._challenges.issue()}
+
     def _snapshot(self, arguments: _Nothing) -> dict[str, Any]:
         del arguments
         snapshot, number = self._journal.current()
@@ -113,7 +152,12 @@ class Requests:
             "session": self._session,
             "number": number,
             "snapshot": snapshot.model_dump(mode="json"),
+            "inbox": self._inbox(),
         }
+
+    def _inbox(self) -> dict[str, int]:
+        counts = self._inbox_counts()
+        return {**asdict(counts), "dropped": counts.dropped}
 
     def _list(self, arguments: _Nothing) -> list[dict[str, Any]]:
         del arguments

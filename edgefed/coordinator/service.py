@@ -10,16 +10,17 @@ import threading
 from collections import deque
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from edgefed.algorithms.registry import check_fleet, make
 from edgefed.clock import Clock, timestamp
 from edgefed.config.address import Address
 from edgefed.config.recipe import Recipe
+from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.controls import Controls
 from edgefed.coordinator.directory import Directory
 from edgefed.coordinator.engine import Engine, Workshop
-from edgefed.coordinator.hub import INBOX, Hub
+from edgefed.coordinator.hub import Hub
 from edgefed.coordinator.journal import Journal
 from edgefed.coordinator.mqtt_fleet import MqttFleet
 from edgefed.coordinator.records import RunRecord
@@ -34,7 +35,8 @@ from edgefed.events.model import Event
 from edgefed.files import write_atomic
 from edgefed.learn.devices import set_threads
 from edgefed.lock import FolderLock
-from edgefed.transport.link import Arrival, Link, into_queue
+from edgefed.transport.inbox import Inbox
+from edgefed.transport.link import Link
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import CoordinatorState, EventMessage, Request
@@ -95,8 +97,15 @@ class Service:
         self._cache = BlobCache(settings.folder / "blobs", CACHE_BYTES)
         self._journal = Journal(settings.fleet, clock)
         self._directory = Directory(self._journal, clock)
-        self._requests = Requests(self._session, self._store, self._journal, self)
-        inbox: queue.Queue[Arrival] = queue.Queue(INBOX)
+        inbox: Inbox[NoReturn] = Inbox(clock)
+        self._requests = Requests(
+            self._session,
+            self._store,
+            self._journal,
+            self,
+            Challenges(clock, lambda: secrets.token_hex(16)),
+            lambda: inbox.counts,
+        )
         self._state = CoordinatorState(session=self._session, owner=self._owner, status="online")
         self._link = self._make_link(inbox)
         self._hub = Hub(
@@ -122,13 +131,13 @@ class Service:
         self._stopping = False
         self._journal.listen(self._publish_event)
 
-    def _make_link(self, inbox: queue.Queue[Arrival]) -> Link:
+    def _make_link(self, inbox: Inbox[NoReturn]) -> Link:
         topics = self._topics
         will = self._state.model_copy(update={"status": "lost"})
         return Link(
             self._settings.address,
             f"edgefed-{self._settings.fleet}-coordinator-{secrets.token_hex(8)}",
-            into_queue(inbox),
+            inbox.put,
             will=(topics.coordinator(), encode(will)),
             subscriptions=(topics.every_up(), topics.every_request(), topics.coordinator()),
         )

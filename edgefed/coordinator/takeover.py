@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import queue
 import secrets
 import time
+from typing import NoReturn
 
+from edgefed.clock import SystemClock
 from edgefed.config.address import Address
 from edgefed.errors import NotAllowedError, WireError
-from edgefed.transport.link import Arrival, Incoming, Link, Subscribed, into_queue
+from edgefed.transport.inbox import Inbox
+from edgefed.transport.link import Incoming, Link, Subscribed
 from edgefed.wire.envelope import decode
 from edgefed.wire.messages import CoordinatorState
 from edgefed.wire.topics import Topics
@@ -40,11 +42,11 @@ def retained_state(
     address: Address, topics: Topics, timeout: float = 10.0
 ) -> CoordinatorState | None:
     """Return what the fleet's coordinator last said of itself, or None when there was none."""
-    inbox: queue.Queue[Arrival] = queue.Queue(64)
+    inbox: Inbox[NoReturn] = Inbox(SystemClock())
     link = Link(
         address,
         f"edgefed-look-{secrets.token_hex(4)}",
-        into_queue(inbox),
+        inbox.put,
         subscriptions=(topics.coordinator(),),
     )
     link.start_now(timeout)
@@ -54,11 +56,10 @@ def retained_state(
         link.stop()
 
 
-def _listen(inbox: queue.Queue[Arrival], until: float) -> CoordinatorState | None:
+def _listen(inbox: Inbox[NoReturn], until: float) -> CoordinatorState | None:
     while time.monotonic() < until:
-        try:
-            arrival = inbox.get(timeout=max(0.01, until - time.monotonic()))
-        except queue.Empty:
+        arrival = inbox.get(timeout=max(0.01, until - time.monotonic()))
+        if arrival is None:
             return None
         if isinstance(arrival, Subscribed):
             until = min(until, time.monotonic() + LISTEN)

@@ -39,7 +39,9 @@ class Uploads:
         named = {ref.digest for ref in reply.blobs.values()}
         for name, data in reply.inline.items():
             if name in named and digest(data) == name:
-                self._intake.cache.put(data)
+                # Its device keeps it until the exchange is over: waiting for the disk, reply after
+                # reply, would hold up a large fleet's receipts.
+                self._intake.cache.put(data, sync=False)
         lacking = {name for name in named if not self._intake.cache.has(name)}
         upload = _Upload(reply, size, lacking)
         if not lacking:

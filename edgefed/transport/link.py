@@ -1,15 +1,14 @@
-"""One MQTT connection: paho behind guarded callbacks, a bounded inbox, and a window for chunks.
+"""One MQTT connection: paho behind guarded callbacks, and a window for chunks.
 
-paho's network thread only puts what arrives into the owner's queue and goes on pinging; when the
-queue is full it waits, and the broker with it. MQTT 3.1.1 semantics, QoS 1 unless said, clean
-sessions: nothing is expected of the broker's memory but retained messages.
+paho's network thread only hands what arrives to its owner, who must not make it wait, and goes on
+with acknowledgements and pings. MQTT 3.1.1 semantics, QoS 1 unless said, clean sessions: nothing is
+expected of the broker's memory but retained messages.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import queue
 import random
 import socket
 import sys
@@ -30,9 +29,6 @@ from edgefed.wire import limits
 log = logging.getLogger(__name__)
 
 KEEPALIVE = 30
-PUT_TIMEOUT = KEEPALIVE / 3
-"""Longest wait for room in the inbox: below the keepalive, so that pings go on."""
-
 MAX_INFLIGHT = 20
 MAX_QUEUED = 4096
 """Most messages that wait to be sent: a task for each device of a fleet and more. They are small;
@@ -77,7 +73,7 @@ class Link:
         address: the broker.
         client_id: MQTT client id; unique, or the broker throws the other one off, and therefore
             nothing that others could learn.
-        deliver: takes each arrival, on paho's thread; must be quick or block on a full queue.
+        deliver: takes each arrival, on paho's thread; must not wait, as ``Inbox.put`` does not.
         will: topic and retained payload that the broker publishes when this process dies.
         subscriptions: filters to (re)subscribe on every connection.
         jitter: random numbers for reconnect delays.
@@ -305,15 +301,3 @@ def _no_delay(client: paho.Client, data: Any, connection: Any) -> None:
 def _reason(error: BaseException | None) -> str:
     """Return what went wrong in words, without the number that the system gives it."""
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-
-
-def into_queue(inbox: queue.Queue[Arrival]) -> Callable[[Arrival], None]:
-    """Return a ``deliver`` that fills a bounded queue, waiting when it is full."""
-
-    def deliver(arrival: Arrival) -> None:
-        try:
-            inbox.put(arrival, timeout=PUT_TIMEOUT)
-        except queue.Full:
-            log.warning("inbox is full; a message was dropped and will be asked for again")
-
-    return deliver

@@ -80,8 +80,12 @@ class BlobCache:
         self._pins: Counter[str] = Counter(pinned)
         self._take_over()
 
-    def put(self, data: bytes) -> str:
+    def put(self, data: bytes, *, sync: bool = True) -> str:
         """Keep a blob and return its digest.
+
+        Args:
+            data: the blob.
+            sync: whether to wait for the disk; False for a blob that its sender has too.
 
         Raises:
             StorageError: the disk is full or the folder cannot be written.
@@ -92,7 +96,7 @@ class BlobCache:
                 self._touch(digest)
                 return digest
             self._make_room(len(data), digest)
-        write_atomic(self._path(digest), data)  # outside the lock: it waits for the disk
+        write_atomic(self._path(digest), data, sync=sync)  # outside the lock: it waits for the disk
         with self._lock:
             self._sizes[digest] = len(data)
             self._sizes.move_to_end(digest)

@@ -37,3 +37,10 @@ WINDOW_BROADCAST = 8
 
 WINDOW_REQUEST = 8
 """Chunks a receiver asks for at a time."""
+
+CHALLENGE_SECONDS = 5.0
+"""Seconds within which an order has to return its challenge."""
+
+ANSWER_SECONDS = 15.0
+"""Seconds that a client waits for an answer. More than ``CHALLENGE_SECONDS``, so that an order that
+its client has given up is never carried out afterwards."""

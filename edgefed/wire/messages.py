@@ -298,14 +298,17 @@ class Request(Message):
 
     Attributes:
         nonce: names the request; the answer carries it.
-        action: such as ``run.start`` or ``status``.
+        action: such as ``run.start`` or ``snapshot``.
         arguments: what the action takes.
+        challenge: the coordinator's answer to a ``challenge`` request just before; an order has to
+            return it, and a question leaves it empty.
     """
 
     kind = "request"
     nonce: Session
     action: Word
     arguments: dict[str, Any] = {}
+    challenge: Annotated[str, Field(pattern=r"^([0-9a-f]{8,32})?$")] = ""
 
 
 class Answer(Message):

@@ -81,7 +81,7 @@ def test_a_run_over_users_and_rules(broker: Address, tmp_path: Path) -> None:
         client = Coordinator(hub.address, FLEET)
         client.connect()
         stack.callback(client.close)
-        run = client.ask("run.start", recipe=RECIPE)["run"]
+        run = client.order("run.start", recipe=RECIPE)["run"]
         follow(hub.address, FLEET, run, SystemClock(), quiet=True, alive=hub.check)
         record = client.ask("run.show", run=run)
     assert (record["status"], record["round"]) == ("finished", 2)

@@ -17,12 +17,14 @@ from typer.testing import CliRunner
 from broker.mosquitto import MosquittoBroker
 from edgefed.cli.main import app
 from edgefed.config.recipe import Recipe
+from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.journal import Journal
 from edgefed.coordinator.records import RunRecord
 from edgefed.coordinator.requests import Requests
 from edgefed.events.summary import RunSummary
 from edgefed.report.facts import facts_of_answer, facts_of_folder
 from edgefed.report.page import report
+from edgefed.transport.inbox import InboxCounts
 from edgefed.wire.messages import Request
 from tests.coordinator.conftest import MakeWorld
 from tests.review.test_service import plan, serving
@@ -199,7 +201,11 @@ class Nobody:
 
 
 def asked(here: World, action: str) -> Any:
-    requests = Requests("0" * 16, here.store(), Journal("tests", Ticking()), Nobody())
+    clock = Ticking()
+    challenges = Challenges(clock, lambda: "0" * 8)
+    requests = Requests(
+        "0" * 16, here.store(), Journal("tests", clock), Nobody(), challenges, InboxCounts
+    )
     parts = requests.answer(Request(nonce="0" * 8, action=action, arguments={"run": here.run}))
     assert all(part.ok for part in parts)
     packed = b"".join(part.body for part in parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from contextlib import closing
@@ -87,3 +88,39 @@ def test_an_equal_blob_of_a_lost_device_is_asked_of_the_other(intake: Intake) ->
     asks, _ = uploads.leave("device-1", 0.0)
     assert [ask.source for ask in asks] == ["device-2"]
     assert deliver(uploads, intake, blob(9)) == ([], ["device-2"])
+
+
+def inside(device: int, data: bytes) -> Reply:
+    """A reply that carries its blob."""
+    return reply(device, data).model_copy(update={"inline": {digest(data): data}})
+
+
+def test_a_blob_inside_a_reply_does_not_wait_for_the_disk(
+    intake: Intake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wait for each of a thousand replies would hold up the receipts of all."""
+    waits: list[int] = []
+    sync = os.fsync
+
+    def counted(file: int) -> None:
+        waits.append(file)
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", counted)
+    _, whole = Uploads(intake).take(inside(1, blob(1)), 0, 0.0)
+    assert [each.device for each in whole] == ["device-1"]
+    assert intake.cache.get(digest(blob(1))) == blob(1)
+    assert waits == []
+    intake.cache.put(blob(2))
+    assert len(waits) == 1, "other blobs do wait"
+
+
+def test_a_blob_that_a_power_cut_damaged_is_taken_again(tmp_path: Path) -> None:
+    damaged = tmp_path / "blobs" / digest(blob(1))
+    damaged.parent.mkdir()
+    damaged.write_bytes(bytes(1000))
+    cache = BlobCache(tmp_path / "blobs", 2**30)
+    with closing(Intake(cache, tmp_path / "staging", random.Random(1))) as intake:
+        _, whole = Uploads(intake).take(inside(1, blob(1)), 0, 0.0)
+        assert [each.device for each in whole] == ["device-1"]
+        assert cache.get(digest(blob(1))) == blob(1)

@@ -132,12 +132,12 @@ class Household:
     def begin(self, *, paused: bool = False) -> str:
         """Start the run and return its id."""
         body = self.recipe.model_dump(mode="json")
-        return str(self._ask("run.start", recipe=body, paused=paused)["run"])
+        return str(self._order("run.start", recipe=body, paused=paused)["run"])
 
     def step(self, run: str) -> None:
         """Let a paused run put one more exchange, and wait for its end."""
         begun = self.record(run)["exchanges"]
-        self._ask("run.order", run=run, action="step")
+        self._order("run.order", run=run, action="step")
 
         def done() -> bool:
             record = self.record(run)
@@ -147,7 +147,7 @@ class Household:
 
     def resume(self, run: str) -> None:
         """Let a paused run go on."""
-        self._ask("run.order", run=run, action="resume")
+        self._order("run.order", run=run, action="resume")
 
     def devices(self) -> dict[str, dict[str, Any]]:
         """Return what is known of the devices, by name."""
@@ -174,14 +174,20 @@ class Household:
         return self.record(run)
 
     def _ask(self, what: str, /, **arguments: Any) -> Any:
-        """Ask the coordinator, which may be on its way back."""
+        return self._call(lambda client: client.ask(what, **arguments))
+
+    def _order(self, what: str, /, **arguments: Any) -> Any:
+        return self._call(lambda client: client.order(what, **arguments))
+
+    def _call(self, call: Callable[[Coordinator], Any]) -> Any:
+        """Talk to the coordinator, which may be on its way back."""
         until = time.monotonic() + PATIENCE
         while True:
             client = Coordinator(self.address, FLEET)
             try:
                 client.connect()
                 client.wait_until_online(30.0)
-                return client.ask(what, **arguments)
+                return call(client)
             except EdgeFedError as error:
                 if error.exit_code != 3 or time.monotonic() > until:
                     raise

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import queue
 import random
 import threading
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import NoReturn, cast
 
 import numpy as np
 import pytest
@@ -24,7 +23,9 @@ from edgefed.coordinator.hub import Hub
 from edgefed.coordinator.journal import Journal
 from edgefed.coordinator.mqtt_fleet import MqttFleet
 from edgefed.coordinator.records import OpenExchange
-from edgefed.transport.link import Arrival, Link, Subscribed, into_queue
+from edgefed.transport.inbox import Inbox as Arrivals
+from edgefed.transport.inbox import InboxLimits
+from edgefed.transport.link import Link, Subscribed
 from edgefed.wire.blobs import BlobCache, chunk, chunk_count
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import (
@@ -106,9 +107,11 @@ def reply(device: str, size: int, name: str, **changes: str) -> Reply:
 class Scene:
     """A hub at work, and one client that plays every device."""
 
-    def __init__(self, broker: MosquittoBroker, folder: Path) -> None:
+    def __init__(
+        self, broker: MosquittoBroker, folder: Path, limits: InboxLimits | None = None
+    ) -> None:
         clock = SystemClock()
-        inbox: queue.Queue[Arrival] = queue.Queue(512)
+        inbox: Arrivals[NoReturn] = Arrivals(clock, limits)
         self.notes: list[str] = []
         self.requests: list[str] = []
         self.greetings = 0
@@ -118,7 +121,7 @@ class Scene:
         journal.listen(lambda event, _: self.notes.append(str(event.fields.get("text", ""))))
         self.directory = Directory(journal, clock)
         filters = (TOPICS.every_up(), TOPICS.every_request(), TOPICS.coordinator())
-        self.link = Link(broker.address, "hub", into_queue(inbox), subscriptions=filters)
+        self.link = Link(broker.address, "hub", inbox.put, subscriptions=filters)
         self.hub = Hub(
             self.link,
             inbox,
@@ -171,8 +174,10 @@ class Scene:
 
 
 @contextmanager
-def at_work(broker: MosquittoBroker, folder: Path) -> Iterator[Scene]:
-    made = Scene(broker, folder)
+def at_work(
+    broker: MosquittoBroker, folder: Path, limits: InboxLimits | None = None
+) -> Iterator[Scene]:
+    made = Scene(broker, folder, limits)
     made.start()
     try:
         yield made
@@ -302,6 +307,19 @@ def test_wrongs_of_one_kind_are_noted_once_a_minute(scene: Scene) -> None:
     scene.send(TOPICS.request("client"), Request(nonce=OTHER, action="mark"))
     wait_until(lambda: scene.requests == ["mark"], "the request")
     assert len([note for note in scene.notes if "refused" in note]) == 1
+
+
+def test_dropped_messages_are_noted_once_a_minute(
+    mosquitto: MosquittoBroker, tmp_path: Path
+) -> None:
+    with at_work(mosquitto, tmp_path, InboxLimits(chunks=0)) as scene:
+        for _ in range(2):
+            scene.upload("one", digest(DATA))
+            scene.requests.clear()
+            scene.send(TOPICS.request("client"), Request(nonce=OTHER, action="mark"))
+            wait_until(lambda: scene.requests == ["mark"], "the request")
+            wait_until(lambda: any("too fast" in each for each in scene.notes), "the note")
+        assert len([note for note in scene.notes if "too fast" in note]) == 1
 
 
 def test_a_birth_that_was_lost_is_looked_up_when_its_device_speaks(scene: Scene) -> None:

@@ -35,6 +35,13 @@ def plan() -> Recipe:
 def serving(broker: MosquittoBroker, folder: Path) -> Iterator[Service]:
     """A coordinator whose devices are virtual ones."""
     service = Service(ServiceSettings(broker.address, "review", folder), SystemClock())
+    with running_service(service):
+        yield service
+
+
+@contextmanager
+def running_service(service: Service) -> Iterator[None]:
+    """Let a coordinator serve, with virtual devices for real ones."""
     cache: BlobCache = service._cache
     devices = LocalFleet(shards((5, 9)), cache, SystemClock())
     service._fleet.ask = devices.ask  # type: ignore[method-assign]
@@ -44,7 +51,7 @@ def serving(broker: MosquittoBroker, folder: Path) -> Iterator[Service]:
     thread = threading.Thread(target=service.serve)
     thread.start()
     try:
-        yield service
+        yield
     finally:
         service.stop()
         thread.join()

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,6 @@ from edgefed.transport.link import (
     LinkDown,
     LinkUp,
     Subscribed,
-    into_queue,
 )
 from edgefed.wire.limits import MAX_MESSAGE_BYTES
 from tests.transport.listening import PATIENCE, Inbox, linked, wait_until
@@ -175,15 +173,3 @@ def test_it_waits_for_a_broker_that_is_started_later(tmp_path: Path) -> None:
             assert link.connected
     finally:
         link.stop()
-
-
-def test_a_full_inbox_holds_the_connection_back_until_there_is_room() -> None:
-    inbox: queue.Queue[Arrival] = queue.Queue(1)
-    deliver = into_queue(inbox)
-    deliver(LinkUp())
-    waiting = threading.Thread(target=deliver, args=(LinkDown("second"),))
-    waiting.start()
-    assert inbox.get(timeout=PATIENCE) == LinkUp()
-    assert inbox.get(timeout=PATIENCE) == LinkDown("second")
-    waiting.join(PATIENCE)
-    assert not waiting.is_alive()

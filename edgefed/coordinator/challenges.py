@@ -1,0 +1,60 @@
+"""Challenges: short-lived tokens that show that an order was given just now.
+
+A broker that was away, or a client that repeats, may deliver an order long after its sender has
+given it up. An order therefore returns a challenge that the coordinator issued a moment before, and
+each challenge admits one order.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from edgefed.clock import Clock
+from edgefed.errors import NotAllowedError
+from edgefed.wire.limits import CHALLENGE_SECONDS
+
+MAX_OUTSTANDING = 256
+"""Challenges that are remembered; the oldest is dropped for a new one."""
+
+
+class Challenges:
+    """Issues challenges and redeems each once; owned by one thread.
+
+    Args:
+        clock: its monotonic time decides what has expired, so that no two clocks are compared.
+        new_token: makes a random token.
+    """
+
+    def __init__(self, clock: Clock, new_token: Callable[[], str]) -> None:
+        self._clock = clock
+        self._new_token = new_token
+        self._issued: OrderedDict[str, float] = OrderedDict()
+
+    def issue(self) -> str:
+        """Return a new token."""
+        token = self._new_token()
+        self._issued[token] = self._clock.monotonic()
+        while len(self._issued) > MAX_OUTSTANDING:
+            self._issued.popitem(last=False)
+        return token
+
+    def redeem(self, token: str) -> None:
+        """Use a token up.
+
+        Raises:
+            NotAllowedError: it is missing, unknown, used or expired.
+        """
+        if not token:
+            raise NotAllowedError(
+                "The order carries no challenge.",
+                code="challenge.missing",
+                hint="install the same version of EdgeFed here and there",
+            )
+        issued = self._issued.pop(token, None)
+        if issued is None or self._clock.monotonic() - issued > CHALLENGE_SECONDS:
+            raise NotAllowedError(
+                "The order came too late or a second time, and was not carried out.",
+                code="challenge.expired",
+                hint="give the order again",
+            )

@@ -1,0 +1,218 @@
+"""What arrives from the broker, until its owner's thread handles it; ``put`` never waits.
+
+paho's thread also reads acknowledgements and answers pings. If it waited for a slow owner, both
+would come late and devices would send again what has long arrived. There are three queues instead,
+each bounded:
+
+- urgent: all that is small and awaited, such as births, replies, receipts, tasks and requests;
+- chunks of blobs;
+- progress and telemetry, of which only the latest of each topic counts: a newer message replaces
+  the one that waits, in its place.
+
+Within a queue the order of arrival is kept. What a full queue does not take is dropped and counted:
+its sender repeats it, or its receiver asks for it again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+from edgefed.clock import Clock
+from edgefed.transport.link import Arrival, Incoming, LinkDown
+from edgefed.wire.topics import CHUNK_LEAF
+
+Own = TypeVar("Own")
+"""What the owner's other threads post beside what arrives."""
+
+Kind = Literal["urgent", "chunk", "latest"]
+
+OVERHEAD = 512
+"""Bytes that a waiting message is charged beside its topic and payload."""
+
+URGENT_IN_A_ROW = 15
+"""Urgent items after which one of another queue is taken, so that none starves."""
+
+COALESCED = ("progress", "telemetry")
+"""Last levels of the topics of which only the latest message counts."""
+
+
+@dataclass(frozen=True)
+class InboxLimits:
+    """Most bytes that wait in each queue."""
+
+    urgent: int = 256 * 1024**2
+    chunks: int = 64 * 1024**2
+    latest: int = 16 * 1024**2
+
+
+@dataclass(frozen=True)
+class InboxCounts:
+    """What an inbox has done since it was made.
+
+    Attributes:
+        dropped_urgent, dropped_chunks, dropped_latest: messages that a full queue did not take.
+        replaced: progress and telemetry of which a newer message came before they were handled.
+    """
+
+    dropped_urgent: int = 0
+    dropped_chunks: int = 0
+    dropped_latest: int = 0
+    replaced: int = 0
+
+    @property
+    def dropped(self) -> int:
+        """Messages that were dropped in all."""
+        return self.dropped_urgent + self.dropped_chunks + self.dropped_latest
+
+
+class Inbox(Generic[Own]):
+    """Messages and link events of one connection; any thread puts, one thread gets.
+
+    Args:
+        clock: tells how long things wait.
+        limits: how much may wait.
+    """
+
+    def __init__(self, clock: Clock, limits: InboxLimits | None = None) -> None:
+        self._clock = clock
+        self._limits = limits or InboxLimits()
+        self._filled = threading.Condition()
+        self._urgent: deque[tuple[float, Arrival | Own]] = deque()
+        self._chunks: deque[Incoming] = deque()
+        self._latest: OrderedDict[str, tuple[float, Incoming]] = OrderedDict()
+        self._urgent_bytes = self._chunk_bytes = self._latest_bytes = 0
+        self._dropped: dict[Kind, int] = {"urgent": 0, "chunk": 0, "latest": 0}
+        self._replaced = 0
+        self._in_a_row = 0
+        self._chunk_next = True
+
+    def put(self, arrival: Arrival) -> None:
+        """Take what a link delivers; link events are never dropped."""
+        with self._filled:
+            if not isinstance(arrival, Incoming):
+                if isinstance(arrival, LinkDown):
+                    self._forget_what_is_sent_again()
+                self._urgent.append((self._clock.monotonic(), arrival))
+            elif not self._admit(arrival):
+                self._dropped[_kind(arrival.topic)] += 1
+                return
+            self._filled.notify()
+
+    def post(self, own: Own) -> None:
+        """Take something of the owner's; it is never dropped."""
+        with self._filled:
+            self._urgent.append((self._clock.monotonic(), own))
+            self._filled.notify()
+
+    def get(self, timeout: float) -> Arrival | Own | None:
+        """Return the next item, or None when nothing came for ``timeout`` seconds."""
+        with self._filled:
+            self._filled.wait_for(lambda: self._urgent or self._chunks or self._latest, timeout)
+            if self._urgent and self._in_a_row < URGENT_IN_A_ROW:
+                self._in_a_row += 1
+                return self._next_urgent()
+            self._in_a_row = 0
+            if self._chunks and (self._chunk_next or not self._latest):
+                self._chunk_next = False
+                return self._next_chunk()
+            if self._latest:
+                self._chunk_next = True
+                return self._next_latest()
+            return self._next_urgent() if self._urgent else None
+
+    def handled_until(self) -> float:
+        """Return the monotonic second up to which all that came was got; now when nothing waits.
+
+        Chunks are left out. A repetition that is due by this time is not made only because what
+        would make it needless is still waiting here.
+        """
+        with self._filled:
+            oldest = self._clock.monotonic()
+            if self._urgent:
+                oldest = min(oldest, self._urgent[0][0])
+            if self._latest:
+                oldest = min(oldest, next(iter(self._latest.values()))[0])
+            return oldest
+
+    @property
+    def counts(self) -> InboxCounts:
+        """What was dropped and replaced so far."""
+        with self._filled:
+            dropped = self._dropped
+            return InboxCounts(
+                dropped["urgent"], dropped["chunk"], dropped["latest"], self._replaced
+            )
+
+    # -- with the lock held -------------------------------------------------------------------
+
+    def _admit(self, message: Incoming) -> bool:
+        """Put a message into its queue; return whether there was room."""
+        cost, limits = _cost(message), self._limits
+        match _kind(message.topic):
+            case "urgent":
+                if self._urgent_bytes + cost > limits.urgent:
+                    return False
+                self._urgent_bytes += cost
+                self._urgent.append((self._clock.monotonic(), message))
+            case "chunk":
+                if self._chunk_bytes + cost > limits.chunks:
+                    return False
+                self._chunk_bytes += cost
+                self._chunks.append(message)
+            case "latest":
+                return self._replace(message, cost)
+        return True
+
+    def _replace(self, message: Incoming, cost: int) -> bool:
+        """Put a state in the place of an older one of its topic, if one waits."""
+        now, before = self._clock.monotonic(), 0
+        older = self._latest.get(message.topic)
+        if older is not None:
+            now, before = older[0], _cost(older[1])
+        if self._latest_bytes + cost - before > self._limits.latest:
+            return False
+        self._latest_bytes += cost - before
+        self._replaced += older is not None
+        self._latest[message.topic] = (now, message)
+        return True
+
+    def _next_urgent(self) -> Arrival | Own:
+        _, item = self._urgent.popleft()
+        if isinstance(item, Incoming):
+            self._urgent_bytes -= _cost(item)
+        return item
+
+    def _next_chunk(self) -> Incoming:
+        message = self._chunks.popleft()
+        self._chunk_bytes -= _cost(message)
+        return message
+
+    def _next_latest(self) -> Incoming:
+        _, (_, message) = self._latest.popitem(last=False)
+        self._latest_bytes -= _cost(message)
+        return message
+
+    def _forget_what_is_sent_again(self) -> None:
+        """Drop chunks and states from before the connection broke.
+
+        They would overtake nothing but come after the link event, as if their senders were still
+        there. Chunks are asked for again, and states are old.
+        """
+        self._chunks.clear()
+        self._latest.clear()
+        self._chunk_bytes = self._latest_bytes = 0
+
+
+def _kind(topic: str) -> Kind:
+    """Return which queue a topic's messages wait in."""
+    levels = topic.rsplit("/", 3)
+    if levels[-1] in COALESCED:
+        return "latest"
+    return "chunk" if len(levels) == 4 and levels[1] == CHUNK_LEAF else "urgent"
+
+
+def _cost(message: Incoming) -> int:
+    return len(message.topic) + len(message.payload) + OVERHEAD

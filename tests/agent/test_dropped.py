@@ -1,0 +1,68 @@
+"""An agent whose inbox is full says so on its own disk and in its log."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+import pytest
+
+from broker.mosquitto import MosquittoBroker
+from device_agent import agent as agent_module
+from device_agent.agent import Agent
+from device_agent.launch import agent_folder, identity, load_data
+from device_agent.memory import Memory
+from device_agent.notice import read_notice
+from device_agent.telemetry import Sensors
+from edgefed.clock import SystemClock
+from edgefed.config.settings import AgentSettings
+from edgefed.sharing.policy import Policy
+from edgefed.transport.inbox import InboxLimits
+from edgefed.wire.messages import Chunk
+from edgefed.wire.tensors import digest
+from edgefed.worker.worker import Bench, Worker
+from tests.agent.stage import FLEET, Stage, write_data
+
+pytestmark = pytest.mark.mosquitto
+
+
+def test_dropped_messages_are_told(
+    mosquitto: MosquittoBroker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(agent_module, "INBOX_LIMITS", InboxLimits(chunks=0))
+    settings = AgentSettings(
+        broker=str(mosquitto.address),
+        fleet=FLEET,
+        state=tmp_path,
+        name="full",
+        data=f"npz:{write_data(tmp_path / 'data.npz')}",
+    )
+    data, sensors, folder = load_data(settings), Sensors(), agent_folder(settings)
+    worker = Worker(Bench(), data.train, data.test, Policy())
+    memory = Memory(folder, settings.cache)
+    agent = Agent(
+        identity(settings, data, sensors),
+        mosquitto.address,
+        memory,
+        worker,
+        sensors,
+        SystemClock(),
+    )
+    stage = Stage(mosquitto.address, "full")
+    running = threading.Thread(target=agent.run)
+    with caplog.at_level(logging.WARNING):
+        running.start()
+        try:
+            stage.wait_for_state("idle")
+            topic = stage.topics.down_chunk("full", digest(b"x"), 0)
+            stage.send(topic, Chunk(data=b"x"))
+            stage.wait(lambda: read_notice(folder, "full")["dropped"] == 1, "the notice")
+        finally:
+            agent.stop()
+            running.join()
+            stage.close()
+    assert "dropped because they came too fast: 1" in caplog.text

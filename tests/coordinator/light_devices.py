@@ -1,0 +1,259 @@
+"""A coordinator's hub and a thousand light devices: a few connections speak for all of them."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+from device_agent.outbox import Outbox
+from edgefed.clock import SystemClock
+from edgefed.config.address import Address
+from edgefed.coordinator.directory import Directory
+from edgefed.coordinator.hub import Hub
+from edgefed.coordinator.journal import Journal
+from edgefed.coordinator.mqtt_fleet import MqttFleet
+from edgefed.coordinator.records import OpenExchange
+from edgefed.transport.inbox import Inbox
+from edgefed.transport.link import Arrival, Incoming, Link, Subscribed
+from edgefed.wire.blobs import BlobCache
+from edgefed.wire.envelope import decode, encode
+from edgefed.wire.messages import (
+    Birth,
+    BlobRef,
+    DeviceState,
+    Message,
+    Progress,
+    Receipt,
+    Reply,
+    Request,
+    Task,
+    Telemetry,
+)
+from edgefed.wire.tensors import digest
+from edgefed.wire.topics import Topics
+from tests.transport.listening import PATIENCE, wait_until
+
+TOPICS = Topics("light")
+OURS, THEIRS = "a" * 16, "b" * 16
+STATES: Sequence[DeviceState] = ("invited", "download", "train", "train", "train", "upload")
+"""What a device says of itself before its reply."""
+
+
+def exchange(devices: Sequence[str], index: int) -> OpenExchange:
+    """An exchange that asks every device."""
+    tasks = tuple(
+        Task(
+            run="r-1",
+            exchange=f"r-1-{index}",
+            index=index,
+            round=index + 1,
+            question="fit",
+            device=device,
+            deadline=PATIENCE,
+            seed=1,
+            algorithm="fedavg",
+            settings={},
+            model={},
+            training={},
+            codec="fp32",
+            samples=5,
+            blobs={},
+            facts={},
+        )
+        for device in devices
+    )
+    return OpenExchange(
+        exchange=f"r-1-{index}",
+        index=index,
+        name="fit",
+        round=index + 1,
+        tasks=tasks,
+        wanted=len(devices),
+        quorum=1,
+        deadline=4 * PATIENCE,
+    )
+
+
+class HandClock(SystemClock):
+    """A monotonic clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+class LightDevices:
+    """Devices on one connection.
+
+    Attributes:
+        at_once: whether they answer a task when it comes.
+        replies, tasks, receipts: how many of each there were, by device and exchange.
+    """
+
+    def __init__(self, address: Address, devices: Sequence[str], clock: HandClock) -> None:
+        self.devices = devices
+        self.at_once = True
+        self.replies: Counter[tuple[str, str]] = Counter()
+        self.tasks: Counter[tuple[str, str]] = Counter()
+        self.receipts: Counter[tuple[str, str]] = Counter()
+        self.subscribed = 0
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._outboxes = {device: Outbox(self._send_reply) for device in devices}
+        filters = tuple(TOPICS.every_down(device) for device in devices)
+        self.link = Link(address, f"light-{devices[0]}", self._take, subscriptions=filters)
+
+    def join(self) -> None:
+        self.link.start_now(PATIENCE)
+        wait_until(lambda: self.subscribed == len(self.devices), "subscriptions")
+        for device in self.devices:
+            birth = Birth(session=THEIRS, status="online", samples=5)
+            self.send(TOPICS.birth(device), birth, retain=True)
+
+    def send(self, topic: str, message: Message, *, qos: int = 1, retain: bool = False) -> None:
+        self.link.publish(topic, encode(message), qos=qos, retain=retain)
+
+    def progress(self, device: str, state: DeviceState, exchange: str = "") -> None:
+        told = Progress(session=THEIRS, state=state, exchange=exchange)
+        self.send(TOPICS.progress(device), told)
+
+    def answer(self, device: str, exchange: str, index: int) -> None:
+        """Do what an agent says and sends while it works on a task."""
+        for state in STATES:
+            self.progress(device, state, exchange)
+        self.send(TOPICS.telemetry(device), Telemetry(session=THEIRS, cpu=1.0), qos=0)
+        blob = random.Random(f"{device} {exchange}").randbytes(2000)
+        name = digest(blob)
+        reply = Reply(
+            run="r-1",
+            exchange=exchange,
+            index=index,
+            device=device,
+            session=THEIRS,
+            base="",
+            status="ok",
+            samples=5,
+            blobs={"delta": BlobRef(digest=name, size=len(blob))},
+            inline={name: blob},
+        )
+        with self._lock:
+            self._outboxes[device].put(reply, self._clock.monotonic())
+
+    def _send_reply(self, reply: Reply) -> None:
+        self.replies[reply.device, reply.exchange] += 1
+        self.send(TOPICS.reply(reply.device), reply)
+
+    def _take(self, arrival: Arrival) -> None:
+        if isinstance(arrival, Subscribed):
+            self.subscribed += 1
+        if not isinstance(arrival, Incoming):
+            return
+        place = TOPICS.parse(arrival.topic)
+        assert place is not None
+        message = decode(arrival.payload, place.lane.message)
+        match message:
+            case Task():
+                self.tasks[place.who, message.exchange] += 1
+                if self.at_once:
+                    self.answer(place.who, message.exchange, message.index)
+            case Receipt():
+                self.receipts[place.who, message.exchange] += 1
+                with self._lock:
+                    self._outboxes[place.who].heard(message.exchange)
+                self.progress(place.who, "done")
+
+
+class Fleet:
+    """A real hub on a real broker, and light devices on a few connections.
+
+    Its clock stands still unless a test sets it, so that nobody repeats anything by itself.
+    """
+
+    def __init__(self, address: Address, folder: Path, devices: int, connections: int) -> None:
+        clock = self.clock = HandClock()
+        self._held, self._released = threading.Event(), threading.Event()
+        self.names = [f"d-{number:04d}" for number in range(devices)]
+        self.journal = Journal("light", clock)
+        self.directory = Directory(self.journal, clock)
+        self.inbox: Inbox[NoReturn] = Inbox(clock)
+        self.link = Link(
+            address,
+            "hub",
+            self.inbox.put,
+            subscriptions=(TOPICS.every_up(), TOPICS.every_request(), TOPICS.coordinator()),
+        )
+        self.hub = Hub(
+            self.link,
+            self.inbox,
+            TOPICS,
+            self.directory,
+            BlobCache(folder / "blobs", 2**30),
+            folder / "staging",
+            self.journal,
+            clock,
+            random.Random(1),
+            lambda client, request: self._hold(),
+            lambda: None,
+            OURS,
+        )
+        self.fleet = MqttFleet(self.hub, self.directory, clock, lambda run, through: None)
+        self.groups = [
+            LightDevices(address, self.names[n::connections], clock) for n in range(connections)
+        ]
+
+    def total(self, what: str) -> Counter[tuple[str, str]]:
+        """Return a count of all devices: ``replies``, ``tasks`` or ``receipts``."""
+        return sum((getattr(group, what) for group in self.groups), Counter())
+
+    def states(self) -> Counter[str]:
+        """Return how many devices are in each state, as the fleet's snapshot has it."""
+        return Counter(view.state for view in self.journal.snapshot.devices)
+
+    def hold(self) -> None:
+        """Keep the hub's thread busy from now on, with a request."""
+        request = Request(nonce=THEIRS, action="hold")
+        self.groups[0].send(TOPICS.request("client"), request)
+        assert self._held.wait(PATIENCE)
+
+    def release(self) -> None:
+        """Let the hub's thread go on."""
+        self._released.set()
+
+    def _hold(self) -> None:
+        self._held.set()
+        self._released.wait(4 * PATIENCE)
+
+    def start(self) -> None:
+        self.link.start_now(PATIENCE)
+        self.hub.start()
+        for group in self.groups:
+            group.join()
+        wait_until(lambda: len(self.directory.roster()) == len(self.names), "the devices")
+
+    def stop(self) -> None:
+        self.release()
+        for group in self.groups:
+            group.link.stop()
+        self.hub.stop()
+        self.link.stop()
+        self.journal.close()
+
+
+@contextmanager
+def light_fleet(
+    address: Address, folder: Path, *, devices: int, connections: int = 8
+) -> Iterator[Fleet]:
+    """A fleet whose devices have joined."""
+    made = Fleet(address, folder, devices, connections)
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
