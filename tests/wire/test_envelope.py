@@ -18,7 +18,7 @@ from edgefed.wire.messages import MESSAGES, Birth, Cancel, Chunk, Message, Need,
 from tests.wire.memory import at_most, numbered
 from tests.wire.strategies import any_message, damaged, messages
 
-CANCEL = b"\x93\x01\xa6cancel\xc4\x0d\x81\xa8exchange\xa2e1"
+CANCEL = b"\x93\x02\xa6cancel\xc4\x0d\x81\xa8exchange\xa2e1"
 SESSION = "0123abcd"
 
 
