@@ -17,12 +17,9 @@ from pydantic import BaseModel, ConfigDict
 
 from edgefed.config.recipe import CodecName, LossName, Recipe
 from edgefed.learn.models import Model
+from edgefed.learn.scoring import Predictor as Predictor  # noqa: PLC0414 - part of the interface
 from edgefed.learn.types import Array, Job, Samples, Score, Tensors, Trained
 from edgefed.sharing.policy import Policy
-
-Predictor = Callable[[Array], Array]
-"""Inputs (n, …) to class scores (n, classes)."""
-
 
 Predict = Callable[[Tensors, Array], Array]
 """A single model: weights and inputs (n, …) to class scores (n, classes)."""
@@ -231,6 +228,22 @@ class Exam:
 
 
 @dataclass(frozen=True)
+class PredictorExam:
+    """Work for the trainer that tests what several models predict together.
+
+    Attributes:
+        predictor: given how a single model predicts, returns how the device predicts; it may use
+            the device's private state.
+        samples: what is predicted.
+        loss: what the outputs are scored by.
+    """
+
+    predictor: Callable[[Predict], Predictor]
+    samples: Samples
+    loss: LossName = "cross_entropy"
+
+
+@dataclass(frozen=True)
 class Encoding:
     """Work for the trainer that only runs the first ``split`` layers, with ``weights``."""
 
@@ -239,11 +252,11 @@ class Encoding:
     split: int
 
 
-Work = Job | Exam | Encoding
+Work = Job | Exam | PredictorExam | Encoding
 """What a trainer does."""
 
 Result = Trained | Score | Array
-"""What comes of it: ``Trained`` of a ``Job``, ``Score`` of an ``Exam``, hidden states (n, …) of an
+"""What comes of it: ``Trained`` of a ``Job``, ``Score`` of an exam, hidden states (n, …) of an
 ``Encoding``."""
 
 
@@ -325,6 +338,6 @@ class Algorithm(ABC, Generic[SettingsT]):
         weights = self.weights(state)
         return lambda inputs: predict(weights, inputs)
 
-    def exam(self, task: DeviceTask, device: DeviceView) -> Exam:
+    def exam(self, task: DeviceTask, device: DeviceView) -> Exam | PredictorExam:
         """Return how this device tests the model of an ``evaluate`` task."""
         return Exam(task.groups["weights"], device.test, self.recipe.training.loss)

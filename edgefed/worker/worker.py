@@ -15,8 +15,6 @@ from edgefed.algorithms.base import (
     Answer,
     DeviceTask,
     DeviceView,
-    Encoding,
-    Exam,
     Result,
     Work,
 )
@@ -33,6 +31,7 @@ from edgefed.sharing.policy import ANYTHING, Policy
 from edgefed.wire.messages import Task
 from edgefed.wire.tensors import unpack
 from edgefed.worker.outcome import Outcome
+from edgefed.worker.run_work import run_work
 from edgefed.worker.uplink import FEEDBACK, encode_groups
 
 Done = TypeVar("Done")
@@ -203,7 +202,7 @@ def complete(
     Raises:
         Stopped: ``stop`` said so.
     """
-    return _guarded(lambda: _finished(prepared, _run(prepared, progress, stop)))
+    return _guarded(lambda: _finished(prepared, _result(prepared, progress, stop)))
 
 
 def finish(prepared: Prepared, result: Result | EdgeFedError) -> Outcome:
@@ -213,17 +212,12 @@ def finish(prepared: Prepared, result: Result | EdgeFedError) -> Outcome:
     return _guarded(lambda: _finished(prepared, result))
 
 
-def _run(
+def _result(
     prepared: Prepared,
     progress: Callable[[float], None] | None,
     stop: Callable[[], bool] | None,
 ) -> Result:
-    work = prepared.work
-    if isinstance(work, Exam):
-        return prepared.trainer.examine(work.weights, work.samples, work.loss)
-    if isinstance(work, Encoding):
-        return prepared.trainer.encode(work.weights, work.samples.inputs, work.split)
-    return prepared.trainer.train(work, prepared.view.train, progress, stop)
+    return run_work(prepared.trainer, prepared.work, prepared.view.train, progress, stop)
 
 
 def _finished(prepared: Prepared, result: Result) -> Outcome:

@@ -51,7 +51,7 @@ class Proximal:
     ) -> torch.Tensor:
         """Return the scalar loss."""
         loss = self.inner(forward, params, batch, context)
-        if self.mu == 0:
+        if self.mu == 0 or not context.anchor:
             return loss
         distances = [
             (params[name] - start).square().sum() for name, start in context.anchor.items()
