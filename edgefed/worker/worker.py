@@ -18,8 +18,8 @@ from edgefed.algorithms.base import (
     Result,
     Work,
 )
-from edgefed.algorithms.registry import make
-from edgefed.config.recipe import ModelSection, Recipe
+from edgefed.algorithms.registry import make_device_half
+from edgefed.config.recipe import ModelSection
 from edgefed.errors import EdgeFedError
 from edgefed.learn.models import build
 from edgefed.learn.targets import misfit
@@ -64,9 +64,7 @@ class Bench:
         """Return the algorithm that a task names, with its settings."""
         key = json.dumps([task.algorithm, task.settings, task.training], sort_keys=True)
         if key not in self._algorithms:
-            section = {"name": task.algorithm, **task.settings}
-            recipe = Recipe.model_validate({"algorithm": section, "training": task.training})
-            self._algorithms[key] = make(recipe)
+            self._algorithms[key] = make_device_half(task.algorithm, task.settings, task.training)
         return self._algorithms[key]
 
 
@@ -152,7 +150,7 @@ class Worker:
         private: Mapping[str, Tensors],
     ) -> Prepared | Outcome:
         algorithm = self._bench.algorithm(task)
-        wrong = misfit(algorithm.recipe.training.loss, self._train)
+        wrong = misfit(algorithm.training.loss, self._train)
         if wrong:
             return Outcome(status="refused", reason=f"its targets {wrong} (training.loss)")
         trainer = self._bench.trainer(task.model, task.shape, task.classes)
