@@ -11,18 +11,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from edgefed.config.recipe import CodecName, LossName, Recipe
+from edgefed.config.recipe import CodecName, LossName, RoundsSection, TrainingSection
 from edgefed.learn.models import Model
+from edgefed.learn.scoring import Predictor as Predictor  # noqa: PLC0414 - part of the interface
 from edgefed.learn.types import Array, Job, Samples, Score, Tensors, Trained
 from edgefed.sharing.policy import Policy
 
-Predictor = Callable[[Array], Array]
-"""Inputs (n, …) to class scores (n, classes)."""
-
+if TYPE_CHECKING:
+    from edgefed.algorithms.exchange_part import ExchangePart
 
 Predict = Callable[[Tensors, Array], Array]
 """A single model: weights and inputs (n, …) to class scores (n, classes)."""
@@ -231,6 +231,22 @@ class Exam:
 
 
 @dataclass(frozen=True)
+class PredictorExam:
+    """Work for the trainer that tests what several models predict together.
+
+    Attributes:
+        predictor: given how a single model predicts, returns how the device predicts; it may use
+            the device's private state.
+        samples: what is predicted.
+        loss: what the outputs are scored by.
+    """
+
+    predictor: Callable[[Predict], Predictor]
+    samples: Samples
+    loss: LossName = "cross_entropy"
+
+
+@dataclass(frozen=True)
 class Encoding:
     """Work for the trainer that only runs the first ``split`` layers, with ``weights``."""
 
@@ -239,11 +255,11 @@ class Encoding:
     split: int
 
 
-Work = Job | Exam | Encoding
+Work = Job | Exam | PredictorExam | Encoding
 """What a trainer does."""
 
 Result = Trained | Score | Array
-"""What comes of it: ``Trained`` of a ``Job``, ``Score`` of an ``Exam``, hidden states (n, …) of an
+"""What comes of it: ``Trained`` of a ``Job``, ``Score`` of an exam, hidden states (n, …) of an
 ``Encoding``."""
 
 
@@ -255,17 +271,39 @@ class Algorithm(ABC, Generic[SettingsT]):
         summary: one line for lists.
         paper: authors, title, where.
         simulation_only: whether it needs what no real fleet can give, whatever its settings.
+
+    Args:
+        settings: its own keys of the recipe.
+        training: the recipe's ``[training]`` table, as the task carries it on a device.
+        planned_rounds: the recipe's ``[rounds]`` table; None on a device.
     """
 
-    name: ClassVar[str]
-    summary: ClassVar[str]
-    paper: ClassVar[str]
+    name: str
+    summary: str
+    paper: str
     simulation_only: ClassVar[bool] = False
     Settings: ClassVar[type[AlgorithmSettings]]
 
-    def __init__(self, settings: SettingsT, recipe: Recipe) -> None:
+    def __init__(
+        self,
+        settings: SettingsT,
+        training: TrainingSection,
+        planned_rounds: RoundsSection | None = None,
+    ) -> None:
         self.settings = settings
-        self.recipe = recipe
+        self.training = training
+        self.planned_rounds = planned_rounds
+
+    @property
+    def rounds(self) -> RoundsSection:
+        """The recipe's rounds, which the coordinator's half alone has."""
+        if self.planned_rounds is None:
+            raise RuntimeError(f"The device's half of {self.name} asked for the rounds.")
+        return self.planned_rounds
+
+    def parts(self) -> tuple[ExchangePart, ...]:
+        """Return the parts that the method is composed of, beside training; see ``composition``."""
+        return ()
 
     @abstractmethod
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
@@ -325,6 +363,6 @@ class Algorithm(ABC, Generic[SettingsT]):
         weights = self.weights(state)
         return lambda inputs: predict(weights, inputs)
 
-    def exam(self, task: DeviceTask, device: DeviceView) -> Exam:
+    def exam(self, task: DeviceTask, device: DeviceView) -> Exam | PredictorExam:
         """Return how this device tests the model of an ``evaluate`` task."""
-        return Exam(task.groups["weights"], device.test, self.recipe.training.loss)
+        return Exam(task.groups["weights"], device.test, self.training.loss)

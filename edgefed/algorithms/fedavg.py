@@ -83,9 +83,9 @@ class AveragingSettings(AlgorithmSettings):
 class FedAvg(Algorithm[AveragingSettings]):
     """Weighted averaging of local training."""
 
-    name: ClassVar[str] = "fedavg"
-    summary: ClassVar[str] = "Average what the devices learned, weighted by their samples"
-    paper: ClassVar[str] = "McMahan et al., AISTATS 2017, arXiv 1602.05629"
+    name = "fedavg"
+    summary = "Average what the devices learned, weighted by their samples"
+    paper = "McMahan et al., AISTATS 2017, arXiv 1602.05629"
     Settings: ClassVar[type[AlgorithmSettings]] = AveragingSettings
 
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
@@ -95,9 +95,9 @@ class FedAvg(Algorithm[AveragingSettings]):
 
     def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
         """Ask a fresh cohort to ``fit`` the current weights, until the rounds are done."""
-        if state.round >= self.recipe.rounds.count:
+        if state.round >= self.rounds.count:
             return Finished()
-        cohort = draw(roster, self.recipe.rounds, seed)
+        cohort = draw(roster, self.rounds, seed)
         return Exchange(
             name="fit",
             round=state.round + 1,
@@ -108,7 +108,7 @@ class FedAvg(Algorithm[AveragingSettings]):
             payloads={"weights": Payload(state.groups["weights"])},
             wanted=cohort.wanted,
             quorum=cohort.quorum,
-            deadline=self.recipe.rounds.deadline,
+            deadline=self.rounds.deadline,
         )
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
@@ -140,9 +140,9 @@ class FedAvg(Algorithm[AveragingSettings]):
         return Job(
             weights=task.groups["weights"],
             objective=self.objective(),
-            schedule=schedule_of(self.recipe.training, task.round),
+            schedule=schedule_of(self.training, task.round),
             seed=task.seed,
-            augment=augment_of(self.recipe.training),
+            augment=augment_of(self.training),
         )
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
@@ -157,7 +157,7 @@ class FedAvg(Algorithm[AveragingSettings]):
 
     def objective(self) -> Objective:
         """Return the local objective: the loss, with the proximal term where ``mu`` > 0."""
-        return self.proximal(loss_of(self.recipe.training))
+        return self.proximal(loss_of(self.training))
 
     def proximal(self, objective: Objective) -> Objective:
         """Return an objective with the proximal term, where ``mu`` > 0."""

@@ -6,7 +6,7 @@ each batch, a device minimises
 
     (1 - λ) ℓ(f(u), y) + λ ℓ(f(u), y_g) + λ ⟨∂ℓ(f(u), y)/∂u, x_g⟩
 
-The exchange of averages is ``mean_augmented``'s, the loss ``edgefed.learn.objectives``'.
+The exchange of averages is ``mean_exchange``'s, the loss ``edgefed.learn.objectives``'.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from edgefed.algorithms.base import AlgorithmSettings
-from edgefed.algorithms.mean_augmented import MeanAugmented
+from edgefed.algorithms.exchange_part import ExchangePart
+from edgefed.algorithms.fedavg import FedAvg
+from edgefed.algorithms.mean_exchange import MeanExchange
 from edgefed.algorithms.mean_settings import MeanSettings
 from edgefed.algorithms.training import loss_of
 from edgefed.learn.objectives.fed_mix import FedMix as FedMixObjective
@@ -37,19 +39,23 @@ class FedMixSettings(MeanSettings):
     which is steadier for larger λ."""
 
 
-class FedMix(MeanAugmented):
+class FedMix(FedAvg):
     """Mixup with averaged data, to first order."""
 
     settings: FedMixSettings
 
-    name: ClassVar[str] = "fedmix"
-    summary: ClassVar[str] = "Mixup with averaged data of all devices, by a Taylor expansion"
-    paper: ClassVar[str] = "Yoon et al., ICLR 2021, arXiv 2107.00233"
+    name = "fedmix"
+    summary = "Mixup with averaged data of all devices, by a Taylor expansion"
+    paper = "Yoon et al., ICLR 2021, arXiv 2107.00233"
     Settings: ClassVar[type[AlgorithmSettings]] = FedMixSettings
+
+    def parts(self) -> tuple[ExchangePart, ...]:
+        """Exchange averages before training."""
+        return (MeanExchange(self.name, self.settings, self.training, self.mixing()),)
 
     def mixing(self) -> Objective:
         """Return equation 5, which is the loss itself for λ = 0."""
-        loss = loss_of(self.recipe.training)
+        loss = loss_of(self.training)
         if self.settings.mixup_ratio == 0:
             return loss  # by its own name, as its shortcuts round otherwise
         return FedMixObjective(

@@ -35,7 +35,7 @@ class FedOptSettings(AveragingSettings):
 class FedOpt(FedAvg):
     """FedAvg with an adaptive server optimiser."""
 
-    name: ClassVar[str] = "fedopt"
-    summary: ClassVar[str] = "FedAvg with Adam, Yogi, Adagrad or momentum on the coordinator"
-    paper: ClassVar[str] = "Reddi et al., ICLR 2021, arXiv 2003.00295"
+    name = "fedopt"
+    summary = "FedAvg with Adam, Yogi, Adagrad or momentum on the coordinator"
+    paper = "Reddi et al., ICLR 2021, arXiv 2003.00295"
     Settings: ClassVar[type[AlgorithmSettings]] = FedOptSettings

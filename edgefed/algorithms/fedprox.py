@@ -29,7 +29,7 @@ class FedProxSettings(AveragingSettings):
 class FedProx(FedAvg):
     """FedAvg with a proximal term."""
 
-    name: ClassVar[str] = "fedprox"
-    summary: ClassVar[str] = "FedAvg whose devices are pulled back towards the global weights"
-    paper: ClassVar[str] = "Li et al., MLSys 2020, arXiv 1812.06127"
+    name = "fedprox"
+    summary = "FedAvg whose devices are pulled back towards the global weights"
+    paper = "Li et al., MLSys 2020, arXiv 1812.06127"
     Settings: ClassVar[type[AlgorithmSettings]] = FedProxSettings

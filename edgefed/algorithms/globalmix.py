@@ -5,7 +5,7 @@ a raw sample of another device, drawn for each sample, a device minimises
 
     ℓ(f((1 - λ) x + λ x_j), (1 - λ) y + λ y_j)        λ ~ Beta(α, α) for each step, or fixed
 
-Raw samples are averaged data with M = 1, exchanged as ``mean_augmented`` does.
+Raw samples are averaged data with M = 1, exchanged as ``mean_exchange`` does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from edgefed.algorithms.base import AlgorithmSettings
-from edgefed.algorithms.mean_augmented import MeanAugmented
+from edgefed.algorithms.exchange_part import ExchangePart
+from edgefed.algorithms.fedavg import FedAvg
+from edgefed.algorithms.mean_exchange import MeanExchange
 from edgefed.algorithms.mean_settings import MeanSettings
 from edgefed.algorithms.training import loss_of
 from edgefed.learn.objectives.global_mix import GlobalMix as GlobalMixObjective
@@ -41,19 +43,22 @@ class GlobalMixSettings(MeanSettings):
     """A device mixes with the samples of others only."""
 
 
-class GlobalMix(MeanAugmented):
+class GlobalMix(FedAvg):
     """Mixup with others' raw samples."""
 
     settings: GlobalMixSettings
 
-    name: ClassVar[str] = "globalmix"
-    summary: ClassVar[str] = "Mixup with raw samples of other devices; simulations only"
-    paper: ClassVar[str] = "Yoon et al., ICLR 2021, arXiv 2107.00233"
+    name = "globalmix"
+    summary = "Mixup with raw samples of other devices; simulations only"
+    paper = "Yoon et al., ICLR 2021, arXiv 2107.00233"
     simulation_only: ClassVar[bool] = True
-    raw: ClassVar[bool] = True
     Settings: ClassVar[type[AlgorithmSettings]] = GlobalMixSettings
+
+    def parts(self) -> tuple[ExchangePart, ...]:
+        """Exchange averages before training."""
+        return (MeanExchange(self.name, self.settings, self.training, self.mixing(), raw=True),)
 
     def mixing(self) -> Objective:
         """Return mixup over devices."""
         alpha, ratio = self.settings.mixup_alpha, self.settings.mixup_ratio or None
-        return GlobalMixObjective(alpha, ratio, loss_of(self.recipe.training))
+        return GlobalMixObjective(alpha, ratio, loss_of(self.training))

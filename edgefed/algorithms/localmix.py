@@ -16,7 +16,7 @@ from pydantic import Field
 from edgefed.algorithms.base import AlgorithmSettings
 from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.mean_settings import SplitSettings
-from edgefed.algorithms.splits import behind, check_split
+from edgefed.algorithms.mix_layer import behind, check_split
 from edgefed.algorithms.training import loss_of
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.local_mix import LocalMix as LocalMixObjective
@@ -35,9 +35,9 @@ class LocalMix(FedAvg):
 
     settings: LocalMixSettings
 
-    name: ClassVar[str] = "localmix"
-    summary: ClassVar[str] = "FedAvg with mixup inside each device"
-    paper: ClassVar[str] = "Zhang et al., ICLR 2018, arXiv 1710.09412"
+    name = "localmix"
+    summary = "FedAvg with mixup inside each device"
+    paper = "Zhang et al., ICLR 2018, arXiv 1710.09412"
     Settings: ClassVar[type[AlgorithmSettings]] = LocalMixSettings
 
     def check_model(self, model: Model) -> None:
@@ -46,6 +46,6 @@ class LocalMix(FedAvg):
 
     def objective(self) -> Objective:
         """Return mixup of each batch with itself."""
-        settings, loss = self.settings, loss_of(self.recipe.training)
+        settings, loss = self.settings, loss_of(self.training)
         mixing = LocalMixObjective(settings.mixup_alpha, loss)
         return self.proximal(behind(mixing, settings.split, settings.embedding_grad, loss))

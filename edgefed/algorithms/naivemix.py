@@ -5,7 +5,7 @@ ICLR 2021, equation 1. With u = (1 - λ) x + λ x_g, a device minimises
 
     (1 - λ) ℓ(f(u), y) + λ ℓ(f(u), y_g)
 
-The exchange of averages is ``mean_augmented``'s, the loss ``edgefed.learn.objectives``'.
+The exchange of averages is ``mean_exchange``'s, the loss ``edgefed.learn.objectives``'.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from edgefed.algorithms.base import AlgorithmSettings
-from edgefed.algorithms.mean_augmented import MeanAugmented
+from edgefed.algorithms.exchange_part import ExchangePart
+from edgefed.algorithms.fedavg import FedAvg
+from edgefed.algorithms.mean_exchange import MeanExchange
 from edgefed.algorithms.mean_settings import MeanSettings
 from edgefed.algorithms.training import loss_of
 from edgefed.learn.objectives.naive_mix import NaiveMix as NaiveMixObjective
@@ -29,19 +31,23 @@ class NaiveMixSettings(MeanSettings):
     """λ: the weight of the averaged data."""
 
 
-class NaiveMix(MeanAugmented):
+class NaiveMix(FedAvg):
     """Mixup with averaged data as if they were samples."""
 
     settings: NaiveMixSettings
 
-    name: ClassVar[str] = "naivemix"
-    summary: ClassVar[str] = "Mixup with averaged data of all devices, taken as samples"
-    paper: ClassVar[str] = "Yoon et al., ICLR 2021, arXiv 2107.00233"
+    name = "naivemix"
+    summary = "Mixup with averaged data of all devices, taken as samples"
+    paper = "Yoon et al., ICLR 2021, arXiv 2107.00233"
     Settings: ClassVar[type[AlgorithmSettings]] = NaiveMixSettings
+
+    def parts(self) -> tuple[ExchangePart, ...]:
+        """Exchange averages before training."""
+        return (MeanExchange(self.name, self.settings, self.training, self.mixing()),)
 
     def mixing(self) -> Objective:
         """Return equation 1, which is the loss itself for λ = 0."""
-        loss = loss_of(self.recipe.training)
+        loss = loss_of(self.training)
         if self.settings.mixup_ratio == 0:
             return loss  # by its own name, as its shortcuts round otherwise
         return NaiveMixObjective(self.settings.mixup_ratio, loss)

@@ -1,18 +1,23 @@
-"""Algorithms by name: every module of this package that defines one is found by itself."""
+"""Algorithms by name: those of this package, found by themselves, and those of plug-ins."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import pkgutil
+from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, get_origin
 
 import edgefed.algorithms
 from edgefed.algorithms.base import Algorithm
+from edgefed.algorithms.complete import complete_section
+from edgefed.algorithms.composition import compose
+from edgefed.algorithms.plugins import Offers, load, offers
 from edgefed.config.layers import Layer
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipe import Recipe, TrainingSection
 from edgefed.config.validate import check_section
 from edgefed.errors import UnknownNameError, UsageError
 
@@ -20,18 +25,47 @@ AnyAlgorithm = Algorithm[Any]
 
 
 @cache
-def algorithms() -> dict[str, type[AnyAlgorithm]]:
-    """Return every algorithm class by its name, sorted."""
+def built_in() -> dict[str, type[AnyAlgorithm]]:
+    """Return the algorithms of this package by name, sorted."""
     found: dict[str, type[AnyAlgorithm]] = {}
     for module in pkgutil.iter_modules(edgefed.algorithms.__path__):
         contents = importlib.import_module(f"{edgefed.algorithms.__name__}.{module.name}")
         for _, member in inspect.getmembers(contents, inspect.isclass):
             # Python 3.10 takes dict[str, int] for a class, which issubclass then refuses.
-            if get_origin(member) is not None:
+            if get_origin(member) is not None or not issubclass(member, Algorithm):
                 continue
-            if issubclass(member, Algorithm) and not inspect.isabstract(member):
+            if hasattr(member, "name") and not inspect.isabstract(member):
                 found[member.name] = member
     return dict(sorted(found.items()))
+
+
+@cache
+def offered() -> Offers:
+    """Return what installed packages offer beside them."""
+    return offers(built_in())
+
+
+def algorithms() -> dict[str, type[AnyAlgorithm]]:
+    """Return every algorithm that can be used by its name, sorted; a broken package's is not."""
+    found = dict(built_in())
+    for name, point in offered().usable.items():
+        with contextlib.suppress(UsageError):
+            found[name] = load(point)
+    return dict(sorted(found.items()))
+
+
+def unusable() -> dict[str, str]:
+    """Return why algorithms of installed packages cannot be used, by name."""
+    problems = {
+        name: f"The algorithm '{name}' cannot be used: {reason}."
+        for name, reason in offered().refused.items()
+    }
+    for name, point in offered().usable.items():
+        try:
+            load(point)
+        except UsageError as error:
+            problems[name] = error.message
+    return problems
 
 
 def find(name: str) -> type[AnyAlgorithm]:
@@ -39,15 +73,23 @@ def find(name: str) -> type[AnyAlgorithm]:
 
     Raises:
         UnknownNameError: there is none.
+        UsageError: ``algorithm.plugin``: a package offers it, which cannot be used.
     """
-    known = algorithms()
-    if name not in known:
-        near = get_close_matches(name, known, n=1)
-        meant = f"; did you mean '{near[0]}'?" if near else "."
-        raise UnknownNameError(
-            f"No algorithm '{name}'{meant}", code="algorithm.unknown", hint="edgefed algo list"
+    if name in built_in():
+        return built_in()[name]
+    if name in offered().usable:
+        return load(offered().usable[name])
+    if name in offered().refused:
+        raise UsageError(
+            f"The algorithm '{name}' cannot be used: {offered().refused[name]}.",
+            code="algorithm.plugin",
+            hint="uninstall all but one of the packages that offer it",
         )
-    return known[name]
+    near = get_close_matches(name, [*built_in(), *offered().usable], n=1)
+    meant = f"; did you mean '{near[0]}'?" if near else "."
+    raise UnknownNameError(
+        f"No algorithm '{name}'{meant}", code="algorithm.unknown", hint="edgefed algo list"
+    )
 
 
 def make(recipe: Recipe, layer: Layer | None = None) -> AnyAlgorithm:
@@ -65,7 +107,27 @@ def make(recipe: Recipe, layer: Layer | None = None) -> AnyAlgorithm:
         layer,
         hint=f"edgefed algo show {recipe.algorithm.name}",
     )
-    return kind(settings, recipe)
+    return compose(kind(settings, recipe.training, recipe.rounds))
+
+
+def make_device_half(
+    name: str, settings: Mapping[str, Any], training: Mapping[str, Any]
+) -> AnyAlgorithm:
+    """Return the algorithm of a task: the device's half, with nothing left to its own defaults.
+
+    Args:
+        name: of the algorithm.
+        settings: every one of the algorithm's settings.
+        training: every key of the recipe's ``[training]`` table.
+
+    Raises:
+        UnknownNameError: there is no such algorithm here.
+        WireError: ``wire.incomplete``: a value is missing, which this release would fill in with a
+            default of its own; or ``wire.malformed``: one is unknown or out of range.
+    """
+    kind = find(name)
+    own = complete_section(kind.Settings, settings, f"algorithm '{name}'")
+    return compose(kind(own, complete_section(TrainingSection, training, "training")))
 
 
 def check_fleet(algorithm: AnyAlgorithm) -> None:

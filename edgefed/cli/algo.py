@@ -9,7 +9,7 @@ import typer
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import Json
-from edgefed.console import columns, data, json_out, reported
+from edgefed.console import columns, data, json_out, reported, talk
 
 app = typer.Typer(no_args_is_help=True, help="Show algorithms and their settings.")
 
@@ -20,8 +20,10 @@ def list_(context: typer.Context, as_json: Json = False) -> None:
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
-        from edgefed.algorithms.registry import algorithms
+        from edgefed.algorithms.registry import algorithms, unusable
 
+        for problem in unusable().values():
+            talk(f"warning: {problem}")
         if as_json:
             json_out(
                 [

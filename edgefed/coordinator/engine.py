@@ -23,13 +23,14 @@ from edgefed.coordinator.journal import Journal
 from edgefed.coordinator.questions import asked_exchange, evaluation, open_exchange
 from edgefed.coordinator.records import Checkpoint, OpenExchange, RunRecord
 from edgefed.coordinator.store import Store
-from edgefed.coordinator.subject import Subject, check_dataset, make_subject, score
+from edgefed.coordinator.subject import Subject, check_dataset, make_subject
 from edgefed.coordinator.tally import DeviceScores, Tally
 from edgefed.coordinator.trackers.base import TrackedRun, Tracker
 from edgefed.coordinator.trackers.metrics import MetricFiles
 from edgefed.coordinator.trackers.tracking import Tracking
 from edgefed.data.types import Dataset
 from edgefed.errors import EdgeFedError, TimeLimitError
+from edgefed.learn.scoring import score
 from edgefed.seeds import derive
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.tensors import specs_of, weights_digest

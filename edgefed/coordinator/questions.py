@@ -11,6 +11,7 @@ from edgefed.coordinator.downlink import Downlink
 from edgefed.coordinator.fleet import Fleet
 from edgefed.coordinator.records import OpenExchange
 from edgefed.coordinator.subject import Subject
+from edgefed.learn.models import complete_model
 from edgefed.learn.types import Tensors
 from edgefed.seeds import derive
 from edgefed.wire.messages import BlobRef, Task
@@ -42,6 +43,7 @@ def open_exchange(
             turn=turn,
             recipe=recipe,
             subject=subject,
+            algorithm=algorithm,
             refs=refs,
         )
         for question in exchange.questions
@@ -91,6 +93,7 @@ def _task(
     turn: int,
     recipe: Recipe,
     subject: Subject,
+    algorithm: Algorithm[Any],
     refs: dict[str, BlobRef],
 ) -> Task:
     return Task(
@@ -103,11 +106,11 @@ def _task(
         deadline=exchange.deadline,
         seed=derive(recipe.seed, "task", turn, question.device),
         algorithm=recipe.algorithm.name,
-        settings=recipe.algorithm.settings(),
-        model=recipe.model.model_dump(mode="json"),
+        settings=algorithm.settings.model_dump(mode="json"),
+        model=complete_model(recipe.model).model_dump(mode="json"),
         shape=subject.shape,
         classes=subject.classes,
-        training=recipe.training.model_dump(mode="json", exclude_defaults=True),
+        training=recipe.training.model_dump(mode="json"),
         codec=recipe.wire.uplink,
         error_feedback=recipe.wire.error_feedback,
         samples=question.samples,

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import zstandard
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from edgefed.algorithms.shares import SHARED, holders
+from edgefed.algorithms.mean_records import SHARED, holders
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.journal import Journal

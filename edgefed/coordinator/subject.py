@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from edgefed.algorithms.base import Predictor, Roster
-from edgefed.config.recipe import LossName, Recipe
+from edgefed.algorithms.base import Roster
+from edgefed.config.recipe import Recipe
 from edgefed.data.datasets import Dataset, load
 from edgefed.errors import DataError
 from edgefed.learn.models import Model, build
 from edgefed.learn.targets import check_targets
 from edgefed.learn.training import Trainer
-from edgefed.learn.types import Samples, Score
+from edgefed.learn.types import Samples
 from edgefed.seeds import derive
 
 
@@ -76,21 +74,3 @@ def _announced(roster: Roster) -> tuple[tuple[int, ...], int]:
             hint="edgefed device list",
         )
     return shapes.pop(), max(member.classes for member in roster)
-
-
-def score(predictor: Predictor, samples: Samples, loss: LossName = "cross_entropy") -> Score:
-    """Return mean loss and accuracy of a predictor's outputs; squared error has no accuracy."""
-    scores, targets = predictor(samples.inputs).astype(np.float64), samples.targets
-    if loss == "squared_error":
-        return Score(float(np.square(scores - targets).mean()), None, len(targets))
-    shifted = scores - scores.max(axis=1, keepdims=True)
-    log_softmax = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    if samples.has_labels:
-        each, labels = log_softmax[np.arange(len(targets)), targets], targets
-    else:
-        each, labels = (log_softmax * targets).sum(axis=1), targets.argmax(axis=1)
-    return Score(
-        loss=float(-each.mean()),
-        accuracy=float((scores.argmax(axis=1) == labels).mean()),
-        samples=len(targets),
-    )

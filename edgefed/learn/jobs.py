@@ -12,12 +12,12 @@ from edgefed.errors import DataError, UsageError
 from edgefed.learn import capabilities
 from edgefed.learn.augment import check_augment
 from edgefed.learn.models import Model
-from edgefed.learn.types import Array, Job, Params, Tensors
+from edgefed.learn.types import Array, Job, Params, Samples, Tensors
 from edgefed.seeds import derive
 
 
 def check_job(model: Model, job: Job, count: int) -> tuple[str, ...]:
-    """Return the names of the weights that a job trains, in the model's order.
+    """Return the names of what a job trains: weights in the model's order, then its variables.
 
     Args:
         model: what is trained.
@@ -47,7 +47,14 @@ def check_job(model: Model, job: Job, count: int) -> tuple[str, ...]:
 
 
 def _trained(model: Model, job: Job) -> tuple[str, ...]:
-    """Return the names of the weights that are trained."""
+    """Return the names of the weights and variables that are trained."""
+    taken = sorted(job.variables.keys() & set(model.names))
+    if taken:
+        raise DataError(
+            f"The job's variable {taken[0]} has the name of a weight of the model.",
+            code="train.variables",
+            hint="give variables names that the model does not have",
+        )
     unknown = sorted(job.frozen - set(model.names))
     if unknown:
         raise DataError(
@@ -56,13 +63,23 @@ def _trained(model: Model, job: Job) -> tuple[str, ...]:
             hint=f"weights of the model: {', '.join(model.names)}",
         )
     trained = tuple(name for name in model.parameter_names if name not in job.frozen)
-    if not trained:
+    if not trained and not job.variables:
         raise DataError(
             "The job freezes every weight of the model, so there is nothing to train.",
             code="train.frozen",
             hint="leave some weights to be trained",
         )
-    return trained
+    return (*trained, *job.variables)
+
+
+def samples_of(job: Job, own: Samples) -> Samples:
+    """Return what a job trains on: the samples that it brings, or else the device's ``own``."""
+    return own if job.samples is None else job.samples
+
+
+def load_variables(job: Job, device: torch.device) -> Params:
+    """Return a copy of a job's variables on the device."""
+    return {name: torch.tensor(array, device=device) for name, array in job.variables.items()}
 
 
 def load(model: Model, weights: Tensors, device: torch.device) -> Params:
@@ -87,6 +104,18 @@ def finished(job: Job, after: Mapping[str, Array]) -> Tensors:
     if not all(np.isfinite(array).all() for array in weights.values()):
         raise diverged("the weights are")
     return weights
+
+
+def finished_variables(job: Job, after: Mapping[str, Array]) -> Tensors:
+    """Return a job's variables after training.
+
+    Raises:
+        DataError: ``train.diverged``.
+    """
+    variables = {name: after[name] for name in job.variables}
+    if not all(np.isfinite(array).all() for array in variables.values()):
+        raise diverged("the variables are")
+    return variables
 
 
 def augment_generator(job: Job) -> torch.Generator:

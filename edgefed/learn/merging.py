@@ -1,13 +1,14 @@
 """The exact weighted mean: the same bits in whatever order the answers come, in O(model) memory.
 
 Floating-point sums depend on their order; sums of integers do not. So each value is rounded to a
-grid of 2^-bits, multiplied by its whole weight, and added up in 64-bit integers. A mean is off its
-exact value by at most half a grid step, 2^-(bits + 1), beside the last rounding to float32; bits is
-40 up to a total weight of 65,535, and falls by one whenever that doubles.
+grid of 2^-bits, multiplied by its weight in whole units, and added up in 64-bit integers. A mean is
+off its exact value by at most half a grid step, 2^-(bits + 1), beside the last rounding to float32;
+bits is 40 up to a total weight of 65,535 units, and falls by one whenever that doubles.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,54 +67,73 @@ class ExactMean:
     Args:
         specs_like: a set with the names, shapes and kinds of those to come; its values are not
             read. Floats become float32; integers stay as they are.
-        total_weight: the most that all weights together will come to, 1 to ``MAX_TOTAL_WEIGHT``.
+        total_weight: the most that all weights together will come to, 1 to ``MAX_TOTAL_WEIGHT``
+            in units of 2^-``fraction_bits``.
+        fraction_bits: weights are rounded to multiples of 2^-``fraction_bits``; 0 for whole
+            weights. Each bit costs the values one bit of their grid above a total of 65,535 units.
 
     Raises:
         DataError: ``merge.weight``, or ``merge.dtype`` for tensors that have no mean.
     """
 
-    def __init__(self, specs_like: Tensors, total_weight: int) -> None:
-        if not 1 <= total_weight <= MAX_TOTAL_WEIGHT:
+    def __init__(self, specs_like: Tensors, total_weight: int, fraction_bits: int = 0) -> None:
+        if not 1 <= total_weight << fraction_bits <= MAX_TOTAL_WEIGHT:
             raise DataError(
                 f"Answers cannot be merged with a total weight of {total_weight}.",
                 code="merge.weight",
-                hint=f"weights are numbers of samples, together 1 to {MAX_TOTAL_WEIGHT}",
+                hint="weights are numbers of samples, together 1 to "
+                f"{MAX_TOTAL_WEIGHT >> fraction_bits}",
             )
         self.total_weight = total_weight
-        self.weight = 0
-        self.bits = min(SUM_BITS - BOUND_BITS - total_weight.bit_length(), MOST_BITS)
-        self._integer_bound = 2 ** (SUM_BITS - total_weight.bit_length())
+        self.fraction_bits = fraction_bits
+        self._total_units = total_weight << fraction_bits
+        self._units = 0
+        self.bits = min(SUM_BITS - BOUND_BITS - self._total_units.bit_length(), MOST_BITS)
+        self._integer_bound = 2 ** (SUM_BITS - self._total_units.bit_length())
         self._sums = {name: _empty_sum(name, array) for name, array in specs_like.items()}
 
-    def add(self, arrays: Tensors, weight: int) -> None:
+    @property
+    def weight(self) -> float:
+        """The weight of all that was added."""
+        return self._units / float(2**self.fraction_bits)
+
+    def add(self, arrays: Tensors, weight: float) -> None:
         """Add a set of tensors ``weight`` times; all of it or, on an error, nothing.
 
         Args:
             arrays: same names, shapes and kinds as the others; floats within ±``BOUND``.
-            weight: a whole number, at least 1.
+            weight: at least half a unit of 2^-``fraction_bits``; rounded to whole units.
 
         Raises:
             DataError: ``merge.weight``, ``merge.shape``, or ``merge.range`` for values that are
                 not finite or too large.
         """
-        if weight < 1 or self.weight + weight > self.total_weight:
+        units = self._units_of(weight)
+        if units < 1 or self._units + units > self._total_units:
             raise DataError(
-                f"An answer of weight {weight} does not fit: {self.weight}"
+                f"An answer of weight {weight} does not fit: {self.weight:.15g}"
                 f" of {self.total_weight} is merged.",
                 code="merge.weight",
-                hint="an answer weighs at least 1 and no more than its device announced",
+                hint="an answer weighs at least one unit and no more than its device announced",
             )
         self._check(arrays)
         scale, added = 2.0**self.bits, list[str]()
         for name, total in self._sums.items():
             values = np.ravel(arrays[name])
             if not total.is_float:
-                _add_integers(total.cells, values, weight)
-            elif not add_floats(total.cells, values, scale, weight):
-                self._take_back(arrays, added, weight)
+                _add_integers(total.cells, values, units)
+            elif not add_floats(total.cells, values, scale, units):
+                self._take_back(arrays, added, units)
                 raise _out_of_range(name, BOUND)
             added.append(name)
-        self.weight += weight
+        self._units += units
+
+    def _units_of(self, weight: float) -> int:
+        """Return a weight in units; a part of a unit is an error where weights are whole."""
+        units = float(weight) * float(2**self.fraction_bits)
+        if not math.isfinite(units) or (not self.fraction_bits and units != int(units)):
+            return 0
+        return round(units)
 
     def mean(self) -> Tensors:
         """Return the weighted mean of all that was added: float32, and integers to the nearest.
@@ -121,7 +141,7 @@ class ExactMean:
         Raises:
             DataError: ``merge.empty``: nothing was added.
         """
-        if not self.weight:
+        if not self._units:
             raise DataError(
                 "There is no mean of no answers.",
                 code="merge.empty",
@@ -154,13 +174,13 @@ class ExactMean:
         """Return the mean of one tensor."""
         if total.is_float:
             mean = np.empty(total.cells.size, np.float32)
-            offset, divisor = np.uint64(MAGIC_BITS * self.weight % 2**64), 2.0**self.bits
+            offset, divisor = np.uint64(MAGIC_BITS * self._units % 2**64), 2.0**self.bits
             for start in range(0, mean.size, BLOCK):
                 sums = (total.cells[start : start + BLOCK] - offset).view(np.int64)
-                mean[start : start + BLOCK] = sums / (self.weight * divisor)
+                mean[start : start + BLOCK] = sums / (self._units * divisor)
             return mean.reshape(total.shape)
-        quotient, rest = np.divmod(total.cells.view(np.int64), self.weight)
-        rounded = quotient + (2 * rest >= self.weight)
+        quotient, rest = np.divmod(total.cells.view(np.int64), self._units)
+        rounded = quotient + (2 * rest >= self._units)
         return rounded.astype(total.dtype).reshape(total.shape)
 
 

@@ -195,6 +195,22 @@ def build(
     )
 
 
+def complete_model(
+    section: ModelSection, networks: Mapping[str, Network] = NETWORKS
+) -> ModelSection:
+    """Return a section with every setting of its network written out, defaults too.
+
+    The settings of a user's own model are its code's; they stay as they are.
+
+    Raises:
+        RecipeError: no such model, or a setting that it does not have or cannot take.
+    """
+    if is_user_model(section.name):
+        return section
+    settings = _settings(_find(section.name, networks), section.settings())
+    return ModelSection(name=section.name, **settings.model_dump(mode="json"))
+
+
 def _output_shape(model: Model, front: nn.Module) -> Shape:
     """Return the shape of what the front part of a model makes of one input."""
     part = next(model.module.parameters())

@@ -20,7 +20,15 @@ from edgefed.learn import capabilities
 from edgefed.learn.augment import augmented, draw
 from edgefed.learn.capabilities import Phase, objective_generator
 from edgefed.learn.extras import Extras
-from edgefed.learn.jobs import augment_generator, diverged, finished, load, precision
+from edgefed.learn.jobs import (
+    augment_generator,
+    diverged,
+    finished,
+    finished_variables,
+    load,
+    load_variables,
+    precision,
+)
 from edgefed.learn.models import Model
 from edgefed.learn.preload import Preloaded
 from edgefed.learn.sgd import batch_sizes, permutations, planned_steps
@@ -144,7 +152,7 @@ class Stack:
         return self._results(total)
 
     def _start(self) -> tuple[Params, Params, bool]:
-        """Return the stacked weights; and the trained ones at the start, once if all are alike."""
+        """Return what is stacked; and the trained weights at the start, once if all are alike."""
         loaded: dict[int, Params] = {}
         for client in self._clients:
             weights = client.job.weights
@@ -154,7 +162,10 @@ class Stack:
         params = {name: torch.stack([one[name] for one in each]) for name in self._model.names}
         shared = len(loaded) == 1
         start = each[0] if shared else {name: part.clone() for name, part in params.items()}
-        return params, {name: start[name] for name in self._trained}, shared
+        anchor = {name: start[name] for name in self._trained if name in start}
+        own = [load_variables(client.job, self._device) for client in self._clients]
+        variables = {name: torch.stack([one[name] for one in own]) for name in own[0]}
+        return params | variables, anchor, shared
 
     def _extras(self, loaded: Extras) -> tuple[Params, dict[str, int | None]]:
         """Return the jobs' extras, and for each whether it is stacked or the same for all."""
@@ -299,8 +310,8 @@ class Stack:
                 if not finite[number]:
                     raise diverged("the loss is")
                 loss = sums[number] / self._seen[number]
-                weights = finished(client.job, own)
-                results.append(Trained(weights, len(client), steps[number], loss))
+                weights, variables = finished(client.job, own), finished_variables(client.job, own)
+                results.append(Trained(weights, len(client), steps[number], loss, variables))
             except DataError as error:
                 results.append(error)
         return results

@@ -9,7 +9,7 @@ than one client after another; on a GPU, which a small model leaves idle, it is 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch.func import vmap
@@ -17,12 +17,12 @@ from torch.func import vmap
 from edgefed.errors import DataError, UsageError
 from edgefed.learn.devices import pick_device, repeatable
 from edgefed.learn.extras import Extras
-from edgefed.learn.jobs import check_job
+from edgefed.learn.jobs import check_job, samples_of
 from edgefed.learn.models import Model
 from edgefed.learn.preload import Preloaded, Preloads
 from edgefed.learn.stack import Client, Stack
 from edgefed.learn.training import Stopped
-from edgefed.learn.types import Job, Params, Samples, Trained
+from edgefed.learn.types import Array, Job, Params, Samples, Trained
 from edgefed.seeds import derive
 
 CHUNK = 32
@@ -91,7 +91,7 @@ class StackedTrainer:
 
         Args:
             jobs: one a client.
-            samples: each client's own.
+            samples: each client's own, for jobs that bring none.
             stop: asked before every step.
 
         Raises:
@@ -101,8 +101,9 @@ class StackedTrainer:
         clients: list[Client] = []
         for place, (job, own) in enumerate(zip(jobs, samples, strict=True)):
             try:
-                check_job(self.model, job, len(own))
-                clients.append(Client(job, self._preloads.get(own), place))
+                used = samples_of(job, own)
+                check_job(self.model, job, len(used))
+                clients.append(Client(job, self._preloads.get(used), place))
             except DataError as error:
                 results[place] = error
         for group in _alike(clients):
@@ -210,7 +211,12 @@ def _fit(one: Client, other: Client) -> bool:
 
 def _kind(job: Job, data: Preloaded) -> tuple[object, ...]:
     """Return what must be equal among the clients of a stack."""
-    shapes = {name: (array.shape, array.dtype) for name, array in job.extra.items()}
     return (
-        job.objective, job.schedule, job.frozen, job.augment, data.targets.dim(), shapes
+        job.objective, job.schedule, job.frozen, job.augment, data.targets.dim(),
+        _shapes(job.extra), _shapes(job.variables),
     )  # fmt: skip
+
+
+def _shapes(arrays: Mapping[str, Array]) -> dict[str, object]:
+    """Return shapes and kinds of arrays by name."""
+    return {name: (array.shape, array.dtype) for name, array in arrays.items()}

@@ -17,7 +17,17 @@ from edgefed.learn.capabilities import Phase, objective_generator
 from edgefed.learn.chain import Chain, chain_of
 from edgefed.learn.devices import pick_device, repeatable
 from edgefed.learn.extras import Extras
-from edgefed.learn.jobs import augment_generator, check_job, diverged, finished, load, precision
+from edgefed.learn.jobs import (
+    augment_generator,
+    check_job,
+    diverged,
+    finished,
+    finished_variables,
+    load,
+    load_variables,
+    precision,
+    samples_of,
+)
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.squared_error import SquaredError
 from edgefed.learn.preload import Preloaded, Preloads, channels_last, check_inputs
@@ -82,7 +92,7 @@ class Trainer:
 
         Args:
             job: what to do.
-            samples: what to train on; not empty.
+            samples: the device's samples, for a job that brings none; not empty.
             progress: called after every step with the share that is done, up to 1.
             stop: asked before every step.
 
@@ -91,9 +101,10 @@ class Trainer:
             DataError: no samples, samples or weights that are not the model's, or
                 ``train.diverged``: the loss or the weights are no longer finite numbers.
         """
+        samples = samples_of(job, samples)
         trained = check_job(self.model, job, len(samples))
         data = self._preloads.get(samples)
-        params = load(self.model, job.weights, self.device)
+        params = load(self.model, job.weights, self.device) | load_variables(job, self.device)
         for name in trained:
             params[name].requires_grad_()
         descent = _Descent(self, job, data, params, trained)
@@ -101,7 +112,8 @@ class Trainer:
         with repeatable(self.device, derive(job.seed, "dropout")):
             steps, loss = descent.run(progress or _ignore, stop or _never)
         after = {name: tensor.detach().cpu().numpy() for name, tensor in params.items()}
-        return Trained(finished(job, after), len(samples), steps, loss)
+        weights, variables = finished(job, after), finished_variables(job, after)
+        return Trained(weights, len(samples), steps, loss, variables)
 
     @torch.no_grad()
     def examine(
@@ -176,7 +188,7 @@ class _Descent:
     """One job while it runs.
 
     Attributes:
-        params: all weights on the device; the trained ones change in place.
+        params: all weights and variables on the device; the trained ones change in place.
         trained: names of the trained ones.
     """
 
@@ -224,6 +236,8 @@ class _Descent:
     def _chain(self, phase: Phase) -> Chain | None:
         """Return the shortcut to an update's gradients, if there is one."""
         schedule = self.job.schedule
+        if self.job.variables:
+            return None
         return chain_of(
             self.trainer.model, phase, self.params, schedule.precision, schedule.batch_size
         )
@@ -246,7 +260,8 @@ class _Descent:
 
     def _context(self) -> Context:
         """Return what the objective may look at: a copy of the start, and the job's extras."""
-        anchor = {name: self.params[name].detach().clone() for name in self.trained}
+        weights = (name for name in self.trained if name not in self.job.variables)
+        anchor = {name: self.params[name].detach().clone() for name in weights}
         return Context(anchor, self.trainer.extras.all(self.job.extra))
 
     def _drawn(self, context: Context, numbers: np.random.Generator, size: int) -> Context:

@@ -95,6 +95,9 @@ class Job:
             and are put on the training device once.
         frozen: names of weights that stay as they are.
         augment: what is done to the images of each batch; None for nothing.
+        variables: arrays that are trained beside the weights, by names that the model does not
+            have. The objective finds them among ``params``; they are not part of the anchor.
+        samples: what to train on, where the algorithm makes it; None for the device's own samples.
     """
 
     weights: Tensors
@@ -104,6 +107,8 @@ class Job:
     extra: Mapping[str, Array] = field(default_factory=dict)
     frozen: frozenset[str] = frozenset()
     augment: Augment | None = None
+    variables: Tensors = field(default_factory=dict)
+    samples: Samples | None = None
 
 
 @dataclass(frozen=True)
@@ -112,15 +117,17 @@ class Trained:
 
     Attributes:
         weights: after training, same names and shapes as the job's.
-        samples: training samples on the device.
+        samples: number of samples that were trained on.
         steps: SGD steps taken.
         loss: mean objective over the last epoch's batches, weighted by their sizes.
+        variables: the job's variables after training, same names and shapes.
     """
 
     weights: Tensors
     samples: int
     steps: int
     loss: float
+    variables: Tensors = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

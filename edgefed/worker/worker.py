@@ -15,13 +15,11 @@ from edgefed.algorithms.base import (
     Answer,
     DeviceTask,
     DeviceView,
-    Encoding,
-    Exam,
     Result,
     Work,
 )
-from edgefed.algorithms.registry import make
-from edgefed.config.recipe import ModelSection, Recipe
+from edgefed.algorithms.registry import make_device_half
+from edgefed.config.recipe import ModelSection
 from edgefed.errors import EdgeFedError
 from edgefed.learn.models import build
 from edgefed.learn.targets import misfit
@@ -33,6 +31,7 @@ from edgefed.sharing.policy import ANYTHING, Policy
 from edgefed.wire.messages import Task
 from edgefed.wire.tensors import unpack
 from edgefed.worker.outcome import Outcome
+from edgefed.worker.run_work import run_work
 from edgefed.worker.uplink import FEEDBACK, encode_groups
 
 Done = TypeVar("Done")
@@ -65,9 +64,7 @@ class Bench:
         """Return the algorithm that a task names, with its settings."""
         key = json.dumps([task.algorithm, task.settings, task.training], sort_keys=True)
         if key not in self._algorithms:
-            section = {"name": task.algorithm, **task.settings}
-            recipe = Recipe.model_validate({"algorithm": section, "training": task.training})
-            self._algorithms[key] = make(recipe)
+            self._algorithms[key] = make_device_half(task.algorithm, task.settings, task.training)
         return self._algorithms[key]
 
 
@@ -153,7 +150,7 @@ class Worker:
         private: Mapping[str, Tensors],
     ) -> Prepared | Outcome:
         algorithm = self._bench.algorithm(task)
-        wrong = misfit(algorithm.recipe.training.loss, self._train)
+        wrong = misfit(algorithm.training.loss, self._train)
         if wrong:
             return Outcome(status="refused", reason=f"its targets {wrong} (training.loss)")
         trainer = self._bench.trainer(task.model, task.shape, task.classes)
@@ -203,7 +200,7 @@ def complete(
     Raises:
         Stopped: ``stop`` said so.
     """
-    return _guarded(lambda: _finished(prepared, _run(prepared, progress, stop)))
+    return _guarded(lambda: _finished(prepared, _result(prepared, progress, stop)))
 
 
 def finish(prepared: Prepared, result: Result | EdgeFedError) -> Outcome:
@@ -213,17 +210,12 @@ def finish(prepared: Prepared, result: Result | EdgeFedError) -> Outcome:
     return _guarded(lambda: _finished(prepared, result))
 
 
-def _run(
+def _result(
     prepared: Prepared,
     progress: Callable[[float], None] | None,
     stop: Callable[[], bool] | None,
 ) -> Result:
-    work = prepared.work
-    if isinstance(work, Exam):
-        return prepared.trainer.examine(work.weights, work.samples, work.loss)
-    if isinstance(work, Encoding):
-        return prepared.trainer.encode(work.weights, work.samples.inputs, work.split)
-    return prepared.trainer.train(work, prepared.view.train, progress, stop)
+    return run_work(prepared.trainer, prepared.work, prepared.view.train, progress, stop)
 
 
 def _finished(prepared: Prepared, result: Result) -> Outcome:

@@ -31,6 +31,7 @@ from edgefed.wire.messages import (
 )
 from edgefed.wire.tensors import digest, pack
 from edgefed.wire.topics import Place, Topics
+from tests.complete import complete
 from tests.processes import start_module
 
 FLEET = "stage"
@@ -112,7 +113,7 @@ class Stage:
             "blobs": {"weights": ref},
             "facts": {},
         }
-        return Task(**{**fields, **changes})
+        return Task(**complete({**fields, **changes}))
 
     def hold(self, data: bytes) -> str:
         """Keep a blob for who asks, and return its name."""

@@ -198,7 +198,7 @@ WRONG_BLOB = b"these are no tensors"
         ("failed", "No algorithm 'fedmagic'", {"algorithm": "fedmagic"}),
         ("failed", "mu", {"settings": {"mu": "much"}}),
         ("failed", "There is no model", {"model": {"name": "brain"}}),
-        ("failed", "training.epochs", {"training": {"epochs": -3}}),
+        ("failed", "epochs of training", {"training": {"epochs": -3}}),
         ("failed", "zip", {"codec": "zip"}),
         ("failed", "", {"blobs": {}}),
         ("refused", "its inputs are 1x4x4", {"shape": (3, 8, 8)}),

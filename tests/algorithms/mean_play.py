@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from edgefed.algorithms.base import Answer, Exchange, State
-from edgefed.algorithms.mean_augmented import AVERAGED, MEAN, MeanAugmented
+from edgefed.algorithms.base import Algorithm, Answer, Exchange, State
+from edgefed.algorithms.mean_exchange import AVERAGED, MEAN, MeanExchange
 from edgefed.sharing.packing import unpack
 from tests.algorithms.play import SIZES, Players, algorithm, asked
 
@@ -15,19 +15,19 @@ mixing = pytest.mark.parametrize("name", ["naivemix", "fedmix"])
 DEVICES = [f"device-{number:02d}" for number in range(len(SIZES))]
 
 
-def half_of(name: str = "fedmix", rounds: int = 2, **settings: Any) -> MeanAugmented:
+def half_of(name: str = "fedmix", rounds: int = 2, **settings: Any) -> Algorithm[Any]:
     half = algorithm(name, rounds, **settings)
-    assert isinstance(half, MeanAugmented)
+    assert [type(part) for part in half.parts()] == [MeanExchange]
     return half
 
 
-def planned(half: MeanAugmented, state: State, players: Players, seed: int = 1) -> Exchange:
+def planned(half: Algorithm[Any], state: State, players: Players, seed: int = 1) -> Exchange:
     exchange = half.plan(state, players.roster, seed)
     assert isinstance(exchange, Exchange)
     return exchange
 
 
-def after_sharing(half: MeanAugmented, players: Players) -> State:
+def after_sharing(half: Algorithm[Any], players: Players) -> State:
     """Return the state after the exchange of averages."""
     state = players.start(half)
     exchange = planned(half, state, players)
@@ -39,6 +39,6 @@ def stacked(state: State) -> Any:
     return unpack(dict(state.groups[AVERAGED]))
 
 
-def first_answer(half: MeanAugmented, players: Players) -> tuple[Exchange, Answer]:
+def first_answer(half: Algorithm[Any], players: Players) -> tuple[Exchange, Answer]:
     exchange = planned(half, players.start(half), players)
     return exchange, players.answers(half, exchange)[0]

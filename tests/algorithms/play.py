@@ -13,8 +13,6 @@ from edgefed.algorithms.base import (
     Answer,
     DeviceTask,
     DeviceView,
-    Encoding,
-    Exam,
     Exchange,
     Finished,
     Member,
@@ -32,6 +30,7 @@ from edgefed.learn.types import Tensors
 from edgefed.samples import Samples
 from edgefed.seeds import derive
 from edgefed.sharing.policy import ANYTHING, Policy
+from edgefed.worker.run_work import run_work
 from tests.worlds import CLASSES, SHAPE, samples
 
 SIZES = (5, 9, 6, 4)
@@ -103,11 +102,7 @@ class Players:
         )
 
     def do(self, work: Work, view: DeviceView) -> Result:
-        if isinstance(work, Exam):
-            return self.trainer.examine(work.weights, work.samples, work.loss)
-        if isinstance(work, Encoding):
-            return self.trainer.encode(work.weights, work.samples.inputs, work.split)
-        return self.trainer.train(work, view.train)
+        return run_work(self.trainer, work, view.train)
 
     def answer(self, half: Algorithm[Any], exchange: Exchange, question: Question) -> Answer:
         """Return a device's answer and keep its private state."""

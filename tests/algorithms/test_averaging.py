@@ -123,11 +123,8 @@ def test_fedprox_stays_nearer_to_the_start() -> None:
     def moved(mu: float) -> float:
         players = Players()
         half = algorithm("fedprox", 1, mu=mu)
-        half = make(
-            half.recipe.model_copy(
-                update={"training": half.recipe.training.model_copy(update={"epochs": 10})}
-            )
-        )
+        training = half.training.model_copy(update={"epochs": 10})
+        half = type(half)(half.settings, training, half.rounds)
         after = half.weights(players.play(half)[-1][0])
         before = players.trainer.model.weights()
         return sum(float(np.abs(after[name] - before[name]).sum()) for name in before)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from edgefed.algorithms.base import Answer, Exchange, Finished, Member, Remark
-from edgefed.algorithms.mean_augmented import AVERAGED, MEAN
-from edgefed.algorithms.registry import find
-from edgefed.algorithms.shares import PATIENCE
+from edgefed.algorithms.mean_exchange import AVERAGED, MEAN
+from edgefed.algorithms.mean_records import PATIENCE
+from edgefed.algorithms.registry import make
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.learn.models import build
 from edgefed.learn.training import Trainer
@@ -43,7 +43,7 @@ def test_averages_are_asked_for_once_of_all_and_then_only_training(name: str) ->
 
 def test_a_cohort_does_not_limit_who_shares() -> None:
     recipe = {"algorithm": {"name": "fedmix"}, "rounds": {"cohort": 2, "count": 1}}
-    half = find("fedmix")(find("fedmix").Settings(), Recipe.model_validate(recipe))
+    half = make(Recipe.model_validate(recipe))
     players = Players()
     first = half.plan(players.start(half), players.roster, 1)
     assert isinstance(first, Exchange)

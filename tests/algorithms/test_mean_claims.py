@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edgefed.algorithms.base import Answer, Group
-from edgefed.algorithms.mean_augmented import AVERAGED
+from edgefed.algorithms.mean_exchange import AVERAGED
 from edgefed.errors import DataError
 from edgefed.sharing.packing import pack
 from edgefed.sharing.types import Entries

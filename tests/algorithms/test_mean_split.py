@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edgefed.algorithms.base import Finished
-from edgefed.algorithms.mean_augmented import AVERAGED, MEAN
+from edgefed.algorithms.mean_exchange import AVERAGED, MEAN
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import RecipeError
 from edgefed.learn.models import build

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from edgefed.algorithms.base import Answer
-from edgefed.algorithms.mean_augmented import AVERAGED, MEAN
-from edgefed.algorithms.shares import SHARED, holders
+from edgefed.algorithms.mean_exchange import AVERAGED, MEAN
+from edgefed.algorithms.mean_records import SHARED, holders
 from edgefed.learn.objectives.entries import KEPT
 from edgefed.learn.types import Job
 from edgefed.samples import Samples

@@ -30,7 +30,7 @@ class Hoarder(FedAvg):
 
 def hoarder(plan: Recipe) -> Algorithm[Any]:
     plain = make(plan)
-    return Hoarder(plain.settings, plan)
+    return Hoarder(plain.settings, plan.training, plan.rounds)
 
 
 def peak(world: MakeWorld, devices: int, made: Callable[[Recipe], Algorithm[Any]]) -> int:

@@ -58,7 +58,7 @@ class Blind(FedAvg):
 
 def test_a_score_that_is_no_number_does_not_end_the_run(world: MakeWorld) -> None:
     here = world(recipe(rounds={"count": 2}))
-    blind = Blind(make(here.recipe).settings, here.recipe)
+    blind = Blind(make(here.recipe).settings, here.recipe.training, here.recipe.rounds)
     record = here.engine(algorithm=blind).run()
     assert (record.status, record.loss) == ("finished", None)
     assert [row["loss"] for row in here.rows] == [None, None]

@@ -226,3 +226,65 @@ def test_a_set_whose_last_tensor_is_refused_leaves_nothing() -> None:
     with pytest.raises(DataError, match="second"):
         mean.add({**good, "second": np.array([np.nan], np.float32)}, 3)
     assert {name: array.item() for name, array in mean.mean().items()} == names
+
+
+FRACTIONS = 12
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    chosen=st.lists(
+        st.tuples(st.lists(values, min_size=3, max_size=3), st.floats(2.0**-FRACTIONS, 40)),
+        min_size=1,
+        max_size=6,
+    ),
+    data=st.data(),
+)
+def test_fractional_weights_are_merged_exactly_in_any_order(
+    chosen: list[tuple[list[float], float]], data: st.DataObject
+) -> None:
+    def merged(parts: list[tuple[list[float], float]]) -> ExactMean:
+        mean = ExactMean(arrays([0] * 3), 256, fraction_bits=FRACTIONS)
+        for floats, weight in parts:
+            mean.add(arrays(floats), weight)
+        return mean
+
+    first = merged(chosen)
+    second = merged(data.draw(st.permutations(chosen))).mean()
+    assert all(each.tobytes() == second[name].tobytes() for name, each in first.mean().items())
+    units = [Fraction(round(weight * 2**FRACTIONS)) for _, weight in chosen]
+    assert Fraction(first.weight) == sum(units) / 2**FRACTIONS
+    for place, got in enumerate(first.mean()["w"]):
+        exact = sum(
+            (
+                Fraction(floats[place]) * unit
+                for (floats, _), unit in zip(chosen, units, strict=True)
+            ),
+            Fraction(0),
+        ) / sum(units)
+        rounding = abs(exact) * Fraction(1, 2**23)
+        assert abs(Fraction(float(got)) - exact) <= Fraction(1, 2 ** (first.bits + 1)) + rounding
+
+
+def test_fractional_weights_that_are_whole_give_the_same_mean() -> None:
+    whole, fractional = ExactMean(arrays([0] * 3), 9), ExactMean(arrays([0] * 3), 9, 8)
+    for mean in (whole, fractional):
+        mean.add(arrays([0.1, -3.0, 7.5], 4), 2)
+        mean.add(arrays([1.1, 5.0, 0.25], 9), 7)
+    assert all((whole.mean()[name] == fractional.mean()[name]).all() for name in ("w", "tracked"))
+
+
+@pytest.mark.parametrize(
+    ("bits", "weight"), [(0, 0.5), (0, 1.5), (0, float("nan")), (4, 2.0**-6), (4, float("inf"))]
+)
+def test_a_weight_below_a_unit_is_refused(bits: int, weight: float) -> None:
+    mean = ExactMean(arrays([0] * 3), 4, fraction_bits=bits)
+    with pytest.raises(DataError, match="does not fit"):
+        mean.add(arrays([1, 2, 3]), weight)
+    assert mean.weight == 0
+
+
+def test_the_total_of_fractional_weights_is_bounded_in_units() -> None:
+    ExactMean(arrays([0] * 3), MAX_TOTAL_WEIGHT >> 16, fraction_bits=16)
+    with pytest.raises(DataError, match="total weight"):
+        ExactMean(arrays([0] * 3), MAX_TOTAL_WEIGHT, fraction_bits=1)

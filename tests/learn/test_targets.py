@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from edgefed.config.recipe import LossName, ModelSection
-from edgefed.coordinator.subject import score
 from edgefed.errors import DataError
 from edgefed.learn.models import build
+from edgefed.learn.scoring import score
 from edgefed.learn.targets import check_targets, misfit
 from edgefed.learn.training import Trainer
 from edgefed.samples import Samples

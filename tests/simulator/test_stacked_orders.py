@@ -25,6 +25,7 @@ from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.tensors import digest, pack, specs_of
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.worker import Bench
+from tests.complete import complete
 from tests.simulator.test_stacked_executor import MODEL, assert_near
 from tests.worlds import CLASSES, SHAPE, shards
 
@@ -66,7 +67,7 @@ def task(number: int, ref: BlobRef, **changes: Any) -> Task:
         "blobs": {"weights": ref},
         "facts": {},
     }
-    return Task(**{**values, **changes})
+    return Task(**complete({**values, **changes}))
 
 
 def never() -> bool:

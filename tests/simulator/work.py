@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from edgefed.config.recipe import ModelSection, Recipe
@@ -11,6 +13,7 @@ from edgefed.samples import Samples
 from edgefed.simulator.executors import Order
 from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.tensors import digest, pack
+from tests.complete import complete
 
 SHAPE, CLASSES = (6,), 3
 MODEL = {"name": "mlp", "hidden": [8]}
@@ -52,26 +55,27 @@ def orders(count: int, **training: int) -> tuple[list[Order], dict[str, bytes]]:
 
 
 def _task(number: int, ref: BlobRef, training: dict[str, int]) -> Task:
-    return Task(
-        run="r-1",
-        exchange="r-1-0",
-        index=0,
-        round=1,
-        question="fit",
-        device=f"device-{number:02d}",
-        deadline=60.0,
-        seed=number,
-        algorithm="fedavg",
-        settings={},
-        model=MODEL,
-        shape=SHAPE,
-        classes=CLASSES,
-        training={"epochs": 2, **training},
-        codec="bf16",
-        samples=10,
-        blobs={"weights": ref},
-        facts={},
-    )
+    values: dict[str, Any] = {
+        "run": "r-1",
+        "exchange": "r-1-0",
+        "index": 0,
+        "round": 1,
+        "question": "fit",
+        "device": f"device-{number:02d}",
+        "deadline": 60.0,
+        "seed": number,
+        "algorithm": "fedavg",
+        "settings": {},
+        "model": MODEL,
+        "shape": SHAPE,
+        "classes": CLASSES,
+        "training": {"epochs": 2, **training},
+        "codec": "bf16",
+        "samples": 10,
+        "blobs": {"weights": ref},
+        "facts": {},
+    }
+    return Task(**complete(values))
 
 
 def never() -> bool:

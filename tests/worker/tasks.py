@@ -12,6 +12,7 @@ from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.tensors import digest, pack
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.worker import Bench, Worker, read_blob
+from tests.complete import complete
 from tests.worlds import CLASSES, SHAPE, samples
 
 MODEL = {"name": "mlp", "hidden": [4]}
@@ -43,7 +44,7 @@ def task(**changes: Any) -> Task:
         "blobs": {"weights": BlobRef(digest=digest(packed), size=len(packed))},
         "facts": {},
     }
-    return Task(**{**values, **changes})
+    return Task(**complete({**values, **changes}))
 
 
 def worker(train: int = 9, test: int = 5, bench: Bench | None = None) -> Worker:

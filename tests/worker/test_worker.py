@@ -138,7 +138,7 @@ class TalkersBench(Bench):
 
     def algorithm(self, task: Task) -> Algorithm[Any]:
         plain = super().algorithm(task)
-        return Talker(plain.settings, plain.recipe)
+        return Talker(plain.settings, plain.training)
 
 
 def coarse(question: str, index: int) -> Task:

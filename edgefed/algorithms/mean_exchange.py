@@ -1,12 +1,12 @@
-"""Mean-augmented federated learning: devices exchange averaged data once, then train with them.
+"""The exchange of averaged data: devices share means once, then all train with them.
 
 Yoon, Shin, Hwang, Yang: FedMix: Approximation of Mixup under Mean Augmented Federated Learning,
 ICLR 2021, section 3.2 (algorithm 1), appendices H to J.
 
     mean   every device that shares: (x̄, ȳ) of groups of M samples, once, and again when its data
            changed; the coordinator stacks them, shuffles, perhaps averages m entries again
-    fit    as FedAvg, with the stack (X_g, Y_g) beside the weights; what a device does with it is
-           its objective's (NaiveMix, FedMix)
+    fit    as the algorithm has it, with the stack (X_g, Y_g) beside the weights; what a device does
+           with it is the method's mixing objective (NaiveMix, FedMix)
 
 With a split (appendix E) averages are of hidden states, and ``mean`` comes before every ``fit``.
 A device that does not share trains all the same. If none does, this is FedAvg, and says so.
@@ -14,7 +14,6 @@ A device that does not share trains all the same. If none does, this is FedAvg, 
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import ClassVar
@@ -27,7 +26,6 @@ from edgefed.algorithms.base import (
     DeviceView,
     Encoding,
     Exchange,
-    Finished,
     Group,
     Member,
     Payload,
@@ -38,9 +36,8 @@ from edgefed.algorithms.base import (
     State,
     Work,
 )
-from edgefed.algorithms.fedavg import FedAvg
-from edgefed.algorithms.mean_settings import MeanSettings
-from edgefed.algorithms.shares import (
+from edgefed.algorithms.exchange_part import ExchangePart
+from edgefed.algorithms.mean_records import (
     ASKED,
     HIDDEN,
     OWN,
@@ -52,12 +49,14 @@ from edgefed.algorithms.shares import (
     remembered,
     shares_of,
 )
-from edgefed.algorithms.splits import averages_hidden, behind, check_split, entry_shape
+from edgefed.algorithms.mean_settings import MeanSettings
+from edgefed.algorithms.mix_layer import averages_hidden, behind, check_split, entry_shape
 from edgefed.algorithms.training import loss_of
-from edgefed.config.recipe import CodecName
+from edgefed.config.recipe import CodecName, TrainingSection
 from edgefed.errors import DataError, RecipeError
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.entries import KEPT
+from edgefed.learn.objectives.proximal import with_loss
 from edgefed.learn.types import Array, Job, Objective, Tensors
 from edgefed.sharing.means import Averaging, average, check_hidden
 from edgefed.sharing.packing import check_fits, check_shares, pack
@@ -72,16 +71,33 @@ AVERAGED = "averaged"
 """The stack, as a group of the state, as a payload and as a role of a ``fit`` task."""
 
 
-class MeanAugmented(FedAvg):
-    """FedAvg with averaged data; what is done with them is the subclass's objective."""
+class MeanExchange(ExchangePart):
+    """Averages of the devices' samples, shared before training and mixed in while training.
 
-    settings: MeanSettings
-    raw: ClassVar[bool] = False
-    """Whether entries are raw samples."""
+    Args:
+        method: name of the algorithm that it is a part of, for messages.
+        settings: the algorithm's.
+        training: the recipe's ``[training]`` table.
+        mixing: the local objective where there are averaged data.
+        raw: whether entries are raw samples.
+    """
 
-    @abstractmethod
-    def mixing(self) -> Objective:
-        """Return the local objective where there are averaged data; FedAvg's where λ is 0."""
+    exchanges: ClassVar[frozenset[str]] = frozenset({MEAN})
+
+    def __init__(
+        self,
+        method: str,
+        settings: MeanSettings,
+        training: TrainingSection,
+        mixing: Objective,
+        *,
+        raw: bool = False,
+    ) -> None:
+        self.method = method
+        self.settings = settings
+        self.training = training
+        self.mixing = mixing
+        self.raw = raw
 
     @property
     def _averaging(self) -> Averaging:
@@ -96,7 +112,7 @@ class MeanAugmented(FedAvg):
             return "raw data of all devices (group_size = 1)"
         if self.settings.same_class:
             return "averages of single labels (same_class)"
-        return super().needs_simulation()
+        return ""
 
     def check_model(self, model: Model) -> None:
         """Check that the model can be mixed where the recipe wants it.
@@ -104,14 +120,14 @@ class MeanAugmented(FedAvg):
         Raises:
             RecipeError: it cannot.
         """
-        check_split(self.name, model, self.settings.split)
+        check_split(self.method, model, self.settings.split)
         if self._raw_tokens(model) and (self.settings.noise or self.settings.entries == "random"):
             raise RecipeError(
-                f"{self.name} mixes raw tokens, which noise cannot be added to or stand in for.",
+                f"{self.method} mixes raw tokens, which noise cannot be added to or stand in for.",
                 code="algorithm.tokens",
                 hint='set noise = 0 and entries = "exchanged", or choose fedmix',
             )
-        if self.settings.same_class and self.recipe.training.loss == "squared_error":
+        if self.settings.same_class and self.training.loss == "squared_error":
             raise RecipeError(
                 "With squared error there are no labels to average within.",
                 code="algorithm.same_class",
@@ -124,34 +140,32 @@ class MeanAugmented(FedAvg):
                 hint='set split = 0, or entries = "exchanged"',
             )
 
-    def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
-        """Begin as FedAvg; nobody has shared anything."""
-        state = super().start(weights, roster, seed)
-        return replace(state, groups={**state.groups, SHARED: {}}, facts={SEED: seed, ASKED: {}})
+    def start(self, state: State, seed: int) -> State:
+        """Nobody has shared anything."""
+        facts = {**state.facts, SEED: seed, ASKED: {}}
+        return replace(state, groups={**state.groups, SHARED: {}}, facts=facts)
 
-    def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
-        """Ask those for averages whose averages are not there yet, and else for training."""
-        planned = super().plan(state, roster, seed)
-        if isinstance(planned, Finished):
-            return planned
+    def plan(self, state: State, roster: Roster, training: Exchange) -> Exchange | None:
+        """Ask those for averages whose averages are not there yet."""
+        if self.settings.entries == "own":
+            return None
         asked = due(state, roster, self.settings.threshold)
-        if asked and self.settings.entries != "own":
-            payloads = {"weights": Payload(self.weights(state))} if self.settings.split else {}
-            return replace(
-                planned,
-                name=MEAN,
-                questions=tuple(_mean_question(member, payloads) for member in asked),
-                payloads=payloads,
-                wanted=len(asked),
-                quorum=0,
-                aside=True,
-            )
-        return self._with_stack(planned, state)
+        if not asked:
+            return None
+        payloads = {"weights": training.payloads["weights"]} if self.settings.split else {}
+        return Exchange(
+            name=MEAN,
+            round=training.round,
+            questions=tuple(_mean_question(member, payloads) for member in asked),
+            payloads=payloads,
+            wanted=len(asked),
+            quorum=0,
+            deadline=training.deadline,
+            aside=True,
+        )
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
-        """Keep the averages that came and stack them anew; or average the deltas."""
-        if exchange.name != MEAN:
-            return super().merge(state, exchange, answers)
+        """Keep the averages that came and stack them anew."""
         shared, answered, hidden = joined(state, answers)
         known = {**state.facts[ASKED], **remembered(exchange, answered)}
         facts = {**state.facts, ASKED: known}
@@ -175,8 +189,6 @@ class MeanAugmented(FedAvg):
 
     def room(self, exchange: Exchange, model: Model) -> int:
         """Return the bytes that one device's averages may take, from what it announced."""
-        if exchange.name != MEAN:
-            return 0
         most = max((self._most(each.samples, model) for each in exchange.questions), default=0)
         width = 8 if self._raw_tokens(model) else 4
         # A byte a number needs eight bytes an entry for its scale and offset.
@@ -185,14 +197,12 @@ class MeanAugmented(FedAvg):
 
     def refusal(self, exchange: Exchange, answer: Answer, model: Model) -> str:
         """Return why averages cannot be stacked with the others."""
-        if exchange.name != MEAN:
-            return super().refusal(exchange, answer, model)
         found = answer.groups.get("means")
         if found is None:
             return "it holds no averaged data"
         try:
             self._check(found.arrays, model)
-            if self.recipe.training.loss == "cross_entropy":
+            if self.training.loss == "cross_entropy":
                 check_shares(found.arrays)
         except DataError as error:
             return error.message
@@ -236,49 +246,48 @@ class MeanAugmented(FedAvg):
         few = f"no device has the {self.settings.threshold} samples that threshold asks for"
         return (Remark(f"{few}: this is FedAvg", warning=True),)
 
-    def _with_stack(self, planned: Exchange, state: State) -> Exchange:
-        """Return a ``fit`` exchange with the stack beside the weights."""
+    def add_to_training(self, training: Exchange, state: State) -> Exchange:
+        """Return the exchange with the stack beside the weights."""
         averaged = state.groups.get(AVERAGED)
         if not averaged:
-            return planned
+            return training
         own = state.facts.get(OWN, {})
         return replace(
-            planned,
-            payloads={**planned.payloads, AVERAGED: Payload(averaged, self._codec)},
+            training,
+            payloads={**training.payloads, AVERAGED: Payload(averaged, self._codec)},
             questions=tuple(
                 replace(
                     question,
                     blobs={**question.blobs, AVERAGED: AVERAGED},
                     facts={**question.facts, OWN: own.get(question.device, [])} if own else {},
                 )
-                for question in planned.questions
+                for question in training.questions
             ),
         )
 
     # -- the device -----------------------------------------------------------------------------
 
     def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
-        """Average the device's samples, or train with the averages of all."""
-        if task.question == MEAN:
-            if averages_hidden(device.model, self.settings.split):
-                check_hidden(device.policy)
-                return Encoding(task.groups["weights"], device.train, self.settings.split)
+        """Average the device's samples, or run them through the layers in front of the split."""
+        if not averages_hidden(device.model, self.settings.split):
             return self._share(task, device)
-        work = super().prepare(task, device)
-        extra = self._extra(task, device)
-        if not isinstance(work, Job) or extra is None:
-            return work
-        settings = self.settings
-        loss = loss_of(self.recipe.training)
-        mixing = behind(self.mixing(), settings.split, settings.embedding_grad, loss)
-        return replace(work, objective=self.proximal(mixing), extra=extra)
+        check_hidden(device.policy)
+        return Encoding(task.groups["weights"], device.train, self.settings.split)
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
-        """Average the hidden states that the round's weights make, or send what changed."""
-        if task.question != MEAN:
-            return super().answer(task, device, result)
+        """Average the hidden states that the round's weights make."""
         assert isinstance(result, np.ndarray)
         return self._share(task, device, result)
+
+    def change_job(self, job: Job, task: DeviceTask, device: DeviceView) -> Job:
+        """Mix averaged data in, where there are any."""
+        extra = self._extra(task, device)
+        if extra is None:
+            return job
+        settings = self.settings
+        loss = loss_of(self.training)
+        mixing = behind(self.mixing, settings.split, settings.embedding_grad, loss)
+        return replace(job, objective=with_loss(job.objective, mixing), extra=extra)
 
     def _share(self, task: DeviceTask, device: DeviceView, hidden: Array | None = None) -> Answer:
         """Return the device's averages, of its inputs or of what is ``hidden`` behind them."""

@@ -1,0 +1,42 @@
+"""Sections of a task that hold every value: a device fills none in with defaults of its release."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from edgefed.errors import WireError
+
+SectionT = TypeVar("SectionT", bound=BaseModel)
+
+
+def complete_section(model: type[SectionT], values: Mapping[str, Any], what: str) -> SectionT:
+    """Return a section of a task, checked.
+
+    Args:
+        model: what the section is.
+        values: as the task carries them.
+        what: the section's name, for messages.
+
+    Raises:
+        WireError: ``wire.incomplete`` or ``wire.malformed``.
+    """
+    missing = sorted(model.model_fields.keys() - values.keys())
+    if missing:
+        raise WireError(
+            f"The task leaves out {', '.join(missing)} of {what}.",
+            code="wire.incomplete",
+            hint="let coordinator and agent be of the same release",
+        )
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise WireError(
+            f"{key} of {what}: {first['msg']}.",
+            code="wire.malformed",
+            hint="let coordinator and agent be of the same release",
+        ) from error

@@ -1,0 +1,136 @@
+"""An algorithm together with its parts, as the engine and the devices use it.
+
+plan     the parts' exchanges first, one after another; then training, with what each part adds
+merge    whoever owns the exchange: a part by its name, or else the algorithm
+prepare  likewise; a training job is the algorithm's, changed by each part in turn
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from edgefed.algorithms.base import (
+    Algorithm,
+    Answer,
+    DeviceTask,
+    DeviceView,
+    Exam,
+    Exchange,
+    Finished,
+    Predict,
+    Predictor,
+    PredictorExam,
+    Remark,
+    Result,
+    Roster,
+    State,
+    Work,
+)
+from edgefed.algorithms.exchange_part import ExchangePart
+from edgefed.learn.models import Model
+from edgefed.learn.types import Job, Tensors
+
+
+def compose(algorithm: Algorithm[Any]) -> Algorithm[Any]:
+    """Return an algorithm with its parts in place; one without parts as it is."""
+    parts = algorithm.parts()
+    return Composition(algorithm, parts) if parts else algorithm
+
+
+class Composition(Algorithm[Any]):
+    """An algorithm whose parts put exchanges of their own.
+
+    Args:
+        algorithm: trains, and merges what was trained.
+        parts: in the order in which their exchanges are put.
+    """
+
+    def __init__(self, algorithm: Algorithm[Any], parts: tuple[ExchangePart, ...]) -> None:
+        super().__init__(algorithm.settings, algorithm.training, algorithm.planned_rounds)
+        self.name, self.summary, self.paper = algorithm.name, algorithm.summary, algorithm.paper
+        self._algorithm = algorithm
+        self._parts = parts
+        self._each: tuple[Algorithm[Any] | ExchangePart, ...] = (algorithm, *parts)
+        self._owners = {name: part for part in parts for name in part.exchanges}
+
+    def parts(self) -> tuple[ExchangePart, ...]:
+        """Return the parts."""
+        return self._parts
+
+    # -- the coordinator ------------------------------------------------------------------------
+
+    def needs_simulation(self) -> str:
+        """Return what any part or the algorithm needs that no real fleet gives, or nothing."""
+        needs = (each.needs_simulation() for each in reversed(self._each))
+        return next((need for need in needs if need), "")
+
+    def check_model(self, model: Model) -> None:
+        """Check that the algorithm and every part can train this model."""
+        for each in self._each:
+            each.check_model(model)
+
+    def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
+        """Return the algorithm's first state with what the parts keep in it."""
+        state = self._algorithm.start(weights, roster, seed)
+        for part in self._parts:
+            state = part.start(state, seed)
+        return state
+
+    def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
+        """Plan a part's exchange, or training when no part has anything left to ask."""
+        training = self._algorithm.plan(state, roster, seed)
+        if isinstance(training, Finished):
+            return training
+        for part in self._parts:
+            if (own := part.plan(state, roster, training)) is not None:
+                return own
+        for part in self._parts:
+            training = part.add_to_training(training, state)
+        return training
+
+    def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
+        """Let the exchange's owner merge."""
+        return self._owner(exchange.name).merge(state, exchange, answers)
+
+    def room(self, exchange: Exchange, model: Model) -> int:
+        """Return the bytes that an answer may take."""
+        return self._owner(exchange.name).room(exchange, model)
+
+    def refusal(self, exchange: Exchange, answer: Answer, model: Model) -> str:
+        """Return why the exchange's owner cannot merge an answer, or nothing."""
+        return self._owner(exchange.name).refusal(exchange, answer, model)
+
+    def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
+        """Return what the algorithm and all parts say of a merge."""
+        each = (part.remarks(before, exchange, after) for part in self._each)
+        return tuple(remark for remarks in each for remark in remarks)
+
+    def weights(self, state: State) -> Tensors:
+        """Return the weights of the algorithm's global model."""
+        return self._algorithm.weights(state)
+
+    def predictor(self, state: State, predict: Predict) -> Predictor:
+        """Return how the algorithm's result predicts."""
+        return self._algorithm.predictor(state, predict)
+
+    def _owner(self, exchange: str) -> Algorithm[Any] | ExchangePart:
+        return self._owners.get(exchange, self._algorithm)
+
+    # -- the device -----------------------------------------------------------------------------
+
+    def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
+        """Let the exchange's owner prepare; every part may change a training job."""
+        work = self._owner(task.question).prepare(task, device)
+        if task.question not in self._owners and isinstance(work, Job):
+            for part in self._parts:
+                work = part.change_job(work, task, device)
+        return work
+
+    def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
+        """Let the exchange's owner answer."""
+        return self._owner(task.question).answer(task, device, result)
+
+    def exam(self, task: DeviceTask, device: DeviceView) -> Exam | PredictorExam:
+        """Return how the algorithm tests its result on a device."""
+        return self._algorithm.exam(task, device)

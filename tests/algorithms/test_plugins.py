@@ -1,0 +1,148 @@
+"""Algorithms of installed packages: imported when named, and none hides another."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from edgefed.algorithms.plugins import GROUP, load, offers
+from edgefed.errors import UsageError
+
+GOOD = """
+from edgefed.algorithms.fedavg import FedAvg
+print("imported good", file=__import__("sys").stderr)
+
+class Good(FedAvg):
+    name = "good"
+    summary = "FedAvg by another name"
+    paper = "none"
+"""
+BROKEN = "import a_package_that_is_not_there"
+EXITS = "raise SystemExit('leave me')"
+NO_ALGORITHM = "class Thing: ..."
+OTHER_NAME = GOOD.replace('"good"', '"other"')
+ABSTRACT = """
+from edgefed.algorithms.base import Algorithm
+
+class Half(Algorithm):
+    name = "half"
+"""
+
+
+def package(root: Path, distribution: str, name: str, source: str, value: str) -> None:
+    """Install a package with one module and one entry point into a folder of ``sys.path``."""
+    root.mkdir(exist_ok=True)
+    module = value.partition(":")[0]
+    (root / f"{module}.py").write_text(source)
+    folder = root / f"{distribution.replace('-', '_')}-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text(f"[{GROUP}]\n{name} = {value}\n")
+
+
+def edgefed(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line with the packages in ``root`` installed."""
+    path = os.pathsep.join([str(root), *filter(None, sys.path)])
+    code = "from edgefed.cli.entry import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *words],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_an_installed_algorithm_is_listed_shown_and_runs(tmp_path: Path) -> None:
+    root = tmp_path / "site"
+    package(root, "nice-package", "good", GOOD, "nice_package:Good")
+    listed = json.loads(edgefed(root, "algo", "list", "--json").stdout)
+    assert [each["name"] for each in listed if each["summary"] == "FedAvg by another name"] == [
+        "good"
+    ]
+    assert "mu" in json.loads(edgefed(root, "algo", "show", "good", "--json").stdout)["settings"]
+    words = ("--state", str(tmp_path / "state"), "sim", "run", "--rounds", "1", "--devices", "2")
+    runs = [
+        edgefed(root, *words, "--json", "--algorithm", name, "--set", "simulation.workers=2")
+        for name in ("good", "fedavg")
+    ]
+    digests = [json.loads(run.stdout)["weights_digest"] for run in runs]
+    assert digests[0] == digests[1], runs[0].stderr
+
+
+def test_a_package_is_not_imported_before_its_algorithm_is_named(tmp_path: Path) -> None:
+    root = tmp_path / "site"
+    package(root, "nice-package", "good", GOOD, "nice_package:Good")
+    assert "imported good" not in edgefed(root, "algo", "show", "fedavg").stderr
+    assert "imported good" in edgefed(root, "algo", "show", "good").stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "value", "reason"),
+    [
+        (BROKEN, "sad:Sad", "a_package_that_is_not_there"),
+        (EXITS, "sad:Sad", "leave me"),
+        (NO_ALGORITHM, "sad:Thing", "no subclass"),
+        (NO_ALGORITHM, "sad:Nothing", "Nothing"),
+        (OTHER_NAME, "sad:Good", "has the name 'other'"),
+        (ABSTRACT, "sad:Half", "does not define"),
+    ],
+    ids=["import", "exit", "class", "missing", "name", "abstract"],
+)
+def test_a_broken_package_is_told_of_and_hides_no_other(
+    tmp_path: Path, source: str, value: str, reason: str
+) -> None:
+    root = tmp_path / "site"
+    package(root, "sad-package", "half" if "Half" in value else "sad", source, value)
+    package(root, "nice-package", "good", GOOD, "nice_package:Good")
+    listed = edgefed(root, "algo", "list")
+    assert listed.returncode == 0
+    assert "good" in listed.stdout
+    assert "fedmix" in listed.stdout
+    assert "package sad-package" in listed.stderr
+    assert reason in listed.stderr
+    shown = edgefed(root, "algo", "show", "half" if "Half" in value else "sad")
+    assert shown.returncode == 2
+    assert (
+        "algorithm.plugin" in edgefed(root, "--json", "algo", "show", "sad").stdout + shown.stderr
+    )
+    assert "Traceback" not in shown.stderr
+
+
+def test_a_name_that_two_packages_offer_is_refused(tmp_path: Path) -> None:
+    root = tmp_path / "site"
+    package(root, "one-package", "good", GOOD, "one:Good")
+    package(root, "two-package", "good", GOOD, "two:Good")
+    shown = edgefed(root, "algo", "show", "good")
+    assert shown.returncode == 2
+    assert "package one-package, package two-package" in shown.stderr
+    assert "imported good" not in shown.stderr
+
+
+def test_no_package_takes_the_name_of_an_algorithm_that_is_built_in(tmp_path: Path) -> None:
+    root = tmp_path / "site"
+    package(root, "rude-package", "fedavg", GOOD.replace('"good"', '"fedavg"'), "rude:Good")
+    shown = edgefed(root, "algo", "show", "fedavg")
+    assert shown.returncode == 0
+    assert "McMahan" in shown.stdout
+    assert "imported good" not in shown.stderr
+    assert "rude-package" in edgefed(root, "algo", "list").stderr
+
+
+def test_one_package_seen_twice_offers_its_algorithm_once() -> None:
+    point = EntryPoint("good", "nice:Good", GROUP)
+    found = offers({"fedavg"}, [point, point])
+    assert found.usable == {"good": point}
+    assert not found.refused
+
+
+def test_what_is_loaded_must_be_an_algorithm() -> None:
+    with pytest.raises(UsageError, match="no subclass") as caught:
+        load(EntryPoint("path", "pathlib:Path", GROUP))
+    assert caught.value.code == "algorithm.plugin"
