@@ -16,7 +16,7 @@ same random numbers, and must agree in the outputs, in D and in the gradients of
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum, auto
 from types import MethodType
 from typing import Any, cast
@@ -161,10 +161,7 @@ def _agree(
     """
     weights = {name: _one(tensor) for name, tensor in params.items()}
     given = (weights, _one(inputs)[:TRIED], _one(change)[:TRIED])
-    with ExitStack() as stack:
-        stack.enter_context(temporarily_clear_interpreter_stack())
-        stack.enter_context(torch.enable_grad())
-        stack.enter_context(torch.autocast(inputs.device.type, enabled=False))
+    with temporarily_clear_interpreter_stack(), torch.enable_grad():
         try:
             wanted = _tried(_backwards, forward, *given)
             found = _tried(_forwards, forward, *given)
