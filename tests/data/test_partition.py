@@ -144,6 +144,8 @@ def test_who_gets_a_sample_and_in_which_order_is_drawn(name: str) -> None:
     rng = np.random.default_rng(3)
     parts = partition(keys, LABELS, 8, 10, rng, groups=groups, coarse=coarse)
     assert not any(np.array_equal(part, np.sort(part)) for part in parts)
+    mixed = [LABELS[part] for part in parts if len(np.unique(LABELS[part])) > 1]
+    assert all(np.count_nonzero(np.diff(each)) >= len(np.unique(each)) for each in mixed)
     pieces = [np.sort(part[LABELS[part] == label]) for part in parts for label in range(10)]
     several = [piece for piece in pieces if 4 <= len(piece) < 36]
     runs = [piece for piece in several if np.ptp(piece) == len(piece) - 1]

@@ -18,6 +18,9 @@ from edgefed.native.convolution import KERNELS, Sizes
 from tests.native import reference
 from tests.native.reference import Array, Layer
 
+Inputs = tuple[Any, int, int, tuple[int, ...]]
+"""A chain, the samples of a batch, where its inputs are, and their strides."""
+
 CONVOLUTIONS, CHAINS, SUMS = 100, 60, 60
 STEP = 1e-7
 """Of a difference of two losses, in float64: small, so that no unit switches within it."""
@@ -194,7 +197,7 @@ def fuzz_chain(rng: np.random.Generator) -> None:
     labels = rng.integers(classes, size=batch)
     own = mixed = np.eye(classes, dtype=np.float32)[labels]
     factor = 0.0
-    inputs: Any = (links, batch, x.ctypes.data, strides)
+    inputs: Inputs = (links, batch, x.ctypes.data, strides)
     if rng.random() < 0.3:
         chain.gradients(*inputs, labels.ctypes.data, found.ctypes.data)
         refuse_other_labels(rng, inputs, labels, classes, found)
@@ -217,7 +220,7 @@ def fuzz_chain(rng: np.random.Generator) -> None:
 
 
 def refuse_other_labels(
-    rng: np.random.Generator, inputs: Any, labels: Array, classes: int, found: Array
+    rng: np.random.Generator, inputs: Inputs, labels: Array, classes: int, found: Array
 ) -> None:
     wrong = labels.copy()
     wrong[rng.integers(len(wrong))] = rng.choice([-1, classes, 2**62])
