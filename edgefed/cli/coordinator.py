@@ -38,7 +38,10 @@ def coordinator(context: typer.Context) -> None:
         address = parse_address(settings.broker)
         clock = SystemClock()
         trackers = make_trackers(settings.trackers, settings.state, clock)
-        service = Service(ServiceSettings(address, settings.fleet, folder, trackers), clock)
+        allowed = settings.user_models
+        service = Service(
+            ServiceSettings(address, settings.fleet, folder, trackers, allowed), clock
+        )
         told: list[int] = []
 
         def end(number: int, frame: FrameType | None) -> None:

@@ -104,7 +104,9 @@ class _Demo:
         self._screen = screen
         self._say = (lambda text: None) if as_json or options.quiet else talk
         self._quiet = as_json or options.quiet
-        self._state = options.settings().value.state
+        settings = options.settings().value
+        self._state = settings.state
+        self._user_models = settings.user_models
 
     def run(self) -> dict[str, Any]:
         from broker.address import free_port
@@ -113,7 +115,8 @@ class _Demo:
 
         folder = _new_folder(self._state / "demo")
         address = Address("127.0.0.1", free_port())
-        with running(Processes(address, FLEET, folder)) as processes:
+        own = Processes(address, FLEET, folder, user_models=self._user_models)
+        with running(own) as processes:
             broker = processes.start_broker(self._kind)
             self._say(f"broker       {broker.name} on {address}")
             processes.start_coordinator()

@@ -26,6 +26,7 @@ class Processes:
         folder: their state and logs.
         agents: by device id.
         trackers: names of those whom the coordinator tells every round.
+        user_models: whether coordinator and agents run models of a user's own code.
     """
 
     address: Address
@@ -35,6 +36,7 @@ class Processes:
     coordinator: Child | None = None
     agents: dict[str, Child] = field(default_factory=dict)
     trackers: Sequence[str] = ()
+    user_models: bool = False
 
     def start_broker(self, kind: Kind, allow_anonymous: bool | None = None) -> RunningBroker:
         """Start a broker of our own."""
@@ -111,6 +113,7 @@ class Processes:
         keep = {k: v for k, v in os.environ.items() if not k.startswith("EDGEFED_")}
         keep["EDGEFED_BROKER"] = self.near_address().with_login()
         keep["EDGEFED_TRACKERS"] = ",".join(self.trackers)
+        keep["EDGEFED_USER_MODELS"] = str(self.user_models).lower()
         return Child(
             [sys.executable, *arguments],
             folder=self.folder,

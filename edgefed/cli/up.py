@@ -48,7 +48,13 @@ def up(
 
         settings = options.settings().value
         address = parse_address(settings.broker)
-        processes = Processes(address, settings.fleet, settings.state, trackers=settings.trackers)
+        processes = Processes(
+            address,
+            settings.fleet,
+            settings.state,
+            trackers=settings.trackers,
+            user_models=settings.user_models,
+        )
         signal.signal(signal.SIGTERM, _end)
         with running(processes):
             if processes.broker_answers():

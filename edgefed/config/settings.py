@@ -67,6 +67,10 @@ class Settings(FleetSettings):
     """Who else is told every round of a run: ``tensorboard``, ``mlflow``; both write to the state
     folder."""
 
+    user_models: bool = False
+    """Whether a run may name a model ``package.module:factory``, whose code the coordinator then
+    imports and runs; simulations on this machine always may."""
+
     @field_validator("trackers", mode="before")
     @classmethod
     def _words(cls, value: Any) -> Any:

@@ -51,6 +51,7 @@ class Workshop:
     Attributes:
         dataset: the recipe's data set, of which the test part is the coordinator's.
         trackers: who is told the rounds, beside the metric files in the run's folder.
+        user_models: whether the recipe may name a user's own code as its model.
     """
 
     recipe: Recipe
@@ -63,6 +64,7 @@ class Workshop:
     controls: Controls
     clock: Clock
     trackers: tuple[Tracker, ...] = ()
+    user_models: bool = False
 
 
 @dataclass
@@ -158,7 +160,7 @@ class Engine:
         able = sum(member.samples > 0 for member in roster)
         if able < wanted:
             raise _too_few(able, wanted, rounds.join_timeout)
-        subject = make_subject(self._recipe, shop.dataset, roster)
+        subject = make_subject(self._recipe, shop.dataset, roster, user_models=shop.user_models)
         check_augmentation(self._recipe, subject.shape)
         self._algorithm.check_model(subject.model)
         if checkpoint is None:

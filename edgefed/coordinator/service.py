@@ -27,7 +27,7 @@ from edgefed.coordinator.records import RunRecord
 from edgefed.coordinator.requests import Requests
 from edgefed.coordinator.runs import create_run
 from edgefed.coordinator.store import Store
-from edgefed.coordinator.subject import load_dataset
+from edgefed.coordinator.subject import check_model_allowed, load_dataset
 from edgefed.coordinator.takeover import refuse_second
 from edgefed.coordinator.trackers.base import Tracker
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError, UsageError
@@ -59,12 +59,14 @@ class ServiceSettings:
     Attributes:
         folder: its state directory.
         trackers: who is told every round of its runs.
+        user_models: whether a run may name a user's own code as its model, which is then imported.
     """
 
     address: Address
     fleet: str
     folder: Path
     trackers: tuple[Tracker, ...] = ()
+    user_models: bool = False
 
 
 class Service:
@@ -188,8 +190,9 @@ class Service:
 
         Raises:
             NotAllowedError: a run is at work.
-            EdgeFedError: the recipe cannot be run.
+            EdgeFedError: the recipe cannot be run, or names code that is not run here.
         """
+        check_model_allowed(recipe, self._settings.user_models)
         check_fleet(make(recipe))
         with self._guard:
             self._check_free()
@@ -273,6 +276,7 @@ class Service:
                 controls=controls,
                 clock=self._clock,
                 trackers=self._settings.trackers,
+                user_models=self._settings.user_models,
             ),
             self._show_record,
         )

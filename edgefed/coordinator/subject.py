@@ -13,6 +13,7 @@ from edgefed.learn.models import Model, build
 from edgefed.learn.targets import check_targets
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Samples
+from edgefed.learn.user_models import is_user_model, refused
 from edgefed.seeds import derive
 
 
@@ -47,18 +48,37 @@ def check_dataset(recipe: Recipe, dataset: Dataset) -> None:
     check_targets(recipe.training.loss, where, dataset.train, dataset.test)
 
 
-def make_subject(recipe: Recipe, dataset: Dataset, roster: Roster) -> Subject:
-    """Return the subject of a run; without central data, its shapes are what the devices announce.
+def check_model_allowed(recipe: Recipe, user_models: bool) -> None:
+    """Check, without importing anything, that this program may run the recipe's model.
 
     Raises:
-        DataError: the devices' data do not fit together, or none says what it is.
+        DataError: ``model.refused``: it is a user's own code, which ``user_models`` does not allow.
+    """
+    if is_user_model(recipe.model.name) and not user_models:
+        raise refused(recipe.model.name)
+
+
+def make_subject(
+    recipe: Recipe, dataset: Dataset, roster: Roster, *, user_models: bool = False
+) -> Subject:
+    """Return the subject of a run; without central data, its shapes are what the devices announce.
+
+    Args:
+        recipe: names the model.
+        dataset: central data, which may be none.
+        roster: the devices.
+        user_models: whether the model may be a user's own code, which is then imported.
+
+    Raises:
+        DataError: the devices' data do not fit together, or none says what it is; or
+            ``model.refused``.
         RecipeError: there is no such model, or it does not take such inputs.
     """
     shape, classes = dataset.shape, dataset.classes
     if not classes:
         shape, classes = _announced(roster)
     seed = derive(recipe.seed, "weights")
-    model = build(recipe.model, shape, classes, seed, allow_user=True)
+    model = build(recipe.model, shape, classes, seed, allow_user=user_models)
     return Subject(model, Trainer(model), shape, classes, dataset.test)
 
 

@@ -7,6 +7,10 @@ that are known to be piecewise linear. Backwards: the network is differentiated 
 inputs, and that derivative again with respect to its parameters, for all others. Either way there
 is one forward pass, and D can be differentiated in the parameters; and each is exact. A difference
 of two losses would not be: units that switch between the two points spoil it at every step size.
+
+A network that can tell a ``Dual`` from a tensor may compute another function of it. So before the
+change is carried through a network, both ways are computed on one batch, in float64 and with the
+same random numbers, and must agree in the outputs, in D and in the gradients of both.
 """
 
 from __future__ import annotations
@@ -19,14 +23,27 @@ from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.func import vjp
 
 from edgefed.learn.devices import repeatable
-from edgefed.learn.tangent import Dual, NotPiecewiseLinearError
+from edgefed.learn.tangent import NotPiecewiseLinearError, carry
 from edgefed.learn.types import Forward, Params
+
+functorch: Any = torch._C._functorch
 
 Slope = Callable[[torch.Tensor], torch.Tensor]
 """Outputs of the network (batch, …) to the gradient of the mean loss there, of the same shape."""
+
+
+TRIED = 8
+"""Most samples of the batch on which both ways are compared."""
+
+TOLERANCE = 1e-8
+"""Largest difference between the two ways, relative to the largest value."""
+
+SMALL = 1e-6
+"""A largest value below this counts as this."""
 
 
 class Way(Enum):
@@ -69,7 +86,9 @@ def way_of(forward: Forward, params: Params, inputs: torch.Tensor, change: torch
     known = _WAYS.get(owner, {}).get(key)
     if known is not None:
         return known
-    return _remember(forward, inputs, _find_out(forward, params, inputs, change))
+    found = _find_out(forward, params, inputs, change)
+    # Numbers that are not finite agree with none; the next batch may tell.
+    return Way.BACKWARDS if found is None else _remember(forward, inputs, found)
 
 
 def _remember(forward: Forward, inputs: torch.Tensor, way: Way) -> Way:
@@ -83,9 +102,8 @@ def _forwards(
     forward: Forward, params: Params, inputs: torch.Tensor, change: torch.Tensor, slope: Slope
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Carry the change through the network."""
-    dual = forward(params, cast(torch.Tensor, Dual(inputs, change)))
-    outputs, changes = dual.primal, dual.tangent  # type: ignore[attr-defined]
-    return outputs, (slope(outputs) * changes).sum()
+    dual = carry(forward, params, inputs, change)
+    return dual.primal, (slope(dual.primal) * dual.tangent).sum()
 
 
 def _backwards(
@@ -93,11 +111,11 @@ def _backwards(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Differentiate with respect to the inputs, so that it can be differentiated again."""
     if _transformed():
-        pulled = vjp(lambda at: forward(params, at), inputs)
+        pulled = vjp(lambda at: forward(params, at.clone()), inputs)
         outputs, (gradient,) = pulled[0], pulled[1](_slope_at(slope, pulled[0]))
     else:
         at = inputs if inputs.requires_grad else inputs.detach().requires_grad_()
-        outputs = forward(params, at)
+        outputs = forward(params, at.clone())  # a leaf could not be changed in place
         pull = _slope_at(slope, outputs)
         (gradient,) = torch.autograd.grad(outputs, at, pull, create_graph=True)
     return outputs, (gradient * change).sum()
@@ -108,27 +126,107 @@ def _slope_at(slope: Slope, outputs: torch.Tensor) -> torch.Tensor:
     return slope(outputs).to(outputs.dtype)
 
 
-def _find_out(forward: Forward, params: Params, inputs: torch.Tensor, change: torch.Tensor) -> Way:
-    """Try a network on two samples, leaving no trace in parameters and generators."""
+def _find_out(
+    forward: Forward, params: Params, inputs: torch.Tensor, change: torch.Tensor
+) -> Way | None:
+    """Try a network on some samples, leaving no trace in parameters and generators.
+
+    Returns:
+        The way; None if the numbers are not finite.
+    """
     copies = {name: tensor.detach().clone() for name, tensor in params.items()}
     few = inputs[:2].detach()
     with torch.no_grad(), repeatable(inputs.device, 0):
         try:
-            if isinstance(forward(copies, cast(torch.Tensor, Dual(few, change[:2]))), Dual):
-                return Way.FORWARDS
-        except Exception:
+            carry(forward, copies, few, change[:2])
+        except NotPiecewiseLinearError:
             # Whatever a network cannot do with a dual, it can do with a tensor, or says so then.
             pass
+        else:
+            agree = _agree(forward, params, inputs, change)
+            if agree is not False:
+                return Way.FORWARDS if agree else None
     # Under a transform cuDNN's recurrent kernel is not used, and graphs are out of reach.
     if inputs.device.type == "cuda" and not _transformed() and _has_cudnn_rnn(forward, copies, few):
         return Way.BACKWARDS_WITHOUT_CUDNN
     return Way.BACKWARDS
 
 
+def _agree(
+    forward: Forward, params: Params, inputs: torch.Tensor, change: torch.Tensor
+) -> bool | None:
+    """Return whether both ways agree on a batch; None where a number is not finite.
+
+    Under a transform the first of the networks that are computed at once is compared.
+    """
+    weights = {name: _one(tensor) for name, tensor in params.items()}
+    given = (weights, _one(inputs)[:TRIED], _one(change)[:TRIED])
+    with temporarily_clear_interpreter_stack(), torch.enable_grad():
+        try:
+            wanted = _tried(_backwards, forward, *given)
+            found = _tried(_forwards, forward, *given)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception:
+            return False  # the network does not take float64, or not this batch
+    if not all(bool(part.isfinite().all()) for part in wanted):
+        return None
+    return all(_near(one, other) for one, other in zip(found, wanted, strict=True))
+
+
+def _tried(
+    way: Callable[..., tuple[torch.Tensor, torch.Tensor]],
+    forward: Forward,
+    params: Params,
+    inputs: torch.Tensor,
+    change: torch.Tensor,
+) -> list[torch.Tensor]:
+    """Return outputs, D and the gradients of a loss and of D, one way, in float64."""
+    wide = {name: _widened(tensor) for name, tensor in params.items()}
+    weights = [wide[name].requires_grad_() for name in params if params[name].requires_grad]
+    with repeatable(inputs.device, 0):
+        outputs, derivative = way(forward, wide, _widened(inputs), _widened(change), _slope)
+    loss = (outputs + 1).square().sum() / (2 * len(outputs))
+    found = [outputs.detach(), derivative.detach()]
+    for value in (loss, derivative) if weights else ():
+        gradients = torch.autograd.grad(
+            value, weights, retain_graph=True, allow_unused=True, materialize_grads=True
+        )
+        found.append(torch.cat([part.flatten() for part in gradients]))
+    return found
+
+
+def _slope(outputs: torch.Tensor) -> torch.Tensor:
+    """Return the gradient of the loss that both ways are compared by: squared distance from -1."""
+    return (outputs + 1) / len(outputs)
+
+
+def _near(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two tensors are equal up to rounding."""
+    if one.shape != other.shape:
+        return False
+    return float((one - other).abs().max()) <= TOLERANCE * max(SMALL, float(other.abs().max()))
+
+
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy in float64, of whole numbers as they are."""
+    copied = tensor.detach().clone()
+    return copied.double() if copied.is_floating_point() else copied
+
+
+def _one(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor, or what it is for the first of those that a transform computes at once."""
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        batch = functorch.maybe_get_bdim(tensor)
+        tensor = functorch.get_unwrapped(tensor)
+        tensor = tensor if batch < 0 else tensor.select(batch, 0)
+    return tensor
+
+
 def _has_cudnn_rnn(forward: Forward, params: Params, inputs: torch.Tensor) -> bool:
     """Return whether a network uses cuDNN's recurrent kernel, which has no second derivative."""
     with repeatable(inputs.device, 0), torch.enable_grad():
-        waiting = [forward(params, inputs.detach().requires_grad_()).grad_fn]
+        waiting = [forward(params, inputs.detach().requires_grad_().clone()).grad_fn]
     seen: set[Any] = set()
     while waiting:
         node = waiting.pop()
@@ -156,4 +254,4 @@ def _identity(forward: Forward, inputs: torch.Tensor) -> tuple[Any, object]:
 
 def _transformed() -> bool:
     """Return whether a transform of ``torch.func`` is at work."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
+    return functorch.peek_interpreter_stack() is not None

@@ -8,21 +8,64 @@ biases, with the decisions that the values took. A ``Dual`` carries both through
 within such a piece there are no second derivatives to leave out.
 
 A change that is the same for all samples is carried once until decisions tell the samples apart.
+
+What is not known to be piecewise linear is refused, and a refusal is remembered: a ``forward`` that
+catches the error and goes on another way is refused at its end. So is an operation in place on
+values that another ``Dual`` may share, as a tensor and its views do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, cast
 
 import torch
 from torch.nn import functional
 
 from edgefed.learn.networks.blocks import conv_pool_relu, conv_pool_relu_dual
+from edgefed.learn.types import Forward, Params
+
+_REFUSED: ContextVar[list[str]] = ContextVar("_REFUSED")
+"""What was refused since ``carry`` began."""
 
 
 class NotPiecewiseLinearError(Exception):
     """A network does something of which it is not known that it is piecewise linear."""
+
+
+def carry(forward: Forward, params: Params, inputs: torch.Tensor, change: torch.Tensor) -> Dual:
+    """Return the outputs of a network and their change.
+
+    Args:
+        forward: the network.
+        params: its parameters.
+        inputs: where the derivative is taken (batch, …).
+        change: the direction: (batch, …), or (1, …) for the same one for all samples.
+
+    Raises:
+        NotPiecewiseLinearError: the network does something that is refused, whatever it made of
+            that, or does not take a ``Dual``.
+    """
+    refused: list[str] = []
+    token = _REFUSED.set(refused)
+    try:
+        outputs: Any = forward(params, cast(torch.Tensor, Dual(inputs, change)))
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except Exception as error:
+        raise NotPiecewiseLinearError(type(error).__name__) from error
+    finally:
+        _REFUSED.reset(token)
+    if refused or not isinstance(outputs, Dual):
+        raise NotPiecewiseLinearError(refused[0] if refused else "an answer without a change")
+    return outputs
+
+
+def _refusal(what: str) -> NotPiecewiseLinearError:
+    """Return the error of something that is refused, and remember it."""
+    _REFUSED.get([]).append(what)
+    return NotPiecewiseLinearError(what)
 
 
 class Dual:
@@ -34,11 +77,15 @@ class Dual:
     Attributes:
         primal: the values (batch, …).
         tangent: their change, (batch, …) or, the same for all samples, (1, …).
+        shared: whether another one may be a view of the same values.
     """
 
-    def __init__(self, primal: torch.Tensor, tangent: torch.Tensor) -> None:
+    def __init__(
+        self, primal: torch.Tensor, tangent: torch.Tensor, *, shared: bool = False
+    ) -> None:
         self.primal = primal
         self.tangent = tangent
+        self.shared = shared
 
     @classmethod
     def __torch_function__(
@@ -50,13 +97,20 @@ class Dual:
     ) -> Any:
         """Do ``func`` to values and changes."""
         rule = RULES.get(func)
+        name = getattr(func, "__name__", str(func))
         if rule is None:
-            raise NotPiecewiseLinearError(getattr(func, "__name__", str(func)))
-        return rule(*args, **(kwargs or {}))
+            raise _refusal(name)
+        try:
+            return rule(*args, **(kwargs or {}))
+        except NotPiecewiseLinearError:
+            raise
+        except Exception as error:
+            # It may be the rule that fails, where torch's own function would not.
+            raise _refusal(name) from error
 
     def __getattr__(self, name: str) -> Any:
         """Refuse what is not defined."""
-        raise NotPiecewiseLinearError(name)
+        raise _refusal(name)
 
     def wide(self) -> torch.Tensor:
         """Return the change, spelled out for every sample."""
@@ -96,42 +150,79 @@ class Dual:
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Dual:
         """Flatten dimensions, never that of the batch."""
         if start_dim % self.ndim == 0:
-            raise NotPiecewiseLinearError("flatten of the batch")
-        return Dual(
+            raise _refusal("flatten of the batch")
+        return self._view(
             self.primal.flatten(start_dim, end_dim), self.tangent.flatten(start_dim, end_dim)
         )
 
     def reshape(self, *sizes: Any) -> Dual:
         """Reshape each sample."""
-        primal = self.primal.reshape(*sizes)
-        if not primal.dim() or len(primal) != len(self):
-            raise NotPiecewiseLinearError("reshape of the batch")
-        return Dual(primal, self.tangent.reshape(len(self.tangent), *primal.shape[1:]))
+        return self._reshaped(self.primal.reshape(*sizes))
 
     def view(self, *sizes: Any) -> Dual:
-        """Reshape each sample."""
+        """Reshape each sample, where the memory allows it."""
         if sizes and isinstance(sizes[0], torch.dtype):
-            raise NotPiecewiseLinearError("view as another kind of number")
-        return self.reshape(*sizes)
+            raise _refusal("view as another kind of number")
+        return self._reshaped(self.primal.view(*sizes))
+
+    def _reshaped(self, primal: torch.Tensor) -> Dual:
+        """Return these values, reshaped, with their change."""
+        if not primal.dim() or len(primal) != len(self):
+            raise _refusal("reshape of the batch")
+        return self._view(primal, self.tangent.reshape(len(self.tangent), *primal.shape[1:]))
 
     def contiguous(self) -> Dual:
         """Return the same values, one after another in memory."""
-        return Dual(self.primal.contiguous(), self.tangent.contiguous())
+        return self._view(self.primal.contiguous(), self.tangent.contiguous())
+
+    def _view(self, primal: torch.Tensor, tangent: torch.Tensor) -> Dual:
+        """Return the same values in another shape, which may share their memory."""
+        self.shared = True
+        return Dual(primal, tangent, shared=True)
 
     def relu(self) -> Dual:
         """Return ReLU of the values."""
         return _relu(self)
 
+    def relu_(self) -> Dual:
+        """Return ReLU of the values, in their place."""
+        return _relu(self, inplace=True)
+
+    def add_(self, other: Any, *, alpha: float = 1) -> Dual:
+        """Add another one, in place of this one's values."""
+        added = _add(self, other, alpha=alpha)
+        return _stored(self, added.primal, added.tangent, inplace=True)
+
     def __add__(self, other: Any) -> Dual:
         return _add(self, other)
 
     __radd__ = __add__
+    __iadd__ = add_
+
+
+def _refuse(name: str) -> Callable[..., Any]:
+    """Return a special method that refuses to be called."""
+
+    def special(self: Dual, *_: Any) -> Any:
+        raise _refusal(name)
+
+    return special
+
+
+for _name in (
+    *("bool", "int", "float", "complex", "index", "iter", "getitem", "setitem", "contains"),
+    *("eq", "ne", "lt", "le", "gt", "ge", "neg", "pos", "abs", "invert", "array", "copy"),
+    *(side + name for side in ("", "r", "i") for name in ("sub", "mul", "truediv", "floordiv")),
+    *(side + name for side in ("", "r", "i") for name in ("mod", "pow", "matmul", "and", "or")),
+):
+    # Python looks for these on the class, past ``__getattr__``.
+    setattr(Dual, f"__{_name}__", _refuse(_name))
 
 
 def _linear(inputs: Any, weight: Any, bias: Any = None) -> Dual:
     """Put both through one product, which reads the weights once; add the bias to the values."""
     if not _only_first(inputs, weight, bias) or inputs.ndim != 2:
-        raise NotPiecewiseLinearError("linear of something else")
+        raise _refusal("linear of something else")
     count, changes = len(inputs), len(inputs.tangent)
     both = functional.linear(torch.cat([inputs.primal, inputs.tangent]), weight)
     primal, tangent = torch.split(both, [count, changes])
@@ -149,7 +240,7 @@ def _conv2d(
 ) -> Dual:
     """Convolve both; add the bias to the values."""
     if not _only_first(input, weight, bias):
-        raise NotPiecewiseLinearError("conv2d of something else")
+        raise _refusal("conv2d of something else")
     rest = (stride, padding, dilation, groups)
     return Dual(
         functional.conv2d(input.primal, weight, bias, *rest),
@@ -160,7 +251,7 @@ def _conv2d(
 def _conv_pool_relu(inputs: Any, weight: Any, bias: Any, padding: int) -> Dual:
     """Put both through the fused layer."""
     if not _only_first(inputs, weight, bias):
-        raise NotPiecewiseLinearError("conv_pool_relu of something else")
+        raise _refusal("conv_pool_relu of something else")
     return Dual(*conv_pool_relu_dual(inputs.primal, inputs.wide(), weight, bias, padding))
 
 
@@ -182,7 +273,7 @@ def _max_pool2d(
 ) -> Dual:
     """Take changes where the values are largest."""
     if return_indices:
-        raise NotPiecewiseLinearError("indices of a pooling")
+        raise _refusal("indices of a pooling")
     primal, index = functional.max_pool2d(
         input.primal, kernel_size, stride, padding, dilation, ceil_mode, return_indices=True
     )
@@ -226,6 +317,8 @@ def _stored(dual: Dual, primal: torch.Tensor, tangent: torch.Tensor, inplace: bo
     """Return a result, in place of its argument where the network asks for that."""
     if not inplace:
         return Dual(primal, tangent)
+    if dual.shared:
+        raise _refusal("an operation in place on shared values")
     dual.primal, dual.tangent = primal, tangent
     return dual
 
@@ -234,10 +327,10 @@ def _add(one: Any, other: Any, *, alpha: float = 1) -> Dual:
     """Add duals, or a constant, which changes nothing."""
     if isinstance(one, Dual) and isinstance(other, Dual):
         if one.shape != other.shape:
-            raise NotPiecewiseLinearError("sum of other shapes")
+            raise _refusal("sum of other shapes")
         primal = torch.add(one.primal, other.primal, alpha=alpha)
         return Dual(primal, torch.add(one.tangent, other.tangent, alpha=alpha))
-    raise NotPiecewiseLinearError("sum with something else")
+    raise _refusal("sum with something else")
 
 
 def _flatten(input: Dual, start_dim: int = 0, end_dim: int = -1) -> Dual:  # noqa: A002
@@ -274,6 +367,7 @@ RULES: Mapping[Callable[..., Any], Callable[..., Any]] = {
     conv_pool_relu: _conv_pool_relu,
     functional.relu: _relu,
     torch.relu: _relu,
+    torch.relu_: Dual.relu_,
     functional.max_pool2d: _max_pool2d,
     functional.max_pool2d_with_indices: _max_pool2d,
     torch.max_pool2d: _max_pool2d,

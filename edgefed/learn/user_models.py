@@ -43,7 +43,7 @@ def refused(name: str) -> DataError:
     return DataError(
         f"The model {name} is a user's own code, which is not run here.",
         code="model.refused",
-        hint="on a device, its owner allows it with user_models = true in the agent's settings",
+        hint="who runs this program allows it with user_models = true in its settings",
     )
 
 

@@ -102,6 +102,7 @@ class Simulation:
                 controls=self.controls,
                 clock=clock,
                 trackers=trackers,
+                user_models=True,
             ),
         )
 

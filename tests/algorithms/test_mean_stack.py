@@ -9,7 +9,7 @@ import pytest
 
 from edgefed.algorithms.base import Answer
 from edgefed.algorithms.mean_exchange import AVERAGED, MEAN
-from edgefed.algorithms.mean_records import SHARED, holders
+from edgefed.algorithms.mean_records import OWN, SHARED, holders
 from edgefed.learn.objectives.entries import KEPT
 from edgefed.learn.types import Job
 from edgefed.samples import Samples
@@ -21,7 +21,7 @@ from tests.algorithms.mean_play import (
     planned,
     stacked,
 )
-from tests.algorithms.play import SIZES, Players
+from tests.algorithms.play import SIZES, Players, asked
 from tests.worlds import CLASSES, samples
 
 
@@ -61,6 +61,25 @@ def test_the_state_keeps_averages_as_small_as_they_came() -> None:
     kinds = {name.split("/")[1]: array.dtype for name, array in state.groups[SHARED].items()}
     assert kinds["inputs"] == np.uint8
     assert holders(state.groups[SHARED]) == set(DEVICES)
+
+
+def test_the_order_of_the_stack_names_no_device() -> None:
+    half = half_of(group_size=2, exclude_own=True)
+    players, orders = Players(), list[list[int]]()
+    weights = players.trainer.model.weights()
+    for seed in range(8):
+        state = half.start(weights, players.roster, seed)
+        exchange = planned(half, state, players)
+        state = half.merge(state, asked(exchange), players.answers(half, exchange))
+        owners = {
+            row: number
+            for number, device in enumerate(DEVICES)
+            for start, stop in state.facts[OWN][device]
+            for row in range(start, stop)
+        }
+        orders.append([owners[row] for row in sorted(owners)])
+    assert not any(order == sorted(order) for order in orders)
+    assert len({tuple(order) for order in orders}) > 4
 
 
 def test_a_group_size_gives_more_entries() -> None:

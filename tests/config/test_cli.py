@@ -37,6 +37,7 @@ def test_show_prints_each_value_and_its_origin(machine: Path) -> None:
         ["fleet", '"lab"', "flag", "--fleet"],
         ["state", f'"{machine}/home/.local/state/edgefed"', "default"],
         ["trackers", "[]", "default"],
+        ["user_models", "false", "default"],
     ]
 
 

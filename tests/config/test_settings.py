@@ -52,6 +52,7 @@ def test_values_of_different_levels_come_together(folders: Path, around: MakeAro
         ("fleet", "lab", "environment EDGEFED_FLEET"),
         ("state", str(folders / "home/.local/state/edgefed"), "default"),
         ("trackers", "()", "default"),
+        ("user_models", "False", "default"),
     ]
 
 

@@ -134,3 +134,20 @@ def test_without_central_data_there_is_nothing_to_deal() -> None:
 def test_label_counts_name_every_class() -> None:
     assert label_counts(labelled(np.array([1, 1, 4])), 6) == (0, 2, 0, 0, 1, 0)
     assert label_counts(labelled(np.zeros(0, np.int64)), 2) == (0, 0)
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_who_gets_a_sample_and_in_which_order_is_drawn(name: str) -> None:
+    """A data set is often sorted; neither runs of it nor its order may reach a device."""
+    keys = section(partition=name, alpha=2.0, pieces=2, pieces_used=1)
+    groups, coarse = np.arange(400) % 20, np.arange(10) // 2
+    rng = np.random.default_rng(3)
+    parts = partition(keys, LABELS, 8, 10, rng, groups=groups, coarse=coarse)
+    assert not any(np.array_equal(part, np.sort(part)) for part in parts)
+    mixed = [LABELS[part] for part in parts if len(np.unique(LABELS[part])) > 1]
+    assert all(np.count_nonzero(np.diff(each)) >= len(np.unique(each)) for each in mixed)
+    pieces = [np.sort(part[LABELS[part] == label]) for part in parts for label in range(10)]
+    several = [piece for piece in pieces if 4 <= len(piece) < 36]
+    runs = [piece for piece in several if np.ptp(piece) == len(piece) - 1]
+    assert several or name == "natural"
+    assert bool(runs) == (name == "shards")  # which hands out runs of the sorted labels

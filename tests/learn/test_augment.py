@@ -87,9 +87,9 @@ def test_what_cannot_be_augmented_is_a_clear_error(
 
 
 def seen(
-    augment: Augment | None, seed: int = 5
+    augment: Augment | None, seed: int = 5, *, count: int = 7, epochs: int = 1
 ) -> list[np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
-    """Return the inputs that the objective saw in one epoch of two batches."""
+    """Return the inputs that the objective saw, in batches of four."""
     batches: list[np.ndarray[tuple[int, ...], np.dtype[np.float32]]] = []
 
     def objective(forward: Forward, params: Params, batch: Batch, context: Context) -> torch.Tensor:
@@ -97,8 +97,8 @@ def seen(
         return CrossEntropy()(forward, params, batch, context)
 
     model = worlds.model("cnn")
-    job = Job(model.weights(), objective, Schedule(1, 4), seed, augment=augment)
-    Trainer(model, "cpu").train(job, worlds.samples(7))
+    job = Job(model.weights(), objective, Schedule(epochs, 4), seed, augment=augment)
+    Trainer(model, "cpu").train(job, worlds.samples(count))
     return batches
 
 
@@ -109,7 +109,16 @@ def test_a_job_augments_its_batches_under_its_seed_and_nothing_else() -> None:
     assert not np.array_equal(plain[0], moved[0])
     still = seen(Augment())
     assert all(np.array_equal(one, two) for one, two in zip(plain, still, strict=True))
-    assert not np.array_equal(moved[0], seen(Augment(2, flip=True), seed=6)[0])
+
+
+def test_another_seed_augments_otherwise_whatever_the_order_of_samples() -> None:
+    """One sample has no order that a shuffle could change."""
+    one, again, other = (
+        np.stack(seen(Augment(2, flip=True), seed=seed, count=1, epochs=9)) for seed in (5, 5, 6)
+    )
+    assert len(one) == 9 and len(np.unique(one, axis=0)) > 1
+    assert np.array_equal(one, again)
+    assert not np.array_equal(one, other)
 
 
 def test_augmenting_leaves_the_samples_as_they_are() -> None:

@@ -21,6 +21,7 @@ from edgefed.learn.objectives.hidden import Hidden
 from edgefed.learn.objectives.local_mix import LocalMix
 from edgefed.learn.objectives.naive_mix import NaiveMix
 from edgefed.learn.objectives.proximal import Proximal
+from edgefed.learn.stacked import StackedTrainer
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Array, Batch, Context, Forward, Objective, Params, Schedule
 from tests.learn import worlds
@@ -122,6 +123,49 @@ class Recorder:
     ) -> torch.Tensor:
         self.seen.append(int(context.draws["number"]))
         return CrossEntropy()(forward, params, batch, context)
+
+
+class Recorded:
+    """An objective that remembers what another one draws."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.seen: list[bytes] = []
+
+    def draw(
+        self, generator: np.random.Generator, size: int, extra: Mapping[str, Array]
+    ) -> dict[str, Array]:
+        drawn: dict[str, Array] = self.inner.draw(generator, size, extra)
+        self.seen.append(b"".join(np.asarray(each).tobytes() for each in drawn.values()))
+        return drawn
+
+    def __call__(
+        self, forward: Forward, params: Params, batch: Batch, context: Context
+    ) -> torch.Tensor:
+        return CrossEntropy()(forward, params, batch, context)
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("name", MIXING)
+def test_what_is_drawn_is_the_seeds_whatever_the_order_of_samples(
+    name: str, together: bool
+) -> None:
+    """One sample a device has no order that a shuffle could change."""
+    model, shared = worlds.model("cnn"), fitting(MIXING[name], name)
+
+    def drawn(seed: int) -> list[bytes]:
+        recorded = Recorded(MIXING[name])
+        job = worlds.job(model, Schedule(8, 4), objective=recorded, seed=seed)
+        job, data = replace(job, extra=shared), worlds.samples(1)
+        if together:
+            StackedTrainer(model, "cpu").train([job], [data])
+        else:
+            Trainer(model, "cpu").train(job, data)
+        return recorded.seen
+
+    one, again, other = drawn(5), drawn(5), drawn(6)
+    assert len(one) == 8 and len(set(one)) > 1
+    assert one == again != other
 
 
 def test_a_step_draws_once_and_only_what_its_objective_asks_for() -> None:

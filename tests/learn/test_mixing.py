@@ -160,6 +160,13 @@ def test_draws_have_their_distributions() -> None:
     assert GlobalMix(ratio=0.25).draw(rng, 4, extra)["share"] == 0.25
 
 
+def test_global_mixup_draws_a_partner_for_each_sample_of_a_batch_alone() -> None:
+    extra = {"inputs": np.zeros((5, 3)), "targets": np.zeros((5, 2))}
+    batches = [GlobalMix().draw(np.random.default_rng(seed), 40, extra)[DRAWN] for seed in (1, 2)]
+    assert all(set(partners.tolist()) == set(range(5)) for partners in batches)
+    assert not np.array_equal(batches[0], batches[1])
+
+
 def test_the_proximal_term_draws_and_checks_as_what_it_holds() -> None:
     world = World("mlp", hidden=[4])
     inner, outer = NaiveMix(0.1), Proximal(NaiveMix(0.1), 0.5)

@@ -187,6 +187,18 @@ def test_the_same_stack_ends_in_the_same_bits_and_dropout_differs_between_client
     assert not np.array_equal(left.weights["fc1.weight"], right.weights["fc1.weight"])
 
 
+def test_a_stack_drops_otherwise_under_other_seeds() -> None:
+    """One sample a client has no order that a shuffle could change."""
+    model, data = worlds.model("mlp", dropout=0.5), [worlds.samples(1), worlds.samples(1)]
+    seeds = ((1, 2), (1, 2), (3, 4), (1, 4))
+    one, again, other, half = (
+        StackedTrainer(model, "cpu").train([worlds.job(model, seed=seed) for seed in each], data)
+        for each in seeds
+    )
+    first, *others = (found[0].weights["fc1.weight"] for found in (one, again, other, half))
+    assert [np.array_equal(first, each) for each in others] == [True, False, False]
+
+
 def test_dropout_draws_from_one_distribution_together_and_alone() -> None:
     """The mean of 300 clients' weights, and their spread, are those of clients trained alone."""
     model, own = worlds.model("mlp", hidden=[6], dropout=0.4), worlds.samples(6, 2)

@@ -1,0 +1,272 @@
+"""Call the kernels of one library with random shapes, and compare them with numpy.
+
+``python -m tests.native.fuzz LIBRARY SEED``, with the sanitizers' runtime loaded before all else.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgefed.native import chain, convolution, library, merging
+from edgefed.native.convolution import KERNELS, Sizes
+from tests.native import reference
+from tests.native.reference import Array, Layer
+
+Inputs = tuple[Any, int, int, tuple[int, ...]]
+"""A chain, the samples of a batch, where its inputs are, and their strides."""
+
+CONVOLUTIONS, CHAINS, SUMS = 100, 60, 60
+STEP = 1e-7
+"""Of a difference of two losses, in float64: small, so that no unit switches within it."""
+
+
+def main(path: Path, seed: int) -> None:
+    """Fuzz the library at ``path``."""
+    library.find = lambda _: path  # type: ignore[assignment]
+    assert library.native().library is not None, library.native().reason
+    fuzzed: tuple[tuple[int, Callable[[np.random.Generator], None]], ...] = (
+        (CONVOLUTIONS, fuzz_convolution),
+        (CHAINS, fuzz_chain),
+        (SUMS, fuzz_merging),
+    )
+    for count, fuzz in fuzzed:
+        for number in range(count):
+            fuzz(np.random.default_rng([seed, number]))
+        sys.stdout.write(f"{count} {fuzz.__name__}\n")
+
+
+def numbers(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def sizes_of(rng: np.random.Generator, batch: int) -> Sizes:
+    kernel, padding = int(rng.choice(KERNELS)), int(rng.integers(4))
+    least = max(1, kernel + 1 - 2 * padding)
+    height, width = (int(rng.integers(least, least + 40)) for _ in range(2))
+    inputs, outputs = int(rng.choice([1, 2, 3, 5, 16, 32])), int(rng.integers(1, 65))
+    return batch, inputs, height, width, outputs, kernel, padding
+
+
+def laid_out(rng: np.random.Generator, x: Array) -> Array:
+    """Return the same images in some order of memory: planes, pixels, or a part of a larger one."""
+    kind = rng.integers(4)
+    if kind == 0:
+        return np.ascontiguousarray(x)
+    if kind == 1:
+        return np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    if kind == 2:
+        return np.ascontiguousarray(x.transpose(0, 1, 3, 2)).transpose(0, 1, 3, 2)
+    # The part ends where the memory does.
+    larger = np.zeros((len(x), *(size + 2 for size in x.shape[1:])), np.float32)
+    part = larger[:, 2:, 2:, 2:]
+    part[:] = x
+    return part
+
+
+def at(x: Array) -> tuple[int, tuple[int, ...]]:
+    """Return where images are, and their strides in values."""
+    return x.ctypes.data, tuple(step // 4 for step in x.strides)
+
+
+def near(found: Array, wanted: Array, what: str) -> None:
+    largest = max(1.0, float(np.abs(wanted).max(initial=0)))
+    error = float(np.abs(found - wanted).max(initial=0))
+    assert error <= 2e-4 * largest, f"{what}: {error} of {largest}"
+
+
+def fuzz_convolution(rng: np.random.Generator) -> None:
+    sizes = sizes_of(rng, int(rng.integers(1, 8)))
+    batch, before, height, width, after, kernel, _ = sizes
+    shape = convolution.shape(sizes)
+    x = laid_out(rng, numbers(rng, batch, before, height, width))
+    weight, bias = numbers(rng, after, before, kernel, kernel), numbers(rng, after)
+    out = np.full((batch, after, shape.rows, shape.columns), np.nan, np.float32)
+    codes = np.full(out.shape, 9, np.uint8)
+    addresses = weight.ctypes.data, bias.ctypes.data, out.ctypes.data, codes.ctypes.data
+    convolution.forward(sizes, *at(x), *addresses)
+    places = reference.four_places(sizes, x, weight) + bias[:, None, None]
+    near(out, np.maximum(places.max(0), 0), f"outputs of {sizes}")
+    near(out, reference.taken(places, codes), f"codes of {sizes}")
+    fuzz_gradients(rng, sizes, x, weight, codes)
+    shared = rng.random() < 0.5
+    change = laid_out(rng, numbers(rng, 1 if shared else batch, before, height, width))
+    wide = np.broadcast_to(change, x.shape)
+    convolution.tangent(sizes, *at(wide), weight.ctypes.data, codes.ctypes.data, out.ctypes.data)
+    wanted = reference.taken(reference.four_places(sizes, wide, weight), codes)
+    near(out, wanted, f"tangent of {sizes}")
+
+
+def fuzz_gradients(
+    rng: np.random.Generator, sizes: Sizes, x: Array, weight: Array, codes: Array
+) -> None:
+    gradient = laid_out(rng, numbers(rng, *codes.shape))
+    found, bias = np.full_like(weight, np.nan), np.full(sizes[4], np.nan, np.float32)
+    ends = codes.ctypes.data, found.ctypes.data, bias.ctypes.data
+    convolution.weights_gradient(sizes, *at(x), *at(gradient), *ends)
+    wanted = reference.weights_gradient(sizes, x, gradient, codes)
+    near(found, wanted, f"weights' gradient of {sizes}")
+    live = np.where(codes == reference.DEAD, 0, gradient).sum((0, 2, 3), dtype=np.float64)
+    near(bias, live, f"bias's gradient of {sizes}")
+    pixels = np.full((sizes[0], sizes[2], sizes[3], sizes[1]), np.nan, np.float32)
+    ways = (*at(gradient), codes.ctypes.data, pixels.ctypes.data)
+    convolution.inputs_gradient(sizes, weight.ctypes.data, *ways)
+    wanted = reference.inputs_gradient(sizes, weight, gradient, codes)
+    near(pixels.transpose(0, 3, 1, 2), wanted, f"inputs' gradient of {sizes}")
+
+
+def layers_of(rng: np.random.Generator, batch: int) -> tuple[list[Layer], tuple[int, ...]]:
+    """Return a random chain, and the shape of one input."""
+    layers = list[Layer]()
+    shape = int(rng.integers(1, 4)), int(rng.integers(6, 20)), int(rng.integers(6, 20))
+    first = shape
+    for _ in range(rng.integers(3)):
+        kernel, padding = int(rng.choice(KERNELS)), int(rng.integers(3))
+        after = int(rng.integers(1, 20))
+        if min(shape[1:]) + 2 * padding <= kernel:
+            break
+        sizes = (batch, *shape, after, kernel, padding)
+        weight = numbers(rng, sizes[4], shape[0], kernel, kernel) / (kernel * shape[0] ** 0.5)
+        layers.append(Layer(sizes, True, weight, numbers(rng, sizes[4])))
+        rows, columns = ((size + 2 * padding - kernel + 1) // 2 for size in shape[1:])
+        shape = after, rows, columns
+    before, dense = int(np.prod(shape)), int(rng.integers(1, 4))
+    for number in range(dense):
+        after = int(rng.integers(1, 40))
+        weight = numbers(rng, after, before) / np.float32(before**0.5)
+        layers.append(Layer(None, number < dense - 1, weight, numbers(rng, after)))
+        before = after
+    return layers, first if layers[0].sizes else (int(np.prod(first)),)
+
+
+class Rooms:
+    """Memory of exactly the sizes that a chain's layers are to have, until this is forgotten."""
+
+    def __init__(self) -> None:
+        self.held: list[Array] = []
+
+    def new(self, size: int, kind: Any = np.float32) -> int:
+        self.held.append(np.empty(size, kind))
+        return int(self.held[-1].ctypes.data)
+
+
+def links_of(layers: list[Layer], room: int, rooms: Rooms, gradients: list[Array]) -> Any:
+    """Return a chain as the kernels take it, with room as ``learn/chain.py`` gives it."""
+    links, turned = [], -(-2 * room // chain.SAMPLES) * chain.SAMPLES
+    for number, layer in enumerate(layers):
+        after, before = layer.weight.shape[:2]
+        image, values, dense = None, after, layer.sizes is None
+        if layer.sizes is not None:
+            image, shape = (*layer.sizes[2:4], *layer.sizes[5:]), convolution.shape(layer.sizes)
+            values = after * shape.rows * shape.columns
+        links.append(
+            chain.Link(
+                before=before,
+                after=after,
+                image=image,
+                relu=layer.relu and dense,
+                weight=layer.weight.ctypes.data,
+                bias=layer.bias.ctypes.data,
+                weight_gradient=gradients[2 * number].ctypes.data,
+                bias_gradient=gradients[2 * number + 1].ctypes.data,
+                output=rooms.new(2 * room * values),
+                gradient=rooms.new(2 * room * values),
+                codes=0 if dense else rooms.new(room * values, np.uint8),
+                turned=rooms.new(before * turned) if dense else 0,
+                work=rooms.new(after * turned) if dense else 0,
+            )
+        )
+    return chain.layers(links)
+
+
+def fuzz_chain(rng: np.random.Generator) -> None:
+    batch, room = int(rng.integers(1, 24)), int(rng.integers(0, 9))
+    layers, shape = layers_of(rng, batch)
+    classes, rooms, found = len(layers[-1].bias), Rooms(), np.full(1, np.nan, np.float32)
+    gradients = [np.full_like(part, np.nan) for each in layers for part in (each.weight, each.bias)]
+    links = links_of(layers, batch + room, rooms, gradients)
+    x, change = numbers(rng, batch, *shape), numbers(rng, 1, *shape)
+    if len(shape) == 3:
+        x, change = laid_out(rng, x), laid_out(rng, change)
+    strides, along = ((*at(each)[1], 0, 0)[:4] for each in (x, change))
+    labels = rng.integers(classes, size=batch)
+    own = mixed = np.eye(classes, dtype=np.float32)[labels]
+    factor = 0.0
+    inputs: Inputs = (links, batch, x.ctypes.data, strides)
+    if rng.random() < 0.3:
+        chain.gradients(*inputs, labels.ctypes.data, found.ctypes.data)
+        refuse_other_labels(rng, inputs, labels, classes, found)
+    else:
+        share, factor = float(rng.random()), float(rng.choice([0, rng.random()]))
+        soft = rng.dirichlet(np.ones(classes), int(rng.choice([1, batch]))).astype(np.float32)
+        apart = classes if len(soft) == batch else 0
+        mine = chain.Targets(labels.ctypes.data)
+        other = chain.Targets(soft=soft.ctypes.data, apart=apart)
+        if rng.random() < 0.5:
+            own = rng.dirichlet(np.ones(classes), batch).astype(np.float32)
+            mine = chain.Targets(soft=own.ctypes.data, apart=classes)
+        mixed = (1 - share) * own + share * soft
+        where = (change.ctypes.data, (0, *along[1:])) if factor else (0, strides)
+        chain.mixed_gradients(*inputs, mine, other, share, *where, factor, found.ctypes.data)
+    moved = (x, factor * change, own, mixed)
+    told = reference.loss(layers, *moved)
+    near(found, np.array([told]), f"loss of {[each.sizes for each in layers]}")
+    check_slopes(rng, layers, gradients, lambda each: reference.loss(each, *moved))
+
+
+def refuse_other_labels(
+    rng: np.random.Generator, inputs: Inputs, labels: Array, classes: int, found: Array
+) -> None:
+    wrong = labels.copy()
+    wrong[rng.integers(len(wrong))] = rng.choice([-1, classes, 2**62])
+    try:
+        chain.gradients(*inputs, wrong.ctypes.data, found.copy().ctypes.data)
+    except ValueError:
+        return
+    raise AssertionError("a label that is none of the classes was taken")
+
+
+def check_slopes(
+    rng: np.random.Generator,
+    layers: list[Layer],
+    gradients: list[Array],
+    loss: Callable[[list[Layer]], float],
+) -> None:
+    """Compare gradients with differences of the loss, layer by layer, along random directions."""
+    for number, layer in enumerate(layers):
+        for name, gradient in zip(("weight", "bias"), gradients[2 * number :], strict=False):
+            way = rng.standard_normal(gradient.shape)
+            moved = []
+            for sign in (1, -1):
+                part = getattr(layer, name).astype(np.float64) + sign * STEP * way
+                there = replace(layer, **{name: part})
+                moved.append(loss([*layers[:number], there, *layers[number + 1 :]]))
+            wanted = (moved[0] - moved[1]) / (2 * STEP)
+            what = f"slope of {name} {number} of {[each.sizes for each in layers]}"
+            near(np.array((gradient * way).sum()), np.array(wanted), what)
+
+
+def fuzz_merging(rng: np.random.Generator) -> None:
+    kind = np.float32 if rng.random() < 0.5 else np.float64
+    values: Array = rng.standard_normal(int(rng.integers(0, 70))).astype(kind)
+    before = rng.integers(2**63, size=len(values), dtype=np.uint64)
+    cells, scale = before.copy(), 2.0**40
+    weight = int(rng.integers(-(2**40), 2**40))
+    assert merging.add(cells, values, scale, weight, 64.0)
+    bits = ((values * kind(scale)).astype(np.float64) + 1.5 * 2.0**52).view(np.uint64)
+    with np.errstate(over="ignore"):
+        assert np.array_equal(cells, before + bits * np.uint64(weight % 2**64))
+    if len(values):
+        kept = cells.copy()
+        values[rng.integers(len(values))] = rng.choice([np.nan, np.inf, -65.0, 1e30])
+        assert not merging.add(cells, values, scale, weight, 64.0)
+        assert np.array_equal(cells, kept)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
