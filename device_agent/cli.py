@@ -86,7 +86,7 @@ def run(
     goes on where it was when it is started again with the same state folder.
     """
     with reported():
-        import logging
+        from edgefed.logs import start_log
 
         settings = _settings(
             config,
@@ -99,10 +99,7 @@ def run(
             holdout=holdout,
             threads=threads,
         )
-        logging.basicConfig(
-            level=logging.INFO if verbose else logging.WARNING,
-            format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        )
+        start_log(verbose=verbose)
         from device_agent.launch import device_name, run_agent
         from edgefed.config.address import parse_address
 

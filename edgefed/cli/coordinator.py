@@ -10,8 +10,8 @@ import typer
 
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.logs import start_log
 from edgefed.console import reported, talk
+from edgefed.logs import start_log
 
 EPILOG = examples(
     "edgefed coordinator", "edgefed --broker mqtt://192.0.2.7:1883 --fleet plant-a coordinator"
@@ -27,7 +27,7 @@ def coordinator(context: typer.Context) -> None:
     options = globals_of(context)
     with reported(options.json):
         settings = options.settings().value
-        start_log(options.verbose)
+        start_log(quiet=options.quiet, verbose=options.verbose)
         from edgefed.clock import SystemClock
         from edgefed.config.address import parse_address
         from edgefed.coordinator.service import Service, ServiceSettings

@@ -63,6 +63,38 @@ def show(
             data(columns([row for row in rows if row[1]]))
 
 
+@app.command(
+    epilog=examples("edgefed device forget jetson-07", "edgefed device forget --all-lost --json")
+)
+def forget(
+    context: typer.Context,
+    device: Annotated[str, typer.Argument(help="Device id.", show_default=False)] = "",
+    *,
+    all_lost: Annotated[bool, typer.Option("--all-lost", help="Every lost device.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Forget a lost device; it is listed again when its agent connects again.
+
+    A device that is online is refused.
+    """
+    options = globals_of(context)
+    as_json = as_json or options.json
+    with reported(as_json):
+        from edgefed.cli.connection import connected
+        from edgefed.errors import UsageError
+
+        if bool(device) == all_lost:
+            raise UsageError(
+                "Name one device, or --all-lost.", hint="edgefed device list shows which are lost"
+            )
+        with connected(options) as coordinator:
+            told = coordinator.ask("device.forget", device=device)
+        if as_json:
+            json_out(told)
+        elif not options.quiet:
+            talk(f"forgotten: {', '.join(told['forgotten']) or 'no device is lost'}")
+
+
 def _find(devices: list[dict[str, Any]], name: str) -> dict[str, Any]:
     from difflib import get_close_matches
 

@@ -41,6 +41,10 @@ class Runs(Protocol):
         """Give an order to a run and return what follows, in words."""
         ...
 
+    def forget(self, device: str) -> list[str]:
+        """Forget a lost device, or every lost device for an empty name; return which."""
+        ...
+
 
 class _Arguments(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -64,6 +68,11 @@ class _Order(_Arguments):
     action: str
 
 
+class _Forget(_Arguments):
+    device: str
+    """Empty for every lost device."""
+
+
 class Requests:
     """Turns a request into answers; every error becomes one too.
 
@@ -71,7 +80,7 @@ class Requests:
         session: this life of the coordinator.
         store: runs on disk.
         journal: the fleet as it stands.
-        runs: starts and orders.
+        runs: starts, orders, and lost devices to forget.
     """
 
     def __init__(self, session: str, store: Store, journal: Journal, runs: Runs) -> None:
@@ -86,6 +95,7 @@ class Requests:
             "run.summary": (_OneRun, self._summarise),
             "run.start": (_Start, self._start),
             "run.order": (_Order, self._order),
+            "device.forget": (_Forget, self._forget),
         }
 
     def answer(self, request: Request) -> list[Answer]:
@@ -143,6 +153,9 @@ class Requests:
     def _order(self, arguments: _Order) -> dict[str, Any]:
         record = self._store.run(arguments.run)
         return {"run": record.run, "told": self._runs.order(record.run, arguments.action)}
+
+    def _forget(self, arguments: _Forget) -> dict[str, Any]:
+        return {"forgotten": self._runs.forget(arguments.device)}
 
 
 def _summary(record: RunRecord) -> dict[str, Any]:

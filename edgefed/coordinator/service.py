@@ -19,6 +19,7 @@ from edgefed.config.recipe import Recipe
 from edgefed.coordinator.controls import Controls
 from edgefed.coordinator.directory import Directory
 from edgefed.coordinator.engine import Engine, Workshop
+from edgefed.coordinator.event_log import EventLog
 from edgefed.coordinator.hub import INBOX, Hub
 from edgefed.coordinator.journal import Journal
 from edgefed.coordinator.mqtt_fleet import MqttFleet
@@ -121,6 +122,7 @@ class Service:
         self._nonces: deque[str] = deque(maxlen=NONCES)
         self._stopping = False
         self._journal.listen(self._publish_event)
+        self._journal.listen(EventLog(clock).take)
 
     def _make_link(self, inbox: queue.Queue[Arrival]) -> Link:
         topics = self._topics
@@ -286,6 +288,23 @@ class Service:
             log.warning("the end of run %s was not written: %s", run, error.message)
             self._change_state(run_status="failed")
         self._journal.emit("run", run=run, status="failed", reason=reason)
+
+    # -- devices ------------------------------------------------------------------------------
+
+    def forget(self, device: str) -> list[str]:
+        """Forget a lost device, or every lost device for an empty name; return which.
+
+        What the broker keeps of a device is cleared, so that a restart does not bring it back.
+
+        Raises:
+            UnknownNameError: there is no such device.
+            NotAllowedError: it is online.
+        """
+        forgotten = [device] if device else self._directory.lost()
+        for each in forgotten:
+            self._directory.forget(each)
+            self._link.publish(self._topics.birth(each), b"", retain=True)
+        return forgotten
 
     # -- what the fleet is told ---------------------------------------------------------------
 
