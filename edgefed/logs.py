@@ -1,4 +1,4 @@
-"""The log of a service: stderr, one line a record, from which systemd and ``docker logs`` take it."""
+"""The log of a service: stderr, one line a record, as systemd and containers take it."""
 
 from __future__ import annotations
 

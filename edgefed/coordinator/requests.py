@@ -122,6 +122,7 @@ class Requests:
         return {
             "session": self._session,
             "number": number,
+            "time": self._journal.now(),
             "snapshot": snapshot.model_dump(mode="json"),
         }
 

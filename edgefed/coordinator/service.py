@@ -22,6 +22,7 @@ from edgefed.coordinator.engine import Engine, Workshop
 from edgefed.coordinator.event_log import EventLog
 from edgefed.coordinator.hub import INBOX, Hub
 from edgefed.coordinator.journal import Journal
+from edgefed.coordinator.last_run import UNFINISHED, with_last_run
 from edgefed.coordinator.mqtt_fleet import MqttFleet
 from edgefed.coordinator.records import RunRecord
 from edgefed.coordinator.requests import Requests
@@ -47,8 +48,6 @@ log = logging.getLogger(__name__)
 CACHE_BYTES = 4 * 1024**3
 NONCES = 256
 """Requests that are remembered, since a broker may hand one over twice."""
-
-UNFINISHED = ("waiting", "running", "pausing", "paused", "finishing")
 
 
 @dataclass(frozen=True)
@@ -95,6 +94,7 @@ class Service:
         self._store = Store(settings.folder)
         self._cache = BlobCache(settings.folder / "blobs", CACHE_BYTES)
         self._journal = Journal(settings.fleet, clock)
+        self._journal.begin_with(lambda snapshot: with_last_run(snapshot, self._store))
         self._directory = Directory(self._journal, clock)
         self._requests = Requests(self._session, self._store, self._journal, self)
         inbox: queue.Queue[Arrival] = queue.Queue(INBOX)

@@ -147,7 +147,8 @@ def test_the_file_of_a_live_writer_is_left_alone(tmp_path: Path) -> None:
 def test_a_writer_whose_file_was_removed_before_it_held_the_lock_tries_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock, taken = fcntl.flock, []
+    lock = fcntl.flock
+    taken: list[int] = []
 
     def late(file: int, operation: int) -> None:
         if not operation & fcntl.LOCK_NB and not taken:
