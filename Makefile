@@ -9,25 +9,25 @@ STAMP := $(VENV)/.installed
 demo: $(STAMP)  ## train a real model on eight devices of this machine
 	@$(BIN)/edgefed demo
 
-test: setup mosquitto  ## install what the tests need and run all of them
+test: setup check mosquitto  ## check, install what the tests need, and run all of them
 	$(BIN)/pytest
 
 quick: $(STAMP)  ## the tests that take seconds
 	$(BIN)/pytest -m "not slow"
 
-check: setup format lint types imports test  ## all that a reviewer runs
+check: format lint types imports  ## format, lint, types and import contracts, without the tests
 
 format: $(STAMP)
-	$(BIN)/ruff format --check
+	@$(BIN)/ruff format --check || { echo "to mend it: $(BIN)/ruff format"; exit 1; }
 
 lint: $(STAMP)
-	$(BIN)/ruff check
+	@$(BIN)/ruff check || { echo "to mend what can be: $(BIN)/ruff check --fix"; exit 1; }
 
 types: $(STAMP)
-	$(BIN)/mypy
+	@$(BIN)/mypy || { echo "to see this again: make types"; exit 1; }
 
 imports: $(STAMP)
-	$(BIN)/lint-imports
+	@$(BIN)/lint-imports || { echo "to see this again: make imports"; exit 1; }
 
 bench: setup  ## every benchmark; each prints a table, or a line on what it lacks, such as a GPU
 	@for each in benchmarks/[a-z]*.py; do \

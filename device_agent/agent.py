@@ -18,7 +18,7 @@ from device_agent.identity import Identity, agent_link
 from device_agent.memory import Memory
 from device_agent.namesakes import Namesakes
 from device_agent.outbox import Outbox
-from device_agent.reporter import Reporter
+from device_agent.reporter import Reporter, log_receipt
 from device_agent.telemetry import Sensors
 from device_agent.voice import Voice
 from edgefed.clock import Clock
@@ -199,8 +199,7 @@ class Agent:
             case LinkUp():
                 self._connected()
             case LinkDown():
-                log.warning("broker lost: %s; reconnecting", item.reason)
-                self._reporter.repeat(connected=False)
+                self._reporter.disconnected(item.reason)
             case Subscribed():
                 self._subscribed(item.filter)
             case Progressed():
@@ -210,6 +209,9 @@ class Agent:
                 self._worked(item)
 
     def _take_message(self, arrival: Incoming) -> None:
+        if not arrival.payload and arrival.topic == self._topics.birth(self._device):
+            self._voice.birth(self._birth)  # the coordinator forgot us just as we came back
+            return
         read = read_arrival(self._topics, arrival, _refuse)
         if read is None:
             return
@@ -239,7 +241,7 @@ class Agent:
         self._namesakes.connected(now)
         self._outbox.reconnected(now)
         self._downloads.reconnected(now)
-        self._reporter.repeat(connected=True)
+        self._reporter.connected()
 
     def _take_birth(self, birth: Birth, *, live: bool) -> None:
         """Meet a message on our own birth topic."""
@@ -270,6 +272,7 @@ class Agent:
     def _take_task(self, task: Task, now: float) -> None:
         kept = self._memory.reply(task.exchange)
         if kept is not None:
+            log.info("task %s was done before; its reply is sent again", task.exchange)
             again = kept.model_copy(update={"session": self._session})
             self._outbox.put(again, now)
             self._tell("upload", exchange=task.exchange)
@@ -278,6 +281,7 @@ class Agent:
             self._reporter.repeat(self._link.connected)
             return
         self._drop_desk()
+        log.info("task %s taken: %s, round %d", task.exchange, task.question, task.round)
         self._desk = Desk(task, self._memory.cache)
         self._downloads.prune(self._desk.lacking)
         self._tell("invited")
@@ -339,7 +343,8 @@ class Agent:
         )
 
     def _take_receipt(self, receipt: Receipt) -> None:
-        self._outbox.heard(receipt.exchange)
+        if self._outbox.heard(receipt.exchange):
+            log_receipt(receipt)
         if self._desk is not None:
             return
         states: dict[str, DeviceState] = {"accepted": "done", "late": "late"}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgefed.console import columns, data, json_out, reported, start, talk
+from edgefed.stop_signals import stop_signals
 
 if TYPE_CHECKING:
     from edgefed.config.settings import AgentSettings
@@ -85,8 +86,8 @@ def run(
     It connects when the broker is there, trains when it is asked to, and, killed at any moment,
     goes on where it was when it is started again with the same state folder.
     """
-    with reported():
-        import logging
+    with stop_signals() as signals, reported():
+        from edgefed.logs import start_log
 
         settings = _settings(
             config,
@@ -99,16 +100,13 @@ def run(
             holdout=holdout,
             threads=threads,
         )
-        logging.basicConfig(
-            level=logging.INFO if verbose else logging.WARNING,
-            format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        )
+        start_log(verbose=verbose)
         from device_agent.launch import device_name, run_agent
         from edgefed.config.address import parse_address
 
         address = parse_address(settings.broker)
         talk(f"agent {device_name(settings)} of fleet {settings.fleet} on {address}")
-        run_agent(settings)
+        run_agent(settings, signals)
 
 
 @app.command("data")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 import signal
 import socket
 import threading
-from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from device_agent.agent import Agent
 from device_agent.identity import Identity
@@ -27,16 +24,10 @@ from edgefed.learn.devices import pick_device, set_threads
 from edgefed.lock import FolderLock
 from edgefed.sharing.means import own_word
 from edgefed.sharing.policy import Policy
+from edgefed.stop_signals import StopSignals
 from edgefed.version import VERSION
 from edgefed.wire.messages import Birth
 from edgefed.worker.worker import Bench, Worker
-
-
-@dataclass
-class _Signalled:
-    """Which signal ended the agent, if one did."""
-
-    number: int = 0
 
 
 def device_name(settings: AgentSettings) -> str:
@@ -74,8 +65,8 @@ def agent_folder(settings: AgentSettings) -> Path:
     return settings.state / "agents" / settings.fleet / device_name(settings)
 
 
-def run_agent(settings: AgentSettings) -> None:
-    """Run the agent until a signal; ends at once on a second one.
+def run_agent(settings: AgentSettings, signals: StopSignals) -> None:
+    """Run the agent until a signal.
 
     Raises:
         InterruptedRunError: it was Ctrl-C.
@@ -104,23 +95,13 @@ def run_agent(settings: AgentSettings) -> None:
         sensors,
         clock,
     )
-    signalled = _Signalled()
-
-    def end(number: int, frame: FrameType | None) -> None:
-        del frame
-        if signalled.number:
-            os._exit(128 + number)
-        signalled.number = number
-        # The handler runs inside whatever this thread does, perhaps inside the inbox's lock.
-        threading.Thread(target=agent.stop, daemon=True).start()
-
-    signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGINT, end)
+    # The handler runs inside whatever this thread does, perhaps inside the inbox's lock.
+    signals.call(lambda: threading.Thread(target=agent.stop, daemon=True).start())
     try:
         agent.run()
     finally:
         lock.release()
-    if signalled.number == signal.SIGINT:
+    if signals.number == signal.SIGINT:
         raise InterruptedRunError("Interrupted; replies and private state are on disk.")
 
 

@@ -1,4 +1,4 @@
-"""Say what the agent is doing: to the coordinator, and in the notice on its own disk."""
+"""Say what the agent is doing: to the coordinator, in the notice on its own disk, in its log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from device_agent.notice import write_notice
 from edgefed.clock import Clock, timestamp
 from edgefed.config.address import Address
 from edgefed.errors import StorageError
-from edgefed.wire.messages import Birth, DeviceState, Progress
+from edgefed.wire.messages import Birth, DeviceState, Progress, Receipt
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +47,7 @@ class Reporter:
         self._progress = Progress(session=birth.session, state="idle")
         self._posted: tuple[str, str, str, int, bool] | None = None
         self._dropped = 0
+        self._was_down = False
 
     def tell(
         self,
@@ -66,6 +67,19 @@ class Reporter:
             reason=reason[:1000],
         )
         self.repeat(connected)
+
+    def connected(self) -> None:
+        """Say that the broker is there, for the first time or again."""
+        restored = "connection to the broker restored"
+        log.info("%s", restored if self._was_down else "connected to the broker")
+        self._was_down = False
+        self.repeat(connected=True)
+
+    def disconnected(self, reason: str) -> None:
+        """Say that the broker is away."""
+        log.warning("connection to the broker lost: %s; reconnecting", reason)
+        self._was_down = True
+        self.repeat(connected=False)
 
     def repeat(self, connected: bool) -> None:
         """Say the state again: somebody asked, or the connection came or went."""
@@ -100,3 +114,10 @@ class Reporter:
             write_notice(self._folder, notice)
         except StorageError as error:
             log.warning("the notice for edgefed-agent status is stale: %s", error.message)
+
+
+def log_receipt(receipt: Receipt) -> None:
+    """Log what became of a reply."""
+    reason = f": {receipt.reason}" if receipt.reason else ""
+    level = logging.WARNING if receipt.outcome == "rejected" else logging.INFO
+    log.log(level, "reply to %s %s%s", receipt.exchange, receipt.outcome, reason)

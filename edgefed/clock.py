@@ -38,3 +38,12 @@ class SystemClock:
 def timestamp(moment: datetime) -> str:
     """Return ``moment`` as ISO 8601 in UTC with milliseconds, as files and ``--json`` show it."""
     return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+def moment_of(stamp: str) -> datetime:
+    """Return the moment of a ``timestamp``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return datetime.fromisoformat(stamp.replace("Z", "+00:00"))

@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TextIO
 import typer
 
 from edgefed.errors import EdgeFedError, InterruptedRunError
+from edgefed.stop_signals import end_at_once_on_ctrl_c, interruptible
 
 
 def data(text: str) -> None:
@@ -57,16 +58,18 @@ def fail(error: EdgeFedError, as_json: bool = False) -> NoReturn:
 @contextmanager
 def reported(as_json: bool = False) -> Iterator[None]:
     """Turn an error of ours, or Ctrl-C, inside a ``with`` block into its message and exit code."""
-    try:
-        yield
-    except EdgeFedError as error:
-        fail(error, as_json)
-    except KeyboardInterrupt:
-        fail(InterruptedRunError("Interrupted."), as_json)
+    with interruptible():
+        try:
+            yield
+        except EdgeFedError as error:
+            fail(error, as_json)
+        except KeyboardInterrupt:
+            fail(InterruptedRunError("Interrupted."), as_json)
 
 
 def start(app: typer.Typer) -> None:
     """Run a command line; Ctrl-C before its command has begun ends it like one after."""
+    end_at_once_on_ctrl_c()
     try:
         app()
     except KeyboardInterrupt:

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import re
+import threading
 import uuid
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from edgefed.errors import StorageError
+
+_PART = re.compile(r"\..+\.[0-9a-f]{8}\.part")
+_cleaned: set[Path] = set()
+_cleaned_lock = threading.Lock()
 
 
 def write_atomic(path: Path, data: bytes, *, sync: bool = True) -> None:
     """Write ``data`` to ``path`` so that a reader, or a restart, sees the old file or the new one.
+
+    The first write into a folder also removes what killed writers left there.
 
     Args:
         path: the file.
@@ -22,19 +32,61 @@ def write_atomic(path: Path, data: bytes, *, sync: bool = True) -> None:
     Raises:
         StorageError: the disk is full or the folder cannot be written; the old file is intact.
     """
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
+    beside: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("wb") as file:
+        _clean_once(path.parent)
+        beside, file = _open_beside(path)
+        with file:
             file.write(data)
             file.flush()
             if sync:
                 os.fsync(file.fileno())
-        beside.replace(path)
+            beside.replace(path)  # before the lock is released with the file
     except OSError as error:
-        with suppress(OSError):  # what stands in the way of writing may stand in this way too
-            beside.unlink()
+        if beside is not None:
+            with suppress(OSError):  # what prevents the write may prevent this too
+                beside.unlink()
         raise storage_error(path, error) from error
+
+
+def remove_partial_files(folder: Path) -> None:
+    """Remove the files that killed writers left half-written; those of live writers are locked.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    for path in folder.iterdir():
+        if _PART.fullmatch(path.name):
+            with suppress(OSError), path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+
+
+def _clean_once(folder: Path) -> None:
+    """Remove partial files from a folder, once in the life of this process."""
+    with _cleaned_lock:
+        if folder in _cleaned:
+            return
+        _cleaned.add(folder)
+    with suppress(OSError):  # a folder that can be written but not listed
+        remove_partial_files(folder)
+
+
+def _open_beside(path: Path) -> tuple[Path, BinaryIO]:
+    """Open a new file beside ``path``, locked for as long as it is open.
+
+    Another process may find the file in the moment before it is locked, take it for an abandoned
+    one and remove it; then the next one is tried.
+    """
+    while True:
+        beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
+        file = beside.open("xb")
+        with suppress(OSError):  # without locks on this file system nobody removes it either
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_nlink:
+            return beside, file
+        file.close()
 
 
 def make_folder(path: Path) -> Path:

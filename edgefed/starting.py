@@ -1,4 +1,4 @@
-"""Begin a command line so that Ctrl-C is told in one line even while its modules are imported.
+"""Begin and end a command line so that Ctrl-C is told in one line, at whatever moment it comes.
 
 It imports nothing that takes time; a console script that began with the command line itself would
 show a traceback of whatever import was interrupted.
@@ -9,13 +9,14 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-INTERRUPTED = 130
+from edgefed.stop_signals import INTERRUPTED, LINE, end_at_once_on_ctrl_c
 
 
 def begin(module: str) -> None:
     """Import a module and call its ``main``."""
+    end_at_once_on_ctrl_c()
     try:
         import_module(module).main()
     except KeyboardInterrupt:
-        sys.stderr.write("edgefed: error: Interrupted.  [interrupted]\n")
+        sys.stderr.write(LINE)
         sys.exit(INTERRUPTED)

@@ -29,6 +29,15 @@ def short_time(seconds: float) -> str:
     return f"{seconds / 3600:.0f} h"
 
 
+def age(seconds: float) -> str:
+    """Return how long ago something was, such as ``3 min ago``; clocks may differ a little."""
+    if seconds < 1:
+        return "now"
+    if seconds < 48 * 3600:
+        return f"{short_time(seconds)} ago"
+    return f"{seconds / 86400:.0f} d ago"
+
+
 def score(accuracy: float | None, loss: float | None, *, shown: str = ".3f") -> str:
     """Return what a test found, such as ``accuracy 0.912``; nothing where nothing was tested.
 

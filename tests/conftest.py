@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,15 @@ from broker.address import LOOPBACK, free_port
 from broker.embedded import EmbeddedBroker
 from broker.mosquitto import INSTALL_HINT, MosquittoBroker, find_mosquitto
 from edgefed.config.address import Address
+
+
+def pytest_configure() -> None:
+    """Take Ctrl-C even where it was ignored when pytest was started, as ``nohup`` and ``&`` do.
+
+    Programs that the tests start would ignore it too.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -80,22 +80,18 @@ def up(
     with reported(as_json):
         from broker.choose import start_broker
         from broker.foreground import sigterm_as_event, wait_for_end
-        from edgefed.errors import InterruptedRunError
 
         address = _address(options, bind, port)
         place = folder or options.settings().value.state / "broker"
-        try:
-            with sigterm_as_event() as told:
-                broker = start_broker(
-                    address, place, kind.value, allow_anonymous=allow_anonymous or None
-                )
-                try:
-                    _announce(broker, options, as_json)
-                    wait_for_end(broker, told)
-                finally:
-                    broker.stop()
-        except KeyboardInterrupt:
-            raise typer.Exit(InterruptedRunError.exit_code) from None
+        with sigterm_as_event() as told:
+            broker = start_broker(
+                address, place, kind.value, allow_anonymous=allow_anonymous or None
+            )
+            try:
+                _announce(broker, options, as_json)
+                wait_for_end(broker, told)
+            finally:
+                broker.stop()
 
 
 @app.command(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
-from types import FrameType
 
 import typer
 
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.logs import start_log
 from edgefed.console import reported, talk
+from edgefed.logs import start_log
+from edgefed.stop_signals import stop_signals
 
 EPILOG = examples(
     "edgefed coordinator", "edgefed --broker mqtt://192.0.2.7:1883 --fleet plant-a coordinator"
@@ -25,9 +24,9 @@ def coordinator(context: typer.Context) -> None:
     again with the same state folder.
     """
     options = globals_of(context)
-    with reported(options.json):
+    with stop_signals() as signals, reported(options.json):
         settings = options.settings().value
-        start_log(options.verbose)
+        start_log(quiet=options.quiet, verbose=options.verbose)
         from edgefed.clock import SystemClock
         from edgefed.config.address import parse_address
         from edgefed.coordinator.service import Service, ServiceSettings
@@ -42,21 +41,11 @@ def coordinator(context: typer.Context) -> None:
         service = Service(
             ServiceSettings(address, settings.fleet, folder, trackers, allowed), clock
         )
-        told: list[int] = []
-
-        def end(number: int, frame: FrameType | None) -> None:
-            del frame
-            if told:
-                os._exit(128 + number)
-            told.append(number)
-            service.stop()
-
-        signal.signal(signal.SIGTERM, end)
-        signal.signal(signal.SIGINT, end)
+        signals.call(service.stop)
         if not options.quiet:
             talk(f"coordinator of fleet {settings.fleet} on {address}, state in {folder}")
         service.serve()
-        if told and told[0] == signal.SIGINT:
+        if signals.number == signal.SIGINT:
             raise InterruptedRunError(
                 "Interrupted; the state is on disk.", hint="edgefed coordinator goes on from there"
             )

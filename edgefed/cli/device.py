@@ -6,17 +6,21 @@ from typing import Annotated, Any
 
 import typer
 
+from edgefed.cli.ages import ago
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import Json
 from edgefed.console import columns, data, json_out, reported, talk
+from edgefed.units import size
+
+_BYTES = ("sent", "received", "memory", "shared_bytes")
 
 app = typer.Typer(no_args_is_help=True, help="Show the devices of the fleet.")
 
 
 @app.command("list", epilog=examples("edgefed device list", "edgefed device list --json"))
 def list_(context: typer.Context, as_json: Json = False) -> None:
-    """List devices: id, state, when last seen (UTC), samples, labels held, hardware.
+    """List devices: id, state, how long ago last seen, samples, labels held, hardware.
 
     Once devices share averaged data, also how many averages each gave (MEANS), and the fewest
     samples behind one (GROUP).
@@ -27,13 +31,14 @@ def list_(context: typer.Context, as_json: Json = False) -> None:
         from edgefed.cli.connection import connected
 
         with connected(options) as coordinator:
-            devices = coordinator.ask("snapshot")["snapshot"]["devices"]
+            answer = coordinator.ask("snapshot")
+        devices = answer["snapshot"]["devices"]
         if as_json:
             json_out(devices)
         elif not devices:
             talk("No device yet. Start one: edgefed-agent run --data npz:FILE")
         else:
-            data(columns(_rows(devices)))
+            data(columns(_rows(devices, answer["time"])))
 
 
 app.command("ls", hidden=True)(list_)
@@ -54,13 +59,45 @@ def show(
         from edgefed.cli.connection import connected
 
         with connected(options) as coordinator:
-            devices = coordinator.ask("snapshot")["snapshot"]["devices"]
-        found = _find(devices, device)
+            answer = coordinator.ask("snapshot")
+        found = _find(answer["snapshot"]["devices"], device)
         if as_json:
             json_out(found)
         else:
-            rows = [(name, _text(value)) for name, value in found.items()]
+            rows = [(name, _text(name, value, answer["time"])) for name, value in found.items()]
             data(columns([row for row in rows if row[1]]))
+
+
+@app.command(
+    epilog=examples("edgefed device forget jetson-07", "edgefed device forget --all-lost --json")
+)
+def forget(
+    context: typer.Context,
+    device: Annotated[str, typer.Argument(help="Device id.", show_default=False)] = "",
+    *,
+    all_lost: Annotated[bool, typer.Option("--all-lost", help="Every lost device.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Forget a lost device; it is listed again when its agent connects again.
+
+    A device that is online is refused.
+    """
+    options = globals_of(context)
+    as_json = as_json or options.json
+    with reported(as_json):
+        from edgefed.cli.connection import connected
+        from edgefed.errors import UsageError
+
+        if bool(device) == all_lost:
+            raise UsageError(
+                "Name one device, or --all-lost.", hint="edgefed device list shows which are lost"
+            )
+        with connected(options) as coordinator:
+            told = coordinator.order("device.forget", device=device)
+        if as_json:
+            json_out(told)
+        elif not options.quiet:
+            talk(f"forgotten: {', '.join(told['forgotten']) or 'no device is lost'}")
 
 
 def _find(devices: list[dict[str, Any]], name: str) -> dict[str, Any]:
@@ -78,12 +115,12 @@ def _find(devices: list[dict[str, Any]], name: str) -> dict[str, Any]:
     return by_name[name]
 
 
-def _rows(devices: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+def _rows(devices: list[dict[str, Any]], now: str) -> list[tuple[str, ...]]:
     """Return the table with its head; what is shared only where somebody shares."""
     head = ("DEVICE", "STATE", "SEEN", "SAMPLES", "LABELS")
     if not any(device["shared_entries"] for device in devices):
-        return [(*head, "HARDWARE"), *((*_row(each), _hardware(each)) for each in devices)]
-    rows = [(*_row(each), *_shared(each), _hardware(each)) for each in devices]
+        return [(*head, "HARDWARE"), *((*_row(each, now), _hardware(each)) for each in devices)]
+    rows = [(*_row(each, now), *_shared(each), _hardware(each)) for each in devices]
     return [(*head, "MEANS", "GROUP", "HARDWARE"), *rows]
 
 
@@ -96,14 +133,18 @@ def _hardware(device: dict[str, Any]) -> str:
     return str(device["hardware"] or device["accelerator"])
 
 
-def _row(device: dict[str, Any]) -> tuple[str, ...]:
+def _row(device: dict[str, Any], now: str) -> tuple[str, ...]:
     held = [str(label) for label, count in enumerate(device["labels"]) if count]
     labels = ",".join(held) if len(held) <= 8 else f"{len(held)} labels"
-    seen = device["seen_at"][11:19]
+    seen = ago(device["seen_at"], now)
     return device["device"], device["state"], seen, str(device["samples"]), labels
 
 
-def _text(value: Any) -> str:
+def _text(name: str, value: Any, now: str) -> str:
+    if name == "seen_at":
+        return ago(value, now)
+    if name in _BYTES and value is not None:
+        return size(value)
     if isinstance(value, list):
         return " ".join(str(each) for each in value)
     return "" if value is None else str(value)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from edgefed.cli.ages import ago
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.means import EPILOG as MEANS_EPILOG
@@ -14,6 +15,7 @@ from edgefed.cli.options import AlgorithmName, Json, RecipeFile, Rounds, Seed, S
 from edgefed.cli.report import EPILOG as REPORT_EPILOG
 from edgefed.cli.report import report
 from edgefed.console import columns, data, json_out, reported, talk
+from edgefed.units import short_time, size
 
 if TYPE_CHECKING:
     from edgefed.client.calls import Coordinator
@@ -80,7 +82,7 @@ def start(
 
 @app.command("list", epilog=examples("edgefed run list", "edgefed run list --json"))
 def list_(context: typer.Context, as_json: Json = False) -> None:
-    """List runs, newest first: id, status, algorithm, rounds, accuracy, name."""
+    """List runs, newest first: id, status, algorithm, rounds, accuracy, age, bytes, name."""
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
@@ -93,7 +95,7 @@ def list_(context: typer.Context, as_json: Json = False) -> None:
         elif not runs:
             talk("No run yet. Start one: edgefed run start")
         else:
-            head = ("RUN", "STATUS", "ALGORITHM", "ROUND", "ACCURACY", "NAME")
+            head = ("RUN", "STATUS", "ALGORITHM", "ROUND", "ACCURACY", "STARTED", "BYTES", "NAME")
             data(columns([head, *(_row(run) for run in runs)]))
 
 
@@ -238,7 +240,10 @@ def newest(coordinator: Coordinator) -> str:
 def _row(run: dict[str, Any]) -> tuple[str, ...]:
     accuracy = "" if run["accuracy"] is None else f"{run['accuracy']:.3f}"
     progress = f"{run['round']}/{run['rounds']}"
-    return run["run"], run["status"], run["algorithm"], progress, accuracy, run["name"]
+    moved = size(run["bytes_up"] + run["bytes_down"])
+    started = ago(run["created"])
+    known = run["run"], run["status"], run["algorithm"], progress, accuracy, started, moved
+    return (*known, run["name"])
 
 
 def _averages(record: dict[str, Any]) -> str:
@@ -249,8 +254,6 @@ def _averages(record: dict[str, Any]) -> str:
 
 
 def _shown(record: dict[str, Any]) -> str:
-    from edgefed.units import short_time, size
-
     accuracy = "" if record["accuracy"] is None else f"{record['accuracy']:.4f}"
     loss = "" if record["loss"] is None else f"{record['loss']:.4f}"
     reason = f": {record['reason']}" if record["reason"] else ""
@@ -266,6 +269,8 @@ def _shown(record: dict[str, Any]) -> str:
         ("loss", loss),
         ("bytes", f"{size(record['bytes_up'])} up, {size(record['bytes_down'])} down"),
         ("averages", _averages(record)),
+        ("started", ago(record["created"])),
+        ("ended", ago(record["ended"])),
         ("time", short_time(record["seconds"])),
         ("digest", record["weights_digest"]),
         ("folder", record["folder"]),

@@ -6,11 +6,12 @@ from typing import Any
 
 import typer
 
+from edgefed.cli.ages import ago
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import Json
 from edgefed.console import columns, data, json_out, reported
-from edgefed.units import score
+from edgefed.units import score, size
 
 EPILOG = examples("edgefed status", "edgefed --fleet plant-a status --json")
 
@@ -30,10 +31,10 @@ def status(context: typer.Context, as_json: Json = False) -> None:
         if as_json:
             json_out({"broker": broker, "inbox": inbox, **snapshot})
         else:
-            data(columns([*_rows(broker, snapshot), *_dropped(inbox)]))
+            data(columns([*_rows(broker, snapshot, body["time"]), *_dropped(inbox)]))
 
 
-def _rows(broker: str, snapshot: dict[str, Any]) -> list[tuple[str, ...]]:
+def _rows(broker: str, snapshot: dict[str, Any], now: str) -> list[tuple[str, ...]]:
     devices = snapshot["devices"]
     online = [device for device in devices if device["state"] != "lost"]
     samples = sum(device["samples"] for device in online)
@@ -52,6 +53,11 @@ def _rows(broker: str, snapshot: dict[str, Any]) -> list[tuple[str, ...]]:
     found = score(run["accuracy"], run["loss"], shown=".4f")
     if found:
         rows.append(tuple(found.split(" ", 1)))
+    rows += [
+        (word, ago(run[f"{word}_at"], now)) for word in ("started", "ended") if run[f"{word}_at"]
+    ]
+    if snapshot["rounds"]:
+        rows.append(("bytes", f"{size(snapshot['received'])} up, {size(snapshot['sent'])} down"))
     return [*rows, *_shared(devices)]
 
 

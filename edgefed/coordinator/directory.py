@@ -10,6 +10,7 @@ from typing import Any
 from edgefed.algorithms.base import Member, Roster
 from edgefed.clock import Clock
 from edgefed.coordinator.journal import Journal
+from edgefed.errors import NotAllowedError, UnknownNameError
 from edgefed.wire.messages import Birth, Progress, Telemetry
 
 REPORT_EVERY = 0.5
@@ -108,7 +109,8 @@ class Directory:
         if birth.status == "lost":
             self._journal.emit("device", device=device, state="lost", fraction=0.0)
             return False
-        self._journal.emit("device", **_described(device, birth))
+        returned = {"returned": True} if before is not None else {}
+        self._journal.emit("device", **_described(device, birth), **returned)
         return True
 
     def doubt(self) -> None:
@@ -141,6 +143,33 @@ class Directory:
         for device in silent:
             self._journal.emit("device", device=device, state="lost", fraction=0.0)
         return silent
+
+    def forget(self, device: str) -> None:
+        """Forget a lost device; it is there again once it is born again.
+
+        Raises:
+            UnknownNameError: there is no such device.
+            NotAllowedError: it is online.
+        """
+        with self._changed:
+            entry = self._entries.get(device)
+            if entry is None:
+                raise UnknownNameError(
+                    f"No device {device}.", code="device.unknown", hint="edgefed device list"
+                )
+            if entry.online:
+                raise NotAllowedError(
+                    f"Device {device} is online.",
+                    code="device.online",
+                    hint="stop its agent first; a device that is online joins again at once",
+                )
+            del self._entries[device]
+        self._journal.emit("device", device=device, forgotten=True)
+
+    def lost(self) -> list[str]:
+        """Return the devices that are known and not there, sorted by id."""
+        with self._changed:
+            return sorted(device for device, entry in self._entries.items() if not entry.online)
 
     def take_progress(self, device: str, progress: Progress) -> bool:
         """Take what a device says it is doing; False when its birth is not known."""

@@ -110,6 +110,7 @@ class Hub:
         self._next_check = 0.0
         self._up = 0
         self._down = 0
+        self._was_down = False
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="hub", daemon=True)
 
@@ -180,7 +181,6 @@ class Hub:
                         self._take(arrival)
                     self._tick()
                 except EdgeFedError as error:
-                    log.warning("%s", error.message)
                     self._complain("coordinator", error.code, error.message)
                 except Exception:
                     log.exception("error in the hub")
@@ -226,12 +226,17 @@ class Hub:
             case LinkUp():
                 self._directory.doubt()
                 self._on_up()
+                if self._was_down:
+                    self._journal.emit("note", text="connection to the broker restored")
+                else:
+                    log.info("connected to the broker")
+                self._was_down = False
                 for ask in self._intake.reconnected(self._clock.monotonic()):
                     self._send_need(ask)
             case LinkDown():
-                self._journal.emit(
-                    "note", level="warning", text=f"broker lost: {arrival.reason}; reconnecting"
-                )
+                self._was_down = True
+                text = f"connection to the broker lost: {arrival.reason}; reconnecting"
+                self._journal.emit("note", level="warning", text=text)
 
     def _take_message(self, arrival: Incoming) -> None:
         read = read_arrival(self._topics, arrival, self._refuse)

@@ -51,6 +51,15 @@ class Journal:
         with self._lock:
             return self._snapshot, self._number
 
+    def begin_with(self, make: Callable[[Snapshot], Snapshot]) -> None:
+        """Change the snapshot before the first event: to what an earlier process left on disk."""
+        with self._lock:
+            self._snapshot = make(self._snapshot)
+
+    def now(self) -> str:
+        """Return the time that an event would bear now."""
+        return timestamp(self._clock.now())
+
     def listen(self, listener: Callable[[Event, int], None]) -> None:
         """Call ``listener`` with every later event and its number."""
         self._listeners.append(listener)
@@ -95,7 +104,7 @@ class Journal:
                 listener(event, number)
 
     def _event(self, kind: EventKind, fields: dict[str, Any]) -> Event:
-        return Event(time=timestamp(self._clock.now()), kind=kind, fields=fields)
+        return Event(time=self.now(), kind=kind, fields=fields)
 
     def _write(self, event: Event) -> None:
         if self._file is None:

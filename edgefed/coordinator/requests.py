@@ -43,6 +43,10 @@ class Runs(Protocol):
         """Give an order to a run and return what follows, in words."""
         ...
 
+    def forget(self, device: str) -> list[str]:
+        """Forget a lost device, or every lost device for an empty name; return which."""
+        ...
+
 
 class _Arguments(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -64,6 +68,11 @@ class _Start(_Arguments):
 class _Order(_Arguments):
     run: str
     action: str
+
+
+class _Forget(_Arguments):
+    device: str
+    """Empty for every lost device."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +97,7 @@ class Requests:
         session: this life of the coordinator.
         store: runs on disk.
         journal: the fleet as it stands.
-        runs: starts and orders.
+        runs: starts, orders, and lost devices to forget.
         challenges: admit orders.
         inbox_counts: returns what the coordinator's inbox dropped and replaced.
     """
@@ -116,6 +125,7 @@ class Requests:
             "run.summary": _Action(_OneRun, self._summarise),
             "run.start": _Action(_Start, self._start, order=True),
             "run.order": _Action(_Order, self._order, order=True),
+            "device.forget": _Action(_Forget, self._forget, order=True),
         }
 
     def answer(self, request: Request) -> list[Answer]:
@@ -151,6 +161,7 @@ class Requests:
         return {
             "session": self._session,
             "number": number,
+            "time": self._journal.now(),
             "snapshot": snapshot.model_dump(mode="json"),
             "inbox": self._inbox(),
         }
@@ -187,6 +198,9 @@ class Requests:
     def _order(self, arguments: _Order) -> dict[str, Any]:
         record = self._store.run(arguments.run)
         return {"run": record.run, "told": self._runs.order(record.run, arguments.action)}
+
+    def _forget(self, arguments: _Forget) -> dict[str, Any]:
+        return {"forgotten": self._runs.forget(arguments.device)}
 
 
 def _summary(record: RunRecord) -> dict[str, Any]:

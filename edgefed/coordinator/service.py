@@ -20,8 +20,10 @@ from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.controls import Controls
 from edgefed.coordinator.directory import Directory
 from edgefed.coordinator.engine import Engine, Workshop
+from edgefed.coordinator.event_log import EventLog
 from edgefed.coordinator.hub import Hub
 from edgefed.coordinator.journal import Journal
+from edgefed.coordinator.last_run import UNFINISHED, with_last_run
 from edgefed.coordinator.mqtt_fleet import MqttFleet
 from edgefed.coordinator.records import RunRecord
 from edgefed.coordinator.requests import Requests
@@ -48,8 +50,6 @@ log = logging.getLogger(__name__)
 CACHE_BYTES = 4 * 1024**3
 NONCES = 256
 """Requests that are remembered, since a broker may hand one over twice."""
-
-UNFINISHED = ("waiting", "running", "pausing", "paused", "finishing")
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,7 @@ class Service:
         self._store = Store(settings.folder)
         self._cache = BlobCache(settings.folder / "blobs", CACHE_BYTES)
         self._journal = Journal(settings.fleet, clock)
+        self._journal.begin_with(lambda snapshot: with_last_run(snapshot, self._store))
         self._directory = Directory(self._journal, clock)
         inbox: Inbox[NoReturn] = Inbox(clock)
         self._requests = Requests(
@@ -132,6 +133,7 @@ class Service:
         self._nonces: deque[str] = deque(maxlen=NONCES)
         self._stopping = False
         self._journal.listen(self._publish_event)
+        self._journal.listen(EventLog(clock).take)
 
     def _make_link(self, inbox: Inbox[NoReturn]) -> Link:
         topics = self._topics
@@ -299,6 +301,23 @@ class Service:
             log.warning("the end of run %s was not written: %s", run, error.message)
             self._change_state(run_status="failed")
         self._journal.emit("run", run=run, status="failed", reason=reason)
+
+    # -- devices ------------------------------------------------------------------------------
+
+    def forget(self, device: str) -> list[str]:
+        """Forget a lost device, or every lost device for an empty name; return which.
+
+        What the broker keeps of a device is cleared, so that a restart does not bring it back.
+
+        Raises:
+            UnknownNameError: there is no such device.
+            NotAllowedError: it is online.
+        """
+        forgotten = [device] if device else self._directory.lost()
+        for each in forgotten:
+            self._directory.forget(each)
+            self._link.publish(self._topics.birth(each), b"", retain=True)
+        return forgotten
 
     # -- what the fleet is told ---------------------------------------------------------------
 

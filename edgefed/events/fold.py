@@ -104,6 +104,9 @@ def _scored(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
 
 
 def _device(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
+    if "forgotten" in fields:
+        others = tuple(each for each in snapshot.devices if each.device != fields["device"])
+        return snapshot.model_copy(update={"devices": others})
     before = _device_of(snapshot, fields["device"])
     update = _known(DeviceView, fields)
     if fields.get("state") != "lost":
@@ -164,7 +167,7 @@ def describe(event: Event) -> LineView | None:
             return LineView(
                 time=event.time, mark="·", text=f"{fields['run']} {fields['status']}{reason}"
             )
-        case "device" if fields.get("state") in ("lost", "paused", "failed") or "joined" in fields:
+        case "device" if _is_notable(fields):
             return LineView(
                 time=event.time, mark=_device_mark(fields), text=_describe_device(fields)
             )
@@ -206,12 +209,21 @@ def _describe_round(fields: dict[str, Any]) -> str:
     )
 
 
+def _is_notable(fields: dict[str, Any]) -> bool:
+    """Whether a device's event is more than its progress or its health."""
+    lasting = "joined" in fields or "forgotten" in fields
+    return lasting or fields.get("state") in ("lost", "paused", "failed")
+
+
 def _device_mark(fields: dict[str, Any]) -> str:
     return {"lost": "✗", "paused": "◌", "failed": "✗"}.get(fields.get("state", ""), "·")
 
 
 def _describe_device(fields: dict[str, Any]) -> str:
     reason = f": {fields['reason']}" if fields.get("reason") else ""
+    if "forgotten" in fields:
+        return f"{fields['device']}  forgotten"
     if "joined" in fields and fields.get("state") != "lost":
-        return f"{fields['device']}  joined, {fields.get('samples', 0)} samples"
+        word = "returned" if fields.get("returned") else "joined"
+        return f"{fields['device']}  {word}, {fields.get('samples', 0)} samples"
     return f"{fields['device']}  {fields['state']}{reason}"

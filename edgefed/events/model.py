@@ -8,6 +8,7 @@
 | ``reply`` | round, exchange, device, outcome, reason, samples, loss, bytes, seconds, accepted |
 | ``scored`` | run, round, accuracy, loss, replies, late, seconds, sent, received: it ended |
 | ``device`` | device and what changed: state, fraction, reason, samples, labels, telemetry, bytes |
+| | ``joined`` with a birth, ``returned`` beside it when the device was known; ``forgotten`` |
 | ``note`` | level, text |
 
 A ``reply`` also has its ``question``, and ``shared``: of the averaged data that it brings, the

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from edgefed.errors import WireError
-from edgefed.files import make_folder, storage_error, write_atomic
+from edgefed.files import make_folder, remove_partial_files, storage_error, write_atomic
 from edgefed.wire import limits
 from edgefed.wire.tensors import digest as digest_of
 
@@ -205,12 +205,11 @@ class BlobCache:
         """Index the files of an earlier process, and delete what it left half-written."""
         found: list[tuple[int, str, int]] = []
         try:
+            remove_partial_files(self._folder)
             for path in self._folder.iterdir():
                 if _DIGEST.fullmatch(path.name):
                     status = path.stat()
                     found.append((status.st_mtime_ns, path.name, status.st_size))
-                elif path.name.startswith(".") and path.name.endswith(".part"):
-                    path.unlink(missing_ok=True)
         except OSError as error:
             raise storage_error(self._folder, error) from error
         for _, digest, size in sorted(found):

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from edgefed.clock import SystemClock, timestamp
+from edgefed.clock import SystemClock, moment_of, timestamp
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,13 @@ from edgefed.clock import SystemClock, timestamp
 )
 def test_moments_are_written_in_utc(moment: datetime, text: str) -> None:
     assert timestamp(moment) == text
+
+
+def test_a_timestamp_is_read_again() -> None:
+    moment = datetime(2024, 1, 2, 3, 4, 5, 678000, timezone.utc)
+    assert moment_of(timestamp(moment)) == moment
+    with pytest.raises(ValueError, match="isoformat"):
+        moment_of("yesterday")
 
 
 def test_the_machines_clock() -> None:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import resource
+import signal
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from edgefed.errors import StorageError
-from edgefed.files import make_folder, storage_error, write_atomic
+from edgefed.files import make_folder, remove_partial_files, storage_error, write_atomic
 
 
 @contextmanager
@@ -82,3 +87,110 @@ def test_errors_say_what_to_do(number: int, code: str, said: str) -> None:
     assert said in error.message
     assert "/some/where" in error.message
     assert error.hint
+
+
+# -- what a killed writer leaves ------------------------------------------------------------------
+
+STOPPED_WRITER = """
+import os, sys
+from pathlib import Path
+from edgefed.files import write_atomic
+
+def stop(descriptor):
+    print("written", flush=True)
+    sys.stdin.read()
+
+os.fsync = stop
+write_atomic(Path(sys.argv[1]), b"new")
+"""
+
+
+@contextmanager
+def stopped_writer(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that has written its file but not renamed it; it goes on at the end of stdin."""
+    writer = subprocess.Popen(
+        [sys.executable, "-c", STOPPED_WRITER, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert writer.stdout is not None
+    try:
+        assert writer.stdout.readline() == "written\n"
+        yield writer
+    finally:
+        writer.kill()
+        writer.communicate()
+
+
+def test_the_next_process_removes_what_a_killed_writer_left(tmp_path: Path) -> None:
+    path = tmp_path / "status.json"
+    with stopped_writer(path) as writer:
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+    assert [each.suffix for each in tmp_path.iterdir()] == [".part"]
+    write_atomic(tmp_path / "other", b"x")
+    assert [each.name for each in tmp_path.iterdir()] == ["other"]
+
+
+def test_the_file_of_a_live_writer_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "status.json"
+    with stopped_writer(path) as writer:
+        write_atomic(path, b"old")
+        remove_partial_files(tmp_path)
+        writer.communicate("")
+        assert writer.returncode == 0
+    assert path.read_bytes() == b"new"
+    assert [each.name for each in tmp_path.iterdir()] == ["status.json"]
+
+
+def test_a_writer_whose_file_was_removed_before_it_held_the_lock_tries_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = fcntl.flock
+    taken: list[int] = []
+
+    def late(file: int, operation: int) -> None:
+        if not operation & fcntl.LOCK_NB and not taken:
+            taken.append(file)
+            remove_partial_files(tmp_path)
+        lock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    write_atomic(tmp_path / "file", b"x")
+    assert taken
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_cleaning_all_the_time_costs_no_writer_its_file(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    def clean() -> None:
+        while not ended.is_set():
+            remove_partial_files(tmp_path)
+
+    cleaner = threading.Thread(target=clean)
+    cleaner.start()
+    try:
+        for number in range(100):
+            write_atomic(tmp_path / f"file-{number}", b"x")
+    finally:
+        ended.set()
+        cleaner.join()
+    assert len(list(tmp_path.iterdir())) == 100
+
+
+def test_other_files_are_no_partial_files(tmp_path: Path) -> None:
+    names = {
+        ".part",
+        "a.0123abcd.part",
+        ".a.0123abc.part",
+        ".a.0123abcd.part.b",
+        ".a.x123abcd.part",
+    }
+    for name in names:
+        (tmp_path / name).touch()
+    (tmp_path / ".folder.0123abcd.part").mkdir()
+    (tmp_path / ".file.0123abcd.part").touch()
+    remove_partial_files(tmp_path)
+    assert {each.name for each in tmp_path.iterdir()} == {*names, ".folder.0123abcd.part"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgefed.units import clock_time, score, short_time, size
+from edgefed.units import age, clock_time, score, short_time, size
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,22 @@ def test_durations_as_a_clock(seconds: float, text: str) -> None:
 )
 def test_durations_in_one_unit(seconds: float, text: str) -> None:
     assert short_time(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-5, "now"),
+        (0.9, "now"),
+        (3, "3 s ago"),
+        (200, "3 min ago"),
+        (8000, "2 h ago"),
+        (48 * 3600, "2 d ago"),
+        (30 * 86400, "30 d ago"),
+    ],
+)
+def test_ages(seconds: float, text: str) -> None:
+    assert age(seconds) == text
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from edgefed.clock import moment_of
 from edgefed.simulator.local_fleet import device_names
-from tests.cli.commands import edgefed
+from edgefed.units import size
+from tests.cli.commands import Told, edgefed
 from tests.cli.conftest import FLEET, SmallFleet
 from tests.processes import PATIENCE, outcome
 from tests.processes import edgefed as start_edgefed
@@ -114,7 +117,9 @@ def test_runs_are_listed_newest_first(fleet: SmallFleet) -> None:
     assert [each["run"] for each in runs[:2]] == [second, first]
     assert runs[0]["algorithm"] == "fedprox"
     shown = fleet("run", "list").out.splitlines()
-    assert shown[0].split() == ["RUN", "STATUS", "ALGORITHM", "ROUND", "ACCURACY", "NAME"]
+    assert shown[0].split() == [
+        *("RUN", "STATUS", "ALGORITHM", "ROUND", "ACCURACY", "STARTED", "BYTES", "NAME")
+    ]
     assert shown[1].split()[:4] == [second, "finished", "fedprox", "1/1"]
     assert fleet("run", "show").out.splitlines()[0].split() == ["run", second]
     assert fleet("run", "show", second[:6]).out == fleet("run", "show", second).out
@@ -144,6 +149,55 @@ def test_status_and_devices(fleet: SmallFleet) -> None:
         e for e in fleet("device", "list", "--json").json if e["device"] == one["device"]
     )
     assert fleet("doctor").code == 0
+
+
+AGE = r"now|[0-9]+ (s|min|h|d) ago"
+SIZE = r"[0-9.]+ ([KMGT]i)?B"
+
+
+def test_ages_and_bytes_are_for_people_and_json_has_them_raw(fleet: SmallFleet) -> None:
+    run = fleet.begin("--rounds", "1")
+    fleet("run", "watch", run)
+    for line in fleet("device", "list").out.splitlines()[1:]:
+        assert re.search(rf"  ({AGE})  ", line), line
+    name = device_names(2)[0]
+    raw = fleet("device", "show", name, "--json").json
+    moment_of(raw["seen_at"])
+    wait_until(
+        lambda: fleet("device", "show", name, "--json").json["sent"] > 0, "the device's health"
+    )
+    shown = rows(fleet("device", "show", name))
+    assert re.fullmatch(AGE, shown["seen_at"])
+    assert all(re.fullmatch(SIZE, shown[word]) for word in ("sent", "received", "memory"))
+    status = rows(fleet("status"))
+    assert all(re.fullmatch(AGE, status[word]) for word in ("started", "ended"))
+    raw = fleet("status", "--json").json
+    assert status["bytes"] == f"{size(raw['received'])} up, {size(raw['sent'])} down"
+    assert raw["sent"] > 1000
+    moment_of(raw["run"]["started_at"])
+    (line,) = [line for line in fleet("run", "list").out.splitlines() if line.startswith(run)]
+    assert re.search(rf"  ({AGE})  +{SIZE}  ", line), line
+    shown = rows(fleet("run", "show", run))
+    assert all(re.fullmatch(AGE, shown[word]) for word in ("started", "ended"))
+    record = fleet.show(run)
+    moment_of(record["ended"])
+    assert record["bytes_up"] > 1000
+
+
+def rows(told: Told) -> dict[str, str]:
+    """Return what a command shows, by its first column."""
+    words = [line.split(None, 1) for line in told.out.splitlines()]
+    return dict(words)
+
+
+def test_a_device_that_is_online_is_not_forgotten(fleet: SmallFleet) -> None:
+    name = device_names(2)[0]
+    fleet("device", "forget", name).failed(4, "device.online", name)
+    fleet("device", "forget", "nobody").failed(5, "device.unknown", "nobody")
+    fleet("device", "forget").failed(2, "usage", "--all-lost")
+    fleet("device", "forget", name, "--all-lost").failed(2, "usage", "--all-lost")
+    assert fleet("device", "forget", "--all-lost", "--json").json == {"forgotten": []}
+    assert len(fleet("device", "list", "--json").json) == 2
 
 
 def test_a_second_coordinator_is_refused(fleet: SmallFleet, tmp_path: Path) -> None:

@@ -199,6 +199,9 @@ class Nobody:
     def order(self, run: str, action: str) -> str:
         raise NotImplementedError
 
+    def forget(self, device: str) -> list[str]:
+        raise NotImplementedError
+
 
 def asked(here: World, action: str) -> Any:
     clock = Ticking()

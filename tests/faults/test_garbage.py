@@ -91,7 +91,8 @@ def test_a_broker_that_is_away_for_a_while_costs_only_time(tmp_path: Path) -> No
         wait_until(lambda: home.record(run)["round"] >= 2, "the second round")
         home.kill("broker")
         wait_until(
-            lambda: "broker lost" in (_events(home.folder, run)), "the coordinator to notice"
+            lambda: "connection to the broker lost" in (_events(home.folder, run)),
+            "the coordinator to notice",
         )
         home.start("broker")
         record = home.finish(run)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
+import pytest
+
 from edgefed.coordinator.directory import DOUBT, MEASURED_EVERY, Directory
 from edgefed.coordinator.journal import Journal
+from edgefed.errors import NotAllowedError, UnknownNameError
 from edgefed.events.model import Event
 from edgefed.wire.messages import Birth, Progress, Telemetry
 
@@ -31,9 +34,9 @@ class Scene:
     def __init__(self) -> None:
         self.clock = Hands()
         self.events: list[Event] = []
-        journal = Journal("fleet", self.clock)
-        journal.listen(lambda event, _: self.events.append(event))
-        self.directory = Directory(journal, self.clock)
+        self.journal = Journal("fleet", self.clock)
+        self.journal.listen(lambda event, _: self.events.append(event))
+        self.directory = Directory(self.journal, self.clock)
 
 
 def birth(session: str = ONE, **changes: str) -> Birth:
@@ -99,3 +102,35 @@ def test_a_flood_of_telemetry_makes_few_events() -> None:
         scene.clock.time += MEASURED_EVERY / 20
         assert scene.directory.take_telemetry("one", Telemetry(session=ONE, cpu=5.0))
     assert 1 <= len(scene.events) - told <= 6
+
+
+def test_only_a_lost_device_can_be_forgotten_and_it_may_come_back() -> None:
+    scene = Scene()
+    with pytest.raises(UnknownNameError) as unknown:
+        scene.directory.forget("one")
+    assert unknown.value.code == "device.unknown"
+    for device in ("one", "two"):
+        scene.directory.take_birth(device, birth())
+    with pytest.raises(NotAllowedError) as online:
+        scene.directory.forget("one")
+    assert online.value.code == "device.online"
+    scene.directory.take_birth("one", birth(status="lost"))
+    assert scene.directory.lost() == ["one"]
+    scene.directory.forget("one")
+    assert scene.directory.lost() == []
+    assert [view.device for view in scene.journal.snapshot.devices] == ["two"]
+    assert scene.journal.snapshot.lines[0].text == "one  forgotten"
+    with pytest.raises(UnknownNameError):
+        scene.directory.forget("one")
+    scene.directory.take_birth("one", birth())
+    assert [view.device for view in scene.journal.snapshot.devices] == ["one", "two"]
+    assert scene.journal.snapshot.lines[0].text == "one  joined, 5 samples"
+
+
+def test_a_device_that_was_lost_returns() -> None:
+    scene = Scene()
+    scene.directory.take_birth("one", birth())
+    scene.directory.take_birth("one", birth(status="lost"))
+    scene.directory.take_birth("one", birth(TWO))
+    said = [line.text for line in scene.journal.snapshot.lines]
+    assert said == ["one  returned, 5 samples", "one  lost", "one  joined, 5 samples"]

@@ -1,0 +1,50 @@
+"""The snapshot's part about the last run, made of what is on disk: what a restart begins with."""
+
+from __future__ import annotations
+
+import json
+
+from edgefed.coordinator.records import RunRecord
+from edgefed.coordinator.store import Store
+from edgefed.events.fold import MAX_ROUNDS
+from edgefed.events.snapshot import RoundView, RunView, Snapshot
+
+UNFINISHED = ("waiting", "running", "pausing", "paused", "finishing")
+
+
+def with_last_run(snapshot: Snapshot, store: Store) -> Snapshot:
+    """Return a snapshot that holds the run that is to be resumed, or else the newest run."""
+    records = store.runs()
+    if not records:
+        return snapshot
+    unfinished = [record for record in records if record.status in UNFINISHED]
+    record = unfinished[-1] if unfinished else records[0]
+    rows = store.rounds(record.run)
+    return snapshot.model_copy(
+        update={
+            "run": _run_view(record),
+            "rounds": tuple(RoundView.model_validate(row) for row in rows[-MAX_ROUNDS:]),
+            "sent": sum(row["sent"] for row in rows),
+            "received": sum(row["received"] for row in rows),
+        }
+    )
+
+
+def _run_view(record: RunRecord) -> RunView:
+    ended = record.status not in UNFINISHED
+    return RunView(
+        run=record.run,
+        name=record.name,
+        algorithm=record.algorithm,
+        model=json.loads(record.recipe)["model"]["name"],
+        status=record.status,
+        reason=record.reason,
+        round=record.round,
+        rounds=record.rounds,
+        phase="done" if ended else "select",
+        started_at=record.created,
+        ended_at=record.ended,
+        accuracy=record.accuracy,
+        loss=record.loss,
+        weights_digest=record.weights_digest,
+    )

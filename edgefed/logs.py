@@ -1,0 +1,33 @@
+"""The log of a service: stderr, one line a record, as systemd and containers take it."""
+
+from __future__ import annotations
+
+import logging
+
+OWN = ("edgefed", "device_agent", "broker")
+"""Our own packages; of others, warnings are enough."""
+
+
+class _OneLine(logging.Formatter):
+    """Keeps a message on its line, since names and reasons in it come from other machines."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class's name
+        text = super().formatMessage(record)
+        return "".join(char if char.isprintable() else " " for char in text)
+
+
+def start_log(*, quiet: bool = False, verbose: bool = False) -> None:
+    """Send log records to stderr.
+
+    Args:
+        quiet: warnings only.
+        verbose: also what helps to find a bug, with the module that says it.
+    """
+    name = " %(name)s:" if verbose else ""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_OneLine(f"%(asctime)s %(levelname)s{name} %(message)s"))
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
+    logging.raiseExceptions = False  # a reader of stderr that went away must not end a thread
+    level = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
+    for package in OWN:
+        logging.getLogger(package).setLevel(level)

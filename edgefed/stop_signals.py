@@ -1,0 +1,88 @@
+"""Ctrl-C and SIGTERM: a program ends at once while it starts, and in order once it is at work.
+
+It imports nothing that takes time. A SIGINT that was ignored when the program was started, as by
+``nohup`` or ``&`` in a script, stays ignored.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+INTERRUPTED = 130
+LINE = "edgefed: error: Interrupted.  [interrupted]\n"
+
+
+def end_at_once(number: int, frame: FrameType | None) -> None:
+    """End this process in a signal handler: with one line after Ctrl-C, in silence after SIGTERM.
+
+    An exception raised from a handler is lost when it meets an import, a destructor or a callback.
+    """
+    del frame
+    if number == signal.SIGINT:
+        os.write(2, LINE.encode())
+        os._exit(INTERRUPTED)
+    os._exit(0)
+
+
+class StopSignals:
+    """Which signal told the service to end.
+
+    Attributes:
+        number: 0 for none.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._stop: Callable[[], None] | None = None
+
+    def call(self, stop: Callable[[], None]) -> None:
+        """From now on end in order, by calling ``stop``; a second signal ends at once."""
+        self._stop = stop
+
+    def take(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal."""
+        if self._stop is None:
+            end_at_once(number, frame)
+        elif self.number:
+            os._exit(128 + number)
+        else:
+            self.number = number
+            self._stop()
+
+
+def end_at_once_on_ctrl_c() -> None:
+    """Let Ctrl-C end this process at once from now on, outside ``interruptible`` blocks."""
+    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
+        signal.signal(signal.SIGINT, end_at_once)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C raise ``KeyboardInterrupt`` inside the block, unless somebody else handles it."""
+    if signal.getsignal(signal.SIGINT) != end_at_once:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, end_at_once)
+
+
+@contextmanager
+def stop_signals() -> Iterator[StopSignals]:
+    """Take SIGINT and SIGTERM inside the block."""
+    signals = StopSignals()
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    taken = {number: old for number, old in before.items() if old != signal.SIG_IGN}
+    for number in taken:
+        signal.signal(number, signals.take)
+    try:
+        yield signals
+    finally:
+        for number, old in taken.items():
+            signal.signal(number, old)

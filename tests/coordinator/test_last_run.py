@@ -1,0 +1,99 @@
+"""After a restart the snapshot holds the last run as the events before it had made it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker.mosquitto import MosquittoBroker
+from edgefed.client.calls import Coordinator
+from edgefed.coordinator.journal import Journal
+from edgefed.coordinator.last_run import with_last_run
+from edgefed.coordinator.runs import create_run
+from edgefed.coordinator.store import Store
+from edgefed.events.fold import MAX_ROUNDS, fold
+from edgefed.events.snapshot import Snapshot
+from tests.review.test_service import plan, serving
+from tests.transport.listening import wait_until
+from tests.worlds import Ticking, World
+
+FIRST = Snapshot(fleet="tests")
+
+
+def test_it_is_what_the_events_had_made_of_it(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    told: list[Snapshot] = [FIRST]
+    world.engine(listener=lambda event: told.append(fold(told[-1], event))).run()
+    before, after = told[-1], with_last_run(FIRST, world.store())
+    world.close()
+    assert before.run is not None
+    assert after.run is not None
+    assert (after.run.status, after.run.round, len(after.rounds)) == ("finished", 3, 3)
+    assert after.run.weights_digest
+    opened = {"exchange", "question", "asked", "wanted", "quorum", "accepted", "deadline"}
+    assert after.run.model_dump(exclude=opened | {"opened_at"}) == before.run.model_dump(
+        exclude=opened | {"opened_at"}
+    )
+    assert after.rounds == before.rounds
+    assert (after.sent, after.received) == (before.sent, before.received)
+    assert after.sent > 0
+
+
+def test_the_run_that_will_be_resumed_comes_before_a_newer_one(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert with_last_run(FIRST, store) == FIRST
+    runs = [create_run(store, plan(), Ticking()).run for _ in range(3)]
+    for run, status in zip(runs, ("failed", "paused", "aborted"), strict=True):
+        store.save_run(replace(store.run(run), status=status, reason="why"))  # type: ignore[arg-type]
+    shown = with_last_run(FIRST, store).run
+    assert shown is not None
+    assert (shown.run, shown.status, shown.reason) == (runs[1], "paused", "why")
+    store.save_run(replace(store.run(runs[1]), status="finished"))
+    shown = with_last_run(FIRST, store).run
+    assert shown is not None
+    assert (shown.run, shown.status) == (runs[2], "aborted")
+    store.close()
+
+
+def test_of_a_long_run_the_sums_are_of_all_rounds(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    record = create_run(store, plan(), Ticking())
+    for number in range(1, MAX_ROUNDS + 3):
+        store.save_round(record, {"round": number, "sent": 2, "received": 1})
+    shown = with_last_run(FIRST, store)
+    store.close()
+    assert [shown.rounds[0].round, len(shown.rounds)] == [3, MAX_ROUNDS]
+    assert (shown.sent, shown.received) == (2 * (MAX_ROUNDS + 2), MAX_ROUNDS + 2)
+
+
+def test_the_curve_goes_on_when_the_run_does(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.engine().run()
+    journal = Journal("tests", Ticking())
+    journal.begin_with(lambda snapshot: with_last_run(snapshot, world.store()))
+    journal.emit("run", run=world.run, status="running")
+    assert [point.round for point in journal.snapshot.rounds] == [1, 2, 3]
+    world.close()
+
+
+@pytest.mark.mosquitto
+def test_a_restarted_coordinator_tells_of_its_last_run(
+    mosquitto: MosquittoBroker, tmp_path: Path
+) -> None:
+    with serving(mosquitto, tmp_path) as service:
+        run = service.start(plan()).run
+        wait_until(lambda: service._store.run(run).status == "finished", "the end")
+        wait_until(lambda: not service._jobs, "the end of the job")
+    with serving(mosquitto, tmp_path):
+        client = Coordinator(mosquitto.address, "review")
+        client.connect()
+        try:
+            client.wait_until_online()
+            snapshot = Snapshot.model_validate(client.ask("snapshot")["snapshot"])
+        finally:
+            client.close()
+    assert snapshot.run is not None
+    assert (snapshot.run.run, snapshot.run.status) == (run, "finished")
+    assert [point.round for point in snapshot.rounds] == [1, 2, 3]
