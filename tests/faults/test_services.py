@@ -52,7 +52,7 @@ def forget(home: Household, device: str) -> list[str]:
     client.connect()
     try:
         client.wait_until_online(30.0)
-        return list(client.ask("device.forget", device=device)["forgotten"])
+        return list(client.order("device.forget", device=device)["forgotten"])
     finally:
         client.close()
 
