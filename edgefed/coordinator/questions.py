@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm, Exchange, Payload, Question
+from edgefed.algorithms.base import Algorithm, Exchange, Payload, Question, Roster
 from edgefed.algorithms.cohort import draw
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.downlink import Downlink
-from edgefed.coordinator.fleet import Fleet
 from edgefed.coordinator.records import OpenExchange
 from edgefed.coordinator.subject import Subject
 from edgefed.learn.types import Tensors
@@ -64,9 +63,11 @@ def open_exchange(
     )
 
 
-def evaluation(recipe: Recipe, weights: Tensors, number: int, fleet: Fleet, seed: int) -> Exchange:
+def evaluation(
+    recipe: Recipe, weights: Tensors, number: int, roster: Roster, seed: int
+) -> Exchange:
     """Return the exchange that asks a cohort to test the model of round ``number``."""
-    cohort = draw(fleet.roster(), recipe.rounds, seed)
+    cohort = draw(roster, recipe.rounds, seed)
     return Exchange(
         name="evaluate",
         round=number,
@@ -105,8 +106,9 @@ def _task(
         algorithm=recipe.algorithm.name,
         settings=recipe.algorithm.settings(),
         model=recipe.model.model_dump(mode="json"),
-        shape=subject.shape,
-        classes=subject.classes,
+        shape=subject.spec.shape,
+        classes=subject.spec.classes,
+        class_names=subject.spec.class_names,
         training=recipe.training.model_dump(mode="json", exclude_defaults=True),
         codec=recipe.wire.uplink,
         error_feedback=recipe.wire.error_feedback,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from edgefed.algorithms.base import Predictor, Roster
+from edgefed.algorithms.base import Predictor
 from edgefed.config.recipe import LossName, Recipe
+from edgefed.coordinator.compatibility import DataSpec
 from edgefed.data.datasets import Dataset, load
-from edgefed.errors import DataError
 from edgefed.learn.models import Model, build
 from edgefed.learn.targets import check_targets
 from edgefed.learn.training import Trainer
@@ -24,13 +24,13 @@ class Subject:
 
     Attributes:
         trainer: runs the model for tests on the coordinator.
+        spec: what the data look like, the coordinator's and the devices'.
         test: the coordinator's held-out samples; empty when it has none.
     """
 
     model: Model
     trainer: Trainer
-    shape: tuple[int, ...]
-    classes: int
+    spec: DataSpec
     test: Samples
 
 
@@ -49,33 +49,15 @@ def check_dataset(recipe: Recipe, dataset: Dataset) -> None:
     check_targets(recipe.training.loss, where, dataset.train, dataset.test)
 
 
-def make_subject(recipe: Recipe, dataset: Dataset, roster: Roster) -> Subject:
-    """Return the subject of a run; without central data, its shapes are what the devices announce.
+def make_subject(recipe: Recipe, dataset: Dataset, spec: DataSpec) -> Subject:
+    """Return the subject of a run.
 
     Raises:
-        DataError: the devices' data do not fit together, or none says what it is.
         RecipeError: there is no such model, or it does not take such inputs.
     """
-    shape, classes = dataset.shape, dataset.classes
-    if not classes:
-        shape, classes = _announced(roster)
     seed = derive(recipe.seed, "weights")
-    model = build(recipe.model, shape, classes, seed, allow_user=True)
-    return Subject(model, Trainer(model), shape, classes, dataset.test)
-
-
-def _announced(roster: Roster) -> tuple[tuple[int, ...], int]:
-    shapes = {member.shape for member in roster if member.samples}
-    if len(shapes) != 1:
-        told = ", ".join(
-            f"{member.device} {'x'.join(map(str, member.shape))}" for member in roster[:6]
-        )
-        raise DataError(
-            f"The devices' inputs differ in shape: {told}." if shapes else "No device has data.",
-            code="data.shape",
-            hint="edgefed device list",
-        )
-    return shapes.pop(), max(member.classes for member in roster)
+    model = build(recipe.model, spec.shape, spec.classes, seed, allow_user=True)
+    return Subject(model, Trainer(model), spec, dataset.test)
 
 
 def score(predictor: Predictor, samples: Samples, loss: LossName = "cross_entropy") -> Score:
