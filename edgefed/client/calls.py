@@ -110,7 +110,16 @@ class Coordinator:
         )
 
     def ask(self, action: str, /, **arguments: Any) -> Any:
+        """Send a request and return what the coordinator answers; see ``call``."""
+        return self.call(action, arguments)
+
+    def call(self, action: str, arguments: dict[str, Any], timeout: float = ANSWER_TIMEOUT) -> Any:
         """Send a request and return what the coordinator answers.
+
+        Args:
+            action: what is asked.
+            arguments: what the action takes.
+            timeout: seconds to wait for the answer.
 
         Raises:
             UnreachableError: nobody answers.
@@ -122,9 +131,9 @@ class Coordinator:
         request = Request(nonce=nonce, action=action, arguments=arguments)
         try:
             self._link.publish(self._topics.request(self._client), encode(request))
-            if not waiting.whole.wait(ANSWER_TIMEOUT):
+            if not waiting.whole.wait(timeout):
                 raise UnreachableError(
-                    f"The coordinator did not answer within {ANSWER_TIMEOUT:.0f} s.",
+                    f"The coordinator did not answer within {timeout:.0f} s.",
                     code="coordinator.silent",
                     hint="see its log; it may be busy or just restarting",
                 )

@@ -24,6 +24,9 @@ from edgefed.wire.messages import Answer, Request
 
 log = logging.getLogger(__name__)
 
+SLOW = ("run.check",)
+"""What reads data for its answer, and so must not be done by the thread that serves the link."""
+
 PART_BYTES = MAX_MESSAGE_BYTES - 4096
 
 MAX_LOG_BYTES = 16 * 1024 * 1024
@@ -39,6 +42,10 @@ class Runs(Protocol):
 
     def order(self, run: str, action: str) -> str:
         """Give an order to a run and return what follows, in words."""
+        ...
+
+    def check(self, recipe: Recipe) -> dict[str, Any]:
+        """Return which devices' data fit a recipe."""
         ...
 
 
@@ -57,6 +64,10 @@ class _OneRun(_Arguments):
 class _Start(_Arguments):
     recipe: Recipe
     paused: bool = False
+
+
+class _Check(_Arguments):
+    recipe: Recipe
 
 
 class _Order(_Arguments):
@@ -86,6 +97,7 @@ class Requests:
             "run.summary": (_OneRun, self._summarise),
             "run.start": (_Start, self._start),
             "run.order": (_Order, self._order),
+            "run.check": (_Check, self._check),
         }
 
     def answer(self, request: Request) -> list[Answer]:
@@ -139,6 +151,9 @@ class Requests:
 
     def _start(self, arguments: _Start) -> dict[str, Any]:
         return _summary(self._runs.start(arguments.recipe, paused=arguments.paused))
+
+    def _check(self, arguments: _Check) -> dict[str, Any]:
+        return self._runs.check(arguments.recipe)
 
     def _order(self, arguments: _Order) -> dict[str, Any]:
         record = self._store.run(arguments.run)

@@ -108,6 +108,7 @@ def test_data_shows_samples_and_labels(data: Path) -> None:
         "held_out": 0,
         "shape": [1, 4, 4],
         "classes": 3,
+        "class_names": [],
         "labels": [14, 13, 13],
         "warnings": [],
     }

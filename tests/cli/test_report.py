@@ -197,6 +197,9 @@ class Nobody:
     def order(self, run: str, action: str) -> str:
         raise NotImplementedError
 
+    def check(self, recipe: Recipe) -> dict[str, Any]:
+        raise NotImplementedError
+
 
 def asked(here: World, action: str) -> Any:
     requests = Requests("0" * 16, here.store(), Journal("tests", Ticking()), Nobody())
