@@ -48,7 +48,7 @@ class Pictures:
     def __init__(self, folder: Path, processes: Processes) -> None:
         self.folder = folder
         self.processes = processes
-        # All three hold bees; they are label 1 of the first device, 0 of the second, 2 of the third.
+        # All three hold bees, which are label 1, 0 and 2 of theirs.
         self.add("alpha", ["ants", "bees", "cats"])
         self.add("beta", ["bees", "dogs"])
         self.add("gamma", ["ants", "bees", "cats", "dogs"], ["dogs", "cats", "bees", "ants"])
