@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -88,6 +88,28 @@ def test_lists_that_differ_fail_a_run_before_anybody_is_asked(world: MakeWorld) 
     assert (record.status, record.error) == ("failed", "data.classes")
     assert record.hint.endswith('classes = ["a", "b", "c", "d"]')
     assert fleet.asked == []
+
+
+class Growing(TamperedFleet):
+    """Two devices are there; the third comes when somebody waits for as many."""
+
+    there = 2
+
+    def roster(self) -> Roster:
+        return super().roster()[: self.there]
+
+    def wait_for(self, devices: int, timeout: float, stop: Callable[[], bool]) -> Roster:
+        self.there = max(self.there, devices)
+        return self.roster()
+
+
+def test_who_does_not_fit_is_no_reason_not_to_wait_for_who_does(world: MakeWorld) -> None:
+    first, second, third = shards((5, 9, 6))
+    parts = [named(first, *ABC), named(second, "a", "b", "x"), named(third, *ABC)]
+    here = world(recipe(**LISTED, rounds={"min_devices": 2}), parts)
+    fleet = Growing(here.devices)
+    assert here.engine(fleet).run().status == "finished"
+    assert asked(fleet) == {"device-00", "device-02"}
 
 
 class Late(TamperedFleet):

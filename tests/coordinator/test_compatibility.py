@@ -9,7 +9,7 @@ import pytest
 
 from edgefed.algorithms.base import Member
 from edgefed.config.recipe import Recipe
-from edgefed.coordinator.compatibility import DataSpec, check_compatibility
+from edgefed.coordinator.compatibility import DataSpec, check_compatibility, misfit
 from edgefed.data.types import ClassNames, Dataset, no_samples
 from edgefed.errors import DataError
 from tests.worlds import samples
@@ -114,6 +114,8 @@ def test_a_stated_list_takes_devices_that_lack_classes_and_refuses_others_by_nam
 def test_integers_stand_for_places_in_the_list_only_where_no_device_names_classes() -> None:
     spec = spec_of(recipe("cat", "dog", "eel"), nothing(), member("a"), member("b"))
     assert spec.by_position
+    joins_later = member("c", ("cat", "dog"))
+    assert "it names its classes" in misfit(recipe("cat", "dog", "eel"), spec, joins_later)
     joined = reasons_of(recipe("cat", "dog"), nothing(), member("a", classes=2), member("b"))
     assert joined == {"b": "it has 3 classes, the run lists 2"}
     numbers = recipe("0", "1", "2")
