@@ -11,6 +11,7 @@ from edgefed.console import columns, data, json_out, reported, start, talk
 from edgefed.stop_signals import stop_signals
 
 if TYPE_CHECKING:
+    from edgefed.checkup import Finding
     from edgefed.config.settings import AgentSettings
 
 app = typer.Typer(
@@ -101,12 +102,16 @@ def run(
             threads=threads,
         )
         start_log(verbose=verbose)
-        from device_agent.launch import device_name, run_agent
+        from device_agent.own_data import load_data
         from edgefed.config.address import parse_address
 
         address = parse_address(settings.broker)
+        found = load_data(settings)
+        _warn(found.warnings)
+        from device_agent.launch import device_name, run_agent
+
         talk(f"agent {device_name(settings)} of fleet {settings.fleet} on {address}")
-        run_agent(settings, signals)
+        run_agent(settings, found, signals)
 
 
 @app.command("data")
@@ -120,14 +125,13 @@ def data_(
 ) -> None:
     """Show the samples and labels that this device would train on."""
     with reported(as_json):
-        from device_agent.launch import load_data
+        from device_agent.own_data import load_data
         from edgefed.data.partition import label_counts
 
         settings = _settings(config, no_config, source=source, holdout=holdout)
         found = load_data(settings)
         counts = label_counts(found.train, found.classes)
-        for warning in found.warnings:
-            talk(f"! {warning}")
+        _warn(found.warnings)
         if as_json:
             json_out(
                 {
@@ -136,6 +140,7 @@ def data_(
                     "held_out": len(found.test),
                     "shape": list(found.shape),
                     "classes": found.classes,
+                    "class_names": list(found.class_names),
                     "labels": list(counts),
                     "warnings": list(found.warnings),
                 }
@@ -148,8 +153,18 @@ def data_(
             ("inputs", shape),
             ("classes" if found.train.has_labels else "outputs", str(found.classes)),
         ]
-        rows += [(f"label {label}", str(count)) for label, count in enumerate(counts) if count]
+        named = found.class_names or ("",) * len(counts)
+        rows += [
+            (f"label {label}", f"{count} {named[label]}".rstrip())
+            for label, count in enumerate(counts)
+            if count
+        ]
         data(columns(rows))
+
+
+def _warn(warnings: tuple[str, ...]) -> None:
+    for warning in warnings:
+        talk(f"! {warning}")
 
 
 @app.command()
@@ -165,7 +180,6 @@ def doctor(
 ) -> None:
     """Check Python, torch, kernels, data, broker and disk; say how to fix each."""
     with reported(as_json):
-        from device_agent.launch import load_data
         from device_agent.telemetry import Sensors
         from edgefed import checkup
 
@@ -178,7 +192,7 @@ def doctor(
             checkup.torch_and_accelerator(),
             checkup.kernels(),
             checkup.Finding("board", "good", board),
-            checkup.look_at("data", lambda: f"{len(load_data(settings).train)} samples"),
+            *_data_findings(settings),
             checkup.look_at("broker", lambda: _broker(settings)),
             checkup.disk(settings.state),
         ]
@@ -189,6 +203,20 @@ def doctor(
         problem = checkup.verdict(findings)
         if problem is not None:
             raise problem
+
+
+def _data_findings(settings: AgentSettings) -> list[Finding]:
+    """Look at the data: a line of its own for each warning."""
+    from device_agent.own_data import load_data
+    from edgefed.checkup import Finding, failed
+    from edgefed.errors import EdgeFedError
+
+    try:
+        found = load_data(settings)
+    except EdgeFedError as error:
+        return [failed("data", error)]
+    good = Finding("data", "good", f"{len(found.train)} samples")
+    return [good, *(Finding("data", "warning", warning) for warning in found.warnings)]
 
 
 def _broker(settings: AgentSettings) -> str:

@@ -17,7 +17,6 @@ from edgefed.clock import SystemClock
 from edgefed.config.address import parse_address
 from edgefed.config.settings import AgentSettings
 from edgefed.data.partition import label_counts
-from edgefed.data.sources import load_device
 from edgefed.data.types import DeviceData
 from edgefed.errors import InterruptedRunError, UsageError
 from edgefed.learn.devices import pick_device, set_threads
@@ -44,29 +43,18 @@ def device_name(settings: AgentSettings) -> str:
     return name
 
 
-def load_data(settings: AgentSettings) -> DeviceData:
-    """Return the device's samples.
-
-    Raises:
-        UsageError: no data is named.
-        DataError: it cannot be trained on.
-    """
-    if not settings.data:
-        raise UsageError(
-            "This device has no data to train on.",
-            code="data.unset",
-            hint="name it with --data npz:FILE or --data folder:FOLDER",
-        )
-    return load_device(settings.data, settings.holdout)
-
-
 def agent_folder(settings: AgentSettings) -> Path:
     """Return the state directory of this device in this fleet."""
     return settings.state / "agents" / settings.fleet / device_name(settings)
 
 
-def run_agent(settings: AgentSettings, signals: StopSignals) -> None:
+def run_agent(settings: AgentSettings, data: DeviceData, signals: StopSignals) -> None:
     """Run the agent until a signal.
+
+    Args:
+        settings: the device's.
+        data: its samples.
+        signals: end the agent.
 
     Raises:
         InterruptedRunError: it was Ctrl-C.
@@ -74,7 +62,6 @@ def run_agent(settings: AgentSettings, signals: StopSignals) -> None:
     """
     clock = SystemClock()
     set_threads(settings.threads)
-    data = load_data(settings)
     folder = agent_folder(settings)
     lock = FolderLock(folder, f"the agent of {device_name(settings)}")
     sensors = Sensors()
@@ -91,6 +78,7 @@ def run_agent(settings: AgentSettings, signals: StopSignals) -> None:
                 least_group=settings.least_group,
                 share_hidden=settings.share_hidden,
             ),
+            data.class_names,
         ),
         sensors,
         clock,
@@ -120,6 +108,7 @@ def identity(settings: AgentSettings, data: DeviceData, sensors: Sensors) -> Ide
         samples=len(data.train),
         labels=labels,
         classes=data.classes,
+        class_names=data.class_names,
         shape=tuple(data.shape),
         data=own_word(data.train, device_name(settings)),
     )

@@ -21,6 +21,7 @@ from edgefed.config.write import toml_value
 from edgefed.data.datasets import dataset_keys
 from edgefed.data.options import DataOptions
 from edgefed.learn.models import NETWORKS
+from edgefed.wire.limits import CLASS_NAME_PATTERN
 
 PAGE = Path(__file__).with_name("recipe.md")
 
@@ -120,9 +121,9 @@ def _default(model: type[BaseModel], key: str) -> str:
 
 def _values(told: Mapping[str, Any]) -> str:
     """Return in words what a JSON Schema allows; that a key may be left out is no value."""
-    for other in told.get("anyOf", ()):
-        if other.get("type") != "null":
-            return _values(other)
+    forms = [each for each in told.get("anyOf", told.get("oneOf", ())) if each["type"] != "null"]
+    if forms:
+        return ", or ".join(_values(each) for each in forms)
     if "enum" in told:
         return ", ".join(f"`{json.dumps(value)}`" for value in told["enum"])
     if told["type"] == "array":
@@ -145,7 +146,7 @@ def _bounds(told: Mapping[str, Any]) -> Iterator[str]:
         "exclusiveMaximum": "below",
     }
     yield from (f"{word} {_number(told[key])}" for key, word in names.items() if key in told)
-    if "pattern" in told:
+    if "pattern" in told and told["pattern"] != CLASS_NAME_PATTERN:
         yield f"matching `{told['pattern']}`"
 
 

@@ -35,7 +35,12 @@ def look_at(name: str, check: Callable[[], str]) -> Finding:
     try:
         return Finding(name, "good", check())
     except EdgeFedError as error:
-        return Finding(name, "bad", error.message, error.hint)
+        return failed(name, error)
+
+
+def failed(name: str, error: EdgeFedError) -> Finding:
+    """Return what an error of ours found: its hint is the fix."""
+    return Finding(name, "bad", error.message, error.hint)
 
 
 def python() -> Finding:

@@ -51,6 +51,7 @@ class Member:
         classes: number of labels that it tells apart, or of numbers in a target; 0 when it does
             not tell.
         data: a word of the device's own that changes when its samples do.
+        class_names: what its labels are called, label 0 first; empty when they have no names.
     """
 
     device: str
@@ -58,6 +59,7 @@ class Member:
     shape: tuple[int, ...] = ()
     classes: int = 0
     data: str = ""
+    class_names: tuple[str, ...] = ()
 
 
 Roster = tuple[Member, ...]

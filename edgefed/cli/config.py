@@ -99,7 +99,7 @@ def check(
         from edgefed.errors import CheckFailedError
 
         checked = check_file(file, kind.value if kind else None)
-        problems = checked.problems + _open_problems(checked)
+        problems = _problems(checked)
         if as_json:
             listed = [problem.to_json() for problem in problems]
             json_out({"file": str(file), "kind": checked.kind, "problems": listed})
@@ -165,19 +165,14 @@ def schema(
         data(json.dumps(schema_of(kind.value), indent=2, ensure_ascii=False))
 
 
-def _open_problems(checked: Checked) -> list[Problem]:
-    """Return what is wrong with the algorithm and the model that a recipe names, if it does."""
-    from edgefed.config.recipe import Recipe
+def _problems(checked: Checked) -> list[Problem]:
+    """Return all that is wrong with a file, in the order of its lines."""
+    problems = checked.problems
+    if checked.kind == "recipe" and checked.layer is not None:
+        from edgefed.cli.sections import open_problems
 
-    recipe = checked.loaded.value if checked.loaded else None
-    if checked.loaded is None or not isinstance(recipe, Recipe):
-        return []
-    from edgefed.cli.sections import algorithm_problems, model_problems
-
-    layer = checked.loaded.layer
-    problems = algorithm_problems(recipe, layer) if "algorithm" in layer.values else []
-    problems += model_problems(recipe, layer) if "model" in layer.values else []
-    return sorted(problems, key=lambda problem: problem.origin.line)
+        problems = [*problems, *open_problems(checked.layer)]
+    return sorted(dict.fromkeys(problems), key=lambda problem: problem.origin.line)
 
 
 def _listing(values: list[Effective]) -> str:

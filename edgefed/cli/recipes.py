@@ -27,12 +27,13 @@ class Typed:
 
 
 def checked_recipe(options: Globals, typed: Typed) -> Recipe:
-    """Return the recipe, with its algorithm's and its model's settings checked too.
+    """Return the recipe, with the keys of its algorithm, data set and model checked too.
 
     Raises:
-        RecipeError: something in it is wrong; it says where.
-        UnknownNameError: there is no such algorithm.
+        RecipeError: something in it is wrong; it lists every problem.
+        UnknownNameError: there is no such algorithm, and nothing else is wrong.
     """
+    from edgefed.cli.sections import open_problems
     from edgefed.config.load import Flag, load_recipe, parse_sets
 
     flags: list[Flag] = [
@@ -42,7 +43,11 @@ def checked_recipe(options: Globals, typed: Typed) -> Recipe:
         Flag("--devices", "simulation.devices", typed.devices),
     ]
     loaded = load_recipe(
-        typed.path, options.surroundings(), sets=parse_sets(typed.sets or ()), flags=flags
+        typed.path,
+        options.surroundings(),
+        sets=parse_sets(typed.sets or ()),
+        flags=flags,
+        further=open_problems,
     )
     return checked(loaded)
 
@@ -51,24 +56,18 @@ def checked(loaded: Loaded[Recipe]) -> Recipe:
     """Return a recipe whose open tables are checked too, as it shall run.
 
     Raises:
-        RecipeError: something in it is wrong; it says where.
-        UnknownNameError: there is no such algorithm.
+        RecipeError: something in it is wrong; it lists every problem.
+        UnknownNameError: there is no such algorithm, and nothing else is wrong.
     """
     from edgefed.algorithms.registry import make
-
-    make(loaded.value, loaded.layer)
-    _check_model(loaded)
-    return _anchored(loaded)
-
-
-def _check_model(loaded: Loaded[Recipe]) -> None:
-    """Check the model's name and settings here, where it is known where they were written."""
-    from edgefed.cli.sections import model_problems
+    from edgefed.cli.sections import open_problems
     from edgefed.config.problems import problems_error
 
-    problems = model_problems(loaded.value, loaded.layer)
-    if problems:
+    problems = open_problems(loaded.layer)
+    if len(problems) > 1 or any(problem.key.split(".")[0] != "algorithm" for problem in problems):
         raise problems_error(problems)
+    make(loaded.value, loaded.layer)
+    return _anchored(loaded)
 
 
 def _anchored(loaded: Loaded[Recipe]) -> Recipe:

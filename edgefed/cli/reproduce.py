@@ -12,7 +12,8 @@ import typer
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import Json, On, RayAddress
-from edgefed.cli.trials import fully_checked, parse_seeds, raise_failures, run_plan
+from edgefed.cli.recipes import checked
+from edgefed.cli.trials import parse_seeds, raise_failures, run_plan
 from edgefed.console import columns, data, json_out, reported, talk
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def _study(name: str, scale: str, part: _Part, data_folder: Path | None, folder:
     return make_study(
         find(name),
         scale_of(scale),
-        fully_checked,
+        checked,
         seeds=part.seeds,
         rows=part.rows,
         columns=part.columns,

@@ -14,6 +14,8 @@ from edgefed.cli.means import means
 from edgefed.cli.options import AlgorithmName, Json, RecipeFile, Rounds, Seed, Sets
 from edgefed.cli.report import EPILOG as REPORT_EPILOG
 from edgefed.cli.report import report
+from edgefed.cli.run_check import EPILOG as CHECK_EPILOG
+from edgefed.cli.run_check import check
 from edgefed.console import columns, data, json_out, reported, talk
 from edgefed.units import short_time, size
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Start, read, follow and steer runs.")
 app.command(epilog=REPORT_EPILOG)(report)
 app.command(epilog=MEANS_EPILOG)(means)
+app.command(epilog=CHECK_EPILOG)(check)
 
 RunId = Annotated[str, typer.Argument(help="Run id, or its beginning.", show_default=False)]
 RunIdOrLast = Annotated[
@@ -272,6 +275,7 @@ def _shown(record: dict[str, Any]) -> str:
         ("started", ago(record["created"])),
         ("ended", ago(record["ended"])),
         ("time", short_time(record["seconds"])),
+        ("classes", ", ".join(record["class_names"])),
         ("digest", record["weights_digest"]),
         ("folder", record["folder"]),
     ]

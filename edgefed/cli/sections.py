@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
 from edgefed.config.layers import Layer
 from edgefed.config.nearest import did_you_mean, nearest_name
 from edgefed.config.problems import BAD_VALUE, Problem
 from edgefed.config.recipe import Recipe
 from edgefed.config.validate import validate
 from edgefed.errors import UnknownNameError
+
+
+def open_problems(layer: Layer) -> list[Problem]:
+    """Return what is wrong with the open tables of a recipe, whatever is wrong with the others.
+
+    Args:
+        layer: the recipe as it was written.
+    """
+    checks = {"algorithm": algorithm_problems, "data": data_problems, "model": model_problems}
+    written = [name for name in checks if isinstance(layer.values.get(name), Mapping)]
+    recipe = _readable({name: dict(layer.values[name]) for name in written})
+    return [problem for name in written for problem in checks[name](recipe, layer)]
+
+
+def _readable(tables: dict[str, dict[str, Any]]) -> Recipe:
+    """Return the recipe that open tables make without the keys that no table takes."""
+    while True:
+        try:
+            return Recipe.model_validate(tables)
+        except ValidationError as error:
+            for table, key in {detail["loc"][:2] for detail in error.errors()}:
+                del tables[str(table)][str(key)]
 
 
 def algorithm_problems(recipe: Recipe, layer: Layer) -> list[Problem]:

@@ -10,7 +10,8 @@ import typer
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import Json, On, RayAddress, Sets
-from edgefed.cli.trials import fully_checked, parse_seeds, raise_failures, run_plan
+from edgefed.cli.recipes import checked
+from edgefed.cli.trials import parse_seeds, raise_failures, run_plan
 from edgefed.console import columns, data, json_out, reported, talk
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def _plan(options: Globals, file: Path, seeds: str, sets: list[str] | None) -> P
     around = options.surroundings()
     written = read_sweep(around.cwd / file.expanduser(), str(file.expanduser()))
     wanted = parse_seeds(seeds)
-    return make_plan(written, around, fully_checked, sets=parse_sets(sets or ()), seeds=wanted)
+    return make_plan(written, around, checked, sets=parse_sets(sets or ()), seeds=wanted)
 
 
 def _show(options: Globals, plan: Plan, outcome: Outcome, folder: Path) -> None:

@@ -10,28 +10,9 @@ from edgefed.cli.context import Globals
 from edgefed.console import talk
 
 if TYPE_CHECKING:
-    from edgefed.config.load import Loaded
-    from edgefed.config.recipe import Recipe
     from edgefed.simulator.executors import Maker
     from edgefed.simulator.sweep.plan import Plan
     from edgefed.simulator.sweep.trials import Outcome, Step
-
-
-def fully_checked(loaded: Loaded[Recipe]) -> Recipe:
-    """Return a recipe of which every table is checked, before the first run begins.
-
-    Raises:
-        RecipeError: something in it is wrong; it says where.
-        UnknownNameError: there is no such algorithm.
-    """
-    from edgefed.cli.recipes import checked
-    from edgefed.cli.sections import data_problems
-    from edgefed.config.problems import problems_error
-
-    problems = data_problems(loaded.value, loaded.layer)
-    if problems:
-        raise problems_error(problems)
-    return checked(loaded)
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

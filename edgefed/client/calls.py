@@ -111,13 +111,23 @@ class Coordinator:
         )
 
     def ask(self, action: str, /, **arguments: Any) -> Any:
+        """Send a request and return what the coordinator answers; see ``call``."""
+        return self.call(action, arguments)
+
+    def call(self, action: str, arguments: dict[str, Any], timeout: float | None = None) -> Any:
         """Send a request and return what the coordinator answers.
+
+        Args:
+            action: what is asked.
+            arguments: what the action takes.
+            timeout: seconds to wait for the answer; None for ``ANSWER_TIMEOUT``.
 
         Raises:
             UnreachableError: nobody answers.
             EdgeFedError: the coordinator's own error, with its code, hint and exit code.
         """
-        return self._call(Request(nonce=secrets.token_hex(8), action=action, arguments=arguments))
+        request = Request(nonce=secrets.token_hex(8), action=action, arguments=arguments)
+        return self._call(request, timeout)
 
     def order(self, action: str, /, **arguments: Any) -> Any:
         """Give an order, a request that changes something, and return what the coordinator answers.
@@ -142,15 +152,16 @@ class Coordinator:
                 )
             raise
 
-    def _call(self, request: Request) -> Any:
+    def _call(self, request: Request, timeout: float | None = None) -> Any:
+        timeout = ANSWER_TIMEOUT if timeout is None else timeout
         self._check_link()
         self.wait_until_online()
         waiting = self._waiting[request.nonce] = _Waiting()
         try:
             self._link.publish(self._topics.request(self._client), encode(request))
-            if not waiting.whole.wait(ANSWER_TIMEOUT):
+            if not waiting.whole.wait(timeout):
                 raise UnreachableError(
-                    f"The coordinator did not answer within {ANSWER_TIMEOUT:.0f} s.",
+                    f"The coordinator did not answer within {timeout:.0f} s.",
                     code="coordinator.silent",
                     hint="see its log; it may be busy or just restarting",
                 )

@@ -6,10 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel
-
-from edgefed.config.layers import Origin, document_layer
-from edgefed.config.load import Loaded
+from edgefed.config.layers import Layer, Origin, document_layer
 from edgefed.config.problems import Problem
 from edgefed.config.schema import KINDS, Kind, SettingsFile
 from edgefed.config.toml import BAD_SYNTAX, Mistake, read_text, try_toml
@@ -22,13 +19,13 @@ class Checked:
 
     Attributes:
         kind: what it is.
-        problems: what is wrong with it, in the order of its lines.
-        loaded: what it says, if nothing is wrong but perhaps the further keys of open tables.
+        problems: what is wrong with it, but for the further keys of open tables.
+        layer: what it says, and where; None if it is no TOML.
     """
 
     kind: Kind
     problems: list[Problem]
-    loaded: Loaded[BaseModel] | None
+    layer: Layer | None
 
 
 def check_file(path: Path, kind: Kind | None = None) -> Checked:
@@ -45,9 +42,8 @@ def check_file(path: Path, kind: Kind | None = None) -> Checked:
         return Checked(kind or _guess(path, ()), [problem], None)
     kind = kind or _guess(path, document.values)
     layer = document_layer(document)
-    value, problems = validate(KINDS[kind], layer.values, layer)
-    problems.sort(key=lambda problem: problem.origin.line)
-    return Checked(kind, problems, None if value is None else Loaded(value, layer))
+    _, problems = validate(KINDS[kind], layer.values, layer)
+    return Checked(kind, problems, layer)
 
 
 def _guess(path: Path, keys: Iterable[str]) -> Kind:

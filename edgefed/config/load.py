@@ -7,7 +7,7 @@ user's, the system's, the defaults. A recipe's own file stands under the variabl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -114,6 +114,7 @@ def load_recipe(
     sets: Mapping[str, str] | None = None,
     flags: Iterable[Flag] = (),
     over: Layer | None = None,
+    further: Callable[[Layer], list[Problem]] = lambda layer: [],
 ) -> Loaded[Recipe]:
     """Return a recipe.
 
@@ -123,6 +124,7 @@ def load_recipe(
         sets: what ``--set KEY=VALUE`` gave: dotted keys to texts, read as TOML values.
         flags: what flags of their own set, such as ``--rounds``.
         over: what is laid over all of it, such as a case of a sweep.
+        further: finds what is wrong beside, such as with the keys of open tables.
 
     Raises:
         RecipeError: a file cannot be read, or values are wrong; it lists every problem.
@@ -143,7 +145,8 @@ def load_recipe(
         else:
             origin = document_layer(document).origin((RECIPE_TABLE,))
             problems.append(Problem(origin, RECIPE_TABLE, "must be a table"))
-    return _finish(Recipe, merge(layers), problems)
+    merged = merge(layers)
+    return _finish(Recipe, merged, problems, further)
 
 
 def parse_sets(items: Iterable[str]) -> dict[str, str]:
@@ -183,11 +186,16 @@ def _load_settings(
     return _finish(model, merged, problems)
 
 
-def _finish(model: type[ModelT], layer: Layer, problems: list[Problem]) -> Loaded[ModelT]:
+def _finish(
+    model: type[ModelT],
+    layer: Layer,
+    problems: list[Problem],
+    further: Callable[[Layer], list[Problem]] = lambda layer: [],
+) -> Loaded[ModelT]:
     """Check what was laid together."""
     value, found = validate(model, layer.values, layer)
     if value is None or problems:
-        raise problems_error([*problems, *found])
+        raise problems_error([*problems, *found, *further(layer)])
     return Loaded(value, layer)
 
 

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from edgefed.config.class_names import Classes
+
 CodecName = Literal["fp32", "bf16", "int8"]
 
 LossName = Literal["cross_entropy", "squared_error"]
@@ -50,6 +52,12 @@ class DataSection(OpenSection):
     ``emnist``, ``cifar10``, ``cifar100``, ``svhn``, ``femnist``, ``shakespeare``; ``none`` for
     none."""
 
+    classes: Classes = ()
+    """The run's classes in order, by name: ``["cat", "dog"]``. Devices number their own labels
+    after it; one may lack some classes, and one with a class that is not listed takes no part. A
+    number: how many labels there are, or numbers in a target. Left out: as the data sets of devices
+    and coordinator say, which must then agree."""
+
     partition: str = "classes"
     """How virtual devices share the training data: ``classes``, ``overlap``, ``disjoint-random``,
     ``niid-label``, ``shards``, ``dirichlet``, ``dirichlet-equal``, ``pachinko``, ``natural``,
@@ -62,6 +70,11 @@ class DataSection(OpenSection):
     alpha: Annotated[float, Field(gt=0)] = 0.5
     """With ``dirichlet``, ``dirichlet-equal``, ``growing`` or ``quantity``: concentration; smaller
     is more skewed."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes that the table names; empty where it names none."""
+        return self.classes if isinstance(self.classes, tuple) else ()
 
 
 class AlgorithmSection(OpenSection):

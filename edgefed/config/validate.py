@@ -26,6 +26,7 @@ from edgefed.config.problems import (
 )
 from edgefed.config.recipe import NAME_PATTERN
 from edgefed.config.settings import BROKER_PATTERN, DEVICE_PATTERN
+from edgefed.wire.limits import CLASS_NAME_PATTERN
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -33,6 +34,7 @@ _NAME_WORDS = "be 1 to 64 lower-case letters, digits and hyphens, and not begin 
 _PATTERN_WORDS = {
     NAME_PATTERN: _NAME_WORDS,
     DEVICE_PATTERN: _NAME_WORDS,
+    CLASS_NAME_PATTERN: "have no control characters",
     BROKER_PATTERN: "be a broker address, mqtt://HOST:PORT",
 }
 _MUST: dict[str, Callable[[Mapping[str, Any]], str]] = {

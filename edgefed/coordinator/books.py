@@ -98,6 +98,7 @@ class Books:
             accuracy=record.accuracy,
             loss=record.loss,
             weights_digest=record.weights_digest,
+            class_names=list(record.class_names),
         )
 
     def warn(self, text: str) -> None:

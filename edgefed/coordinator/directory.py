@@ -216,7 +216,14 @@ class Directory:
 
 
 def _member(device: str, birth: Birth) -> Member:
-    return Member(device, birth.samples, tuple(birth.shape), birth.classes, birth.data)
+    return Member(
+        device,
+        birth.samples,
+        tuple(birth.shape),
+        birth.classes,
+        birth.data,
+        tuple(birth.class_names),
+    )
 
 
 def _described(device: str, birth: Birth) -> dict[str, Any]:

@@ -7,12 +7,13 @@ the next is in the checkpoint, so it can be killed at any line and built again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from edgefed.algorithms.base import Algorithm, Answer, Exchange, Finished, State
 from edgefed.clock import Clock, timestamp
 from edgefed.config.recipe import Recipe
+from edgefed.coordinator.admission import Admission, admit
 from edgefed.coordinator.augmentation import check_augmentation, with_augmentation
 from edgefed.coordinator.books import Books
 from edgefed.coordinator.collector import Collector
@@ -20,6 +21,7 @@ from edgefed.coordinator.controls import Controls
 from edgefed.coordinator.downlink import Downlink
 from edgefed.coordinator.fleet import Fleet
 from edgefed.coordinator.journal import Journal
+from edgefed.coordinator.model_file import model_metadata
 from edgefed.coordinator.questions import asked_exchange, evaluation, open_exchange
 from edgefed.coordinator.records import Checkpoint, OpenExchange, RunRecord
 from edgefed.coordinator.store import Store
@@ -72,11 +74,13 @@ class _Standing:
     """Where the run stands.
 
     Attributes:
+        admission: the devices that take part.
         open: an exchange that was written down and not yet merged.
         scored: the last round that was closed.
     """
 
     subject: Subject
+    admission: Admission
     state: State
     downlink: Downlink
     open: OpenExchange | None
@@ -155,23 +159,33 @@ class Engine:
         checkpoint = shop.store.checkpoint(run)
         self._books.status("running" if checkpoint else "waiting")
         wanted = rounds.min_devices if checkpoint is None else 1
-        roster = self._fleet.wait_for(wanted, rounds.join_timeout, self._controls.interrupted)
-        self._check_orders()
-        able = sum(member.samples > 0 for member in roster)
-        if able < wanted:
-            raise _too_few(able, wanted, rounds.join_timeout)
-        subject = make_subject(self._recipe, shop.dataset, roster, user_models=shop.user_models)
-        check_augmentation(self._recipe, subject.shape)
+        admission = admit(
+            self._fleet,
+            self._recipe,
+            shop.dataset,
+            wanted,
+            recorded=self._books.record.spec,
+            warn=self._books.warn,
+            clock=shop.clock,
+            stop=self._controls.interrupted,
+            check=self._check_orders,
+        )
+        subject = make_subject(
+            self._recipe, shop.dataset, admission.spec, user_models=shop.user_models
+        )
+        check_augmentation(self._recipe, subject.spec.shape)
         self._algorithm.check_model(subject.model)
         if checkpoint is None:
-            seed = derive(self._recipe.seed, "start")
+            seed, roster = derive(self._recipe.seed, "start"), admission.roster()
             checkpoint = Checkpoint(self._algorithm.start(subject.model.weights(), roster, seed))
-            self._books.save(devices=len(roster), started=timestamp(shop.clock.now()))
+            begun = timestamp(shop.clock.now())
+            self._books.save(devices=len(roster), started=begun, **asdict(admission.spec))
             shop.store.commit(self._books.record, checkpoint.state, {})
         downlink = Downlink(self._recipe.wire.downlink, shop.cache, checkpoint.downlink)
         rows = shop.store.rounds(run)
+        scored = rows[-1]["round"] if rows else 0
         standing = _Standing(
-            subject, checkpoint.state, downlink, checkpoint.open, rows[-1]["round"] if rows else 0
+            subject, admission, checkpoint.state, downlink, checkpoint.open, scored
         )
         self._close_through(standing)
         self._books.status("running")
@@ -220,13 +234,9 @@ class Engine:
     def _save_model(self, standing: _Standing) -> str:
         weights = self._algorithm.weights(standing.state)
         digest = weights_digest(weights)
-        metadata = {
-            "run": self._books.record.run,
-            "algorithm": self._books.record.algorithm,
-            "model": self._recipe.model.model_dump_json(),
-            "round": str(standing.state.round),
-            "weights_digest": digest,
-        }
+        metadata = model_metadata(
+            self._books.record, self._recipe, standing.subject.spec, standing.state.round, digest
+        )
         self._shop.store.save_model(self._books.record.run, weights, metadata)
         return digest
 
@@ -247,14 +257,16 @@ class Engine:
                 f"round {planned.round}: {len(planned.questions)} devices are there, "
                 f"the quorum is {planned.quorum}; waiting"
             )
-            self._fleet.wait_for(planned.quorum, planned.deadline, self._controls.interrupted)
+            standing.admission.wait_for(
+                planned.quorum, planned.deadline, self._controls.interrupted
+            )
             self._check_orders()
             planned = self._planned(standing)
         return planned
 
     def _planned(self, standing: _Standing) -> Exchange | Finished:
         seed = derive(self._recipe.seed, "plan", self._books.record.turn)
-        return self._algorithm.plan(standing.state, self._fleet.roster(), seed)
+        return self._algorithm.plan(standing.state, standing.admission.roster(), seed)
 
     def _put(self, standing: _Standing, planned: Exchange, attempt: int) -> OpenExchange:
         """Write an exchange down, so that a restart puts the same one."""
@@ -360,7 +372,8 @@ class Engine:
         if opened is None:
             seed = derive(self._recipe.seed, "plan", self._books.record.turn)
             weights = self._algorithm.weights(standing.state)
-            asked = evaluation(self._recipe, weights, standing.state.round, self._fleet, seed)
+            roster = standing.admission.roster()
+            asked = evaluation(self._recipe, weights, standing.state.round, roster, seed)
             opened = self._put(standing, asked, attempt=0)
         squared = self._recipe.training.loss == "squared_error"
         found = DeviceScores(("loss",) if squared else ("accuracy", "loss"))
@@ -388,12 +401,3 @@ class Engine:
             raise _Aborted
         if self._controls.stopping:
             raise _Stopping
-
-
-def _too_few(there: int, wanted: int, seconds: float) -> TimeLimitError:
-    who = "No device is" if there == 0 else f"Only {there} of {wanted} devices are"
-    return TimeLimitError(
-        f"{who} there with data after {seconds:.0f} s.",
-        code="run.devices",
-        hint="start an agent on a device: edgefed-agent run --broker URL --fleet NAME --data …",
-    )

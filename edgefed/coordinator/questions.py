@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm, Exchange, Payload, Question
+from edgefed.algorithms.base import Algorithm, Exchange, Payload, Question, Roster
 from edgefed.algorithms.cohort import draw
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.downlink import Downlink
-from edgefed.coordinator.fleet import Fleet
 from edgefed.coordinator.records import OpenExchange
 from edgefed.coordinator.subject import Subject
 from edgefed.learn.models import complete_model
@@ -66,9 +65,11 @@ def open_exchange(
     )
 
 
-def evaluation(recipe: Recipe, weights: Tensors, number: int, fleet: Fleet, seed: int) -> Exchange:
+def evaluation(
+    recipe: Recipe, weights: Tensors, number: int, roster: Roster, seed: int
+) -> Exchange:
     """Return the exchange that asks a cohort to test the model of round ``number``."""
-    cohort = draw(fleet.roster(), recipe.rounds, seed)
+    cohort = draw(roster, recipe.rounds, seed)
     return Exchange(
         name="evaluate",
         round=number,
@@ -108,8 +109,9 @@ def _task(
         algorithm=recipe.algorithm.name,
         settings=algorithm.settings.model_dump(mode="json"),
         model=complete_model(recipe.model).model_dump(mode="json"),
-        shape=subject.shape,
-        classes=subject.classes,
+        shape=subject.spec.shape,
+        classes=subject.spec.classes,
+        class_names=subject.spec.class_names,
         training=recipe.training.model_dump(mode="json"),
         codec=recipe.wire.uplink,
         error_feedback=recipe.wire.error_feedback,

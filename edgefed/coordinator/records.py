@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgefed.algorithms.base import State
+from edgefed.coordinator.compatibility import DataSpec
 from edgefed.events.model import RunStatus
 from edgefed.wire.messages import Task
 
@@ -21,6 +22,8 @@ class RunRecord:
         asides: how many of them only prepared for others (``Exchange.aside``).
         bytes_up, bytes_down: payload bytes from and to devices.
         seconds: time that the run was worked on.
+        shape, classes, class_names, by_position: what its data look like, as ``DataSpec`` has it;
+            ``classes`` is 0 until the run has begun.
         error, hint: code of the failure and what to do about it.
         progress: of the round at work: its number, ``seconds`` and bytes (``up``, ``down``) when it
             began, and the ``tally`` of its answers so far.
@@ -50,6 +53,17 @@ class RunRecord:
     bytes_down: int = 0
     seconds: float = 0.0
     progress: dict[str, Any] = field(default_factory=dict)
+    shape: tuple[int, ...] = ()
+    classes: int = 0
+    class_names: tuple[str, ...] = ()
+    by_position: bool = False
+
+    @property
+    def spec(self) -> DataSpec | None:
+        """What its data look like; None until it has begun."""
+        if not self.classes:
+            return None
+        return DataSpec(self.shape, self.classes, self.class_names, self.by_position)
 
     @property
     def turn(self) -> int:

@@ -26,6 +26,9 @@ from edgefed.wire.messages import Answer, Request
 
 log = logging.getLogger(__name__)
 
+SLOW = ("run.check",)
+"""What reads data for its answer, and so must not be done by the thread that serves the link."""
+
 PART_BYTES = MAX_MESSAGE_BYTES - 4096
 
 MAX_LOG_BYTES = 16 * 1024 * 1024
@@ -47,6 +50,10 @@ class Runs(Protocol):
         """Forget a lost device, or every lost device for an empty name; return which."""
         ...
 
+    def check(self, recipe: Recipe) -> dict[str, Any]:
+        """Return which devices' data fit a recipe."""
+        ...
+
 
 class _Arguments(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -63,6 +70,10 @@ class _OneRun(_Arguments):
 class _Start(_Arguments):
     recipe: Recipe
     paused: bool = False
+
+
+class _Check(_Arguments):
+    recipe: Recipe
 
 
 class _Order(_Arguments):
@@ -123,6 +134,7 @@ class Requests:
             "run.list": _Action(_Nothing, self._list),
             "run.show": _Action(_OneRun, self._show),
             "run.summary": _Action(_OneRun, self._summarise),
+            "run.check": _Action(_Check, self._check),
             "run.start": _Action(_Start, self._start, order=True),
             "run.order": _Action(_Order, self._order, order=True),
             "device.forget": _Action(_Forget, self._forget, order=True),
@@ -194,6 +206,9 @@ class Requests:
 
     def _start(self, arguments: _Start) -> dict[str, Any]:
         return _summary(self._runs.start(arguments.recipe, paused=arguments.paused))
+
+    def _check(self, arguments: _Check) -> dict[str, Any]:
+        return self._runs.check(arguments.recipe)
 
     def _order(self, arguments: _Order) -> dict[str, Any]:
         record = self._store.run(arguments.run)

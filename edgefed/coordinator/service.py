@@ -26,7 +26,8 @@ from edgefed.coordinator.journal import Journal
 from edgefed.coordinator.last_run import UNFINISHED, with_last_run
 from edgefed.coordinator.mqtt_fleet import MqttFleet
 from edgefed.coordinator.records import RunRecord
-from edgefed.coordinator.requests import Requests
+from edgefed.coordinator.requests import SLOW, Requests
+from edgefed.coordinator.run_check import RunCheck
 from edgefed.coordinator.runs import create_run
 from edgefed.coordinator.store import Store
 from edgefed.coordinator.subject import check_model_allowed, load_dataset
@@ -100,6 +101,7 @@ class Service:
         self._journal = Journal(settings.fleet, clock)
         self._journal.begin_with(lambda snapshot: with_last_run(snapshot, self._store))
         self._directory = Directory(self._journal, clock)
+        self._run_check = RunCheck(settings.folder / "data")
         inbox: Inbox[NoReturn] = Inbox(clock)
         self._requests = Requests(
             self._session,
@@ -201,6 +203,14 @@ class Service:
             record = create_run(self._store, recipe, self._clock)
             self._queue(record, paused=paused)
         return record
+
+    def check(self, recipe: Recipe) -> dict[str, Any]:
+        """Return which of the devices that are there have data that fit a recipe.
+
+        Raises:
+            EdgeFedError: the recipe cannot be run.
+        """
+        return self._run_check.report(recipe, self._directory.roster())
 
     def order(self, run: str, action: str) -> str:
         """Give an order to the run at work, or take up one that failed or was aborted.
@@ -360,6 +370,12 @@ class Service:
         if request.nonce in self._nonces:
             return
         self._nonces.append(request.nonce)
+        if request.action in SLOW:
+            threading.Thread(target=self._answer, args=(client, request), daemon=True).start()
+        else:
+            self._answer(client, request)
+
+    def _answer(self, client: str, request: Request) -> None:
         for answer in self._requests.answer(request):
             self._link.publish(self._topics.answer(client), encode(answer))
 

@@ -277,6 +277,9 @@ class Store:
 def _run_record(text: str) -> RunRecord:
     known = {field.name for field in fields(RunRecord)}
     values = {key: value for key, value in json.loads(text).items() if key in known}
+    # JSON knows no tuples.
+    for name in ("shape", "class_names"):
+        values[name] = tuple(values.get(name, ()))
     return RunRecord(**values)
 
 

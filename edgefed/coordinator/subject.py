@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefed.algorithms.base import Roster
 from edgefed.config.recipe import Recipe
+from edgefed.coordinator.compatibility import DataSpec
 from edgefed.data.datasets import Dataset, load
-from edgefed.errors import DataError
 from edgefed.learn.models import Model, build
 from edgefed.learn.targets import check_targets
 from edgefed.learn.training import Trainer
@@ -23,13 +22,13 @@ class Subject:
 
     Attributes:
         trainer: runs the model for tests on the coordinator.
+        spec: what the data look like, the coordinator's and the devices'.
         test: the coordinator's held-out samples; empty when it has none.
     """
 
     model: Model
     trainer: Trainer
-    shape: tuple[int, ...]
-    classes: int
+    spec: DataSpec
     test: Samples
 
 
@@ -59,38 +58,20 @@ def check_model_allowed(recipe: Recipe, user_models: bool) -> None:
 
 
 def make_subject(
-    recipe: Recipe, dataset: Dataset, roster: Roster, *, user_models: bool = False
+    recipe: Recipe, dataset: Dataset, spec: DataSpec, *, user_models: bool = False
 ) -> Subject:
-    """Return the subject of a run; without central data, its shapes are what the devices announce.
+    """Return the subject of a run.
 
     Args:
         recipe: names the model.
         dataset: central data, which may be none.
-        roster: the devices.
+        spec: shape and classes of the run's data.
         user_models: whether the model may be a user's own code, which is then imported.
 
     Raises:
-        DataError: the devices' data do not fit together, or none says what it is; or
-            ``model.refused``.
+        DataError: ``model.refused``.
         RecipeError: there is no such model, or it does not take such inputs.
     """
-    shape, classes = dataset.shape, dataset.classes
-    if not classes:
-        shape, classes = _announced(roster)
     seed = derive(recipe.seed, "weights")
-    model = build(recipe.model, shape, classes, seed, allow_user=user_models)
-    return Subject(model, Trainer(model), shape, classes, dataset.test)
-
-
-def _announced(roster: Roster) -> tuple[tuple[int, ...], int]:
-    shapes = {member.shape for member in roster if member.samples}
-    if len(shapes) != 1:
-        told = ", ".join(
-            f"{member.device} {'x'.join(map(str, member.shape))}" for member in roster[:6]
-        )
-        raise DataError(
-            f"The devices' inputs differ in shape: {told}." if shapes else "No device has data.",
-            code="data.shape",
-            hint="edgefed device list",
-        )
-    return shapes.pop(), max(member.classes for member in roster)
+    model = build(recipe.model, spec.shape, spec.classes, seed, allow_user=user_models)
+    return Subject(model, Trainer(model), spec, dataset.test)

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from edgefed.config.recipe import DataSection, Section
+from edgefed.data.class_names import with_classes
 from edgefed.data.digits import DigitsOptions, load_digits
 from edgefed.data.femnist import FemnistOptions, load_femnist
 from edgefed.data.folder import FolderOptions, load_folder
@@ -46,7 +47,7 @@ class _Loader(Generic[Options]):
     def load(self, section: DataSection, folder: Path | None, seed: int) -> Dataset:
         where = f"Data set '{section.name}'"
         options = checked_options(self.options, section.settings(), where)
-        dataset = self.read(options, folder)
+        dataset = with_classes(self.read(options, folder), section)
         if not isinstance(options, DataOptions):
             return dataset
         dataset = transform_test(prepared(dataset, options, self.published), options)

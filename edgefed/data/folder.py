@@ -1,8 +1,9 @@
 """Images in folders: ``folder/class/*.png``, one folder for each label.
 
-A label's number is, in this order: the folder's line in ``folder/classes.txt`` (one name a line)
-where there is such a file; the folder's name where all names are numbers; else its place in the
-sorted names. Devices that hold different labels need one of the first two to agree on numbers.
+A class is called what its folder is called. A label's number is, in this order: the folder's line
+in ``folder/classes.txt`` (one name a line) where there is such a file; the folder's name where all
+names are numbers; else its place in the sorted names. Devices of one run may number differently, as
+a run goes by the names; see `edgefed.data.class_names`.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
+from edgefed.config.class_names import normal
 from edgefed.data.checks import check_class_count, checked_samples
+from edgefed.data.class_names import checked_names
 from edgefed.data.images import ImageOptions, image_files, read_images
 from edgefed.data.options import SplitOptions
 from edgefed.data.paths import require_folder, resolve
 from edgefed.data.split import hold_out
-from edgefed.data.types import Dataset
+from edgefed.data.types import ClassNames, Dataset
 from edgefed.errors import DataError
 from edgefed.files import storage_error
 from edgefed.samples import Samples
@@ -32,22 +35,25 @@ class FolderContent:
 
     Attributes:
         samples: never empty.
-        classes: how many labels there are, with or without images.
+        class_names: what the labels are called, with or without images; empty for a number that
+            no folder has.
         warnings: what the user should know, such as files that were skipped.
-        sorted_names: whether the labels' numbers follow from which folders there are.
     """
 
     samples: Samples
-    classes: int
+    class_names: ClassNames
     warnings: tuple[str, ...]
-    sorted_names: bool
+
+    @property
+    def classes(self) -> int:
+        """How many labels there are."""
+        return len(self.class_names)
 
 
 @dataclass(frozen=True)
 class _Labels:
     folders: dict[Path, int]
-    classes: int
-    sorted_names: bool = False
+    class_names: ClassNames
 
 
 class FolderOptions(ImageOptions, SplitOptions):
@@ -63,7 +69,14 @@ def load_folder(options: FolderOptions, folder: Path | None) -> Dataset:
     content = read_folder(resolve(options.path, folder), options)
     rng = generator(0, "data", "folder", "test")
     train, test = hold_out(content.samples, options.test_share, rng)
-    return Dataset(train, test, content.classes, train.inputs.shape[1:], content.warnings)
+    return Dataset(
+        train,
+        test,
+        content.classes,
+        train.inputs.shape[1:],
+        content.warnings,
+        class_names=content.class_names,
+    )
 
 
 def read_folder(folder: Path, options: ImageOptions) -> FolderContent:
@@ -88,21 +101,33 @@ def read_folder(folder: Path, options: ImageOptions) -> FolderContent:
     targets = np.array([files[position][1] for position in positions], np.int64)
     samples = checked_samples(pixels, targets, str(folder))
     skipped = _skipped(folder, paths, positions)
-    return FolderContent(samples, labels.classes, skipped, labels.sorted_names)
+    return FolderContent(samples, labels.class_names, skipped)
 
 
 def _labels(folder: Path) -> _Labels:
     subs = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
     names = folder / NAMES_FILE
     if names.is_file():
-        labels = _listed(names, subs)
-    elif subs and all(sub.name.isdecimal() for sub in subs):
-        numbers = {sub: int(sub.name) for sub in subs}
-        labels = _Labels(numbers, max(numbers.values()) + 1)
-    else:
-        labels = _Labels({sub: place for place, sub in enumerate(subs)}, len(subs), True)
-    check_class_count(labels.classes, str(folder))
-    return labels
+        return _listed(names, subs)
+    if subs and all(sub.name.isdecimal() for sub in subs):
+        return _numbered(folder, subs)
+    check_class_count(len(subs), str(folder))
+    named = checked_names([sub.name for sub in subs], str(folder))
+    return _Labels({sub: place for place, sub in enumerate(subs)}, named)
+
+
+def _numbered(folder: Path, subs: list[Path]) -> _Labels:
+    numbers = {sub: int(sub.name) for sub in subs}
+    check_class_count(max(numbers.values()) + 1, str(folder))
+    names = [""] * (max(numbers.values()) + 1)
+    for sub, number in numbers.items():
+        if names[number]:
+            raise DataError(
+                f"{folder} has two folders for label {number}: {names[number]} and {sub.name}.",
+                hint="keep one of them",
+            )
+        names[number] = sub.name
+    return _Labels(numbers, tuple(names))
 
 
 def _listed(names: Path, subs: list[Path]) -> _Labels:
@@ -110,15 +135,14 @@ def _listed(names: Path, subs: list[Path]) -> _Labels:
         lines = [line.strip() for line in names.read_text("utf-8").splitlines()]
     except UnicodeDecodeError as error:
         raise DataError(f"{names} is not text.", hint="one class name a line, in UTF-8") from error
-    known = [line for line in lines if line]
-    unknown = [sub.name for sub in subs if sub.name not in known]
-    if unknown or len(set(known)) != len(known):
-        what = f"lacks the folder '{unknown[0]}'" if unknown else "names a class twice"
+    known = checked_names([line for line in lines if line], str(names))
+    check_class_count(len(known), str(names))
+    unknown = [sub.name for sub in subs if normal(sub.name) not in known]
+    if unknown:
         raise DataError(
-            f"{names} {what}.",
-            hint="list every class once, one a line, the same on every device",
+            f"{names} lacks the folder '{unknown[0]}'.", hint="list every class once, one a line"
         )
-    return _Labels({sub: known.index(sub.name) for sub in subs}, len(known))
+    return _Labels({sub: known.index(normal(sub.name)) for sub in subs}, known)
 
 
 def _skipped(folder: Path, paths: list[Path], positions: list[int]) -> tuple[str, ...]:

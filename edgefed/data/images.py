@@ -67,8 +67,9 @@ def _read_image(path: Path, options: ImageOptions) -> Array | None:
 
 
 def _sizes_differ(first: Path, one: Array, second: Path, other: Array) -> DataError:
+    side = min(*one.shape[:2], *other.shape[:2])
     sizes = [f"{image.shape[1]}x{image.shape[0]}" for image in (one, other)]
     return DataError(
         f"{first} is {sizes[0]} pixels but {second} is {sizes[1]}.",
-        hint="set `size` (in a device's source: folder:FOLDER?size=64) to scale all images",
+        hint=f"scale them all: folder:FOLDER?size={side} on a device, size = {side} in a recipe",
     )

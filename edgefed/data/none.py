@@ -15,16 +15,14 @@ from edgefed.wire import limits
 class NoneOptions(Section):
     """Keys of ``name = "none"``: what the model must know of data that only devices see."""
 
-    classes: Annotated[int, Field(ge=0, le=limits.MAX_ITEMS)] = 0
-    """How many labels there are, or numbers in a target; 0 for the most that a device announces."""
-
     shape: Annotated[
         tuple[Annotated[int, Field(ge=1)], ...], Field(max_length=limits.MAX_DIMENSIONS - 1)
     ] = ()
-    """Shape of one input, such as ``[1, 28, 28]``; without ``classes`` the devices' own counts."""
+    """Shape of one input, such as ``[1, 28, 28]``; left out, the devices' own."""
 
 
 def load_none(options: NoneOptions, folder: Path | None) -> Dataset:
     """Return a data set without samples."""
+    del folder
     nothing = no_samples(options.shape)
-    return Dataset(nothing, nothing, options.classes, options.shape)
+    return Dataset(nothing, nothing, 0, options.shape)

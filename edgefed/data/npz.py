@@ -20,12 +20,21 @@ from edgefed.data.checks import (
     same_shape,
     same_targets,
 )
+from edgefed.data.class_names import checked_names
 from edgefed.data.jpeg import unpacked
 from edgefed.data.options import SplitOptions
 from edgefed.data.paths import require_file, resolve
 from edgefed.data.preparation import read_preparation
 from edgefed.data.split import held_out_positions
-from edgefed.data.types import UNPREPARED, Array, Dataset, Indices, Preparation, take
+from edgefed.data.types import (
+    UNPREPARED,
+    Array,
+    ClassNames,
+    Dataset,
+    Indices,
+    Preparation,
+    take,
+)
 from edgefed.errors import DataError
 from edgefed.samples import Samples
 from edgefed.seeds import generator
@@ -62,6 +71,7 @@ class NpzContent:
         coarse: the coarse label of each label (classes,); None where the file does not tell.
         preparation: what was done to the inputs before they were written.
         warnings: what the user should know.
+        class_names: what the labels are called; empty where the file does not tell.
     """
 
     train: Samples
@@ -71,6 +81,7 @@ class NpzContent:
     coarse: Indices | None = None
     preparation: Preparation = UNPREPARED
     warnings: tuple[str, ...] = ()
+    class_names: ClassNames = ()
 
 
 class NpzOptions(SplitOptions):
@@ -107,6 +118,7 @@ def load_npz(options: NpzOptions, folder: Path | None) -> Dataset:
         groups=groups,
         coarse=content.coarse,
         preparation=content.preparation,
+        class_names=content.class_names,
     )
 
 
@@ -145,6 +157,7 @@ def read_npz(path: Path, folder: Path | None = None) -> NpzContent:
         _coarse(arrays, classes, path),
         read_preparation(arrays, str(path)),
         warnings,
+        _class_names(arrays, path) if train.has_labels else (),
     )
 
 
@@ -240,6 +253,20 @@ def _classes(path: Path, arrays: dict[str, Array], train: Samples, test: Samples
         )
     check_class_count(count, str(path))
     return count
+
+
+def _class_names(arrays: dict[str, Array], path: Path) -> ClassNames:
+    """Return what the file calls its labels; a list of numbers only counts them."""
+    stated = arrays.get("classes")
+    if stated is None or stated.ndim != 1 or stated.dtype.kind != "U":
+        return ()
+    names = [str(name) for name in stated]
+    if not all(name.strip() for name in names):
+        raise DataError(
+            f"{path} has a class without a name in `classes`.",
+            hint="store one name for each label, label 0 first, as text",
+        )
+    return checked_names(names, str(path))
 
 
 def _whole(stated: Array, name: str, path: Path) -> int:

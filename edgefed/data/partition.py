@@ -149,7 +149,7 @@ def _told(axis: str, values: list[float]) -> dict[str, Any]:
 
 def _shard(samples: Samples, dataset: Dataset, holdout: float, rng: np.random.Generator) -> Shard:
     train, test = hold_out(samples, holdout, rng)
-    return Shard(train, test, dataset.classes, dataset.preparation)
+    return Shard(train, test, dataset.classes, dataset.preparation, class_names=dataset.class_names)
 
 
 def _chosen(section: DataSection) -> Partitioner:

@@ -25,7 +25,7 @@ def write_shard(path: Path, shard: Shard) -> None:
         "y_train": shard.train.targets,
         "x_test": shard.test.inputs,
         "y_test": shard.test.targets,
-        "classes": np.array(shard.classes, np.int64),
+        "classes": _classes(shard),
     }
     if shard.train.inputs.dtype.kind in "iu":
         # The next character is one of the alphabet that the tokens are from.
@@ -44,4 +44,17 @@ def read_shard(path: Path) -> Shard:
     """
     content = read_npz(path)
     test = no_samples(content.train.inputs.shape[1:]) if content.test is None else content.test
-    return Shard(content.train, test, content.classes, content.preparation)
+    return Shard(
+        content.train,
+        test,
+        content.classes,
+        content.preparation,
+        class_names=content.class_names,
+    )
+
+
+def _classes(shard: Shard) -> Array:
+    """Return the names of the labels, or how many there are where they have none."""
+    # A list with gaps, whose names are its numbers, says no more than their count.
+    named = shard.class_names and all(shard.class_names)
+    return np.array(shard.class_names) if named else np.array(shard.classes, np.int64)

@@ -26,14 +26,14 @@ from urllib.parse import parse_qsl
 from pydantic import Field
 
 from edgefed.data.alphabets import AlphabetName
-from edgefed.data.folder import NAMES_FILE, read_folder
+from edgefed.data.folder import read_folder
 from edgefed.data.images import ImageOptions
 from edgefed.data.npz import read_npz
 from edgefed.data.options import checked_options, nearest
 from edgefed.data.preparation import Moments, PreparationOptions, prepare
 from edgefed.data.shakespeare import TextOptions, load_shakespeare
 from edgefed.data.split import hold_out
-from edgefed.data.types import UNPREPARED, DeviceData, Preparation
+from edgefed.data.types import UNPREPARED, ClassNames, DeviceData, Preparation
 from edgefed.data.vision import VISION_SETS, read_vision
 from edgefed.errors import DataError, RecipeError
 from edgefed.samples import Samples
@@ -94,6 +94,7 @@ class _Content:
     classes: int
     warnings: tuple[str, ...] = ()
     preparation: Preparation = UNPREPARED
+    class_names: ClassNames = ()
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,16 @@ def load_device(source: str, holdout: float) -> DeviceData:
     shape = train.inputs.shape[1:]
     train, test, preparation = prepare(train, test, options, content.preparation, kind.published)
     name = parsed.path.stem
-    return DeviceData(train, test, content.classes, shape, name, warnings, preparation)
+    return DeviceData(
+        train,
+        test,
+        content.classes,
+        shape,
+        name,
+        warnings,
+        preparation,
+        content.class_names,
+    )
 
 
 def _check_moments(kind: _Kind, options: PreparationOptions, where: str) -> None:
@@ -173,20 +183,25 @@ def _read_npz(source: Source, options: _NpzSource, holdout: float) -> _Content:
     del options, holdout
     content = read_npz(source.path)
     return _Content(
-        content.train, content.test, content.classes, content.warnings, content.preparation
+        content.train,
+        content.test,
+        content.classes,
+        content.warnings,
+        content.preparation,
+        content.class_names,
     )
 
 
 def _read_folder(source: Source, options: _FolderSource, holdout: float) -> _Content:
     del holdout
     content = read_folder(source.path, options)
-    warnings = content.warnings
-    if content.sorted_names:
-        warnings += (
-            f"labels in {source.path} are numbered by the folders that are there;"
-            f" put the same {NAMES_FILE} on every device if they hold different classes",
-        )
-    return _Content(content.samples, None, content.classes, warnings)
+    return _Content(
+        content.samples,
+        None,
+        content.classes,
+        content.warnings,
+        class_names=content.class_names,
+    )
 
 
 def _read_text(source: Source, options: _TextSource, holdout: float) -> _Content:

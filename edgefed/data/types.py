@@ -15,6 +15,9 @@ Array = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]
 """Which samples, as positions in the data set (n,)."""
 
+ClassNames = tuple[str, ...]
+"""What label 0, 1, … is called; empty where labels have no names."""
+
 CropFill = Literal["reflect", "zeros"]
 
 
@@ -71,6 +74,7 @@ class Dataset:
             where the data does not tell.
         coarse: the coarse label of each label, (classes,); None where labels have no such order.
         preparation: what was done to the inputs, and what training shall do.
+        class_names: what the labels are called.
     """
 
     train: Samples
@@ -81,6 +85,7 @@ class Dataset:
     groups: Indices | None = None
     coarse: Indices | None = None
     preparation: Preparation = UNPREPARED
+    class_names: ClassNames = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +99,7 @@ class DeviceData:
         name: a short name to show.
         warnings: what the device's owner should know.
         preparation: what was done to the inputs, and what training shall do.
+        class_names: what the labels are called.
     """
 
     train: Samples
@@ -103,6 +109,7 @@ class DeviceData:
     name: str
     warnings: tuple[str, ...] = ()
     preparation: Preparation = UNPREPARED
+    class_names: ClassNames = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +121,7 @@ class Shard:
         classes: how many labels the whole data set has.
         preparation: what was done to the inputs, and what training shall do.
         policy: what this device gives away beside its model.
+        class_names: what the labels are called.
     """
 
     train: Samples
@@ -121,6 +129,7 @@ class Shard:
     classes: int
     preparation: Preparation = UNPREPARED
     policy: Policy = ANYTHING
+    class_names: ClassNames = ()
 
 
 def take(samples: Samples, indices: Indices) -> Samples:

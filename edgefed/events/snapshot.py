@@ -21,6 +21,7 @@ class RunView(View):
         wanted, quorum: answers that the open exchange wants, and how many suffice.
         accepted: answers merged so far in it.
         deadline: seconds that the exchange may take, from ``opened_at``.
+        class_names: its classes in order; empty when labels are plain integers.
     """
 
     run: str
@@ -45,6 +46,7 @@ class RunView(View):
     accuracy: float | None = None
     loss: float | None = None
     weights_digest: str = ""
+    class_names: tuple[str, ...] = ()
 
 
 class RoundView(View):
@@ -67,6 +69,7 @@ class DeviceView(View):
     Attributes:
         seen_at: UTC time of its last message.
         labels: training samples by label; empty when the device does not tell.
+        class_names: what those labels are called; empty when they have no names.
         sent, received: payload bytes, from the device's side.
         temperature: °C. power: W. gpu, cpu, battery: percent. memory: bytes.
         shared_entries: averages of its samples that the current run holds; 0 for none.
@@ -82,6 +85,7 @@ class DeviceView(View):
     exchange: str = ""
     samples: int = 0
     labels: tuple[int, ...] = ()
+    class_names: tuple[str, ...] = ()
     hardware: str = ""
     accelerator: str = ""
     agent: str = ""

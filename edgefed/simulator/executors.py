@@ -92,7 +92,7 @@ class Sequential:
 
 def worker_of(shard: Shard, bench: Bench) -> Worker:
     """Return the worker of a virtual device."""
-    return Worker(bench, shard.train, shard.test, shard.policy)
+    return Worker(bench, shard.train, shard.test, shard.policy, shard.class_names)
 
 
 def perform(

@@ -160,7 +160,8 @@ class LocalFleet:
 
 
 def _member(name: str, shard: Shard) -> Member:
-    return Member(name, len(shard.train), tuple(shard.train.inputs.shape[1:]), shard.classes)
+    shape = tuple(shard.train.inputs.shape[1:])
+    return Member(name, len(shard.train), shape, shard.classes, class_names=shard.class_names)
 
 
 def _silence(kind: EventKind, **fields: object) -> None:

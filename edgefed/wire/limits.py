@@ -26,6 +26,15 @@ MAX_TEXT = 4096
 MAX_ITEMS = 4096
 """Most entries of a list or map in a message."""
 
+MAX_CLASS_NAME = 128
+"""Longest name of a class, in characters."""
+
+MAX_CLASS_NAMES_BYTES = 64 * 1024
+"""Most bytes of a list of class names in UTF-8, so that a message that carries one stays small."""
+
+CLASS_NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*$"
+"""What a name of a class consists of: no control characters, which a terminal would obey."""
+
 MAX_TENSORS = 10_000
 """Most tensors in one blob."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from edgefed.wire import limits
 
@@ -23,6 +23,21 @@ Word = Annotated[str, Field(max_length=128)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Session = Annotated[str, Field(pattern=r"^[0-9a-f]{8,32}$")]
 """A random number of one life of a process; a message of another life is stale."""
+
+
+def _bounded_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    if sum(len(name.encode()) for name in names) > limits.MAX_CLASS_NAMES_BYTES:
+        raise ValueError(f"class names exceed {limits.MAX_CLASS_NAMES_BYTES} bytes")
+    return names
+
+
+ClassName = Annotated[
+    str, Field(max_length=limits.MAX_CLASS_NAME, pattern=limits.CLASS_NAME_PATTERN)
+]
+ClassNames = Annotated[
+    tuple[ClassName, ...], Field(max_length=limits.MAX_ITEMS), AfterValidator(_bounded_names)
+]
+"""What label 0, 1, … is called; an empty word for a number that no class has."""
 
 DeviceState = Literal[
     "idle",
@@ -121,6 +136,8 @@ class Task(Message):
         model: the recipe's model section.
         shape, classes: of one input, and how many labels the model tells apart, or numbers it
             answers with.
+        class_names: the run's classes in order, after which the device numbers its labels; empty
+            when labels are plain integers.
         training: the recipe's training section.
         codec: how the reply's tensors are encoded.
         error_feedback: whether what the code drops is carried into the next reply.
@@ -143,6 +160,7 @@ class Task(Message):
     model: dict[str, Any]
     shape: Annotated[tuple[Count, ...], Field(max_length=limits.MAX_DIMENSIONS)] = ()
     classes: Count = 0
+    class_names: ClassNames = ()
     training: dict[str, Any]
     codec: Word
     error_feedback: bool = False
@@ -233,6 +251,7 @@ class Birth(Message):
         samples: training samples on the device.
         labels: how many of them bear each label; empty when the device does not tell.
         classes: how many labels its data can hold, or numbers a target has.
+        class_names: what those labels are called, label 0 first; empty when they have no names.
         shape: shape of one input.
         data: a word of the device's own that changes when its samples do; empty when it does not
             tell.
@@ -248,6 +267,7 @@ class Birth(Message):
     samples: Count = 0
     labels: Annotated[tuple[Count, ...], Field(max_length=limits.MAX_ITEMS)] = ()
     classes: Count = 0
+    class_names: ClassNames = ()
     shape: Annotated[tuple[Count, ...], Field(max_length=limits.MAX_DIMENSIONS)] = ()
     data: Word = ""
 

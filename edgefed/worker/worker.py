@@ -20,6 +20,7 @@ from edgefed.algorithms.base import (
 )
 from edgefed.algorithms.registry import make_device_half
 from edgefed.config.recipe import ModelSection
+from edgefed.data.class_names import in_words, numbered, renumbered, unlisted
 from edgefed.errors import EdgeFedError
 from edgefed.learn.models import build
 from edgefed.learn.targets import misfit
@@ -88,6 +89,15 @@ class Prepared:
     work: Work
 
 
+@dataclass(frozen=True)
+class _Numbered:
+    """A device's samples with their labels numbered after a run's list of classes."""
+
+    listed: tuple[str, ...]
+    train: Samples
+    test: Samples
+
+
 class Worker:
     """One device's hands: its data, and a bench that it may share.
 
@@ -95,15 +105,23 @@ class Worker:
         bench: warm trainers.
         train, test: the device's samples.
         policy: what its owner lets it give away beside its model.
+        class_names: what its labels are called; a task may number them otherwise.
     """
 
     def __init__(
-        self, bench: Bench, train: Samples, test: Samples, policy: Policy = ANYTHING
+        self,
+        bench: Bench,
+        train: Samples,
+        test: Samples,
+        policy: Policy = ANYTHING,
+        class_names: tuple[str, ...] = (),
     ) -> None:
         self._bench = bench
         self._train = train
         self._test = test
         self._policy = policy
+        self._class_names = class_names
+        self._numbered: _Numbered | None = None
 
     def work(
         self,
@@ -138,19 +156,24 @@ class Worker:
 
         ``complete`` does the rest; or whoever trains many devices together does, and ``finish``.
         """
-        refusal = self._refusal(task)
+        refusal = self._misnamed(task)
         if refusal:
             return Outcome(status="refused", reason=refusal)
-        return _guarded(lambda: self._begin(task, read, private))
+        own = self._numbered_after(task.class_names)
+        refusal = self._refusal(task, own.train)
+        if refusal:
+            return Outcome(status="refused", reason=refusal)
+        return _guarded(lambda: self._begin(task, own, read, private))
 
     def _begin(
         self,
         task: Task,
+        own: _Numbered,
         read: Callable[[str], Tensors],
         private: Mapping[str, Tensors],
     ) -> Prepared | Outcome:
         algorithm = self._bench.algorithm(task)
-        wrong = misfit(algorithm.training.loss, self._train)
+        wrong = misfit(algorithm.training.loss, own.train)
         if wrong:
             return Outcome(status="refused", reason=f"its targets {wrong} (training.loss)")
         trainer = self._bench.trainer(task.model, task.shape, task.classes)
@@ -162,19 +185,39 @@ class Worker:
             groups={role: read(role) for role in task.blobs},
             facts=task.facts,
         )
-        own = {key: value for key, value in private.items() if not key.startswith(FEEDBACK)}
-        view = DeviceView(self._train, self._test, own, self._policy, trainer.model)
+        state = {key: value for key, value in private.items() if not key.startswith(FEEDBACK)}
+        view = DeviceView(own.train, own.test, state, self._policy, trainer.model)
         if task.question == "evaluate":
             exam = algorithm.exam(seen, view)
             return Prepared(task, algorithm, trainer, seen, view, private, exam)
         work = algorithm.prepare(seen, view)
         if isinstance(work, Answer):
-            return _answered(work, task, own, private)
+            return _answered(work, task, state, private)
         return Prepared(task, algorithm, trainer, seen, view, private, work)
 
-    def _refusal(self, task: Task) -> str:
+    def _misnamed(self, task: Task) -> str:
+        """Return why this device's classes are not the task's, or nothing."""
+        strange = unlisted(self._class_names, task.class_names)
+        if task.class_names and strange:
+            return f"it has classes that the run does not list: {in_words(strange)}"
+        if not task.class_names and not numbered(self._class_names):
+            return "it names its classes, and the run has plain numbers"
+        return ""
+
+    def _numbered_after(self, listed: tuple[str, ...]) -> _Numbered:
+        """Return this device's samples with the labels of a run; kept for the run's next task."""
+        if self._numbered is None or self._numbered.listed != listed:
+            self._numbered = _Numbered(listed, self._train, self._test)
+            if listed and self._class_names:
+                names = self._class_names
+                train, test = (
+                    renumbered(part, names, listed) for part in (self._train, self._test)
+                )
+                self._numbered = _Numbered(listed, train, test)
+        return self._numbered
+
+    def _refusal(self, task: Task, train: Samples) -> str:
         """Return why this device cannot do the task, or nothing."""
-        train = self._train
         if len(train) == 0:
             return "the device has no data"
         name = str(task.model.get("name", ""))

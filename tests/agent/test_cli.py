@@ -18,7 +18,8 @@ from broker.mosquitto import MosquittoBroker
 from device_agent.cli import app
 from edgefed.config.address import parse_address
 from tests.agent.stage import start_agent, write_data
-from tests.processes import outcome
+from tests.pictures import write_pictures
+from tests.processes import outcome, start_module
 
 NOWHERE = f"mqtt://{LOOPBACK}:{free_port()}"
 
@@ -88,6 +89,56 @@ def test_without_data_it_says_how_to_name_some() -> None:
     ]
 
 
+TORCH_FREE = """
+import sys
+from typer.testing import CliRunner
+from device_agent.cli import app
+told = CliRunner().invoke(app, sys.argv[1:])
+print(told.exit_code, "torch" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "code"), [("", 2), ("npz:missing.npz", 1), ("folder:missing", 1), ("nzp:x", 1)]
+)
+def test_what_is_wrong_with_its_data_is_told_before_torch_is_loaded(source: str, code: int) -> None:
+    words = ("run", "--broker", NOWHERE, "--name", "board", "--data", source)
+    told = subprocess.run(
+        [sys.executable, "-c", TORCH_FREE, *words], capture_output=True, text=True, check=True
+    )
+    assert told.stdout.split() == [str(code), "False"]
+
+
+def test_run_and_doctor_print_what_the_owner_should_know(tmp_path: Path) -> None:
+    folder = write_pictures(tmp_path / "pictures", ["ants", "bees"])
+    (folder / "ants" / "bad.png").write_bytes(b"hello")
+    warning = f"1 of 25 image files in {folder} cannot be read and were skipped"
+    words = ("--data", f"folder:{folder}", "--broker", NOWHERE)
+    code, out, _ = invoke("doctor", *words, "--json")
+    findings = [(each["state"], each["text"]) for each in json.loads(out) if each["name"] == "data"]
+    assert code == 8  # there is no broker
+    assert findings[0][0] == "good"
+    assert findings[1][0] == "warning"
+    assert findings[1][1].startswith(warning)
+    agent = start_module("device_agent.cli", "run", *words, "--name", "board")
+    try:
+        assert agent.stderr is not None
+        assert agent.stderr.readline().startswith(f"! {warning}")
+        agent.send_signal(signal.SIGTERM)
+    finally:
+        agent.kill()
+        outcome(agent)
+
+
+def test_data_shows_the_names_of_labels(tmp_path: Path) -> None:
+    folder = write_pictures(tmp_path / "pictures", ["bees", "ants"], 4)
+    _, out, _ = invoke("data", "--data", f"folder:{folder}", "--holdout", "0")
+    assert [line.split() for line in out.splitlines()[-2:]] == [
+        ["label", "0", "4", "ants"],
+        ["label", "1", "4", "bees"],
+    ]
+
+
 def test_a_wrong_name_is_refused() -> None:
     code, out, err = invoke("run", "--name", "A board", "--data", "npz:x.npz")
     assert (code, out) == (2, "")
@@ -108,6 +159,7 @@ def test_data_shows_samples_and_labels(data: Path) -> None:
         "held_out": 0,
         "shape": [1, 4, 4],
         "classes": 3,
+        "class_names": [],
         "labels": [14, 13, 13],
         "warnings": [],
     }

@@ -11,9 +11,10 @@ import pytest
 from broker.mosquitto import MosquittoBroker
 from device_agent import agent as agent_module
 from device_agent.agent import Agent
-from device_agent.launch import agent_folder, identity, load_data
+from device_agent.launch import agent_folder, identity
 from device_agent.memory import Memory
 from device_agent.notice import read_notice
+from device_agent.own_data import load_data
 from device_agent.telemetry import Sensors
 from edgefed.clock import SystemClock
 from edgefed.config.settings import AgentSettings

@@ -134,8 +134,8 @@ def test_without_a_target_it_is_the_default_recipe() -> None:
         (("show", "mine.toml", "--devices", "0"), 2, "must be at least 1"),
         (("show", "mine.toml", "--set", "data.classes_per_device=6"), 1, "the data has 5"),
         (("show", "mine.toml", "--set", "data.classes_per_device=7"), 1, "but there are 6"),
-        (("show", "mine.toml", "--set", "data.partition=dirichle"), 2, "no partition 'dirichle'"),
-        (("show", "mine.toml", "--set", "data.blance=true"), 2, "no key 'blance'"),
+        (("show", "mine.toml", "--set", "data.partition=dirichle"), 2, "no such partition"),
+        (("show", "mine.toml", "--set", "data.blance=true"), 2, "data.blance: unknown key"),
         (("show", "mine.toml", "--set", "data.path=gone.npz"), 1, "gone.npz does not exist"),
         (
             ("show", "mine.toml", "--set", "data.partition=dirichlet", "--set", "data.alpha=1e-9"),

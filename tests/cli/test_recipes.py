@@ -33,11 +33,12 @@ BAD = [
     ('[model]\nname = "cn"\n', 2, "model.unknown", ":2: model.name", '"cnn"?'),
     ('[model]\nname = "cnn"\nwidht = 3\n', 2, "recipe.unknown_key", ":3: model.widht", '"width"?'),
     ('[model]\nname = "cnn"\nwidth = 0\n', 2, "recipe.value", ":3: model.width", "at least 1"),
-    ('[data]\nname = "digit"\n', 2, "recipe.data", "'digit'", "'digits'?"),
-    ('[data]\nname = "digits"\nlimt = 3\n', 2, "recipe.data", "'limt'", "limit"),
+    ('[data]\nname = "digit"\n', 2, "recipe.data", ":2: data.name", '"digits"?'),
+    ('[data]\nname = "digits"\nlimt = 3\n', 2, "recipe.unknown_key", ":3: data.limt", '"limit"?'),
+    ('[data]\nname = "folder"\n', 2, "recipe.missing_key", ":1: data.path", "is missing"),
     ("[data]\nclasses_per_device = 11\n", 1, "data.partition", "11 labels", "at most 10"),
     ("[simulation]\ndevices = 99999\n", 1, "data.partition", "99999 devices", "fewer"),
-    ('[data]\npartition = "odd"\n', 2, "recipe.data", "'odd'", "classes"),
+    ('[data]\npartition = "odd"\n', 2, "recipe.data", ":2: data.partition", '"odd"'),
     ('[data]\nname = "none"\n', 1, "data.none", "'none'", "digits"),
     ('[data]\nname = "npz"\npath = "no.npz"\n', 1, "data.missing", "no.npz does not exist"),
 ]
@@ -66,6 +67,53 @@ def test_every_problem_of_a_recipe_is_told_at_once(tmp_path: Path) -> None:
     path = recipe_file(tmp_path, "seed = -1\n[rounds]\ncount = 0\nquorum = 2\n")
     told = edgefed("sim", "run", path, state=tmp_path)
     told.failed(2, "recipe.value", ":1: seed", ":3: rounds.count", ":4: rounds.quorum")
+
+
+WRONG_IN_EVERY_TABLE = """\
+seed = -1
+[algorithm]
+name = "fedavgg"
+[model]
+name = "cn"
+[data]
+name = "folder"
+alpha = -2
+limt = 3
+[rounds]
+count = 0
+"""
+
+
+def test_wrong_names_and_missing_keys_are_told_beside_other_errors(tmp_path: Path) -> None:
+    path = recipe_file(tmp_path, WRONG_IN_EVERY_TABLE)
+    every = (
+        ":1: seed: must be at least 0",
+        ":3: algorithm.name: No algorithm 'fedavgg'; did you mean 'fedavg'?",
+        ':5: model.name: there is no such model, got "cn"; did you mean "cnn"?',
+        ":6: data.path: is missing",
+        ":8: data.alpha: must be more than 0",
+        ':9: data.limt: unknown key; did you mean "limit"?',
+        ":11: rounds.count: must be at least 1",
+    )
+    told = edgefed("sim", "run", path, state=tmp_path)
+    assert told.code == 2
+    lines = [line.strip().removeprefix("edgefed: error: ") for line in told.err.splitlines()]
+    assert len(lines) == len(every)
+    for line, wanted in zip(lines, every, strict=True):
+        assert line.startswith(f"{path}{wanted}")
+    checked = edgefed("config", "check", path, state=tmp_path)
+    assert checked.code == 8
+    assert [line.removeprefix(str(path)) for line in checked.out.splitlines()] == [
+        line.removeprefix(str(path)).removesuffix("  [recipe.value]") for line in lines
+    ]
+
+
+def test_a_data_set_without_its_path_passes_neither_check_nor_dry_run(tmp_path: Path) -> None:
+    path = recipe_file(tmp_path, '[data]\nname = "folder"\n')
+    told = edgefed("config", "check", path, state=tmp_path)
+    assert (told.code, told.out) == (8, f"{path}:1: data.path: is missing\n")
+    told = edgefed("run", "start", path, "--dry-run", state=tmp_path)
+    told.failed(2, "recipe.missing_key", ":1: data.path: is missing")
 
 
 @pytest.mark.parametrize(

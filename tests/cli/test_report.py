@@ -202,6 +202,9 @@ class Nobody:
     def forget(self, device: str) -> list[str]:
         raise NotImplementedError
 
+    def check(self, recipe: Recipe) -> dict[str, Any]:
+        raise NotImplementedError
+
 
 def asked(here: World, action: str) -> Any:
     clock = Ticking()

@@ -173,10 +173,10 @@ def test_an_order_that_a_stopped_broker_held_too_long_is_refused(
 ) -> None:
     call = scene.client._call
 
-    def interrupted(request: Request) -> Any:
+    def interrupted(request: Request, timeout: float | None = None) -> Any:
         if request.action == "run.order":
             scene.stop_broker()
-        return call(request)
+        return call(request, timeout)
 
     monkeypatch.setattr(scene.client, "_call", interrupted)
     error = failure(lambda: resume(scene))

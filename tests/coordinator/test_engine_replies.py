@@ -191,14 +191,13 @@ def test_devices_that_cannot_are_counted_with_what_they_say(world: MakeWorld) ->
     parts = (*shards((5, 9)), unfit, Shard(poisoned, samples(0, 5), CLASSES))
     here = world(recipe(), parts)
     assert here.engine().run().status == "finished"
-    refused = here.seen("reply", outcome="refused")
     failed = here.seen("reply", outcome="failed")
-    assert {(f["device"], f["reason"]) for f in refused} == {
-        ("device-02", "its inputs are 5, the run trains 8")
-    }
+    assert [f["text"] for f in here.seen("note", level="warning")] == [
+        "device-02 is left out: its inputs are 5, the run's are 8"
+    ]
     assert {f["device"] for f in failed} == {"device-03"}
     assert all("NaN" in f["reason"] for f in failed)
-    assert [(row["replies"], row["late"]) for row in here.rows] == [(2, 2)] * 3
+    assert [(row["replies"], row["late"]) for row in here.rows] == [(2, 1)] * 3
 
 
 def test_a_device_without_data_is_never_asked(world: MakeWorld) -> None:

@@ -75,7 +75,7 @@ def test_folders_named_by_numbers_are_those_labels(tmp_path: Path) -> None:
     content = read_folder(tmp_path, AS_IT_IS)
     assert np.array_equal(content.samples.targets, [10, 2])
     assert content.classes == 11
-    assert not content.sorted_names
+    assert content.class_names == ("", "", "2", *[""] * 7, "10")
 
 
 def test_a_list_of_classes_numbers_the_folders(pets: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_list_of_classes_numbers_the_folders(pets: Path) -> None:
     ("text", "message"),
     [
         (b"cat\n", "lacks the folder 'dog'"),
-        (b"cat\ndog\ncat\n", "names a class twice"),
+        (b"cat\ndog\ncat\n", "names the class 'cat' twice"),
         (b"\xff\xfe\xff", "is not text"),
     ],
 )

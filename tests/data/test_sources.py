@@ -71,13 +71,14 @@ def test_a_folder_is_scaled_and_its_troubles_are_warnings(tmp_path: Path) -> Non
     assert data.train.inputs.shape == (3, 1, 5, 5)
     assert len(data.test) == 1
     assert data.shape == (1, 5, 5)
-    skipped, numbered = data.warnings
+    (skipped,) = data.warnings
     assert skipped.startswith("1 of 5 image files")
-    assert "classes.txt" in numbered
+    assert data.class_names == ("cat",)
     (tmp_path / "classes.txt").write_text("ant\nbee\ncat\n")
     data = load_device(f"folder:{tmp_path}?size=5", holdout=0.25)
     assert np.array_equal(np.unique(data.train.targets), [2])
     assert (data.classes, data.warnings) == (3, (skipped,))
+    assert data.class_names == ("ant", "bee", "cat")
 
 
 def test_mnist_brings_its_own_test_part(tmp_path: Path) -> None:

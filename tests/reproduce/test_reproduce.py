@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.cli.trials import fully_checked
+from edgefed.cli.recipes import checked
 from edgefed.errors import DataError, RecipeError, UnknownNameError
 from edgefed.reproduce.choose import LEFT_OUT
 from edgefed.reproduce.measure import entries, scored, verdicts
@@ -172,13 +172,13 @@ def test_what_is_to_be_known_of_the_data_stands_beside_the_table(
 
 
 def test_seeds_in_place_of_the_tables(folder: Path) -> None:
-    made = make_study(tiny.table(), "smoke", fully_checked, seeds=(7, 7, 9), scratch=folder)
+    made = make_study(tiny.table(), "smoke", checked, seeds=(7, 7, 9), scratch=folder)
     assert made.seeds == (7, 9)
 
 
 def test_a_part_of_a_table_is_told_as_a_part(folder: Path, outcome: Outcome) -> None:
     made = make_study(
-        *(tiny.table(), "smoke", fully_checked),
+        *(tiny.table(), "smoke", checked),
         rows=["fedavg"],
         columns=["E = 10"],
         scratch=folder,
@@ -195,7 +195,7 @@ def test_an_unknown_part_names_the_nearest(
     rows: list[str], columns: list[str], folder: Path
 ) -> None:
     with pytest.raises(UnknownNameError, match="did you mean") as caught:
-        make_study(tiny.table(), "smoke", fully_checked, rows=rows, columns=columns, scratch=folder)
+        make_study(tiny.table(), "smoke", checked, rows=rows, columns=columns, scratch=folder)
     assert caught.value.code == "reproduce.part"
 
 
@@ -203,8 +203,8 @@ def test_data_of_a_column_that_is_not_asked_for_need_not_be_there(folder: Path) 
     far = Column("CIFAR-10", "E = 1", {**tiny.SETUP, "data.name": "cifar10"})
     both = tiny.table(tiny.PLAIN, columns=(far, tiny.MANY))
     with pytest.raises(DataError):
-        make_study(both, "smoke", fully_checked, data=folder, scratch=folder)
-    made = make_study(both, "smoke", fully_checked, columns=["E = 10"], data=folder, scratch=folder)
+        make_study(both, "smoke", checked, data=folder, scratch=folder)
+    made = make_study(both, "smoke", checked, columns=["E = 10"], data=folder, scratch=folder)
     assert len(made.cells) == 1
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.cli.trials import fully_checked
+from edgefed.cli.recipes import checked
 from edgefed.config.recipe import Recipe
 from edgefed.reproduce.outputs import write_recipes
 from edgefed.reproduce.papers.fedmix_setups import PAPER
@@ -116,7 +116,7 @@ def test_numbers_claims_and_columns_fit_together(table: Table) -> None:
 
 @every
 def test_the_smallest_scale_is_ready_to_run_without_any_file(table: Table, tmp_path: Path) -> None:
-    study = make_study(table, "smoke", fully_checked, scratch=tmp_path)
+    study = make_study(table, "smoke", checked, scratch=tmp_path)
     scaled = table.scales["smoke"]
     left = [row for row in table.rows if row.label not in scaled.left_out]
     assert study.missing == {}
@@ -142,9 +142,7 @@ def _touch(folder: Path) -> Path:
 @pytest.mark.parametrize("scale", ["small", "paper"])
 def test_the_larger_scales_are_checked_recipes(table: Table, scale: str, tmp_path: Path) -> None:
     chosen = {str(name): name for name in SCALES}[scale]
-    study = make_study(
-        table, chosen, fully_checked, data=_touch(tmp_path / "data"), scratch=tmp_path
-    )
+    study = make_study(table, chosen, checked, data=_touch(tmp_path / "data"), scratch=tmp_path)
     assert study.missing == {}
     assert all(isinstance(cell.case.recipe, Recipe) for cell in study.cells)
     if table.scales[chosen].exact:

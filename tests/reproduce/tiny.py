@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edgefed.cli.trials import fully_checked
+from edgefed.cli.recipes import checked
 from edgefed.reproduce.plan import Study, make_study
 from edgefed.reproduce.table import (
     Column,
@@ -63,4 +63,4 @@ def table(*rows: Row, **scaled: Any) -> Table:
 def study(scratch: Path, *rows: Row, seeds: tuple[int, ...] = (), **scaled: Any) -> Study:
     """Return the table ready to be run."""
     made = table(*rows, **scaled)
-    return make_study(made, "smoke", fully_checked, seeds=seeds, scratch=scratch)
+    return make_study(made, "smoke", checked, seeds=seeds, scratch=scratch)

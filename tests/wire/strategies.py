@@ -33,6 +33,7 @@ names = st.from_regex(r"[a-z0-9][a-z0-9-]{0,63}", fullmatch=True)
 digests = st.from_regex(r"[0-9a-f]{64}", fullmatch=True)
 sessions = st.from_regex(r"[0-9a-f]{8,32}", fullmatch=True)
 counts = st.integers(0, 2**53)
+class_names = st.text(st.characters(exclude_categories=["C", "Z"]), max_size=12)
 finite = st.floats(allow_nan=False, allow_infinity=False)
 sizes = st.integers(1, limits.MAX_BLOB_BYTES)
 
@@ -77,6 +78,7 @@ messages: dict[type[Message], st.SearchStrategy[Any]] = {
         algorithm=words,
         settings=open_maps,
         model=open_maps,
+        class_names=st.lists(class_names, max_size=4).map(tuple),
         training=open_maps,
         codec=words,
         samples=counts,
@@ -116,6 +118,7 @@ messages: dict[type[Message], st.SearchStrategy[Any]] = {
         agent=words,
         samples=counts,
         labels=st.lists(counts, max_size=10).map(tuple),
+        class_names=st.lists(class_names, max_size=4).map(tuple),
         shape=st.lists(counts, max_size=4).map(tuple),
     ),
     Progress: st.builds(

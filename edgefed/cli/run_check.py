@@ -1,0 +1,81 @@
+"""``edgefed run check``: which devices' data fit a recipe, before a run is started."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from edgefed.cli.context import globals_of
+from edgefed.cli.help import examples
+from edgefed.cli.options import AlgorithmName, Json, RecipeFile, Sets
+from edgefed.console import columns, data, json_out, reported
+
+if TYPE_CHECKING:
+    from edgefed.errors import EdgeFedError
+
+EPILOG = examples("edgefed run check recipe.toml", "edgefed run check recipe.toml --json")
+
+TIMEOUT = 300.0
+"""Seconds for the coordinator to read its data set, which may first be downloaded."""
+
+
+def check(
+    context: typer.Context,
+    recipe: RecipeFile = None,
+    *,
+    algorithm: AlgorithmName = None,
+    sets: Sets = None,
+    as_json: Json = False,
+) -> None:
+    """Check whether the devices' data fit a recipe; name each that does not, and why.
+
+    Nothing is started. The exit code is 8 if a device does not fit, or none is there.
+    """
+    options = globals_of(context)
+    as_json = as_json or options.json
+    with reported(as_json):
+        from edgefed.cli.connection import connected
+        from edgefed.cli.recipes import Typed, checked_recipe
+
+        made = checked_recipe(options, Typed(recipe, sets, algorithm))
+        with connected(options) as coordinator:
+            arguments = {"recipe": made.model_dump(mode="json")}
+            found = coordinator.call("run.check", arguments, TIMEOUT)
+        if as_json:
+            json_out(found)
+        else:
+            data(_shown(found))
+        failure = _failure(found)
+        if failure is not None:
+            raise failure
+
+
+def _shown(found: dict[str, Any]) -> str:
+    rows = [("DEVICE", "FITS", "WHY NOT")]
+    rows += [
+        (each["device"], "yes" if each["fits"] else "no", each["reason"])
+        for each in found["devices"]
+    ]
+    text = columns(rows)
+    if not found["class_names"]:
+        return text
+    return f"{text}\nclasses  {', '.join(found['class_names'])}"
+
+
+def _failure(found: dict[str, Any]) -> EdgeFedError | None:
+    """Return the error to end with when something does not fit."""
+    from edgefed.errors import CheckFailedError
+
+    problem = found["problem"]
+    if problem:
+        return CheckFailedError(problem["message"], hint=problem["hint"])
+    if not found["devices"]:
+        return CheckFailedError("No device is there.", hint="start one: edgefed-agent run")
+    unfit = [each["device"] for each in found["devices"] if not each["fits"]]
+    if not unfit:
+        return None
+    return CheckFailedError(
+        f"{len(unfit)} of {len(found['devices'])} devices do not fit: {', '.join(unfit)}.",
+        hint="a run leaves them out; mend their data, or data.classes of the recipe",
+    )

@@ -1,0 +1,222 @@
+"""Do the devices' data fit a run, and each other's? One pure answer, with a reason for each device.
+
+A run has one shape of input and one ordered list of classes. The recipe's ``data.classes`` states
+the list; without it the lists of all devices, and of the coordinator's data set, must be equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from edgefed.algorithms.base import Member, Roster
+from edgefed.config.recipe import Recipe
+from edgefed.config.write import toml_value
+from edgefed.data.class_names import in_words, numbered, twice, unlisted
+from edgefed.data.types import ClassNames, Dataset
+from edgefed.errors import DataError
+
+COORDINATOR = "the coordinator"
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """What the data of a run look like, on whichever device.
+
+    Attributes:
+        shape: of one input.
+        classes: how many labels there are, or numbers in a target.
+        class_names: the classes in order; empty when labels are plain integers.
+        by_position: no device names its classes, so label k is the k-th of ``class_names``.
+    """
+
+    shape: tuple[int, ...]
+    classes: int
+    class_names: ClassNames = ()
+    by_position: bool = False
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """A device whose data do not fit, and why."""
+
+    device: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Compatibility:
+    """Whether a roster's data fit a run.
+
+    Attributes:
+        spec: what the run's data look like; None when the data do not tell.
+        misfits: the devices that do not fit.
+        problem: why there is no ``spec``.
+    """
+
+    spec: DataSpec | None
+    misfits: tuple[Misfit, ...] = ()
+    problem: DataError | None = None
+
+
+def check_compatibility(recipe: Recipe, dataset: Dataset, roster: Roster) -> Compatibility:
+    """Return what a run's data look like, and which devices' data do not fit it, and why."""
+    members = tuple(member for member in roster if member.samples)
+    empty = tuple(
+        Misfit(m.device, "it has no samples to train on") for m in roster if not m.samples
+    )
+    shape = _shape(dataset, members)
+    if isinstance(shape, Compatibility):
+        return shape
+    agreed = _classes(recipe, dataset, members, shape)
+    if isinstance(agreed, Compatibility):
+        return agreed
+    return Compatibility(agreed, (*empty, *misfits(recipe, agreed, members)))
+
+
+def misfits(recipe: Recipe, spec: DataSpec, members: Iterable[Member]) -> tuple[Misfit, ...]:
+    """Return the devices whose data are not what a run's look like."""
+    reasons = ((member.device, misfit(recipe, spec, member)) for member in members)
+    return tuple(Misfit(device, reason) for device, reason in reasons if reason)
+
+
+def misfit(recipe: Recipe, spec: DataSpec, member: Member) -> str:
+    """Return why a device's data do not fit a run, or nothing."""
+    if member.shape != spec.shape:
+        told = f"its inputs are {times(member.shape)}, the run's are {times(spec.shape)}"
+        return told + _scaling(spec.shape)
+    if spec.class_names:
+        return _unnamed(spec, member) or _misnamed(spec, member)
+    if not numbered(member.class_names):
+        return f"it names its classes ({in_words(_held(member))}), and the run has plain numbers"
+    return _miscounted(recipe, spec, member)
+
+
+def times(shape: tuple[int, ...]) -> str:
+    """Return a shape as people write it."""
+    return "x".join(str(side) for side in shape) or "scalars"
+
+
+# -- the shape ------------------------------------------------------------------------------------
+
+
+def _shape(dataset: Dataset, members: Roster) -> tuple[int, ...] | Compatibility:
+    """Return the data set's shape, or without one the devices'."""
+    shapes: dict[tuple[int, ...], list[str]] = {}
+    for member in members:
+        shapes.setdefault(member.shape, []).append(member.device)
+    if dataset.shape:
+        return dataset.shape
+    if len(shapes) == 1:
+        return next(iter(shapes))
+    if not shapes:
+        return Compatibility(
+            None,
+            (),
+            DataError("No device has data.", code="data.shape", hint="edgefed device list"),
+        )
+    smallest = min(shapes, key=lambda shape: shape[-1:])
+    reasons = tuple(
+        Misfit(member.device, f"its inputs are {times(member.shape)}") for member in members
+    )
+    told = "; ".join(f"{times(shape)} on {', '.join(who)}" for shape, who in shapes.items())
+    hint = _scaling(smallest).lstrip("; ") or "edgefed device list"
+    problem = DataError(
+        f"The devices' inputs differ in shape: {told}.", code="data.shape", hint=hint
+    )
+    return Compatibility(None, reasons, problem)
+
+
+def _scaling(shape: tuple[int, ...]) -> str:
+    """Return how images come to a shape, where inputs may be images."""
+    if len(shape) != 3:
+        return ""
+    return f"; images are scaled with folder:FOLDER?size={shape[-1]}"
+
+
+# -- the classes ----------------------------------------------------------------------------------
+
+
+def _classes(
+    recipe: Recipe, dataset: Dataset, members: Roster, shape: tuple[int, ...]
+) -> DataSpec | Compatibility:
+    """Return the run's classes: as the recipe lists them, or as everybody does."""
+    listed = recipe.data.class_names
+    if listed:
+        nobody = not any(member.class_names for member in members)
+        return DataSpec(shape, len(listed), listed, by_position=nobody and bool(members))
+    lists = {member.device: member.class_names for member in members}
+    if len(dataset.train) or len(dataset.test):
+        lists = {COORDINATOR: dataset.class_names, **lists}
+    if all(numbered(names) for names in lists.values()):
+        most = max((member.classes for member in members), default=0)
+        return DataSpec(shape, dataset.classes or most)
+    if len(set(lists.values())) > 1:
+        return _differing(lists)
+    (names,) = set(lists.values())
+    if dataset.classes not in (0, len(names)):
+        return _differing(lists, f"data.classes says {dataset.classes}. ")
+    return DataSpec(shape, len(names), names)
+
+
+def _differing(lists: Mapping[str, ClassNames], said: str = "") -> Compatibility:
+    """Return that lists of classes differ, and the list that holds them all, to paste."""
+    union = sorted({name for names in lists.values() for name in names if name}, key=_order)
+    reasons = {who: _told(names, union) for who, names in lists.items()}
+    told = "; ".join(f"{who} {reason}" for who, reason in reasons.items())
+    problem = DataError(
+        f"The lists of classes differ. {said}The recipe must say in what order they count: {told}.",
+        code="data.classes",
+        hint=f"add to the recipe's [data] table: classes = {toml_value(union)}",
+    )
+    devices = tuple(Misfit(who, why) for who, why in reasons.items() if who != COORDINATOR)
+    return Compatibility(None, devices, problem)
+
+
+def _told(names: ClassNames, union: list[str]) -> str:
+    held = [name for name in names if name]
+    if not held:
+        return "does not name its classes"
+    absent = unlisted(tuple(union), names)
+    lacks = f", not {in_words(absent)}" if absent else ""
+    return f"has {in_words(held)}{lacks}"
+
+
+def _order(name: str) -> tuple[float, str]:
+    """Sort numbers as numbers, before words."""
+    return (int(name) if name.isdecimal() else float("inf"), name)
+
+
+def _unnamed(spec: DataSpec, member: Member) -> str:
+    """Return what is wrong with labels that have no names in a run whose classes have."""
+    if spec.by_position and member.class_names:
+        return "it names its classes, and the run's devices went by their labels' numbers"
+    if member.class_names or spec.by_position or numbered(spec.class_names):
+        return ""
+    return "it does not name its classes, and others do; store the names in its data (`classes`)"
+
+
+def _misnamed(spec: DataSpec, member: Member) -> str:
+    """Return what is wrong with a device's classes in a run whose classes have names."""
+    repeated = twice(member.class_names)
+    if repeated:
+        return f"it names the class '{repeated}' twice"
+    strange = unlisted(member.class_names, spec.class_names)
+    if strange:
+        return f"it has classes that the run does not list: {in_words(strange)}"
+    if not member.class_names and member.classes > spec.classes:
+        return f"it has {member.classes} classes, the run lists {spec.classes}"
+    return ""
+
+
+def _miscounted(recipe: Recipe, spec: DataSpec, member: Member) -> str:
+    """Return what is wrong with how many labels, or numbers in a target, a device has."""
+    if recipe.training.loss == "squared_error" and member.classes not in (0, spec.classes):
+        return f"its targets have {member.classes} numbers, the run's {spec.classes}"
+    if member.classes > spec.classes:
+        return f"it has {member.classes} classes, the run has {spec.classes} (data.classes)"
+    return ""
+
+
+def _held(member: Member) -> list[str]:
+    return [name for name in member.class_names if name]

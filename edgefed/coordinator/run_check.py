@@ -1,0 +1,67 @@
+"""Answer ``run check``: what a recipe's run would look like, and which devices fit it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from edgefed.algorithms.base import Roster
+from edgefed.algorithms.registry import check_fleet, make
+from edgefed.config.recipe import Recipe
+from edgefed.coordinator.compatibility import check_compatibility
+from edgefed.coordinator.subject import check_dataset, load_dataset
+from edgefed.errors import NotAllowedError
+
+
+class RunCheck:
+    """Checks recipes against the devices that are there, one at a time, as it reads data.
+
+    Args:
+        folder: where data sets are kept.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._busy = threading.Lock()
+
+    def report(self, recipe: Recipe, roster: Roster) -> dict[str, Any]:
+        """Return what `run check` prints with ``--json``.
+
+        Raises:
+            NotAllowedError: another check is under way.
+            EdgeFedError: the recipe cannot be run, or its data set cannot be used.
+        """
+        if not self._busy.acquire(blocking=False):
+            raise NotAllowedError(
+                "Another recipe is being checked.", code="run.busy", hint="try again in a moment"
+            )
+        try:
+            return _report(recipe, self._folder, roster)
+        finally:
+            self._busy.release()
+
+
+def _report(recipe: Recipe, folder: Path, roster: Roster) -> dict[str, Any]:
+    check_fleet(make(recipe))
+    dataset = load_dataset(recipe, folder)
+    check_dataset(recipe, dataset)
+    found = check_compatibility(recipe, dataset, roster)
+    reasons = {each.device: each.reason for each in found.misfits}
+    devices = [
+        {
+            "device": member.device,
+            "fits": member.device not in reasons and found.problem is None,
+            "reason": reasons.get(member.device, ""),
+        }
+        for member in roster
+    ]
+    spec = found.spec
+    return {
+        "fits": found.problem is None and all(device["fits"] for device in devices),
+        "shape": list(spec.shape) if spec else [],
+        "classes": spec.classes if spec else 0,
+        "class_names": list(spec.class_names) if spec else [],
+        "devices": devices,
+        "problem": found.problem.to_json()["error"] if found.problem else None,
+    }
