@@ -11,6 +11,7 @@ import typer
 
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
+from edgefed.command_line import CommandLine
 from edgefed.console import columns, data, json_out, reported, talk
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from broker.choose import RunningBroker
     from edgefed.config.address import Address
 
-app = typer.Typer(no_args_is_help=True, help="Run, configure and check the MQTT broker.")
+app = CommandLine(help="Run, configure and check the MQTT broker.")
 
 
 class Kind(str, Enum):

@@ -13,12 +13,13 @@ from edgefed.cli.means import means
 from edgefed.cli.options import AlgorithmName, Json, RecipeFile, Rounds, Seed, Sets
 from edgefed.cli.report import EPILOG as REPORT_EPILOG
 from edgefed.cli.report import report
+from edgefed.command_line import CommandLine
 from edgefed.console import columns, data, json_out, reported, talk
 
 if TYPE_CHECKING:
     from edgefed.client.calls import Coordinator
 
-app = typer.Typer(no_args_is_help=True, help="Start, read, follow and steer runs.")
+app = CommandLine(help="Start, read, follow and steer runs.")
 app.command(epilog=REPORT_EPILOG)(report)
 app.command(epilog=MEANS_EPILOG)(means)
 

@@ -17,7 +17,6 @@ from broker.configuration import configuration
 from broker.embedded import EmbeddedBroker
 from broker.mosquitto import MosquittoBroker
 from edgefed.cli.broker import app
-from edgefed.cli.context import Globals
 from edgefed.config.address import Address
 from tests.broker.clients import PATIENCE, connected, is_gone, until
 from tests.broker.servers import USER, running
@@ -89,8 +88,8 @@ def test_up_ends_with_an_error_when_its_broker_ends(tmp_path: Path) -> None:
 
 
 def invoke(*arguments: str, **options: object) -> tuple[int, str, str]:
-    given = Globals(no_config=True, **options)  # type: ignore[arg-type]
-    result = CliRunner().invoke(app, arguments, obj=given)
+    given = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    result = CliRunner().invoke(app, ["--no-config", *given, *arguments])
     return result.exit_code, result.stdout, result.stderr
 
 
