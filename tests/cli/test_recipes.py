@@ -39,7 +39,7 @@ BAD = [
     ("[simulation]\ndevices = 99999\n", 1, "data.partition", "99999 devices", "fewer"),
     ('[data]\npartition = "odd"\n', 2, "recipe.data", "'odd'", "classes"),
     ('[data]\nname = "none"\n', 1, "data.none", "'none'", "digits"),
-    ('[data]\nname = "npz"\npath = "no.npz"\n', 1, "data.missing", "no.npz does not exist"),
+    ('[data]\nname = "npz"\npath = "no.npz"\n', 2, "data.missing", "no.npz does not exist"),
 ]
 
 
@@ -105,6 +105,14 @@ def test_dry_run_prints_a_recipe_that_loads_back_equal(tmp_path: Path, command: 
     assert again.out == first.out
     assert "mu = 0.5" in again.out
     assert sorted(tmp_path.iterdir()) == [path]
+
+
+def test_a_demo_is_not_named_after_an_algorithm_that_it_does_not_run(tmp_path: Path) -> None:
+    nameless = recipe_file(tmp_path, "[rounds]\ncount = 2\n")
+    for words in (["demo"], ["demo", "--recipe", str(nameless)], ["run", "start"]):
+        told = edgefed(*words, "--algorithm", "fedprox", "--dry-run", state=tmp_path)
+        name = next(line for line in told.out.splitlines() if line.startswith("name = "))
+        assert name in ('name = "digits-demo"', 'name = "digits-fedprox"')
 
 
 def test_a_demo_refuses_what_only_a_simulation_can_do_before_it_starts_anything(
