@@ -18,6 +18,12 @@ EdgeFedError                     1
 
 from __future__ import annotations
 
+DIVERGED = "Training diverged"
+"""How a reason begins, on a device and on the wire, when weights or loss left all bounds."""
+
+LOWER_RATE = "lower training.learning_rate"
+"""What to do about it."""
+
 
 class EdgeFedError(Exception):
     """Something went wrong that the user can understand.

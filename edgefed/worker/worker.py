@@ -22,7 +22,7 @@ from edgefed.algorithms.base import (
 )
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import ModelSection, Recipe
-from edgefed.errors import EdgeFedError
+from edgefed.errors import DIVERGED, EdgeFedError
 from edgefed.learn.models import build
 from edgefed.learn.targets import misfit
 from edgefed.learn.training import Stopped, Trainer
@@ -291,7 +291,7 @@ def _finite(outcome: Outcome) -> Outcome:
     """Return an outcome, or a failure when a metric is a number that no message carries."""
     for name, value in outcome.metrics.items():
         if not math.isfinite(value):
-            return Outcome(status="failed", reason=f"training diverged: its {name} is {value}")
+            return Outcome(status="failed", reason=f"{DIVERGED}: its {name} is {value}")
     return outcome
 
 

@@ -141,10 +141,3 @@ def test_a_simulation_prints_its_result(tmp_path: Path) -> None:
     assert Path(result["model"]).is_file()
     shown = edgefed("--quiet", "sim", "run", path, "--seed", "3", state=tmp_path)
     assert result["weights_digest"] in shown.out
-
-
-def test_a_run_that_diverges_fails_with_the_reason(tmp_path: Path) -> None:
-    path = recipe_file(tmp_path, TINY.replace("learning_rate = 0.2", "learning_rate = 100.0"))
-    told = edgefed("--quiet", "sim", "run", path, "--json", state=tmp_path)
-    assert (told.code == 0) == bool(told.out)
-    assert "Traceback" not in told.err
