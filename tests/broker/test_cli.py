@@ -117,6 +117,42 @@ def test_config_prints_what_mosquitto_reads() -> None:
     assert "allow_anonymous true" in out
 
 
+@pytest.mark.parametrize(
+    ("typed", "listener"),
+    [
+        (["--bind", "127.0.0.1:1999"], "listener 1999 127.0.0.1"),
+        (["--bind", "127.0.0.1"], "listener 1884 127.0.0.1"),
+        (["--bind", "127.0.0.1", "--port", "1999"], "listener 1999 127.0.0.1"),
+        (["--bind", "127.0.0.1:1999", "--port", "1999"], "listener 1999 127.0.0.1"),
+        (["--bind", "broker.lan:1999"], "listener 1999 broker.lan"),
+        (["--bind", "::1"], "listener 1884 ::1"),
+        (["--bind", "[::1]:1999"], "listener 1999 ::1"),
+    ],
+)
+def test_config_listens_where_bind_says(typed: list[str], listener: str) -> None:
+    code, out, err = invoke("config", *typed, broker="mqtt://192.0.2.7:1884")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == listener
+
+
+@pytest.mark.parametrize(
+    "bind", ["127.0.0.1:", ":1999", "127.0.0.1:x", "a b", "a\nuser root", "h:0", "h:65536", "[h]:1"]
+)
+def test_a_wrong_bind_is_refused(bind: str) -> None:
+    code, out, err = invoke("config", "--bind", bind)
+    assert (code, out) == (2, "")
+    assert "broker.bind" in err
+
+
+def test_two_ports_and_the_port_of_tls_are_refused() -> None:
+    code, out, err = invoke("config", "--bind", "127.0.0.1:1999", "--port", "1998")
+    assert (code, out) == (2, "")
+    assert "two ports" in err
+    code, out, err = invoke("config", "--bind", "127.0.0.1:8883")
+    assert (code, out) == (2, "")
+    assert "broker.tls" in err
+
+
 def test_config_prints_the_rules_of_the_fleet() -> None:
     code, out, _ = invoke("config", "--acl", fleet="lab")
     assert code == 0
