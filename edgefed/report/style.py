@@ -15,7 +15,7 @@ h2{font-size:17px;margin:40px 0 8px}
 p{margin:4px 0 12px}
 .quiet{color:var(--quiet)}
 .good{color:var(--good)}.bad{color:var(--bad)}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(96px,1fr));gap:8px;
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(128px,1fr));gap:8px;
 margin:20px 0}
 .tile{background:var(--card);border-radius:8px;padding:10px 12px}
 .tile b{display:block;font-size:18px;font-weight:600;overflow-wrap:anywhere}
