@@ -59,13 +59,14 @@ def wrong(tmp_path: Path) -> Iterator[Address]:
 
 @pytest.mark.parametrize("words", ASKING, ids=" ".join)
 def test_a_command_says_that_the_broker_refuses(
-    words: list[str], wrong: Address, tmp_path: Path
+    words: list[str], wrong: Address, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = edgefed(*words, "--quiet", "--broker", wrong.with_login(), state=tmp_path)
     assert told.code == 4
     assert "[broker.refused]" in told.err
     assert "no mqtt broker" not in told.err.lower()
     assert "guess" not in told.err
+    assert [record.getMessage() for record in caplog.records] == []  # it is told once
 
 
 def test_up_says_that_the_broker_refuses(wrong: Address, tmp_path: Path) -> None:
