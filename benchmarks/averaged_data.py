@@ -5,7 +5,7 @@ learning rate and own setting are chosen; the test set is seen once, by the chos
 seeds. Scores are means of the last five tests; a target is nine tenths of FedAvg's score on the
 samples kept apart.
 
-    python benchmarks/averaged_data.py --data DIR [--work DIR] [--only NAME …] [--seeds 5] [--json]
+    python -m benchmarks.averaged_data --data DIR [--work DIR] [--only NAME …] [--seeds 5] [--json]
 
 DIR holds ``mnist/mnist.npz`` with ``mnist_writers.npz``, ``fashion_mnist/fashion_mnist.npz`` and
 ``cifar10/cifar10_jpeg.npz``. What is finished in the work folder is not run again.
@@ -270,7 +270,9 @@ def study(name: str, data: Path, work: Path, seeds: Sequence[int], tell: bool) -
 
 def main() -> None:
     """Run the study and print its table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.averaged_data", description=(__doc__ or "").split("\n", 1)[0]
+    )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("averaged-data-study"))
     parser.add_argument("--only", nargs="*", choices=list(SETUPS), default=list(SETUPS))

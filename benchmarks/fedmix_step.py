@@ -332,7 +332,9 @@ def table(rows: Sequence[dict[str, Any]]) -> None:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.fedmix_step", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--models", nargs="+", choices=list(ANCHORS), default=list(ANCHORS))
     parser.add_argument("--json", action="store_true")

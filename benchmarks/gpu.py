@@ -7,8 +7,8 @@ VGG-9 with dropout as FedMix has it; ResNet-18 with batch normalisation. Noise, 
 local epoch, no tests. Every measurement has a process of its own, so memory is its own too, and a
 small board is never asked for two at once.
 
-    python benchmarks/gpu.py [--models lenet5 …] [--rounds 20] [--chunk 32] [--pfl] [--json]
-    python benchmarks/gpu.py --device cpu --small
+    python -m benchmarks.gpu [--models lenet5 …] [--rounds 20] [--chunk 32] [--pfl] [--json]
+    python -m benchmarks.gpu --device cpu --small
 
 ``--pfl`` adds pfl (Apple, pip install pfl) on the same work, if it is installed beside EdgeFed.
 """
@@ -305,7 +305,9 @@ def table(rows: Sequence[Measurement]) -> str:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--models", nargs="+", choices=sorted(WORKS), default=list(WORKS))
     parser.add_argument("--rounds", type=int, default=20)

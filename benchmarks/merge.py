@@ -4,7 +4,7 @@ Eight updates are merged as the coordinator does it, one at a time into an ``Exa
 of the updates' float32 bytes. One thread, CPU time, the variants in turn so that a busy machine
 slows all of them; the ratio is to stack-and-mean, which is what a user would write.
 
-    python benchmarks/merge.py [--values 11000000] [--updates 8] [--repeats 5] [--json]
+    python -m benchmarks.merge [--values 11000000] [--updates 8] [--repeats 5] [--json]
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ def same_in_any_order(updates: Updates) -> bool:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.merge", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--values", type=int, default=11_000_000)
     parser.add_argument("--updates", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=5)

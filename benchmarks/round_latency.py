@@ -6,7 +6,7 @@ round; evaluation off. The first round is left out: it sends the whole model. Fl
 of the same work on a machine of the same size (two cores; 10 nodes, subprocess isolation); they are
 not measured again here.
 
-    python benchmarks/round_latency.py [--agents 10] [--rounds 30] [--json]
+    python -m benchmarks.round_latency [--agents 10] [--rounds 30] [--json]
 """
 
 from __future__ import annotations
@@ -141,7 +141,10 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.round_latency",
+        description=__doc__.splitlines()[0] if __doc__ else "",
+    )
     parser.add_argument("--agents", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--json", action="store_true")

@@ -232,7 +232,9 @@ def show(rows: Mapping[str, Mapping[str, Any]]) -> None:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.sim_vs_peers", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--only", default=",".join(SYSTEMS))
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edgefed-peers"

@@ -5,7 +5,7 @@ averaging have made; the delta of that is coded. The models: the demo's CNN, LeN
 digits scaled up to 28x28 and 32x32. MB/s counts float32 bytes; one thread, CPU time, the median of
 several runs.
 
-    python benchmarks/wire.py [--repeats 5] [--json]
+    python -m benchmarks.wire [--repeats 5] [--json]
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ def _median(work: Callable[[], object], repeats: int) -> float:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.wire", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()

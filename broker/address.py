@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import re
 import socket
+from ipaddress import ip_address
 
 from edgefed.config.address import Address
 from edgefed.errors import UsageError
@@ -14,6 +16,28 @@ LOOPBACK = "127.0.0.1"
 def bind_host(address: Address) -> str:
     """Return the address to listen on: for localhost 127.0.0.1, since ::1 may be missing."""
     return LOOPBACK if address.host == "localhost" else address.host
+
+
+def parse_bind(text: str) -> tuple[str, int | None]:
+    """Return the host and, where it is named, the port of ``HOST[:PORT]``.
+
+    An IPv6 address stands alone, or in brackets before a port.
+
+    Raises:
+        UsageError: it is nothing to listen on.
+    """
+    if _is_ip(text):
+        return text, None
+    found = re.fullmatch(r"(?:\[([^\]]+)\]|([\w.-]+))(?::([0-9]{1,5}))?", text, re.ASCII)
+    host = (found[1] or found[2]) if found else ""
+    port = int(found[3]) if found and found[3] else None
+    if not host or (found and found[1] and not _is_ip(host)) or port == 0 or (port or 0) > 65535:
+        raise UsageError(
+            f"--bind {text}: this is no address to listen on.",
+            code="broker.bind",
+            hint="write it as HOST or HOST:PORT, such as --bind 0.0.0.0 or --bind 127.0.0.1:1883",
+        )
+    return host, port
 
 
 def connect_host(address: Address) -> str:
@@ -59,6 +83,14 @@ def port_in_use(address: Address) -> UsageError:
         code="broker.port_in_use",
         hint=f"take another with --port, or see whose it is: ss -ltnp 'sport = :{address.port}'",
     )
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _bind_error(address: Address) -> OSError | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgefed.command_line import program
+from edgefed.common_options import CommonOptions, common_options
 from edgefed.console import columns, data, json_out, reported, start, talk
 from edgefed.stop_signals import stop_signals
 
@@ -14,19 +15,11 @@ if TYPE_CHECKING:
     from edgefed.checkup import Finding
     from edgefed.config.settings import AgentSettings
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_show_locals=False,
+app = program(
+    "edgefed-agent",
     help="Take part in a fleet: train on this device's own data, which never leaves it.",
 )
 
-Config = Annotated[
-    Path | None, typer.Option("--config", help="Settings file in place of all others.")
-]
-NoConfig = Annotated[bool, typer.Option("--no-config", help="Read no settings file.")]
-Broker = Annotated[str | None, typer.Option("--broker", help="mqtt://HOST:PORT", metavar="URL")]
-Fleet = Annotated[str | None, typer.Option("--fleet", help="Name of the fleet.")]
-State = Annotated[Path | None, typer.Option("--state", help="Folder for cache and replies.")]
 Name = Annotated[
     str | None, typer.Option("--name", help="This device's name; the host name without it.")
 ]
@@ -38,16 +31,11 @@ Holdout = Annotated[
     float | None, typer.Option("--holdout", help="Share of samples kept for evaluation.")
 ]
 Threads = Annotated[int | None, typer.Option("--threads", help="Threads of torch on a CPU.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
 
 def _settings(
-    config: Path | None,
-    no_config: bool,
+    options: CommonOptions,
     *,
-    broker: str | None = None,
-    fleet: str | None = None,
-    state: Path | None = None,
     name: str | None = None,
     source: str | None = None,
     holdout: float | None = None,
@@ -57,51 +45,38 @@ def _settings(
     from edgefed.config.places import Surroundings
 
     flags = [
-        Flag("--broker", "broker", broker),
-        Flag("--fleet", "fleet", fleet),
-        Flag("--state", "state", state),
+        Flag("--broker", "broker", options.broker),
+        Flag("--fleet", "fleet", options.fleet),
+        Flag("--state", "state", options.state),
         Flag("--name", "name", name),
         Flag("--data", "data", source),
         Flag("--holdout", "holdout", holdout),
         Flag("--threads", "threads", threads),
     ]
-    return load_agent_settings(Surroundings.of_process(config, no_config), flags).value
+    around = Surroundings.of_process(options.config, options.no_config)
+    return load_agent_settings(around, flags).value
 
 
 @app.command()
 def run(
+    context: typer.Context,
     *,
-    config: Config = None,
-    no_config: NoConfig = False,
-    broker: Broker = None,
-    fleet: Fleet = None,
-    state: State = None,
     name: Name = None,
     source: Data = None,
     holdout: Holdout = None,
     threads: Threads = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
 ) -> None:
     """Run the agent in the foreground until Ctrl-C or SIGTERM.
 
     It connects when the broker is there, trains when it is asked to, and, killed at any moment,
     goes on where it was when it is started again with the same state folder.
     """
-    with stop_signals() as signals, reported():
+    options = common_options(context)
+    with stop_signals() as signals, reported(options.json):
         from edgefed.logs import start_log
 
-        settings = _settings(
-            config,
-            no_config,
-            broker=broker,
-            fleet=fleet,
-            state=state,
-            name=name,
-            source=source,
-            holdout=holdout,
-            threads=threads,
-        )
-        start_log(verbose=verbose)
+        settings = _settings(options, name=name, source=source, holdout=holdout, threads=threads)
+        start_log(verbose=options.verbose, quiet=options.quiet)
         from device_agent.own_data import load_data
         from edgefed.config.address import parse_address
 
@@ -110,29 +85,29 @@ def run(
         _warn(found.warnings)
         from device_agent.launch import device_name, run_agent
 
-        talk(f"agent {device_name(settings)} of fleet {settings.fleet} on {address}")
+        if not options.quiet:
+            talk(f"agent {device_name(settings)} of fleet {settings.fleet} on {address}")
         run_agent(settings, found, signals)
 
 
 @app.command("data")
 def data_(
+    context: typer.Context,
     *,
-    config: Config = None,
-    no_config: NoConfig = False,
     source: Data = None,
     holdout: Holdout = None,
-    as_json: Json = False,
 ) -> None:
     """Show the samples and labels that this device would train on."""
-    with reported(as_json):
+    options = common_options(context)
+    with reported(options.json):
         from device_agent.own_data import load_data
         from edgefed.data.partition import label_counts
 
-        settings = _settings(config, no_config, source=source, holdout=holdout)
+        settings = _settings(options, source=source, holdout=holdout)
         found = load_data(settings)
         counts = label_counts(found.train, found.classes)
         _warn(found.warnings)
-        if as_json:
+        if options.json:
             json_out(
                 {
                     "data": settings.data,
@@ -169,23 +144,17 @@ def _warn(warnings: tuple[str, ...]) -> None:
 
 @app.command()
 def doctor(
+    context: typer.Context,
     *,
-    config: Config = None,
-    no_config: NoConfig = False,
-    broker: Broker = None,
-    fleet: Fleet = None,
-    state: State = None,
     source: Data = None,
-    as_json: Json = False,
 ) -> None:
     """Check Python, torch, kernels, data, broker and disk; say how to fix each."""
-    with reported(as_json):
+    options = common_options(context)
+    with reported(options.json):
         from device_agent.telemetry import Sensors
         from edgefed import checkup
 
-        settings = _settings(
-            config, no_config, broker=broker, fleet=fleet, state=state, source=source
-        )
+        settings = _settings(options, source=source)
         board = Sensors().hardware() or "unknown board"
         findings = [
             checkup.python(),
@@ -196,7 +165,7 @@ def doctor(
             checkup.look_at("broker", lambda: _broker(settings)),
             checkup.disk(settings.state),
         ]
-        if as_json:
+        if options.json:
             json_out(checkup.as_json(findings))
         else:
             data(columns(checkup.as_rows(findings)))
@@ -234,29 +203,26 @@ def _broker(settings: AgentSettings) -> str:
 
 @app.command()
 def status(
+    context: typer.Context,
     *,
-    config: Config = None,
-    no_config: NoConfig = False,
-    fleet: Fleet = None,
-    state: State = None,
     name: Name = None,
-    as_json: Json = False,
 ) -> None:
     """Show what the agent on this device is doing now."""
-    with reported(as_json):
+    options = common_options(context)
+    with reported(options.json):
         from device_agent.launch import agent_folder, device_name
         from device_agent.notice import read_notice
 
-        settings = _settings(config, no_config, fleet=fleet, state=state, name=name)
+        settings = _settings(options, name=name)
         notice = read_notice(agent_folder(settings), device_name(settings))
-        if as_json:
+        if options.json:
             json_out(notice)
         else:
             data(columns([(key, str(value)) for key, value in notice.items()]))
 
 
 @app.command()
-def version(as_json: Json = False) -> None:
+def version(context: typer.Context) -> None:
     """Print versions of the agent, the protocol, Python and torch."""
     import platform
     from importlib.metadata import version as installed
@@ -269,7 +235,7 @@ def version(as_json: Json = False) -> None:
         "python": platform.python_version(),
         "torch": installed("torch"),
     }
-    if as_json:
+    if common_options(context).json:
         json_out(versions)
     else:
         data(columns(list(versions.items())))

@@ -35,7 +35,7 @@ def device_name(settings: AgentSettings) -> str:
     Raises:
         UsageError: the host's name has no letter or digit.
     """
-    if settings.name:
+    if settings.name is not None:
         return settings.name
     name = re.sub(r"[^a-z0-9-]+", "-", socket.gethostname().lower()).strip("-")[:64]
     if not name:

@@ -11,11 +11,18 @@ EdgeFedError                     1
 ├── CheckFailedError             8   a check found problems
 ├── WireError                    1   bytes that are not a message, a blob or a tensor of ours
 ├── DataError                    1   data that cannot be trained on
+│   └── MissingDataError         2   data that is not there; a service must not be started again
 ├── StorageError                 1   a file that cannot be read or written
 └── InterruptedRunError        130   Ctrl-C
 """
 
 from __future__ import annotations
+
+DIVERGED = "Training diverged"
+"""How a reason begins, on a device and on the wire, when weights or loss left all bounds."""
+
+LOWER_RATE = "lower training.learning_rate"
+"""What to do about it."""
 
 
 class EdgeFedError(Exception):
@@ -106,6 +113,13 @@ class DataError(EdgeFedError):
     """Data that cannot be trained on."""
 
     default_code = "data.invalid"
+
+
+class MissingDataError(DataError):
+    """A file, a folder or a package with data is not there."""
+
+    exit_code = 2
+    default_code = "data.missing"
 
 
 class StorageError(EdgeFedError):

@@ -108,7 +108,7 @@ class World:
         self.clock = Ticking()
         self.durable = durable
         self.cache = BlobCache(folder / "blobs", 1 << 30)
-        hands = Sequential(given, Bench("cpu"))
+        hands = Sequential(given, Bench("cpu"), self.clock)
         self.devices = LocalFleet(given, self.cache, self.clock, executor=hands)
         self.events: list[Event] = []
         self.stores: list[Store] = []

@@ -9,9 +9,10 @@ import typer
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import Json
+from edgefed.command_line import CommandLine
 from edgefed.console import columns, data, json_out, reported, talk
 
-app = typer.Typer(no_args_is_help=True, help="Show algorithms and their settings.")
+app = CommandLine(help="Show algorithms and their settings.")
 
 
 @app.command("list", epilog=examples("edgefed algo list", "edgefed algo list --json"))

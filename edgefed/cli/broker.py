@@ -11,6 +11,7 @@ import typer
 
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
+from edgefed.command_line import CommandLine
 from edgefed.console import columns, data, json_out, reported, talk
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from broker.choose import RunningBroker
     from edgefed.config.address import Address
 
-app = typer.Typer(no_args_is_help=True, help="Run, configure and check the MQTT broker.")
+app = CommandLine(help="Run, configure and check the MQTT broker.")
 
 
 class Kind(str, Enum):
@@ -31,7 +32,10 @@ class Kind(str, Enum):
 
 Bind = Annotated[
     str | None,
-    typer.Option(help="Address to listen on; the host of the broker setting when left out."),
+    typer.Option(
+        metavar="HOST[:PORT]",
+        help="Address to listen on; the host of the broker setting when left out.",
+    ),
 ]
 Port = Annotated[
     int | None,
@@ -180,10 +184,17 @@ def check(
 
 def _address(options: Globals, bind: str | None, port: int | None) -> Address:
     """Return where to listen: the broker setting, with what was typed over it."""
+    from broker.address import parse_bind
     from edgefed.config.address import parse_address
+    from edgefed.errors import UsageError
 
     address = parse_address(options.settings().value.broker)
-    return replace(address, host=bind or address.host, port=port or address.port)
+    host, own = parse_bind(bind) if bind else (address.host, None)
+    if own and port and own != port:
+        raise UsageError(f"--bind {bind} and --port {port} name two ports.", hint="leave one out")
+    # Read again, so that the port of TLS is refused here too.
+    listen = replace(address, host=host, port=own or port or address.port)
+    return parse_address(listen.with_login())
 
 
 def _anonymous(typed: bool, password_file: Path | None) -> bool | None:

@@ -10,6 +10,7 @@ import typer
 
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
+from edgefed.command_line import CommandLine
 from edgefed.console import columns, data, json_out, reported, talk
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from edgefed.config.recipe import Recipe
     from edgefed.config.settings import Settings
 
-app = typer.Typer(no_args_is_help=True, help="Show, check and explain settings and recipes.")
+app = CommandLine(help="Show, check and explain settings and recipes.")
 
 
 class Kind(str, Enum):

@@ -1,4 +1,4 @@
-"""The global options, as every command finds them in ``typer.Context.obj``."""
+"""The common options of ``edgefed``, and the settings and recipes that they lead to."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from edgefed.common_options import CommonOptions, common_options
+
 if TYPE_CHECKING:
     from edgefed.config.load import Flag, Loaded
     from edgefed.config.places import Surroundings
@@ -17,28 +19,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Globals:
-    """What was typed before the command's name; None for what was not.
-
-    Attributes:
-        config: the settings file that replaces all others.
-        no_config: read no settings file.
-        broker: ``mqtt://HOST:PORT``.
-        fleet: name of the fleet.
-        json: print JSON.
-        quiet: print no notes.
-        verbose: print more notes.
-        state: folder for runs, caches and logs.
-    """
-
-    config: Path | None = None
-    no_config: bool = False
-    broker: str | None = None
-    fleet: str | None = None
-    json: bool = False
-    quiet: bool = False
-    verbose: bool = False
-    state: Path | None = None
+class Globals(CommonOptions):
+    """The common options, and the settings and recipes that they lead to."""
 
     def surroundings(self) -> Surroundings:
         """Return which files, variables and folder count.
@@ -83,5 +65,5 @@ class Globals:
 
 
 def globals_of(context: typer.Context) -> Globals:
-    """Return the global options that this command was called with."""
-    return context.obj if isinstance(context.obj, Globals) else Globals()
+    """Return the common options that this command was called with."""
+    return Globals(**vars(common_options(context)))

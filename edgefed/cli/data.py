@@ -12,6 +12,7 @@ import typer
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import Devices, Json, RecipeFile, Seed, Sets
+from edgefed.command_line import CommandLine
 from edgefed.console import data, json_out, reported, talk
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from edgefed.config.recipe import Recipe
     from edgefed.data.types import Shard
 
-app = typer.Typer(no_args_is_help=True, help="Cut data into shards and see who holds what.")
+app = CommandLine(help="Cut data into shards and see who holds what.")
 
 
 @app.callback()

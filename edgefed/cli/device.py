@@ -10,12 +10,13 @@ from edgefed.cli.ages import ago
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import Json
+from edgefed.command_line import CommandLine
 from edgefed.console import columns, data, json_out, reported, talk
 from edgefed.units import size
 
 _BYTES = ("sent", "received", "memory", "shared_bytes")
 
-app = typer.Typer(no_args_is_help=True, help="Show the devices of the fleet.")
+app = CommandLine(help="Show the devices of the fleet.")
 
 
 @app.command("list", epilog=examples("edgefed device list", "edgefed device list --json"))

@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from edgefed.cli.context import Globals
+
+
+PLACES = ("simulations", "coordinator/*", "demo/*/coordinator/*")
+"""Where in the state folder runs are kept, whoever ran them."""
+
+_ELSEWHERE = ("broker.unreachable", "coordinator.unreachable", "run.unknown")
+
+
+@contextmanager
+def suggesting_local(command: str) -> Iterator[None]:
+    """Add to the hint of an error that no coordinator knows the run: it may be a local one.
+
+    Args:
+        command: what would look for it on this machine.
+    """
+    from edgefed.errors import EdgeFedError
+
+    try:
+        yield
+    except EdgeFedError as error:
+        if error.code in _ELSEWHERE:
+            told = f"for a run of this machine, such as a simulation: {command} --local"
+            error.hint = "; ".join(filter(None, (error.hint, told)))
+        raise
 
 
 def is_folder(run: str) -> bool:
@@ -35,7 +61,7 @@ def folder_of(options: Globals, run: str, local: bool) -> Path:
     from edgefed.cli.connection import connected
     from edgefed.cli.run import newest
 
-    with connected(options) as coordinator:
+    with suggesting_local(f"edgefed run means {run}".rstrip()), connected(options) as coordinator:
         return Path(coordinator.ask("run.show", run=run or newest(coordinator))["folder"])
 
 
@@ -49,13 +75,14 @@ def found(state: Path, run: str) -> Path:
 
     folders = [
         path
-        for places in ("simulations/runs", "coordinator/*/runs", "demo/*/coordinator/*/runs")
-        for path in state.glob(f"{places}/r-*")
+        for place in PLACES
+        for path in state.glob(f"{place}/runs/r-*")
         if path.name.startswith(run)
     ]
     newest = max(folders, key=lambda path: path.stat().st_mtime, default=None)
     if newest is None or (run and len(folders) > 1 and newest.name != run):
-        told = f"{len(folders)} runs match '{run}'" if folders else f"No run '{run}'"
+        which = f"run '{run}'" if run else "run"
+        told = f"{len(folders)} runs match '{run}'" if folders else f"No {which}"
         raise UnknownNameError(
             f"{told} in {state}.", code="run.unknown", hint="give the whole id, or the folder"
         )

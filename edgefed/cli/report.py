@@ -69,6 +69,7 @@ def _facts(options: Globals, run: str, local: bool) -> Facts:
 def _asked(options: Globals, run: str) -> Facts:
     """Return what the coordinator tells; the events come from disk where they are on this one."""
     from edgefed.cli.connection import connected
+    from edgefed.cli.folders import suggesting_local
     from edgefed.cli.run import newest
     from edgefed.events.log import Log
     from edgefed.events.summary import RunSummary, summarise
@@ -80,7 +81,8 @@ def _asked(options: Globals, run: str) -> Facts:
             return summarise(log.events())
         return RunSummary.model_validate(coordinator.ask("run.summary", run=name))
 
-    with connected(options) as coordinator:
+    local = suggesting_local(f"edgefed run report {run}".rstrip())
+    with local, connected(options) as coordinator:
         record = coordinator.ask("run.show", run=run or newest(coordinator))
         told = summary(coordinator, record["run"], Path(record["folder"]))
     return facts_of_answer(record, told)

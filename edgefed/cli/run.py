@@ -11,18 +11,19 @@ from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.means import EPILOG as MEANS_EPILOG
 from edgefed.cli.means import means
-from edgefed.cli.options import AlgorithmName, Json, RecipeFile, Rounds, Seed, Sets
+from edgefed.cli.options import AlgorithmName, Json, Local, RecipeFile, Rounds, Seed, Sets
 from edgefed.cli.report import EPILOG as REPORT_EPILOG
 from edgefed.cli.report import report
 from edgefed.cli.run_check import EPILOG as CHECK_EPILOG
 from edgefed.cli.run_check import check
+from edgefed.command_line import CommandLine
 from edgefed.console import columns, data, json_out, reported, talk
 from edgefed.units import short_time, size
 
 if TYPE_CHECKING:
     from edgefed.client.calls import Coordinator
 
-app = typer.Typer(no_args_is_help=True, help="Start, read, follow and steer runs.")
+app = CommandLine(help="Start, read, follow and steer runs.")
 app.command(epilog=REPORT_EPILOG)(report)
 app.command(epilog=MEANS_EPILOG)(means)
 app.command(epilog=CHECK_EPILOG)(check)
@@ -83,16 +84,13 @@ def start(
             talk(f"  follow it: edgefed run watch {record['run']}   or: edgefed ui")
 
 
-@app.command("list", epilog=examples("edgefed run list", "edgefed run list --json"))
-def list_(context: typer.Context, as_json: Json = False) -> None:
+@app.command("list", epilog=examples("edgefed run list", "edgefed run list --local --json"))
+def list_(context: typer.Context, local: Local = False, as_json: Json = False) -> None:
     """List runs, newest first: id, status, algorithm, rounds, accuracy, age, bytes, name."""
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
-        from edgefed.cli.connection import connected
-
-        with connected(options) as coordinator:
-            runs = coordinator.ask("run.list")
+        runs = _local_runs(options) if local else _known_runs(options)
         if as_json:
             json_out(runs)
         elif not runs:
@@ -105,16 +103,15 @@ def list_(context: typer.Context, as_json: Json = False) -> None:
 app.command("ls", hidden=True)(list_)
 
 
-@app.command(epilog=examples("edgefed run show", "edgefed run show r-0001 --json"))
-def show(context: typer.Context, run: RunIdOrLast = "", as_json: Json = False) -> None:
+@app.command(epilog=examples("edgefed run show", "edgefed run show r-0001 --local --json"))
+def show(
+    context: typer.Context, run: RunIdOrLast = "", local: Local = False, as_json: Json = False
+) -> None:
     """Show one run: settings, rounds, result, files."""
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
-        from edgefed.cli.connection import connected
-
-        with connected(options) as coordinator:
-            record = coordinator.ask("run.show", run=run or newest(coordinator))
+        record = _local_run(options, run) if local else _known_run(options, run)
         if as_json:
             json_out(record)
         else:
@@ -226,6 +223,35 @@ def _confirm(run: str, yes: bool) -> None:
         raise typer.Exit(0)
 
 
+def _local_runs(options: Globals) -> list[dict[str, Any]]:
+    from edgefed.cli.local_runs import local_runs
+
+    return local_runs(options.settings().value.state)
+
+
+def _known_runs(options: Globals) -> list[dict[str, Any]]:
+    from edgefed.cli.connection import connected
+    from edgefed.cli.folders import suggesting_local
+
+    with suggesting_local("edgefed run list"), connected(options) as coordinator:
+        return list(coordinator.ask("run.list"))
+
+
+def _local_run(options: Globals, run: str) -> dict[str, Any]:
+    from edgefed.cli.local_runs import local_run
+
+    return local_run(options.settings().value.state, run)
+
+
+def _known_run(options: Globals, run: str) -> dict[str, Any]:
+    from edgefed.cli.connection import connected
+    from edgefed.cli.folders import suggesting_local
+
+    command = f"edgefed run show {run}".rstrip()
+    with suggesting_local(command), connected(options) as coordinator:
+        return dict(coordinator.ask("run.show", run=run or newest(coordinator)))
+
+
 def newest(coordinator: Coordinator) -> str:
     """Return the id of the newest run.
 
@@ -264,6 +290,7 @@ def _shown(record: dict[str, Any]) -> str:
         ("run", record["run"]),
         ("name", record["name"]),
         ("status", record["status"] + reason),
+        ("hint", record["hint"] if record["status"] == "failed" else ""),
         ("algorithm", record["algorithm"]),
         ("model", record["recipe"]["model"]["name"]),
         ("seed", str(record["seed"])),

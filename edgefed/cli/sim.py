@@ -24,6 +24,7 @@ from edgefed.cli.options import (
 )
 from edgefed.cli.sweep import EPILOG as SWEEP_EPILOG
 from edgefed.cli.sweep import sweep
+from edgefed.command_line import CommandLine
 from edgefed.console import data, json_out, reported, talk
 from edgefed.units import score
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from edgefed.events.model import Event
     from edgefed.simulator.executors import Maker
 
-app = typer.Typer(no_args_is_help=True, help="Try a recipe on virtual devices.")
+app = CommandLine(help="Try a recipe on virtual devices.")
 app.command(epilog=SWEEP_EPILOG)(sweep)
 
 

@@ -73,6 +73,7 @@ class Coordinator:
 
         Raises:
             UnreachableError: there is none.
+            NotAllowedError: it wants a login, or another one.
         """
         self._link.start_now(timeout)
 
@@ -84,6 +85,11 @@ class Coordinator:
     def connected(self) -> bool:
         """Whether the broker answers."""
         return self._link.connected
+
+    @property
+    def refused(self) -> str:
+        """Why the broker refused the connection, such as a wrong password; empty when not."""
+        return self._link.refused
 
     @property
     def state(self) -> CoordinatorState | None:

@@ -147,7 +147,9 @@ class Watcher:
     def _watched(self) -> Watched:
         broker, online = self.coordinator.connected, self.coordinator.online
         problem = ""
-        if not broker:
+        if not broker and self.coordinator.refused:
+            problem = f"Broker {self._address} refused us: {self.coordinator.refused}."
+        elif not broker:
             problem = f"Broker {self._address} is unreachable; trying again."
         elif not online and self._clock.monotonic() - self._started < PATIENCE:
             online = True

@@ -9,6 +9,10 @@ from urllib.parse import quote, unquote, urlsplit
 from edgefed.errors import UsageError
 
 DEFAULT_PORT = 1883
+TLS_PORT = 8883
+TLS_HINT = (
+    "use mqtt:// and a port without TLS, such as 1883, in a network that you trust or through a VPN"
+)
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,12 @@ def parse_address(url: str) -> Address:
     A character of user or password that an address cannot hold is written as ``%`` and its code.
 
     Raises:
-        UsageError: it is not of that form.
+        UsageError: it is not of that form, or asks for TLS.
     """
+    asked = tls_in(url)
+    if asked:
+        told = f"The address '{without_password(url)}' {asked}."
+        raise UsageError(told, code="broker.tls", hint=TLS_HINT)
     try:
         parts = urlsplit(url)
         port = parts.port or DEFAULT_PORT
@@ -66,6 +74,20 @@ def parse_address(url: str) -> Address:
     return Address(
         parts.hostname, port, unquote(parts.username or ""), unquote(parts.password or "")
     )
+
+
+def tls_in(url: str) -> str:
+    """Return how an address asks for TLS, as the end of a sentence; empty when it does not."""
+    try:
+        parts = urlsplit(url)
+        scheme, port = parts.scheme, parts.port
+    except ValueError:
+        return ""
+    if scheme == "mqtts":
+        return "asks for TLS (mqtts://), which is not supported yet"
+    if scheme == "mqtt" and port == TLS_PORT:
+        return f"names the port of MQTT over TLS ({TLS_PORT}), which is not supported yet"
+    return ""
 
 
 def without_password(url: str) -> str:

@@ -7,6 +7,7 @@ user's, the system's, the defaults. A recipe's own file stands under the variabl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,8 +146,7 @@ def load_recipe(
         else:
             origin = document_layer(document).origin((RECIPE_TABLE,))
             problems.append(Problem(origin, RECIPE_TABLE, "must be a table"))
-    merged = merge(layers)
-    return _finish(Recipe, merged, problems, further)
+    return _finish(Recipe, _named(merge(layers)), problems, further)
 
 
 def parse_sets(items: Iterable[str]) -> dict[str, str]:
@@ -165,6 +165,18 @@ def parse_sets(items: Iterable[str]) -> dict[str, str]:
             )
         sets[key] = text
     return sets
+
+
+def _named(layer: Layer) -> Layer:
+    """Return a recipe that nobody named under the name of its data set and its algorithm."""
+    if "name" in layer.values:
+        return layer
+    parts = []
+    for table, default in (("data", Recipe().data.name), ("algorithm", Recipe().algorithm.name)):
+        section = layer.values.get(table)
+        parts.append(section.get("name", default) if isinstance(section, dict) else default)
+    name = re.sub(r"[^a-z0-9]+", "-", "-".join(map(str, parts)).lower()).strip("-")[:64]
+    return Layer({**layer.values, "name": name}, layer.origins, layer.texts) if name else layer
 
 
 def _load_settings(

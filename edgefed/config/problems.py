@@ -24,6 +24,7 @@ class Problem:
         text: what is wrong.
         code: as errors have it.
         nearest: the known name that was probably meant; empty if none.
+        hint: what to do about it, where the text does not say.
     """
 
     origin: Origin
@@ -31,6 +32,7 @@ class Problem:
     text: str
     code: str = BAD_VALUE
     nearest: str = ""
+    hint: str = ""
 
     def __str__(self) -> str:
         place = self.origin.locate(self.key)
@@ -68,4 +70,5 @@ def problems_error(problems: Sequence[Problem], hint: str = "") -> RecipeError:
     """Return one error that lists every problem, one a line, with the code of the first."""
     ordered = sorted(problems, key=lambda problem: (problem.origin.name, problem.origin.line))
     lines = list(dict.fromkeys(str(problem) for problem in ordered))
-    return RecipeError("\n".join(lines), code=ordered[0].code, hint=hint)
+    hints = (problem.hint for problem in ordered if problem.hint)
+    return RecipeError("\n".join(lines), code=ordered[0].code, hint=hint or next(hints, ""))

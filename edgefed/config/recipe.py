@@ -209,7 +209,7 @@ class Recipe(Section):
     """One run: what is trained, how, and on what terms."""
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)] = "digits-fedavg"
-    """A short name for lists and files."""
+    """A short name for lists and files; without one, ``DATA-ALGORITHM``."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Every random draw of the run derives from it."""

@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
+from pydantic_core import PydanticCustomError
 
+from edgefed.config.address import tls_in
 from edgefed.config.recipe import NAME_PATTERN, Section
 from edgefed.errors import UsageError
 
 BROKER_PATTERN = r"^mqtt://[^/\s]+$"
-DEVICE_PATTERN = r"^([a-z0-9][a-z0-9-]{0,63})?$"
+
+TLS_ERROR = "broker_tls"
+"""Pydantic's name for the error about an address that asks for TLS."""
 
 TrackerName = Literal["tensorboard", "mlflow"]
 
@@ -59,6 +63,15 @@ class FleetSettings(Section):
     state: Path = Field(default_factory=default_state_folder)
     """Folder for runs, caches and logs; a relative one starts at the file that names it."""
 
+    @field_validator("broker", mode="before")
+    @classmethod
+    def _without_tls(cls, value: Any) -> Any:
+        """Refuse an address that asks for TLS with words of its own."""
+        asked = tls_in(value) if isinstance(value, str) else ""
+        if asked:
+            raise PydanticCustomError(TLS_ERROR, asked)
+        return value
+
 
 class Settings(FleetSettings):
     """Settings of ``edgefed``; keys of ``edgefed.toml`` and ``EDGEFED_*`` variables."""
@@ -85,8 +98,8 @@ class Settings(FleetSettings):
 class AgentSettings(FleetSettings):
     """Settings of ``edgefed-agent``; keys of ``edgefed-agent.toml`` and ``EDGEFED_*`` variables."""
 
-    name: Annotated[str, Field(pattern=DEVICE_PATTERN)] = ""
-    """Name of this device in its fleet; empty for the machine's host name."""
+    name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = None
+    """Name of this device in its fleet; the machine's host name without it."""
 
     data: str = ""
     """What the device trains on: ``npz:FILE``, ``folder:FOLDER`` or ``mnist:FOLDER``."""

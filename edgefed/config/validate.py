@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from edgefed.config.address import TLS_HINT, without_password
 from edgefed.config.layers import Layer
 from edgefed.config.models import model_at, tables
 from edgefed.config.nearest import did_you_mean, nearest_name
@@ -25,7 +26,7 @@ from edgefed.config.problems import (
     problems_error,
 )
 from edgefed.config.recipe import NAME_PATTERN
-from edgefed.config.settings import BROKER_PATTERN, DEVICE_PATTERN
+from edgefed.config.settings import BROKER_PATTERN, TLS_ERROR
 from edgefed.wire.limits import CLASS_NAME_PATTERN
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -33,7 +34,6 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 _NAME_WORDS = "be 1 to 64 lower-case letters, digits and hyphens, and not begin with a hyphen"
 _PATTERN_WORDS = {
     NAME_PATTERN: _NAME_WORDS,
-    DEVICE_PATTERN: _NAME_WORDS,
     CLASS_NAME_PATTERN: "have no control characters",
     BROKER_PATTERN: "be a broker address, mqtt://HOST:PORT",
 }
@@ -171,6 +171,8 @@ def _problem(
         return Problem(origin, key, f"unknown key{did_you_mean(near)}", UNKNOWN_KEY, near)
     if detail["type"] == "missing":
         return Problem(origin, key, "is missing", MISSING_KEY)
+    if detail["type"] == TLS_ERROR:
+        return Problem(origin, key, _sentence(detail), "broker.tls", hint=TLS_HINT)
     context = detail.get("ctx", {})
     if detail["type"] not in _MUST:
         return Problem(origin, key, _sentence(detail))
@@ -229,7 +231,8 @@ def _shown(value: Any) -> str:
         return "a table" if isinstance(value, dict) else "an array"
     if isinstance(value, float):
         return repr(value)
-    text = json.dumps(value, ensure_ascii=False)
+    shown = without_password(value) if isinstance(value, str) else value
+    text = json.dumps(shown, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 

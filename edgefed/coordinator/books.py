@@ -13,7 +13,7 @@ from edgefed.coordinator.journal import Journal
 from edgefed.coordinator.records import RunRecord
 from edgefed.coordinator.store import Store
 from edgefed.coordinator.tally import Tally
-from edgefed.errors import StorageError
+from edgefed.errors import DIVERGED, LOWER_RATE, StorageError
 from edgefed.events.model import RunStatus
 
 
@@ -47,6 +47,7 @@ class Books:
         self._began = clock.monotonic()
         self._before = record.seconds
         self._traffic = fleet.traffic()
+        self._told = False
 
     def account(self, **changes: Any) -> None:
         """Bring time and bytes in the row up to now, in memory."""
@@ -133,6 +134,9 @@ class Books:
         Return the row.
         """
         self.account()
+        if not all(map(math.isfinite, scores.values())) and not self._told:
+            self._told = True
+            self.warn(f"{DIVERGED}: the model's loss is not finite; {LOWER_RATE}")
         now, began, tally = self.record, self.record.progress, self._tally()
         row: dict[str, Any] = {
             "round": number,

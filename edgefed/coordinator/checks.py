@@ -10,7 +10,7 @@ import numpy as np
 from edgefed.algorithms.base import Answer, Group
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.records import OpenExchange
-from edgefed.errors import WireError
+from edgefed.errors import DIVERGED, WireError
 from edgefed.learn.types import Array
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Reply, Task
@@ -129,7 +129,9 @@ def _check_values(role: str, name: str, array: Array) -> None:
     floating = np.issubdtype(array.dtype, np.floating)
     most = MAX_COUNT if not floating else MAX_VALUE if role == "delta" else MAX_OTHER
     low, high = float(array.min()), float(array.max())
+    # A training that diverges shows itself in the weights; other roles hold the data's own units.
+    cause = f"{DIVERGED}: " if role == "delta" and floating else ""
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise Rejection(f"{role} {name} holds NaN or infinity")
+        raise Rejection(f"{cause}{role} {name} holds NaN or infinity")
     if max(-low, high) > most:
-        raise Rejection(f"{role} {name} holds {max(-low, high):.3g}, more than {most:g}")
+        raise Rejection(f"{cause}{role} {name} holds {max(-low, high):.3g}, more than {most:g}")

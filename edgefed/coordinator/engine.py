@@ -31,7 +31,7 @@ from edgefed.coordinator.trackers.base import TrackedRun, Tracker
 from edgefed.coordinator.trackers.metrics import MetricFiles
 from edgefed.coordinator.trackers.tracking import Tracking
 from edgefed.data.types import Dataset
-from edgefed.errors import EdgeFedError, TimeLimitError
+from edgefed.errors import LOWER_RATE, EdgeFedError, TimeLimitError
 from edgefed.learn.scoring import score
 from edgefed.seeds import derive
 from edgefed.wire.blobs import BlobCache
@@ -317,12 +317,18 @@ class Engine:
             raise TimeLimitError(
                 f"Only {told}.",
                 code="round.quorum",
-                hint="see edgefed device list; then edgefed run resume, or lower rounds.quorum",
+                hint=self._after_missed(tally),
             )
         self._books.warn(f"only {told}; asking again")
         planned = self._gathered(standing)
         if isinstance(planned, Exchange):
             self._put(standing, planned, opened.attempt + 1)
+
+    def _after_missed(self, tally: Tally) -> str:
+        """Return what an operator can do about a missed quorum."""
+        if tally.diverged:
+            return f"{LOWER_RATE}, now {self._recipe.training.learning_rate:g}, and start again"
+        return "see edgefed device list; then edgefed run resume, or lower rounds.quorum"
 
     def _collector(self, standing: _Standing, opened: OpenExchange) -> Collector:
         specs = specs_of(self._algorithm.weights(standing.state))

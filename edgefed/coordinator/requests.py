@@ -11,11 +11,11 @@ from typing import Any, Protocol
 import zstandard
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from edgefed.algorithms.mean_records import SHARED, holders
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.journal import Journal
 from edgefed.coordinator.records import RunRecord
+from edgefed.coordinator.run_views import run_row, whole_run
 from edgefed.coordinator.store import Store
 from edgefed.errors import EdgeFedError, UsageError
 from edgefed.events.log import Log
@@ -184,18 +184,10 @@ class Requests:
 
     def _list(self, arguments: _Nothing) -> list[dict[str, Any]]:
         del arguments
-        return [_summary(record) for record in self._store.runs()]
+        return [run_row(record) for record in self._store.runs()]
 
     def _show(self, arguments: _OneRun) -> dict[str, Any]:
-        record = self._store.run(arguments.run)
-        folder = self._store.run_folder(record.run)
-        return {
-            **_summary(record),
-            "folder": str(folder),
-            "recipe": json.loads(record.recipe),
-            "sharing": len(holders(self._store.group(record.run, SHARED))),
-            "history": self._store.rounds(record.run),
-        }
+        return whole_run(self._store, arguments.run)
 
     def _summarise(self, arguments: _OneRun) -> dict[str, Any]:
         """Return what the run's events say beside its rounds, which ``run.show`` has."""
@@ -205,7 +197,7 @@ class Requests:
         return summary.model_dump(mode="json", exclude={"rounds"})
 
     def _start(self, arguments: _Start) -> dict[str, Any]:
-        return _summary(self._runs.start(arguments.recipe, paused=arguments.paused))
+        return run_row(self._runs.start(arguments.recipe, paused=arguments.paused))
 
     def _check(self, arguments: _Check) -> dict[str, Any]:
         return self._runs.check(arguments.recipe)
@@ -216,11 +208,6 @@ class Requests:
 
     def _forget(self, arguments: _Forget) -> dict[str, Any]:
         return {"forgotten": self._runs.forget(arguments.device)}
-
-
-def _summary(record: RunRecord) -> dict[str, Any]:
-    hidden = ("recipe", "progress")
-    return {key: value for key, value in asdict(record).items() if key not in hidden}
 
 
 def _failure(error: EdgeFedError) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgefed.errors import DIVERGED
 from edgefed.wire.messages import Reply
 
 
@@ -16,12 +17,14 @@ class Tally:
 
     Attributes:
         accepted, declined: answers merged; replies refused, failed or rejected.
+        diverged: how many of the declined were so because training diverged; not written down.
         devices: whose answers were merged; not written down.
         reason: why the last of the declined was; not written down.
     """
 
     accepted: int = 0
     declined: int = 0
+    diverged: int = 0
     devices: set[str] = field(default_factory=set)
     reason: str = ""
     _loss: float = 0.0
@@ -38,6 +41,7 @@ class Tally:
     def decline(self, reason: str) -> None:
         """Count a reply that is not merged."""
         self.declined += 1
+        self.diverged += reason.startswith(DIVERGED)
         self.reason = reason
 
     def shortfall(self, asked: int, deadline: float) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from edgefed.data.options import DataOptions
 from edgefed.data.split import hold_out
 from edgefed.data.types import Dataset
-from edgefed.errors import DataError
+from edgefed.errors import MissingDataError
 from edgefed.samples import Samples
 from edgefed.seeds import generator
 
@@ -29,12 +29,12 @@ def load_digits(options: DigitsOptions, folder: Path | None) -> Dataset:
     """Return inputs (n, 1, 8, 8) in [0, 1] and ten labels; every run tests on the same fifth.
 
     Raises:
-        DataError: scikit-learn is not installed.
+        MissingDataError: scikit-learn is not installed.
     """
     try:
         from sklearn import datasets
     except ImportError as error:
-        raise DataError(
+        raise MissingDataError(
             "The data set 'digits' comes with scikit-learn, which is not installed.",
             code="data.missing",
             hint="pip install 'edgefed[demo]'",

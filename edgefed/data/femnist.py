@@ -19,7 +19,7 @@ from edgefed.data.options import SplitOptions
 from edgefed.data.paths import resolve
 from edgefed.data.split import held_out_positions
 from edgefed.data.types import Array, Dataset, Indices, no_samples, take
-from edgefed.errors import DataError
+from edgefed.errors import DataError, MissingDataError
 from edgefed.files import storage_error
 from edgefed.samples import Samples
 from edgefed.seeds import generator
@@ -98,7 +98,7 @@ def _files(path: Path) -> list[Path]:
     except OSError as error:
         raise storage_error(path, error) from error
     if not files:
-        raise DataError(
+        raise MissingDataError(
             f"{path} has no .json files." if path.is_dir() else f"{path} does not exist.",
             code="data.missing",
             hint="make them with LEAF's preprocess.sh, and name their folder",

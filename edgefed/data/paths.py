@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgefed.errors import DataError
+from edgefed.errors import MissingDataError
 
 
 def resolve(path: str, folder: Path | None) -> Path:
@@ -14,14 +14,14 @@ def resolve(path: str, folder: Path | None) -> Path:
 
 
 def require_file(path: Path) -> None:
-    """Raise a `DataError` when there is no file at ``path``."""
+    """Raise a `MissingDataError` when there is no file at ``path``."""
     if not path.is_file():
         what = "is a folder, not a file" if path.is_dir() else "does not exist"
-        raise DataError(f"{path} {what}.", code="data.missing", hint="check the path")
+        raise MissingDataError(f"{path} {what}.", code="data.missing", hint="check the path")
 
 
 def require_folder(path: Path) -> None:
-    """Raise a `DataError` when there is no folder at ``path``."""
+    """Raise a `MissingDataError` when there is no folder at ``path``."""
     if not path.is_dir():
         what = "is a file, not a folder" if path.exists() else "does not exist"
-        raise DataError(f"{path} {what}.", code="data.missing", hint="check the path")
+        raise MissingDataError(f"{path} {what}.", code="data.missing", hint="check the path")

@@ -19,7 +19,7 @@ from edgefed.data.alphabets import Alphabet, AlphabetName, alphabet_of
 from edgefed.data.options import SplitOptions
 from edgefed.data.paths import resolve
 from edgefed.data.types import Array, Dataset
-from edgefed.errors import DataError
+from edgefed.errors import DataError, MissingDataError
 from edgefed.files import storage_error
 from edgefed.samples import Samples
 from edgefed.wire import limits
@@ -80,7 +80,9 @@ def read_roles(path: Path) -> dict[str, str]:
             files = sorted(each for each in path.rglob("*.txt") if each.is_file())
             return _some({str(file.relative_to(path)): _text(file) for file in files}, path)
         if not path.exists():
-            raise DataError(f"{path} does not exist.", code="data.missing", hint="check the path")
+            raise MissingDataError(
+                f"{path} does not exist.", code="data.missing", hint="check the path"
+            )
         if path.suffix == ".jsonl":
             return _some(_records(_text(path), path), path)
         return _some({path.stem: _text(path)}, path)

@@ -35,7 +35,7 @@ from edgefed.data.shakespeare import TextOptions, load_shakespeare
 from edgefed.data.split import hold_out
 from edgefed.data.types import UNPREPARED, ClassNames, DeviceData, Preparation
 from edgefed.data.vision import VISION_SETS, read_vision
-from edgefed.errors import DataError, RecipeError
+from edgefed.errors import RecipeError, UsageError
 from edgefed.samples import Samples
 from edgefed.seeds import generator
 
@@ -110,18 +110,18 @@ def parse_source(text: str) -> Source:
     """Return what ``KIND:PATH[?KEY=VALUE&…]`` means; nothing is opened.
 
     Raises:
-        DataError: the text is no source.
+        UsageError: the text is no source.
     """
     kind, colon, rest = text.strip().partition(":")
     path, _, options = rest.partition("?")
     if not colon or not path:
-        raise DataError(
+        raise UsageError(
             f"'{text}' does not say where the data lies." if text else "No data is named.",
             code="data.source",
             hint="set data to npz:FILE, folder:FOLDER, text:FILE or mnist:FOLDER",
         )
     if kind not in _KINDS:
-        raise DataError(
+        raise UsageError(
             f"There is no kind of data '{kind}'.",
             code="data.source",
             hint=nearest(kind, list(_KINDS)),

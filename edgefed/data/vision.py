@@ -22,7 +22,7 @@ from edgefed.data.options import DataOptions
 from edgefed.data.paths import resolve
 from edgefed.data.preparation import Moments
 from edgefed.data.types import Dataset
-from edgefed.errors import DataError
+from edgefed.errors import DataError, MissingDataError
 from edgefed.samples import Samples
 
 
@@ -171,7 +171,7 @@ def _open(which: VisionSet, folder: Path, part: str, split: str) -> Any:
             make = getattr(importlib.import_module("torchvision.datasets"), which.kind)
             return make(str(folder), download=True, **keys)
     except ImportError as error:
-        raise DataError(
+        raise MissingDataError(
             f"{which.title} needs a library that is not installed: {error}.",
             code="data.missing",
             hint="pip install 'edgefed[demo]'",
@@ -180,7 +180,7 @@ def _open(which: VisionSet, folder: Path, part: str, split: str) -> Any:
     except Exception as error:
         raise DataError(
             f"{which.title} is not in {folder} and cannot be downloaded: {_reason(error)}.",
-            code="data.missing",
+            code="data.download",
             hint=f"connect to the network once, or copy its files into {folder / which.place}",
         ) from error
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 import torch
 
-from edgefed.errors import DataError, UsageError
+from edgefed.errors import DIVERGED, LOWER_RATE, DataError, UsageError
 from edgefed.learn import capabilities
 from edgefed.learn.augment import check_augment
 from edgefed.learn.models import Model
@@ -143,7 +143,5 @@ def precision(name: str, device: torch.device) -> AbstractContextManager[object]
 def diverged(what: str) -> DataError:
     """Return the error of training that left the finite numbers."""
     return DataError(
-        f"Training diverged: {what} no longer finite.",
-        code="train.diverged",
-        hint="lower the learning rate",
+        f"{DIVERGED}: {what} no longer finite.", code="train.diverged", hint=LOWER_RATE
     )

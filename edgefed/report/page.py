@@ -49,8 +49,8 @@ def _head(record: Mapping[str, Any]) -> str:
 
 
 def _numbers(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "accuracy", _number(record.get("accuracy"), ".4f")
-    yield "loss", _number(record.get("loss"), ".4f")
+    yield "accuracy", _number(record.get("accuracy"))
+    yield "loss", _number(record.get("loss"))
     yield "rounds", f"{record.get('round', 0)} / {record.get('rounds', 0)}"
     yield "devices", str(record.get("devices", ""))
     yield "bytes down", size(record.get("bytes_down", 0))
@@ -108,5 +108,8 @@ def _curve(facts: Facts, key: str, name: str) -> Series:
     return Series(name, points)
 
 
-def _number(value: float | None, spec: str) -> str:
-    return "" if value is None else format(value, spec)
+def _number(value: float | None) -> str:
+    """Return a score, short enough for a tile however large it is."""
+    if value is None:
+        return ""
+    return f"{value:.4f}" if abs(value) < 1e5 else f"{value:.3g}"

@@ -55,7 +55,8 @@ def answers(summary: RunSummary) -> str:
     ) + section(
         "Time per device",
         scroll(bar_chart(taken, _duration, title="time to answer by device", colour=5)),
-        note="From question to answer: mean, and the range from fastest to slowest.",
+        note="From question to answer: mean, and the range from fastest to slowest."
+        " In a simulation, a device's own work, without waiting for its turn.",
     )
 
 

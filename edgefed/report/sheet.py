@@ -23,6 +23,8 @@ MAX_TILES = 400
 _SIDE = 96
 """Pixels that a small image is enlarged to, about."""
 
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+
 _GAP, _LINE, _MARGIN = 10, 14, 12
 _TOP = _MARGIN + 2 * _LINE
 _INK, _QUIET, _PAPER = (20, 20, 20), (110, 110, 110), (255, 255, 255)
@@ -64,7 +66,7 @@ class _Grid:
 
 
 def sheet(means: Means) -> bytes:
-    """Return a PNG file of a run's averaged images, each with its number and main labels.
+    """Return a PNG file of a run's averaged images, each with its number and all its labels.
 
     All are scaled alike, the smallest value of the stack to black and the largest to white.
 
@@ -74,32 +76,38 @@ def sheet(means: Means) -> bytes:
     if means.split:
         raise _no_images("they are taken inside the model (split)")
     images = _images(means.entries.inputs)[:MAX_TILES]
-    grid = _grid(len(images), images.shape[1], images.shape[2])
     font = ImageFont.load_default(size=12)
+    height, width = images.shape[1:3]
+    captions = captions_of(means, len(images), max(_SIDE, width * _scale(height, width)), font)
+    grid = _grid(len(images), height, width, max(map(len, captions)))
     title = _title(means, len(images))
-    width = max(grid.size[0], math.ceil(font.getlength(title)) + 2 * _MARGIN)
-    paper = Image.new("RGB", (width, grid.size[1]), _PAPER)
+    across = max(grid.size[0], math.ceil(font.getlength(title)) + 2 * _MARGIN)
+    paper = Image.new("RGB", (across, grid.size[1]), _PAPER)
     pen = ImageDraw.Draw(paper)
     pen.text((_MARGIN, _MARGIN), title, fill=_INK, font=font)
     for number, image in enumerate(images):
         left, top = grid.corner(number)
         paper.paste(_enlarged(image, grid.scale), (left, top))
         below = top + grid.height + 2
-        pen.text((left, below), f"entry {number}", fill=_QUIET, font=font)
-        target = means.entries.targets[number]
-        labels = _labels(target) if means.has_shares else numbers_in_words(target, 1)
-        pen.text((left, below + _LINE), labels, fill=_INK, font=font)
+        for place, line in enumerate(captions[number]):
+            ink = _INK if place else _QUIET
+            pen.text((left, below + place * _LINE), line, fill=ink, font=font)
     file = io.BytesIO()
     paper.save(file, format="PNG", optimize=True)
     return file.getvalue()
 
 
-def _grid(count: int, height: int, width: int) -> _Grid:
-    """Return the grid for so many images, about as many across as down."""
-    scale = max(1, round(_SIDE / max(height, width)))
+def _grid(count: int, height: int, width: int, lines: int) -> _Grid:
+    """Return the grid for so many images with captions of so many lines, about square."""
+    scale = _scale(height, width)
     across = math.ceil(math.sqrt(count))
-    tile = (max(_SIDE, width * scale), height * scale + 2 * _LINE + 4)
+    tile = (max(_SIDE, width * scale), height * scale + lines * _LINE + 4)
     return _Grid(scale, height * scale, tile, across, math.ceil(count / across))
+
+
+def _scale(height: int, width: int) -> int:
+    """Return by what the sides of an image are enlarged."""
+    return max(1, round(_SIDE / max(height, width)))
 
 
 def _enlarged(image: Array, scale: int) -> Image.Image:
@@ -109,6 +117,15 @@ def _enlarged(image: Array, scale: int) -> Image.Image:
     return picture.resize(size, Image.Resampling.NEAREST)
 
 
+def captions_of(means: Means, count: int, width: int, font: Font) -> list[list[str]]:
+    """Return the lines below each image: its number, and its labels or its first number."""
+    captions = []
+    for number, target in enumerate(means.entries.targets[:count]):
+        words = _labels(target) if means.has_shares else [numbers_in_words(target, 1)]
+        captions.append([f"entry {number}", *_wrapped(words, width, font)])
+    return captions
+
+
 def _title(means: Means, drawn: int) -> str:
     count = len(means.entries)
     told = f"{count} entry" if count == 1 else f"{count} entries"
@@ -116,9 +133,22 @@ def _title(means: Means, drawn: int) -> str:
     return f"averaged data of {means.run}: {told}{cut}"
 
 
-def _labels(target: Array) -> str:
-    """Return the two largest shares, short enough for a caption."""
-    return "  ".join(f"{label}: {share * 100:.0f} %" for label, share in main_labels(target, 2))
+def _labels(target: Array) -> list[str]:
+    """Return every label of an average with its share, the largest first."""
+    shares = main_labels(target, len(target))
+    return [f"{label}: {share * 100:.0f} %" for label, share in shares]
+
+
+def _wrapped(words: list[str], width: int, font: Font) -> list[str]:
+    """Return words as lines that are no wider than a tile, each with at least one word."""
+    lines: list[str] = []
+    for word in words:
+        longer = f"{lines[-1]}  {word}" if lines else word
+        if lines and font.getlength(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
 
 
 def _images(inputs: Array) -> Array:

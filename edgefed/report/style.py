@@ -10,16 +10,16 @@ CSS = """
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:800px;padding:32px 24px 64px;background:var(--ground);
 color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
-h1{font-size:26px;line-height:1.2;margin:0}
+h1{font-size:26px;line-height:1.2;margin:0;overflow-wrap:anywhere}
 h2{font-size:17px;margin:40px 0 8px}
 p{margin:4px 0 12px}
 .quiet{color:var(--quiet)}
 .good{color:var(--good)}.bad{color:var(--bad)}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(96px,1fr));gap:8px;
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(128px,1fr));gap:8px;
 margin:20px 0}
 .tile{background:var(--card);border-radius:8px;padding:10px 12px}
-.tile b{display:block;font-size:18px;font-weight:600;white-space:nowrap}
-.tile span{color:var(--quiet);font-size:13px}
+.tile b{display:block;font-size:18px;font-weight:600;overflow-wrap:anywhere}
+.tile span{color:var(--quiet);font-size:13px;overflow-wrap:anywhere}
 .scroll{overflow:auto;max-height:640px}
 svg.chart{display:block;max-width:100%;height:auto}
 table{border-collapse:collapse;font-size:13px;width:100%}

@@ -9,7 +9,7 @@ from pathlib import Path
 from edgefed.config.recipe import DataSection
 from edgefed.data.datasets import load
 from edgefed.data.vision import VISION_SETS
-from edgefed.errors import DataError
+from edgefed.errors import MissingDataError
 from edgefed.reproduce.made import made_texts
 from edgefed.reproduce.table import Settings
 
@@ -123,7 +123,7 @@ def locate(settings: Settings, folder: Path | None, scratch: Path) -> Located:
     if source is None or (folder is None and source.moments):
         return Located(settings)
     if folder is None:
-        raise DataError(
+        raise MissingDataError(
             f"{source.title} cannot be downloaded, so --data FOLDER has to name a folder with it.",
             code="data.missing",
             hint=f"{_asked(source)}; {source.get}",
@@ -146,7 +146,7 @@ def fetch(section: DataSection, folder: Path) -> None:
 def _found(source: Source, settings: Settings, folder: Path) -> Located:
     root = folder.expanduser().absolute()
     if not root.is_dir():
-        raise DataError(
+        raise MissingDataError(
             f"--data {folder}: there is no such folder.", code="data.missing", hint="check the path"
         )
     for place in source.places:
@@ -157,7 +157,7 @@ def _found(source: Source, settings: Settings, folder: Path) -> Located:
             found = {**settings, "data.name": place.name, "data.path": str(named)}
             note = f"{source.title} is {path.name}: compressed with loss" if _lossy(path) else ""
             return Located({**found, **_moments(source, place, settings)}, note)
-    raise DataError(
+    raise MissingDataError(
         f"{source.title} is not in {folder}.",
         code="data.missing",
         hint=f"looked for {_asked(source)}; {source.get}",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from edgefed.clock import Clock, SystemClock
 from edgefed.config.recipe import SimulationSection
 from edgefed.data.types import Shard
 from edgefed.learn.training import Stopped
@@ -63,10 +64,14 @@ class Sequential:
     Args:
         shards: the devices' data.
         bench: warm trainers.
+        clock: measures each device's work; None for the machine's.
     """
 
-    def __init__(self, shards: Sequence[Shard], bench: Bench | None = None) -> None:
+    def __init__(
+        self, shards: Sequence[Shard], bench: Bench | None = None, clock: Clock | None = None
+    ) -> None:
         shared = bench or Bench(user_models=True)
+        self._clock = clock or SystemClock()
         self._workers = [worker_of(shard, shared) for shard in shards]
 
     def outcomes(
@@ -81,7 +86,8 @@ class Sequential:
             if stop():
                 return
             try:
-                outcome = perform(self._workers[order.device], order, read, decoded, stop)
+                worker = self._workers[order.device]
+                outcome = perform(worker, order, read, decoded, stop, self._clock)
             except Stopped:
                 return
             yield order, outcome
@@ -101,10 +107,12 @@ def perform(
     read: Callable[[str], bytes],
     decoded: dict[str, Tensors],
     stop: Callable[[], bool] | None,
+    clock: Clock,
 ) -> Outcome:
-    """Do one order; ``decoded`` keeps the arrays of blobs for the next one."""
-    arrays = arrays_of(order, read, decoded)
-    return worker.work(order.task, arrays, order.private, stop=stop)
+    """Do one order, and measure it; ``decoded`` keeps the arrays of blobs for the next one."""
+    arrays, begun = arrays_of(order, read, decoded), clock.monotonic()
+    outcome = worker.work(order.task, arrays, order.private, stop=stop)
+    return replace(outcome, seconds=clock.monotonic() - begun)
 
 
 def arrays_of(

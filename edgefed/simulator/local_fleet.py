@@ -65,7 +65,7 @@ class LocalFleet:
     Args:
         shards: one device each.
         cache: the coordinator's blobs, which here every device can read.
-        clock: for the seconds of a reply.
+        clock: measures the devices' work where no executor does.
         emit: takes events about devices; None for silence.
         executor: who does the devices' work; None for this process, one after another.
     """
@@ -81,12 +81,11 @@ class LocalFleet:
         executor: Executor | None = None,
     ) -> None:
         self._cache = cache
-        self._clock = clock
         self._emit: Emit = emit or _silence
         self._session = secrets.token_hex(8)
         self._up = 0
         self._down = 0
-        self._executor: Executor = executor or Sequential(shards)
+        self._executor: Executor = executor or Sequential(shards, clock=clock)
         names = device_names(len(shards))
         self._devices = {
             name: _VirtualDevice(number, _member(name, shard))
@@ -108,10 +107,9 @@ class LocalFleet:
 
     def ask(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
         """Hand the tasks to the executor and yield replies as they come."""
-        began = self._clock.monotonic()
         orders = [self._order(task) for task in exchange.tasks]
         for order, outcome in self._executor.outcomes(orders, self._get, stop):
-            yield self._deliver(order, outcome, self._clock.monotonic() - began)
+            yield self._deliver(order, outcome)
 
     def verdict(self, reply: Reply, outcome: Verdict, reason: str) -> None:
         """Nothing to do: a virtual device keeps no replies."""
@@ -129,7 +127,7 @@ class LocalFleet:
         self._report("device", device=task.device, state="train", exchange=task.exchange)
         return Order(device.number, task, device.private_for(task.exchange))
 
-    def _deliver(self, order: Order, outcome: Outcome, seconds: float) -> Delivered:
+    def _deliver(self, order: Order, outcome: Outcome) -> Delivered:
         task = order.task
         if outcome.status == "ok" and task.question != "evaluate":
             self._devices[task.device].keep(task.exchange, outcome.private)
@@ -138,7 +136,7 @@ class LocalFleet:
         self._up += size
         self._report("device", device=task.device, state="done", fraction=1.0)
         everything = {**blobs, **reply.inline}
-        return Delivered(reply, everything.__getitem__, seconds, size)
+        return Delivered(reply, everything.__getitem__, outcome.seconds, size)
 
     def _receive(self, device: _VirtualDevice, task: Task) -> None:
         """Count what a device would be sent, given what it holds."""

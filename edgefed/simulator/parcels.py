@@ -34,14 +34,15 @@ def outcome_bytes(outcome: Outcome) -> bytes:
         dict(outcome.metrics),
         dict(outcome.blobs),
         _packed(outcome.private),
+        outcome.seconds,
     ]
     return bytes(msgpack.packb(fields))
 
 
 def read_outcome(data: bytes) -> Outcome:
     """Return the outcome that ``outcome_bytes`` wrote."""
-    status, reason, samples, metrics, blobs, private = msgpack.unpackb(data)
-    return Outcome(status, reason, samples, metrics, blobs, _groups(private))
+    status, reason, samples, metrics, blobs, private, seconds = msgpack.unpackb(data)
+    return Outcome(status, reason, samples, metrics, blobs, _groups(private), seconds)
 
 
 def _packed(groups: Mapping[str, Tensors]) -> dict[str, bytes]:

@@ -22,6 +22,7 @@ from multiprocessing.process import BaseProcess
 
 import msgpack
 
+from edgefed.clock import SystemClock
 from edgefed.data.types import Shard
 from edgefed.errors import EdgeFedError
 from edgefed.learn.devices import set_threads
@@ -237,7 +238,7 @@ def _work(
     for each in strange:
         each.close()
     set_threads(1)
-    bench = Bench(user_models=True)
+    bench, clock = Bench(user_models=True), SystemClock()
     workers: dict[int, Worker] = {}
     decoded: dict[str, Tensors] = {}
     with contextlib.suppress(EOFError, OSError, Stopped):
@@ -253,5 +254,5 @@ def _work(
                 start, size = places[digest]
                 return memory[start : start + size]
 
-            outcome = perform(worker, order, read, decoded, lambda: os.getppid() != parent)
+            outcome = perform(worker, order, read, decoded, lambda: os.getppid() != parent, clock)
             pipe.send_bytes(outcome_bytes(outcome))

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from edgefed.clock import SystemClock
 from edgefed.data.types import Shard
 from edgefed.errors import EdgeFedError
 from edgefed.learn.devices import set_threads
@@ -47,6 +48,7 @@ class RayHand:
     def __init__(self, accelerator: str) -> None:
         set_threads(1)
         self._bench = Bench(accelerator, user_models=True)
+        self._clock = SystemClock()
         self._decoded: dict[str, Tensors] = {}
 
     def greet(self) -> dict[str, str]:
@@ -76,4 +78,4 @@ class RayHand:
             del self._decoded[stale]
         order, shard = read_order(ordered), crate[place]
         worker = worker_of(shard, self._bench)
-        return outcome_bytes(perform(worker, order, read, self._decoded, None))
+        return outcome_bytes(perform(worker, order, read, self._decoded, None, self._clock))

@@ -8,8 +8,9 @@ and the chunk, so the same run ends in the same bits, killed or not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from edgefed.clock import Clock, SystemClock
 from edgefed.data.types import Shard
 from edgefed.errors import UsageError
 from edgefed.learn.stacked import CHUNK, StackedTrainer
@@ -22,11 +23,16 @@ from edgefed.worker.worker import Bench, Prepared, complete, finish
 
 @dataclass(frozen=True)
 class _Waiting:
-    """An order that waits for others to be trained with."""
+    """An order that waits for others to be trained with.
+
+    Attributes:
+        seconds: that its preparation took.
+    """
 
     order: Order
     prepared: Prepared
     job: Job
+    seconds: float
 
 
 class StackedExecutor:
@@ -38,6 +44,8 @@ class StackedExecutor:
             than that are prepared ahead.
         tell: told, once, how a model is trained, and why it is not as was asked.
         bench: warm trainers.
+        clock: measures each device's work; of what is trained at once, each has an equal share.
+            None for the machine's.
     """
 
     def __init__(
@@ -46,8 +54,10 @@ class StackedExecutor:
         chunk: int = CHUNK,
         tell: Callable[[str], None] = lambda text: None,
         bench: Bench | None = None,
+        clock: Clock | None = None,
     ) -> None:
         shared = bench or Bench(user_models=True)
+        self._clock = clock or SystemClock()
         self._workers = [worker_of(shard, shared) for shard in shards]
         self._sizes = [len(shard.train) for shard in shards]
         self._chunk = chunk
@@ -69,15 +79,17 @@ class StackedExecutor:
             for order in sorted(orders, key=lambda order: -self._sizes[order.device]):
                 if stop():
                     return
+                start = self._clock.monotonic()
                 begun = self._workers[order.device].begin(
                     order.task, arrays_of(order, read, decoded), order.private
                 )
                 if isinstance(begun, Outcome):
-                    yield order, begun
+                    yield order, self._timed(begun, start)
                 elif not isinstance(begun.work, Job):
-                    yield order, complete(begun, stop=stop)
+                    yield order, self._timed(complete(begun, stop=stop), start)
                 else:
-                    waiting.append(_Waiting(order, begun, begun.work))
+                    spent = self._clock.monotonic() - start
+                    waiting.append(_Waiting(order, begun, begun.work, spent))
                 if len(waiting) == self._chunk:
                     yield from self._train(waiting, stop)
                     waiting = []
@@ -95,10 +107,20 @@ class StackedExecutor:
         for trainer in dict.fromkeys(each.prepared.trainer for each in waiting):
             part = [each for each in waiting if each.prepared.trainer is trainer]
             stack = self._stack(trainer)
+            start = self._clock.monotonic()
             done = None if stack is None else self._together(stack, part, stop)
+            share = (self._clock.monotonic() - start) / len(part)
             for place, each in enumerate(part):
-                outcome = complete(each.prepared, stop=stop) if done is None else done[place]
-                yield each.order, outcome
+                if done is None:
+                    start = self._clock.monotonic()
+                    outcome = self._timed(complete(each.prepared, stop=stop), start)
+                else:
+                    outcome = replace(done[place], seconds=share)
+                yield each.order, replace(outcome, seconds=outcome.seconds + each.seconds)
+
+    def _timed(self, outcome: Outcome, start: float) -> Outcome:
+        """Return an outcome with the time since ``start``."""
+        return replace(outcome, seconds=self._clock.monotonic() - start)
 
     def _together(
         self, stack: StackedTrainer, part: Sequence[_Waiting], stop: Callable[[], bool]

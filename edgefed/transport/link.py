@@ -100,6 +100,7 @@ class Link:
         self._up = threading.Event()
         self._answered = threading.Event()
         self._closing = False
+        self._asked = False
         self._refused = ""
         self._complained = ""
         self._client = self._make_client(client_id, will, jitter or random.Random())
@@ -141,18 +142,21 @@ class Link:
             NotAllowedError: the broker wants a login, or another one.
         """
         self._client.connect_timeout = timeout
+        self._asked = True
         try:
             self._client.connect(self.address.host, self.address.port, keepalive=KEEPALIVE)
+            self._client.loop_start()
+            self._answered.wait(timeout)
         except (OSError, ValueError) as error:
             raise self.unreachable(_reason(error)) from error
-        self._client.loop_start()
-        self._answered.wait(timeout)
+        finally:
+            self._asked = False
         if not self._up.is_set():
             refused = self._refused
             self.stop()
             if refused:
                 raise NotAllowedError(
-                    f"The MQTT broker at {self.address} {refused}.",
+                    f"The MQTT broker at {self.address} refused us: {refused}.",
                     code="broker.refused",
                     hint="give its user and password: --broker mqtt://USER:PASSWORD@HOST:PORT",
                 )
@@ -179,6 +183,11 @@ class Link:
     def connected(self) -> bool:
         """Whether the broker answers now."""
         return self._up.is_set()
+
+    @property
+    def refused(self) -> str:
+        """Why the broker last refused the connection, such as a wrong password; empty when not."""
+        return self._refused
 
     # -- sending ------------------------------------------------------------------------------
 
@@ -246,11 +255,11 @@ class Link:
     ) -> None:
         del client, data, flags, properties
         if reason.is_failure:
-            self._refused = f"refused us: {str(reason).lower()}"
+            self._refused = str(reason).lower()
             self._answered.set()
-            self._complain(f"the broker {self._refused}")
+            self._complain(f"the MQTT broker at {self.address} refused us: {self._refused}")
             return
-        self._complained = ""
+        self._refused = self._complained = ""
         with self._lock:
             self._pending.clear()
             self._up.set()
@@ -260,13 +269,15 @@ class Link:
 
     def _on_connect_fail(self, client: paho.Client, data: Any) -> None:
         del client, data
-        self._complain(_reason(sys.exc_info()[1]))  # paho calls from where it caught it
+        self._refused = ""
+        reason = _reason(sys.exc_info()[1])  # paho calls from where it caught it
+        self._complain(f"no MQTT broker at {self.address}: {reason}")
 
-    def _complain(self, reason: str) -> None:
-        """Log why the broker cannot be had, once an outage."""
-        if reason != self._complained and not self._closing:
-            self._complained = reason
-            log.warning("no MQTT broker at %s: %s; trying again", self.address, reason)
+    def _complain(self, text: str) -> None:
+        """Log why there is no connection, once an outage; ``start_now`` raises it instead."""
+        if text != self._complained and not (self._closing or self._asked):
+            self._complained = text
+            log.warning("%s; trying again", text)
 
     def _on_disconnect(
         self, client: paho.Client, data: Any, flags: Any, reason: ReasonCode, properties: Any

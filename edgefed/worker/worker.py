@@ -21,7 +21,7 @@ from edgefed.algorithms.base import (
 from edgefed.algorithms.registry import make_device_half
 from edgefed.config.recipe import ModelSection
 from edgefed.data.class_names import in_words, numbered, renumbered, unlisted
-from edgefed.errors import EdgeFedError
+from edgefed.errors import DIVERGED, EdgeFedError
 from edgefed.learn.models import build
 from edgefed.learn.targets import misfit
 from edgefed.learn.training import Stopped, Trainer
@@ -326,7 +326,7 @@ def _finite(outcome: Outcome) -> Outcome:
     """Return an outcome, or a failure when a metric is a number that no message carries."""
     for name, value in outcome.metrics.items():
         if not math.isfinite(value):
-            return Outcome(status="failed", reason=f"training diverged: its {name} is {value}")
+            return Outcome(status="failed", reason=f"{DIVERGED}: its {name} is {value}")
     return outcome
 
 

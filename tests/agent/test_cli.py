@@ -17,6 +17,7 @@ from broker.address import LOOPBACK, free_port
 from broker.mosquitto import MosquittoBroker
 from device_agent.cli import app
 from edgefed.config.address import parse_address
+from edgefed.errors import UsageError
 from tests.agent.stage import start_agent, write_data
 from tests.pictures import write_pictures
 from tests.processes import outcome, start_module
@@ -71,13 +72,41 @@ def test_data_that_cannot_be_trained_on_is_one_clear_line(
     (tmp_path / "text.npz").write_text("hello")
     arguments = ("--broker", NOWHERE, "--name", "board", "--data", f"npz:{name}.npz")
     exit_code, out, err = invoke("run", *arguments)
-    assert (exit_code, out) == (1, "")
+    # A service that ends with 2 is not started again: what is not there, only a person can mend.
+    expected = 2 if code == "data.missing" else 1
+    assert (exit_code, out) == (expected, "")
     errors = [line for line in err.splitlines() if line.startswith("edgefed: error: ")]
     assert len(errors) == 1
     assert words in errors[0]
     assert errors[0].endswith(f"  [{code}]")
     assert "pickle" not in err
-    assert invoke("data", "--data", f"npz:{name}.npz", "--json")[0] == 1
+    assert invoke("data", "--data", f"npz:{name}.npz", "--json")[0] == expected
+
+
+def test_settings_that_are_not_there_end_it_with_2(tmp_path: Path) -> None:
+    code, out, err = invoke("run", "--config", str(tmp_path / "none.toml"))
+    assert (code, out) == (2, "")
+    assert "[recipe.missing]" in err
+
+
+@pytest.mark.parametrize("source", ["nzp:data.npz", "folder:none"])
+def test_a_wrong_source_ends_it_with_2(source: str) -> None:
+    assert invoke("run", "--broker", NOWHERE, "--name", "board", "--data", source)[0] == 2
+
+
+@pytest.mark.parametrize("program", ["agent", "coordinator"])
+def test_the_services_are_not_started_again_after_2(program: str) -> None:
+    unit = Path(__file__).parents[2] / "deploy" / f"edgefed-{program}.service"
+    lines = unit.read_text(encoding="utf-8").splitlines()
+    assert {"Restart=always", f"RestartPreventExitStatus={UsageError.exit_code}"} <= set(lines)
+
+
+def test_a_name_in_a_file_is_not_empty(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('name = ""\n')
+    code, out, err = invoke("run", "--config", str(file))
+    assert (code, out) == (2, "")
+    assert "name: must be 1 to 64 lower-case letters" in err
 
 
 def test_without_data_it_says_how_to_name_some() -> None:

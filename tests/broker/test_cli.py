@@ -17,7 +17,6 @@ from broker.configuration import configuration
 from broker.embedded import EmbeddedBroker
 from broker.mosquitto import MosquittoBroker
 from edgefed.cli.broker import app
-from edgefed.cli.context import Globals
 from edgefed.config.address import Address
 from tests.broker.clients import PATIENCE, connected, is_gone, until
 from tests.broker.servers import USER, running
@@ -97,8 +96,8 @@ def test_up_ends_with_an_error_when_its_broker_ends(tmp_path: Path) -> None:
 
 
 def invoke(*arguments: str, **options: object) -> tuple[int, str, str]:
-    given = Globals(no_config=True, **options)  # type: ignore[arg-type]
-    result = CliRunner().invoke(app, arguments, obj=given)
+    given = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    result = CliRunner().invoke(app, ["--no-config", *given, *arguments])
     return result.exit_code, result.stdout, result.stderr
 
 
@@ -124,6 +123,42 @@ def test_config_prints_what_mosquitto_reads() -> None:
     _, out, _ = invoke("config", "--allow-anonymous", broker="mqtt://192.0.2.7:1884")
     assert out.startswith("listener 1884 192.0.2.7\n")
     assert "allow_anonymous true" in out
+
+
+@pytest.mark.parametrize(
+    ("typed", "listener"),
+    [
+        (["--bind", "127.0.0.1:1999"], "listener 1999 127.0.0.1"),
+        (["--bind", "127.0.0.1"], "listener 1884 127.0.0.1"),
+        (["--bind", "127.0.0.1", "--port", "1999"], "listener 1999 127.0.0.1"),
+        (["--bind", "127.0.0.1:1999", "--port", "1999"], "listener 1999 127.0.0.1"),
+        (["--bind", "broker.lan:1999"], "listener 1999 broker.lan"),
+        (["--bind", "::1"], "listener 1884 ::1"),
+        (["--bind", "[::1]:1999"], "listener 1999 ::1"),
+    ],
+)
+def test_config_listens_where_bind_says(typed: list[str], listener: str) -> None:
+    code, out, err = invoke("config", *typed, broker="mqtt://192.0.2.7:1884")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == listener
+
+
+@pytest.mark.parametrize(
+    "bind", ["127.0.0.1:", ":1999", "127.0.0.1:x", "a b", "a\nuser root", "h:0", "h:65536", "[h]:1"]
+)
+def test_a_wrong_bind_is_refused(bind: str) -> None:
+    code, out, err = invoke("config", "--bind", bind)
+    assert (code, out) == (2, "")
+    assert "broker.bind" in err
+
+
+def test_two_ports_and_the_port_of_tls_are_refused() -> None:
+    code, out, err = invoke("config", "--bind", "127.0.0.1:1999", "--port", "1998")
+    assert (code, out) == (2, "")
+    assert "two ports" in err
+    code, out, err = invoke("config", "--bind", "127.0.0.1:8883")
+    assert (code, out) == (2, "")
+    assert "broker.tls" in err
 
 
 def test_config_prints_the_rules_of_the_fleet() -> None:

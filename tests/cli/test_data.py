@@ -125,8 +125,8 @@ def test_without_a_target_it_is_the_default_recipe() -> None:
     ("words", "code", "message"),
     [
         (("show", "nope.toml"), 2, "nope.toml: there is no such file"),
-        (("show", "nope.npz"), 1, "nope.npz does not exist"),
-        (("show", "nzp:a.npz"), 1, "no kind of data 'nzp'"),
+        (("show", "nope.npz"), 2, "nope.npz does not exist"),
+        (("show", "nzp:a.npz"), 2, "no kind of data 'nzp'"),
         (("show", "empty"), 1, "empty has no .npz files"),
         (("show", "bad.npz"), 1, "bad.npz cannot be read"),
         (("show", "npz:all.npz", "--devices", "3"), 2, "no recipe is shown"),
@@ -136,7 +136,7 @@ def test_without_a_target_it_is_the_default_recipe() -> None:
         (("show", "mine.toml", "--set", "data.classes_per_device=7"), 1, "but there are 6"),
         (("show", "mine.toml", "--set", "data.partition=dirichle"), 2, "no such partition"),
         (("show", "mine.toml", "--set", "data.blance=true"), 2, "data.blance: unknown key"),
-        (("show", "mine.toml", "--set", "data.path=gone.npz"), 1, "gone.npz does not exist"),
+        (("show", "mine.toml", "--set", "data.path=gone.npz"), 2, "gone.npz does not exist"),
         (
             ("show", "mine.toml", "--set", "data.partition=dirichlet", "--set", "data.alpha=1e-9"),
             1,

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFont
 
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
 from edgefed.errors import DataError
 from edgefed.report.means import Means, labels_in_words, means_of_folder
-from edgefed.report.sheet import MAX_TILES, sheet
+from edgefed.report.sheet import MAX_TILES, captions_of, sheet
 from edgefed.sharing.types import Array, Entries
 from edgefed.simulator.run import Simulation
 from tests.cli.commands import Told, edgefed
@@ -155,6 +155,21 @@ def drawn(inputs: Array) -> Array:
     targets = np.tile(np.array([[0.5, 0.25, 0.25]], np.float32), (count, 1))
     picture = Image.open(io.BytesIO(sheet(Means("r-1", Entries(inputs, targets)))))
     return np.asarray(picture)
+
+
+def test_a_caption_names_every_label() -> None:
+    shares = np.zeros((2, 62), np.float32)
+    shares[0, 7], shares[1] = 1.0, np.arange(62) / np.arange(62).sum()
+    averages = Means("r-1", Entries(np.zeros((2, 1, 8, 8), np.float32), shares))
+    font = ImageFont.load_default(size=12)
+    one, many = captions_of(averages, 2, 96, font)
+    assert one == ["entry 0", "7: 100 %"]
+    named = [word.split(":")[0] for line in many[1:] for word in line.split("  ")]
+    assert named == [str(label) for label in range(61, 0, -1)]  # label 0 has no share
+    assert max(font.getlength(line) for line in many) <= 96
+    picture = Image.open(io.BytesIO(sheet(averages)))
+    last = np.asarray(picture)[-30:, 96 + 20 :]
+    assert (last == 20).all(axis=2).any()  # ink down to the last line
 
 
 def test_the_darkest_value_of_all_is_black_and_the_lightest_white() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from edgefed.coordinator.requests import Requests
 from edgefed.events.summary import RunSummary
 from edgefed.report.facts import facts_of_answer, facts_of_folder
 from edgefed.report.page import report
+from edgefed.report.style import CSS
 from edgefed.transport.inbox import InboxCounts
 from edgefed.wire.messages import Request
 from tests.coordinator.conftest import MakeWorld
@@ -216,6 +217,17 @@ def asked(here: World, action: str) -> Any:
     assert all(part.ok for part in parts)
     packed = b"".join(part.body for part in parts)
     return json.loads(zstandard.ZstdDecompressor().decompress(packed, max_output_size=1 << 26))
+
+
+def test_tiles_hold_whatever_is_in_them(world: MakeWorld) -> None:
+    here = world()
+    facts = facts_of_folder(folder_of(here))
+    text = report(replace(facts, record={**facts.record, "loss": 1.5e30}))
+    assert "<b>1.5e+30</b>" in text
+    rules = dict(re.findall(r"^(\.tile[^{]*)\{([^}]*)\}", CSS, re.MULTILINE))
+    for text_of_a_tile in (".tile b", ".tile span"):
+        assert "overflow-wrap:anywhere" in rules[text_of_a_tile]
+        assert "nowrap" not in rules[text_of_a_tile]
 
 
 def test_the_coordinators_answers_make_the_same_devices_and_curves(world: MakeWorld) -> None:

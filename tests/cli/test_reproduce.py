@@ -44,8 +44,8 @@ def test_seeds_are_whole_numbers() -> None:
 def test_data_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ("reproduce", "fedmix-table1", "--scale", "small", "--out", out)
-    edgefed(*words).failed(1, "data.missing", "MNIST by writer", "--data")
-    edgefed(*words, "--data", tmp_path).failed(1, "data.missing", "mnist/mnist.npz")
+    edgefed(*words).failed(2, "data.missing", "MNIST by writer", "--data")
+    edgefed(*words, "--data", tmp_path).failed(2, "data.missing", "mnist/mnist.npz")
     assert not out.exists()
 
 

@@ -31,6 +31,20 @@ def test_an_error_about_an_address_holds_no_password() -> None:
     assert "s3cret" not in caught.value.message
 
 
+@pytest.mark.parametrize("url", ["mqtts://broker.lan", "mqtts://u:p@broker.lan:1884"])
+def test_tls_is_told_as_not_supported_yet(url: str) -> None:
+    with pytest.raises(UsageError, match=r"TLS .mqtts://., which is not supported yet") as caught:
+        parse_address(url)
+    assert (caught.value.code, "mqtt://" in caught.value.hint) == ("broker.tls", True)
+
+
+def test_the_port_of_tls_is_told_as_not_supported_yet() -> None:
+    with pytest.raises(UsageError, match=r"TLS .8883., which is not supported yet") as caught:
+        parse_address("mqtt://broker.lan:8883")
+    assert caught.value.code == "broker.tls"
+    assert parse_address("mqtt://broker.lan:8884").port == 8884
+
+
 @settings(max_examples=50)
 @given(st.text(st.characters(codec="utf-8"), min_size=1), st.text(st.characters(codec="utf-8")))
 def test_any_login_survives_the_text(user: str, password: str) -> None:

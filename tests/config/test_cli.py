@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 from edgefed.cli.config import app
-from edgefed.cli.context import Globals
 
 runner = CliRunner()
 
@@ -29,7 +28,7 @@ def machine(folders: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_show_prints_each_value_and_its_origin(machine: Path) -> None:
     (machine / "cwd/edgefed.toml").write_text('broker = "mqtt://b:1"\n')
-    result = runner.invoke(app, ["show"], obj=Globals(fleet="lab"))
+    result = runner.invoke(app, ["--fleet", "lab", "show"])
     assert result.exit_code == 0
     assert result.stderr == ""
     assert [line.split() for line in result.stdout.splitlines()] == [
@@ -88,7 +87,7 @@ def test_check_lists_every_problem_and_exits_8(machine: Path) -> None:
         'run.toml:2: training.epocs: unknown key; did you mean "epochs"?',
         "run.toml:3: training.batch_size: must be at least 1, got 0",
     ]
-    as_json = runner.invoke(app, ["check", "run.toml"], obj=Globals(json=True))
+    as_json = runner.invoke(app, ["check", "run.toml", "--json"])
     report = json.loads(as_json.stdout)
     assert (as_json.exit_code, report["kind"]) == (8, "recipe")
     assert report["problems"][0] == {
@@ -125,7 +124,7 @@ def test_check_of_a_good_file_leaves_stdout_empty(machine: Path) -> None:
     result = runner.invoke(app, ["check", "run.toml"])
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == "run.toml: no problems\n"
-    quiet = runner.invoke(app, ["check", "run.toml"], obj=Globals(quiet=True))
+    quiet = runner.invoke(app, ["check", "run.toml", "--quiet"])
     assert quiet.stderr == ""
     absent = runner.invoke(app, ["check", "none.toml"])
     assert absent.exit_code == 2
@@ -162,11 +161,11 @@ def test_path_lists_where_files_are_looked_for(machine: Path) -> None:
     assert first == ["project", f"{machine}/cwd/edgefed.toml", "exists"]
     assert second == ["user", f"{machine}/home/.config/edgefed/config.toml", "absent"]
     assert third[:2] == ["system", "/etc/edgefed/edgefed.toml"]
-    only = runner.invoke(app, ["path", "--json"], obj=Globals(config=Path("lab.toml")))
+    only = runner.invoke(app, ["path", "--json", "--config", "lab.toml"])
     assert json.loads(only.stdout) == [
         {"level": "flag", "path": f"{machine}/cwd/lab.toml", "exists": False}
     ]
-    none = runner.invoke(app, ["path"], obj=Globals(no_config=True))
+    none = runner.invoke(app, ["path", "--no-config"])
     assert (none.exit_code, none.stdout, none.stderr) == (0, "", "no settings file is read\n")
 
 

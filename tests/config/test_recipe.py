@@ -122,6 +122,26 @@ def test_every_problem_is_one_line_with_file_line_and_key(
 
 
 @pytest.mark.parametrize(
+    ("sets", "name"),
+    [
+        ({}, "digits-fedavg"),
+        ({"algorithm.name": "fedprox"}, "digits-fedprox"),
+        ({"data.name": "none", "algorithm.name": "fedopt"}, "none-fedopt"),
+        ({"algorithm.name": "fedprox", "name": "mine"}, "mine"),
+    ],
+)
+def test_a_recipe_without_a_name_is_named_after_what_it_trains(
+    around: MakeAround, sets: dict[str, str], name: str
+) -> None:
+    assert load_recipe(None, around(), sets=sets).value.name == name
+
+
+def test_a_name_is_not_empty(around: MakeAround) -> None:
+    with pytest.raises(RecipeError, match="--set name: must be 1 to 64 lower-case letters"):
+        load_recipe(None, around(), sets={"name": ""})
+
+
+@pytest.mark.parametrize(
     ("sets", "variables", "message"),
     [
         ({"training.epocs": "3"}, {}, '--set training.epocs: unknown key; did you mean "epochs"?'),

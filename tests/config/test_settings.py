@@ -104,6 +104,20 @@ def test_a_flag_is_named_in_its_error(around: MakeAround) -> None:
     assert caught.value.message.startswith("--broker: must be a broker address")
 
 
+@pytest.mark.parametrize("url", ["mqtts://ops:s3cret@b", "mqtt://ops:s3cret@b:8883"])
+def test_an_address_that_asks_for_tls_is_told_with_a_hint(around: MakeAround, url: str) -> None:
+    with pytest.raises(RecipeError, match=r"EDGEFED_BROKER: .* not supported yet") as caught:
+        load_settings(around(EDGEFED_BROKER=url))
+    assert (caught.value.code, "without TLS" in caught.value.hint) == ("broker.tls", True)
+    assert "s3cret" not in caught.value.message
+
+
+def test_a_wrong_address_is_told_without_its_password(around: MakeAround) -> None:
+    with pytest.raises(RecipeError, match="must be a broker address") as caught:
+        load_settings(around(EDGEFED_BROKER="http://ops:s3cret@b"))
+    assert "s3cret" not in caught.value.message
+
+
 def test_text_that_looks_like_a_number_may_be_a_name(around: MakeAround) -> None:
     assert load_settings(around(EDGEFED_FLEET="2024")).value.fleet == "2024"
     assert load_settings(around(EDGEFED_FLEET="2024-01-01")).value.fleet == "2024-01-01"

@@ -62,6 +62,25 @@ def test_a_score_that_is_no_number_does_not_end_the_run(world: MakeWorld) -> Non
     record = here.engine(algorithm=blind).run()
     assert (record.status, record.loss) == ("finished", None)
     assert [row["loss"] for row in here.rows] == [None, None]
+    warnings = [fields["text"] for fields in here.seen("note", level="warning")]
+    assert [text for text in warnings if "training.learning_rate" in text] == warnings[:1]
+
+
+@pytest.mark.parametrize(
+    ("reason", "hinted"),
+    [("Training diverged: the loss is no longer finite.", True), ("the disk is full", False)],
+)
+def test_devices_that_report_divergence_end_in_a_hint(
+    world: MakeWorld, reason: str, hinted: bool
+) -> None:
+    here = world(recipe(rounds={"count": 1, "retries": 0}))
+
+    def fail(_: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
+        return (told(status="failed", reason=reason)(each) for each in replies)
+
+    record = here.engine(TamperedFleet(here.devices, fail)).run()
+    assert (record.status, record.error) == ("failed", "round.quorum")
+    assert ("lower training.learning_rate" in record.hint) == hinted
 
 
 def huge(each: Delivered) -> Delivered:

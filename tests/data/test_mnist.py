@@ -34,7 +34,7 @@ def test_without_network_the_error_says_why_and_what_to_do(
     assert str(tmp_path) in caught.value.message
     assert "Connection refused" in caught.value.message
     assert str(tmp_path / "MNIST" / "raw") in caught.value.hint
-    assert caught.value.code == "data.missing"
+    assert caught.value.code == "data.download"
     assert capsys.readouterr().out == ""
 
 

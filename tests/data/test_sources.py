@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgefed.data.sources import load_device, parse_source
-from edgefed.errors import DataError, EdgeFedError, RecipeError
+from edgefed.errors import EdgeFedError, RecipeError, UsageError
 from tests.data.helpers import write_image, write_mnist, write_npz
 
 
@@ -30,7 +30,7 @@ def test_a_source_names_kind_path_and_options() -> None:
     ],
 )
 def test_what_is_no_source_is_explained(text: str, message: str, hint: str) -> None:
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(UsageError) as caught:
         parse_source(text)
     assert message in caught.value.message
     assert hint in caught.value.hint

@@ -14,6 +14,7 @@ from device_agent.cli import app as agent_app
 from edgefed import errors
 from edgefed.cli.main import app as edgefed_app
 from edgefed.config.settings import AgentSettings, Settings
+from edgefed.events.snapshot import DeviceView
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
@@ -69,6 +70,12 @@ def test_every_command_is_told(command: str) -> None:
 @pytest.mark.parametrize("key", sorted({*Settings.model_fields, *AgentSettings.model_fields}))
 def test_every_setting_is_told(key: str) -> None:
     assert f"`{key}`" in FIRST
+
+
+def test_every_field_of_a_device_is_told_and_no_other() -> None:
+    part = PAGE.partition("`edgefed device list --json` prints")[2].partition("\n\nA run ")[0]
+    rows = [line.split(" | ")[0] for line in part.splitlines() if line.startswith("| `")]
+    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == set(DeviceView.model_fields)
 
 
 def test_every_exit_code_is_told() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from edgefed.config.address import DEFAULT_PORT, Address
 from edgefed.config.settings import Settings
 
 ROOT = Path(__file__).parents[2]
+BENCHMARKS = [file for file in (ROOT / "benchmarks").glob("*.py") if file.stem != "__init__"]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -31,6 +34,30 @@ def test_links_lead_somewhere(page: Path) -> None:
         found = (page.parent / path).resolve() if path else page
         assert found.exists(), target
         assert not anchor or anchor in anchors(found), target
+
+
+def test_a_benchmark_is_started_as_a_module_everywhere() -> None:
+    sources = [*BENCHMARKS, ROOT / "Makefile", *(ROOT / "tests").rglob("*.py")]
+    for file in (*PAGES, *sources):
+        text = file.read_text(encoding="utf-8")
+        assert not re.search(r"python[0-9.]* benchmarks/", text), file
+        assert not re.search(r'"benchmarks" / "\w+\.py"', text), file
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", BENCHMARKS, ids=lambda file: file.stem)
+def test_a_benchmark_says_how_it_is_started(file: Path) -> None:
+    module = f"benchmarks.{file.stem}"
+    assert f"python -m {module}" in file.read_text(encoding="utf-8").split('"""')[1]
+    told = subprocess.run(
+        [sys.executable, "-m", module, "--help"],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert (told.returncode, told.stderr) == (0, "")
+    assert told.stdout.startswith(f"usage: python -m {module} ")
 
 
 def test_the_configuration_to_deploy_is_the_programs() -> None:

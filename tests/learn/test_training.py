@@ -260,7 +260,7 @@ def test_divergence_is_a_clear_error() -> None:
     with pytest.raises(DataError, match="diverged") as caught:
         train(model, worlds.job(model, Schedule(50, 4, learning_rate=1e30)), worlds.samples(20))
     assert caught.value.code == "train.diverged"
-    assert "learning rate" in caught.value.hint
+    assert "training.learning_rate" in caught.value.hint
 
 
 def test_weights_that_overflow_in_the_very_last_step_are_noticed() -> None:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def benchmark(*words: str) -> tuple[int, str, str]:
-    command = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), *words]
+    command = [sys.executable, "-m", "benchmarks.gpu", *words]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     return ended.returncode, ended.stdout, ended.stderr
 

@@ -1,0 +1,144 @@
+"""Command lines of both programs: common options everywhere, and usage errors like other errors.
+
+``CommandLine`` takes the place of ``typer.Typer``; ``program`` makes the one at the top, which
+knows ``--version``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.models import CommandFunctionType
+
+from edgefed.common_options import common_options, common_parameters
+from edgefed.console import data, fail, json_out
+from edgefed.errors import UsageError
+from edgefed.version import VERSION
+
+
+class Command(TyperCommand):
+    """A command that accepts the common options too."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return its parameters, and those common ones that it has none of its own for."""
+        return _with_common(super().get_params(ctx))
+
+
+class Group(TyperGroup):
+    """A group of commands that accepts the common options too."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return its parameters, and those common ones that it has none of its own for."""
+        return _with_common(super().get_params(ctx))
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the program; with ``--json``, a usage error is JSON too."""
+        words = sys.argv[1:] if args is None else list(args)
+        settings = (prog_name, complete_var, False, windows_expand_args)
+        if not standalone_mode or "--json" not in words:
+            return super().main(
+                args, prog_name, complete_var, standalone_mode, windows_expand_args, **extra
+            )
+        try:
+            try:
+                ended = super().main(words, *settings, **extra)
+            except typer.TyperException as error:
+                fail(_usage_error(error), as_json=True)
+        except typer.Exit as left:
+            ended = left.exit_code
+        except typer.Abort:
+            ended = 1
+        sys.exit(ended if isinstance(ended, int) else 0)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words; the program, whose words are all of them, refuses an empty one."""
+        empty = _empty_word(args) if ctx.parent is None else ""
+        if empty and not ctx.resilient_parsing:
+            ctx.fail(f"{empty} is empty.")
+        if not args and common_options(ctx).json:
+            ctx.fail("Missing command.")  # and not with the help, which is no JSON
+        return super().parse_args(ctx, args)
+
+
+class CommandLine(typer.Typer):
+    """A ``typer.Typer`` whose group and commands accept the common options."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"cls": Group, "no_args_is_help": True, **settings})
+
+    def command(
+        self, name: str | None = None, **settings: Any
+    ) -> Callable[[CommandFunctionType], CommandFunctionType]:
+        """Return the decorator that adds a command."""
+        return super().command(name, **{"cls": Command, **settings})
+
+
+def program(name: str, help: str, epilog: str = "") -> CommandLine:  # noqa: A002 - Typer's word
+    """Return the command line at the top of a program.
+
+    Args:
+        name: the program's name.
+        help: what it is for.
+        epilog: examples.
+    """
+    app = CommandLine(pretty_exceptions_show_locals=False)
+
+    def options(
+        context: typer.Context,
+        version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    ) -> None:
+        if version:
+            _print_version(name, common_options(context).json)
+            raise typer.Exit
+        if context.invoked_subcommand is None:
+            context.fail("Missing command.")
+
+    app.callback(invoke_without_command=True, help=help, epilog=epilog or None)(options)
+    return app
+
+
+def _print_version(name: str, as_json: bool) -> None:
+    if as_json:
+        json_out({name: VERSION})
+    else:
+        data(f"{name} {VERSION}")
+
+
+def _with_common(own: list[Any]) -> list[Any]:
+    """Return a parser's parameters with the common ones; a switch takes no value."""
+    taken = {word for each in own for word in each.opts}
+    added = [each for each in common_parameters() if not taken & set(each.opts)]
+    parameters = [*own, *added]
+    for each in parameters:
+        if isinstance(each, TyperOption) and each.is_flag and each.metavar is None:
+            each.metavar = ""  # or its help would show <bool>
+    return parameters
+
+
+def _empty_word(words: Sequence[str]) -> str:
+    """Return what was given no text, such as ``--name ""`` or ``--name=``; empty when nothing."""
+    for before, word in zip(["", *words], words, strict=False):
+        if not word:
+            return f"The value of {before}" if before.startswith("-") else "An argument"
+        if word.startswith("--") and word.endswith("=") and word.count("=") == 1:
+            return f"The value of {word[:-1]}"
+    return ""
+
+
+def _usage_error(error: typer.TyperException) -> UsageError:
+    """Return what Typer found wrong as an error of ours."""
+    context = getattr(error, "ctx", None)
+    hint = f"{context.command_path} --help" if context is not None else ""
+    return UsageError(error.format_message(), hint=hint)

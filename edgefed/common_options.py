@@ -1,0 +1,117 @@
+"""The options that every command of both programs accepts, before its name and after it.
+
+Each parser of a command line adds ``common_parameters`` to its own; a command reads what was typed
+with ``common_options``. The program is parsed before the group and the group before the command, so
+of two values the one nearest to the end of the line wins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperOption
+
+_KEY = "edgefed.common_options"
+_PREFIX = "common_"
+"""Keeps the parameters' names apart from those of a command's own parameters."""
+
+_PANEL = "Common options"
+
+
+@dataclass(frozen=True)
+class CommonOptions:
+    """What was typed; None for what was not.
+
+    Attributes:
+        config: the settings file that replaces all others.
+        no_config: read no settings file.
+        broker: ``mqtt://HOST:PORT``.
+        fleet: name of the fleet.
+        json: print JSON.
+        quiet: print no notes.
+        verbose: print more notes.
+        state: folder for runs, caches and logs.
+    """
+
+    config: Path | None = None
+    no_config: bool = False
+    broker: str | None = None
+    fleet: str | None = None
+    json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    state: Path | None = None
+
+
+def common_options(context: typer.Context) -> CommonOptions:
+    """Return the common options that this command was called with, wherever they were typed."""
+    return CommonOptions(**context.meta.get(_KEY, {}))
+
+
+@cache
+def common_parameters() -> tuple[TyperOption, ...]:
+    """Return the parameters that read the common options and pass none of them to the command."""
+    app = typer.Typer(add_completion=False)
+    app.command()(_declared)
+    parameters = typer.main.get_command(app).params
+    made = tuple(each for each in parameters if isinstance(each, TyperOption))
+    for each in made:
+        each.expose_value = False
+        each.callback = _remember
+    return made
+
+
+def _remember(context: Any, parameter: Any, value: Any) -> Any:
+    """Keep a value that was typed; contexts of one command line share ``meta``."""
+    if value is not None and value is not False:
+        typed = context.meta.setdefault(_KEY, {})
+        typed[parameter.name.removeprefix(_PREFIX)] = value
+    return value
+
+
+def _declared(
+    *,
+    common_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            help="Settings file in place of all others.",
+            metavar="FILE",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    common_no_config: Annotated[
+        bool, typer.Option("--no-config", help="Read no settings file.", rich_help_panel=_PANEL)
+    ] = False,
+    common_broker: Annotated[
+        str | None,
+        typer.Option("--broker", help="mqtt://HOST:PORT", metavar="URL", rich_help_panel=_PANEL),
+    ] = None,
+    common_fleet: Annotated[
+        str | None,
+        typer.Option("--fleet", help="Name of the fleet.", metavar="NAME", rich_help_panel=_PANEL),
+    ] = None,
+    common_state: Annotated[
+        Path | None,
+        typer.Option(
+            "--state",
+            help="Folder for runs, caches and logs.",
+            metavar="FOLDER",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    common_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON on stdout.", rich_help_panel=_PANEL)
+    ] = False,
+    common_quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print no notes.", rich_help_panel=_PANEL)
+    ] = False,
+    common_verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print more notes.", rich_help_panel=_PANEL)
+    ] = False,
+) -> None:
+    """Declare the options; never called."""

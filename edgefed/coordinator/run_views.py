@@ -1,0 +1,33 @@
+"""A run as answers and the command line show it: its row, and its row with all around it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from edgefed.algorithms.mean_records import SHARED, holders
+from edgefed.coordinator.records import RunRecord
+from edgefed.coordinator.store import Store
+
+
+def run_row(record: RunRecord) -> dict[str, Any]:
+    """Return a run's row, as a list of runs has it."""
+    hidden = ("recipe", "progress")
+    return {key: value for key, value in asdict(record).items() if key not in hidden}
+
+
+def whole_run(store: Store, name: str) -> dict[str, Any]:
+    """Return a run's row with its folder, its recipe and its rounds.
+
+    Raises:
+        UnknownNameError: no run, or several, have this id or beginning of one.
+    """
+    record = store.run(name)
+    return {
+        **run_row(record),
+        "folder": str(store.run_folder(record.run)),
+        "recipe": json.loads(record.recipe),
+        "sharing": len(holders(store.group(record.run, SHARED))),
+        "history": store.rounds(record.run),
+    }

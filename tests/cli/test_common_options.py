@@ -1,0 +1,171 @@
+"""What both command lines share: common options, usage errors as JSON, help, ``--version``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from broker.address import LOOPBACK, free_port
+from device_agent.cli import app as agent_app
+from edgefed.cli.main import app as edgefed_app
+from edgefed.version import VERSION
+from tests.cli.commands import Told, edgefed, only
+from tests.processes import clean_environment
+
+COMMON = {"--config", "--no-config", "--broker", "--fleet", "--state"}
+COMMON |= {"--json", "--quiet", "--verbose"}
+PROGRAMS = {"edgefed": edgefed_app, "edgefed-agent": agent_app}
+
+
+def agent(*words: str | Path, state: Path) -> Told:
+    with only({**clean_environment(), "EDGEFED_STATE": str(state)}):
+        told = CliRunner().invoke(agent_app, [str(word) for word in words])
+    return Told(told.exit_code, told.stdout, told.stderr)
+
+
+def parsers(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Each program, group and command, with the words that lead to it."""
+    yield words, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from parsers(inner, (*words, name))
+
+
+EVERYTHING = [
+    pytest.param(program, words, command, id=" ".join((program, *words)))
+    for program, app in PROGRAMS.items()
+    for words, command in parsers(typer.main.get_command(app))
+]
+
+
+@pytest.mark.parametrize(("program", "words", "command"), EVERYTHING)
+def test_every_command_accepts_every_common_option(
+    program: str, words: tuple[str, ...], command: Any
+) -> None:
+    del program
+    context = typer.Context(command, info_name=" ".join(words))
+    options = [word for parameter in command.get_params(context) for word in parameter.opts]
+    assert set(options) >= COMMON
+    assert len(options) == len(set(options))
+
+
+@pytest.mark.parametrize(("program", "words", "command"), EVERYTHING)
+def test_a_switch_is_shown_without_a_type(
+    program: str, words: tuple[str, ...], command: Any
+) -> None:
+    del command
+    told = CliRunner().invoke(PROGRAMS[program], [*words, "--help"], terminal_width=200)
+    assert told.exit_code == 0
+    assert "--verbose" in told.stdout
+    assert "bool" not in told.stdout
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_a_common_option_counts_wherever_it_stands(place: int) -> None:
+    url = f"mqtt://{LOOPBACK}:{free_port()}"
+    words = ["run", "list"]
+    words[place:place] = ["--broker", url, "--json"]
+    told = edgefed(*words)
+    assert (told.code, told.out) == (3, "")
+    assert url in json.loads(told.err)["error"]["message"]
+
+
+def test_of_two_values_the_one_nearest_to_the_end_wins() -> None:
+    near, group, far = (f"mqtt://{LOOPBACK}:{free_port()}" for _ in range(3))
+    edgefed("--broker", far, "run", "--broker", group, "list", "--broker", near).failed(
+        3, "broker.unreachable", near
+    )
+    edgefed("--broker", far, "run", "--broker", group, "list").failed(
+        3, "broker.unreachable", group
+    )
+
+
+def test_what_one_command_was_told_is_forgotten_by_the_next() -> None:
+    assert edgefed("config", "show", "--fleet", "lab", "--json").json["settings"]["fleet"]["value"]
+    shown = edgefed("config", "show", "--json").json["settings"]["fleet"]
+    assert (shown["value"], shown["source"]) == ("default", "default")
+
+
+def test_the_agent_takes_common_options_before_and_after_its_command(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('name = "cam"\n')
+    for words in (
+        ("--state", tmp_path, "--config", file, "--json", "status"),
+        ("status", "--state", tmp_path, "--config", file, "--json"),
+        ("--state", tmp_path / "other", "status", "--state", tmp_path, "--config", file, "--json"),
+    ):
+        told = agent(*words, state=tmp_path / "unused")
+        error = json.loads(told.err)["error"]
+        assert (told.code, error["code"]) == (5, "agent.unknown")
+        assert f"{tmp_path}/agents" in error["message"]
+        assert "cam" in error["message"]
+
+
+USAGE = [
+    ("edgefed", ["status", "--jsn"], "--jsn"),
+    ("edgefed", ["stats"], "status"),
+    ("edgefed", ["run", "show", "a", "b"], "unexpected extra argument"),
+    ("edgefed", ["data", "split"], "--out"),
+    ("edgefed", ["run", "start", "--rounds", "many"], "--rounds"),
+    ("edgefed", ["run"], "Missing command"),
+    ("edgefed-agent", ["run", "--threads", "many"], "--threads"),
+    ("edgefed-agent", ["runn"], "run"),
+    ("edgefed-agent", [], "Missing command"),
+]
+
+
+@pytest.mark.parametrize(("program", "words", "told"), USAGE)
+@pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
+def test_with_json_a_usage_error_is_one_json_object_on_stderr(
+    program: str, words: list[str], told: str, first: bool
+) -> None:
+    words = ["--json", *words] if first else [*words, "--json"]
+    ended = CliRunner().invoke(PROGRAMS[program], words)
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    error = json.loads(ended.stderr)["error"]
+    assert error["code"] == "usage"
+    assert told in error["message"]
+    assert error["hint"].endswith("--help")
+
+
+def test_with_json_what_works_and_what_fails_ends_as_without() -> None:
+    assert edgefed("algo", "list", "--json").code == 0
+    assert edgefed("--json", "algo", "show", "none").code == 5
+    assert edgefed("--json", "algo", "--help").code == 0
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_version_is_an_option_too(program: str) -> None:
+    told = CliRunner().invoke(PROGRAMS[program], ["--version"])
+    assert (told.exit_code, told.stdout) == (0, f"{program} {VERSION}\n")
+    told = CliRunner().invoke(PROGRAMS[program], ["--version", "--json"])
+    assert json.loads(told.stdout) == {program: VERSION}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_options_alone_are_no_command(program: str) -> None:
+    told = CliRunner().invoke(PROGRAMS[program], ["--quiet"])
+    assert (told.exit_code, told.stdout) == (2, "")
+    assert "Missing command" in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "named"),
+    [
+        ("edgefed", ["--fleet", "", "status"], "--fleet"),
+        ("edgefed", ["status", "--fleet="], "--fleet"),
+        ("edgefed", ["run", "abort", "", "--yes"], "argument"),
+        ("edgefed", ["device", "show", ""], "argument"),
+        ("edgefed-agent", ["run", "--name", ""], "--name"),
+        ("edgefed-agent", ["--state=", "run"], "--state"),
+    ],
+)
+def test_an_empty_value_is_refused(program: str, words: list[str], named: str) -> None:
+    told = CliRunner().invoke(PROGRAMS[program], words)
+    assert (told.exit_code, told.stdout) == (2, "")
+    assert f"{named} is empty" in told.stderr

@@ -1,0 +1,89 @@
+"""Runs of this machine, simulations too: listed and shown with ``--local``, and suggested."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.address import LOOPBACK, free_port
+from tests.cli.commands import TINY, Told, edgefed, recipe_file
+from tests.cli.conftest import SmallFleet
+
+NOWHERE = f"mqtt://{LOOPBACK}:{free_port()}"
+
+
+def simulate(state: Path, *words: str) -> Told:
+    path = recipe_file(state, TINY)
+    return edgefed("--quiet", "sim", "run", path, "--json", *words, state=state)
+
+
+def test_simulations_are_listed_and_shown_without_a_coordinator(tmp_path: Path) -> None:
+    first = simulate(tmp_path).json
+    second = simulate(tmp_path, "--algorithm", "fedprox", "--rounds", "1").json
+    runs = edgefed("run", "list", "--local", "--json", state=tmp_path).json
+    assert [run["run"] for run in runs] == [second["run"], first["run"]]
+    assert (runs[0]["algorithm"], runs[1]["weights_digest"]) == (
+        "fedprox",
+        first["weights_digest"],
+    )
+    assert edgefed("run", "list", "--local", state=tmp_path).out.count(" tiny\n") == 2
+    newest = edgefed("run", "show", "--local", "--json", state=tmp_path).json
+    named = edgefed("run", "show", first["run"][:6], "--local", "--json", state=tmp_path).json
+    assert (newest["run"], named["run"]) == (second["run"], first["run"])
+    assert [point["round"] for point in named["history"]] == [1, 2, 3]
+    assert first["run"] in edgefed("run", "show", first["run"], "--local", state=tmp_path).out
+
+
+def test_without_runs_it_says_so(tmp_path: Path) -> None:
+    assert edgefed("run", "list", "--local", "--json", state=tmp_path).json == []
+    edgefed("run", "show", "--local", state=tmp_path).failed(5, "run.unknown", str(tmp_path))
+    edgefed("run", "show", "r-7", "--local", state=tmp_path).failed(5, "run.unknown", "r-7")
+
+
+@pytest.mark.parametrize("command", ["report", "show", "means"])
+def test_without_a_coordinator_local_is_suggested(command: str, tmp_path: Path) -> None:
+    told = edgefed("--broker", NOWHERE, "run", command, "r-0001", state=tmp_path)
+    told.failed(3, "broker.unreachable", f"edgefed run {command} r-0001 --local")
+
+
+@pytest.mark.mosquitto
+@pytest.mark.parametrize("command", ["report", "show"])
+def test_a_run_that_the_coordinator_does_not_know_may_be_local(
+    fleet: SmallFleet, command: str
+) -> None:
+    told = fleet("run", command, "r-9999")
+    told.failed(5, "run.unknown", f"edgefed run {command} r-9999 --local")
+
+
+@pytest.mark.mosquitto
+def test_a_coordinators_run_is_local_on_its_machine(fleet: SmallFleet) -> None:
+    run = fleet.begin("--rounds", "1")
+    fleet("run", "watch", run)
+    told = edgefed("run", "show", run, "--local", "--json", state=fleet.processes.folder)
+    assert told.json == fleet.show(run)
+
+
+def test_a_run_that_diverges_hints_at_the_learning_rate(tmp_path: Path) -> None:
+    told = simulate(tmp_path, "--set", "training.learning_rate=100")
+    assert (told.code, told.out) == (6, "")
+    assert "Training diverged" in told.err
+    assert "lower training.learning_rate, now 100" in told.err
+    shown = edgefed("run", "show", "--local", state=tmp_path).out
+    assert "lower training.learning_rate, now 100" in shown
+    row = edgefed("run", "list", "--local", "--json", state=tmp_path).json[0]
+    assert (row["status"], row["error"]) == ("failed", "round.quorum")
+    assert row["hint"].startswith("lower training.learning_rate")
+
+
+def test_a_run_that_fails_for_another_reason_hints_at_that(tmp_path: Path) -> None:
+    words = ("--set", 'model.name="lenet5"', "--set", "model.hidden=[8]")
+    assert "learning_rate" not in simulate(tmp_path, *words).err
+
+
+@pytest.mark.mosquitto
+def test_a_deployed_run_that_diverges_hints_at_the_learning_rate(fleet: SmallFleet) -> None:
+    run = fleet.begin("--set", "training.learning_rate=100")
+    record = fleet.wait_for(run, "failed")
+    assert "lower training.learning_rate, now 100" in record["hint"]
+    assert record["hint"] in fleet("run", "show", run).out
