@@ -8,6 +8,7 @@
 | ``reply`` | round, exchange, device, outcome, reason, samples, loss, bytes, seconds, accepted |
 | ``scored`` | run, round, accuracy, loss, replies, late, seconds, sent, received: it ended |
 | ``device`` | device and what changed: state, fraction, reason, samples, labels, telemetry, bytes |
+| ``roster`` | devices, and of each, in columns of one length, what ``device`` says; joined |
 | ``note`` | level, text |
 
 A ``reply`` also has its ``question``, and ``shared``: of the averaged data that it brings, the
@@ -21,7 +22,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-EventKind = Literal["run", "round", "exchange", "reply", "scored", "device", "note"]
+EventKind = Literal["run", "round", "exchange", "reply", "scored", "device", "roster", "note"]
 
 RunStatus = Literal[
     "waiting", "running", "pausing", "paused", "finishing", "finished", "aborted", "failed"
