@@ -120,9 +120,10 @@ def _default(model: type[BaseModel], key: str) -> str:
 
 def _values(told: Mapping[str, Any]) -> str:
     """Return in words what a JSON Schema allows; that a key may be left out is no value."""
-    for other in told.get("anyOf", ()):
-        if other.get("type") != "null":
-            return _values(other)
+    if "anyOf" in told:
+        return ", or ".join(_values(one) for one in told["anyOf"] if one.get("type") != "null")
+    if "const" in told:
+        return f"`{json.dumps(told['const'])}`"
     if "enum" in told:
         return ", ".join(f"`{json.dumps(value)}`" for value in told["enum"])
     if told["type"] == "array":

@@ -7,7 +7,8 @@ from typing import Any
 
 from edgefed.events.model import Event
 from edgefed.events.roster import roster_rows
-from edgefed.events.snapshot import DeviceView, LineView, RoundView, RunView, Snapshot
+from edgefed.events.snapshot import DeviceView, LineView, RoundView, RunView, Snapshot, WaitingView
+from edgefed.events.waiting import without
 from edgefed.units import score, short_time, size
 
 MAX_ROUNDS = 600
@@ -82,13 +83,14 @@ def _run(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
         update = {"run": fresh, "rounds": (), "sent": 0, "received": 0, "lines": ()}
         return snapshot.model_copy(update=update)
     if fields.get("status") in ("finished", "aborted", "failed"):
-        known = {**known, "ended_at": time, "phase": "done"}
+        known = {**known, "ended_at": time, "phase": "done", "waiting": None}
     return snapshot.model_copy(update={"run": run.model_copy(update=known)})
 
 
 def _round(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
     del time
-    return _with_run(snapshot, {"round": fields["round"], "phase": "select", "accepted": 0})
+    begun = {"round": fields["round"], "phase": "select", "accepted": 0, "waiting": None}
+    return _with_run(snapshot, begun)
 
 
 def _exchange(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
@@ -96,12 +98,17 @@ def _exchange(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot
     before = snapshot.run.exchange if snapshot.run is not None else ""
     if fields.get("exchange", before) != before:  # a mere change of phase names none
         known = {**known, "accepted": 0, "opened_at": time}
+    if fields.get("phase", "collect") != "collect":  # nobody is waited for, or not yet
+        known["waiting"] = None
+    if fields.get("waiting") is not None:
+        known["waiting"] = WaitingView.model_validate(fields["waiting"])
     return _with_run(snapshot, known)
 
 
 def _reply(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
     del time
-    return _with_run(snapshot, {"accepted": fields["accepted"]})
+    waiting = without(snapshot.run.waiting, fields["device"]) if snapshot.run else None
+    return _with_run(snapshot, {"accepted": fields["accepted"], "waiting": waiting})
 
 
 def _device_replied(devices: Devices, fields: dict[str, Any], time: str) -> Devices:
@@ -144,7 +151,7 @@ def _scored(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
     update: dict[str, Any] = {"rounds": rounds}
     for name in ("sent", "received"):
         update[name] = getattr(snapshot, name) + getattr(point, name)
-    run: dict[str, Any] = {}
+    run: dict[str, Any] = {"waiting": None}
     for name in ("accuracy", "loss"):
         if getattr(point, name) is not None:
             run[name] = getattr(point, name)

@@ -4,7 +4,7 @@
 |---|---|
 | ``run`` | run, name, algorithm, model, rounds, status, reason, accuracy, weights_digest |
 | ``round`` | run, round: a round begins |
-| ``exchange`` | run, round, exchange, question, phase, asked, wanted, quorum, deadline |
+| ``exchange`` | round, exchange, question, phase, asked, wanted, quorum, deadline, waiting |
 | ``reply`` | round, exchange, device, outcome, reason, samples, loss, bytes, seconds, accepted |
 | ``scored`` | run, round, accuracy, loss, replies, late, seconds, sent, received: it ended |
 | ``device`` | device and what changed: state, fraction, reason, samples, labels, telemetry, bytes |
@@ -13,6 +13,9 @@
 
 A ``reply`` also has its ``question``, and ``shared``: of the averaged data that it brings, the
 number of ``entries`` and the fewest samples behind one, ``group``; or null.
+
+The ``waiting`` of an ``exchange`` is whom it waits for, as in ``WaitingView``, or null. It is told
+when it changes: the quorum is met, a device that was asked is lost, or it is back.
 """
 
 from __future__ import annotations

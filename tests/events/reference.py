@@ -6,7 +6,8 @@ from typing import Any
 
 from edgefed.events.fold import MAX_LINES, MAX_ROUNDS, describe
 from edgefed.events.model import Event
-from edgefed.events.snapshot import DeviceView, RoundView, RunView, Snapshot
+from edgefed.events.snapshot import DeviceView, RoundView, RunView, Snapshot, WaitingView
+from edgefed.events.waiting import without
 
 COUNTERS = {"accepted": "accepted", "rejected": "rejected", "refused": "rejected", "late": "late"}
 
@@ -19,13 +20,9 @@ def plain_fold(snapshot: Snapshot, event: Event) -> Snapshot:
         case "run":
             _run(state, fields, time)
         case "round":
-            _of_run(state, round=fields["round"], phase="select", accepted=0)
+            _of_run(state, round=fields["round"], phase="select", accepted=0, waiting=None)
         case "exchange":
-            known = _known(RunView, fields)
-            before = state["run"].exchange if state["run"] else ""
-            if fields.get("exchange", before) != before:
-                known |= {"accepted": 0, "opened_at": time}
-            _of_run(state, **known)
+            _exchange(state, fields, time)
         case "reply":
             _reply(state, fields, time)
         case "scored":
@@ -49,7 +46,19 @@ def _run(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
         state |= {"sent": 0, "received": 0, "devices": tuple(devices)}
         return
     if fields.get("status") in ("finished", "aborted", "failed"):
-        known |= {"ended_at": time, "phase": "done"}
+        known |= {"ended_at": time, "phase": "done", "waiting": None}
+    _of_run(state, **known)
+
+
+def _exchange(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
+    known = _known(RunView, fields)
+    before = state["run"].exchange if state["run"] else ""
+    if fields.get("exchange", before) != before:
+        known |= {"accepted": 0, "opened_at": time}
+    if fields.get("phase") not in (None, "collect"):
+        known["waiting"] = None
+    if fields.get("waiting") is not None:
+        known["waiting"] = WaitingView(**fields["waiting"])
     _of_run(state, **known)
 
 
@@ -66,7 +75,8 @@ def _reply(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
         update |= {"shared_entries": shared["entries"], "shared_group": shared["group"]}
         update["shared_bytes"] = fields.get("bytes", 0)
     _put(state, before.model_copy(update=update))
-    _of_run(state, accepted=fields["accepted"])
+    waiting = without(state["run"].waiting, fields["device"]) if state["run"] else None
+    _of_run(state, accepted=fields["accepted"], waiting=waiting)
 
 
 def _scored(state: dict[str, Any], fields: dict[str, Any]) -> None:
@@ -75,6 +85,7 @@ def _scored(state: dict[str, Any], fields: dict[str, Any]) -> None:
     state["rounds"] = (*others, point)[-MAX_ROUNDS:]
     state["sent"] += point.sent
     state["received"] += point.received
+    _of_run(state, waiting=None)
     scores = {"accuracy": point.accuracy, "loss": point.loss}
     _of_run(state, **{name: value for name, value in scores.items() if value is not None})
 

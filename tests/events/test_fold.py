@@ -53,6 +53,15 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
             "wanted": counts,
             "quorum": counts,
             "deadline": seconds,
+            "waiting": st.none()
+            | st.fixed_dictionaries(
+                {
+                    "lost": st.lists(devices, max_size=2),
+                    "online": st.lists(devices, max_size=2),
+                    "more": st.integers(0, 2),
+                    "until": st.just(NOW),
+                }
+            ),
         },
     ),
     "reply": st.fixed_dictionaries(

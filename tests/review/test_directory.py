@@ -99,3 +99,33 @@ def test_a_flood_of_telemetry_makes_few_events() -> None:
         scene.clock.time += MEASURED_EVERY / 20
         assert scene.directory.take_telemetry("one", Telemetry(session=ONE, cpu=5.0))
     assert 1 <= len(scene.events) - told <= 6
+
+
+def test_who_is_lost_is_told_with_the_time_of_the_loss() -> None:
+    scene = Scene()
+    heard: list[str] = []
+    scene.directory.listen(heard.append)
+    for device in ("early", "late", "there"):
+        scene.directory.take_birth(device, birth())
+    scene.clock.time += 5
+    scene.directory.take_birth("early", birth(status="lost"))
+    scene.clock.time += 5
+    scene.directory.take_birth("late", birth(status="lost"))
+    assert heard == ["early", "late", "there", "early", "late"]
+    devices = ("early", "late", "there", "unknown")
+    lost = scene.directory.lost_since(devices, 1007.0)
+    assert lost == {"early": 1007.0, "late": 1010.0, "unknown": 1007.0}
+    scene.directory.take_birth("late", birth(TWO))
+    assert heard[-1] == "late"
+    assert scene.directory.lost_since(devices, 0.0) == {"early": 1005.0, "unknown": 0.0}
+
+
+def test_the_silence_of_a_device_counts_from_when_it_is_given_up() -> None:
+    scene = Scene()
+    scene.directory.take_birth("ghost", birth(), live=False)
+    heard: list[str] = []
+    scene.directory.listen(heard.append)
+    scene.clock.time += DOUBT
+    scene.directory.expire()
+    assert heard == ["ghost"]
+    assert scene.directory.lost_since(["ghost"], 0.0) == {"ghost": 1000.0 + DOUBT}
