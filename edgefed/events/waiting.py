@@ -33,4 +33,6 @@ def waiting_in_words(waiting: WaitingView, most: int = MOST_NAMED) -> str:
     named = ", ".join(names[:most])
     if not more:
         return named
-    return f"{named} and {more} more" if named else f"{more} devices"
+    if named:
+        return f"{named} and {more} more"
+    return "1 device" if more == 1 else f"{more} devices"

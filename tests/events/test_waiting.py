@@ -83,6 +83,7 @@ def test_nobody_is_waited_for_when_the_exchange_is_over(
         (WAITING, 3, "c (lost), d and 2 more"),
         (WAITING, 1, "c (lost) and 3 more"),
         (WAITING, 0, "4 devices"),
+        ({"lost": ["c"]}, 0, "1 device"),
         (
             {"lost": ["a", "b", "c"], "online": ["d", "e"]},
             3,

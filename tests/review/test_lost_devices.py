@@ -18,14 +18,13 @@ from edgefed.wire.messages import Birth, Task
 from edgefed.wire.tensors import digest
 from tests.review.test_hub import (
     OTHER,
-    PATIENCE,
     TOPICS,
     Scene,
     exchange,
     never,
     reply,
 )
-from tests.transport.listening import wait_until
+from tests.transport.listening import PATIENCE, wait_until
 
 NEW = "c" * 16
 LONG = 2 * PATIENCE

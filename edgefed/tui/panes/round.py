@@ -14,7 +14,7 @@ from edgefed.tui.orders import ENDED
 from edgefed.tui.panes.pane import Pane, what_and_next
 from edgefed.tui.theme import GREEN, MUTED, ORANGE, RULE, SKY
 from edgefed.tui.watch import Shown
-from edgefed.tui.words import bar, clean, countdown, cut
+from edgefed.tui.words import bar, clean, countdown
 
 PHASES: tuple[Phase, ...] = tuple(phase for phase in get_args(Phase) if phase != "done")
 _SHORT: dict[Phase, str] = {"select": "sel", "broadcast": "bcast", "evaluate": "eval"}
@@ -55,10 +55,10 @@ class RoundPane(Pane):
         """Return the phases and the bar."""
         run = shown.run
         assert run is not None  # without a run the pane shows its empty face
-        phases = _phases(run, " ───── ", {})
-        right = _right(shown, run, width // 2)
+        phases, short = _phases(run, " ───── ", {}), _phases(run, "  ", _SHORT)
+        right = _right(shown, run, width - short.cell_len - 2)
         if phases.cell_len + right.cell_len + 2 > width:
-            phases = _phases(run, "  ", _SHORT)
+            phases = short
         gap = max(1, width - phases.cell_len - right.cell_len)
         lines = Text(no_wrap=True, overflow="ellipsis").append_text(phases)
         lines.append(" " * gap).append_text(right).append("\n")
@@ -110,14 +110,12 @@ def _waiting(shown: Shown, waiting: WaitingView, width: int) -> Text:
     since = shown.since(waiting.until)
     left = f", {countdown(max(timedelta(0), -since))}" if since is not None else ""
     colour = ORANGE if waiting.lost else MUTED
-    room = width - len("waiting for ") - len(left)
-    told = next((w for w in _whom(waiting) if len(w) <= room), cut(_whom(waiting)[-1], room))
-    return Text.assemble(("waiting for ", colour), told, left)
-
-
-def _whom(waiting: WaitingView) -> list[str]:
-    """Return the devices in words, with three names down to none."""
-    return [clean(waiting_in_words(waiting, most)) for most in range(MOST_NAMED, -1, -1)]
+    forms = [("waiting for ", most) for most in range(MOST_NAMED, 0, -1)]
+    for verb, most in (*forms, ("awaits ", 1), ("awaits ", 0)):
+        whom = clean(waiting_in_words(waiting, most))
+        if len(verb) + len(whom) + len(left) <= width:
+            break
+    return Text.assemble((verb, colour), whom, left)
 
 
 def _progress(run: RunView, width: int) -> Text:
