@@ -124,6 +124,8 @@ def _values(told: Mapping[str, Any]) -> str:
     forms = [each for each in told.get("anyOf", told.get("oneOf", ())) if each["type"] != "null"]
     if forms:
         return ", or ".join(_values(each) for each in forms)
+    if "const" in told:
+        return f"`{json.dumps(told['const'])}`"
     if "enum" in told:
         return ", ".join(f"`{json.dumps(value)}`" for value in told["enum"])
     if told["type"] == "array":

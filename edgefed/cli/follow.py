@@ -13,7 +13,8 @@ from edgefed.client.watcher import Watched, Watcher
 from edgefed.clock import Clock
 from edgefed.config.address import Address
 from edgefed.console import data, talk
-from edgefed.events.snapshot import RunView, Snapshot
+from edgefed.events.snapshot import RunView, Snapshot, WaitingView
+from edgefed.events.waiting import waiting_until
 from edgefed.units import score
 
 ENDED = ("finished", "aborted", "failed")
@@ -73,6 +74,7 @@ class _Printer:
         self._ended = ended
         self._round = 0
         self._problem = ""
+        self._waiting = ""
         self._live = sys.stderr.isatty() and not quiet and not as_json
 
     def take(self, watched: Watched) -> None:
@@ -101,6 +103,8 @@ class _Printer:
         if self._live:
             sys.stderr.write(f"\r\x1b[K{_line(snapshot, run)}")
             sys.stderr.flush()
+        elif not self._json and not self._quiet:
+            self._print_lost(run.waiting)
         for point in snapshot.rounds:
             if point.round <= self._round:
                 continue
@@ -112,6 +116,13 @@ class _Printer:
                 tested = f"  {found}" if found else ""
                 talk(f"round {point.round}/{run.rounds}{tested}  {point.replies} replies")
 
+    def _print_lost(self, waiting: WaitingView | None) -> None:
+        """Say once whom the round waits for although it is lost."""
+        told = waiting_until(waiting) if waiting is not None and waiting.lost else ""
+        if told and told != self._waiting:
+            talk(f"waiting for {told}")
+        self._waiting = told
+
 
 def _line(snapshot: Snapshot, run: RunView) -> str:
     found = score(run.accuracy, run.loss)
@@ -119,4 +130,6 @@ def _line(snapshot: Snapshot, run: RunView) -> str:
     devices = [device for device in snapshot.devices if device.state != "lost"]
     done = f"{run.accepted}/{run.wanted}" if run.wanted else f"{len(devices)} devices"
     reason = f": {run.reason}" if run.reason else ""
-    return f"{run.run}  {run.status}{reason}  round {run.round}/{run.rounds}  {done}{tested}"
+    waiting = f"  waiting for {waiting_until(run.waiting)}" if run.waiting else ""
+    shown = f"{run.run}  {run.status}{reason}  round {run.round}/{run.rounds}"
+    return f"{shown}  {done}{tested}{waiting}"

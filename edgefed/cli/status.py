@@ -35,6 +35,9 @@ def status(context: typer.Context, as_json: Json = False) -> None:
 
 
 def _rows(broker: str, snapshot: dict[str, Any], now: str) -> list[tuple[str, ...]]:
+    from edgefed.events.snapshot import WaitingView
+    from edgefed.events.waiting import waiting_until
+
     devices = snapshot["devices"]
     online = [device for device in devices if device["state"] != "lost"]
     samples = sum(device["samples"] for device in online)
@@ -50,6 +53,8 @@ def _rows(broker: str, snapshot: dict[str, Any], now: str) -> list[tuple[str, ..
     rows.append(("run", f"{run['run']}  {run['algorithm']}, {run['model']}"))
     rows.append(("status", f"{run['status']}{reason}"))
     rows.append(("round", f"{run['round']} of {run['rounds']}"))
+    if run["waiting"] is not None:
+        rows.append(("waiting for", waiting_until(WaitingView.model_validate(run["waiting"]))))
     found = score(run["accuracy"], run["loss"], shown=".4f")
     if found:
         rows.append(tuple(found.split(" ", 1)))

@@ -13,7 +13,7 @@ from edgefed.client.calls import Coordinator
 from edgefed.clock import Clock, timestamp
 from edgefed.config.address import Address
 from edgefed.errors import EdgeFedError
-from edgefed.events.fold import fold
+from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.model import Event
 from edgefed.events.snapshot import Snapshot
 from edgefed.wire.messages import EventMessage
@@ -61,7 +61,7 @@ class Watcher:
         self._address = address
         self._fleet = fleet
         self._lock = threading.Lock()
-        self._snapshot: Snapshot | None = None
+        self._builder: SnapshotBuilder | None = None
         self._session = ""
         self._number = -1
         self._backlog: list[EventMessage] = []
@@ -107,7 +107,7 @@ class Watcher:
             log.info("no snapshot yet: %s", error)
             return
         with self._lock:
-            self._snapshot = snapshot
+            self._builder = SnapshotBuilder(snapshot)
             self._session, self._number = session, number
             self._stale = False
             for message in self._backlog:
@@ -130,10 +130,10 @@ class Watcher:
             self._stale = True
             return
         self._number = message.number
-        if self._snapshot is None:
+        if self._builder is None:
             return
         try:
-            self._snapshot = fold(self._snapshot, Event.from_flat(message.event))
+            self._builder.apply(Event.from_flat(message.event))
         except (ValueError, KeyError, TypeError) as error:
             log.warning("event %d cannot be read: %s", message.number, error)
             self._stale = True
@@ -160,4 +160,5 @@ class Watcher:
                 self._since = timestamp(self._clock.now())
             if not problem and not self._stale:
                 self._since = ""
-            return Watched(self._snapshot, broker, online and broker, problem, self._since)
+            snapshot = self._builder.snapshot() if self._builder is not None else None
+            return Watched(snapshot, broker, online and broker, problem, self._since)

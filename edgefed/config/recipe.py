@@ -146,6 +146,11 @@ class RoundsSection(Section):
     deadline: Annotated[float, Field(gt=0, le=30 * 86400)] = 300.0
     """Seconds that an exchange may take."""
 
+    lost_grace: Annotated[float, Field(ge=0, le=30 * 86400)] | Literal["deadline"] = 30.0
+    """Seconds that an exchange which has its quorum waits for devices that are lost, if no other
+    is still at work: from the quorum or from the loss, whichever is later. ``deadline``: until
+    the deadline, as for any other device."""
+
     retries: Annotated[int, Field(ge=0, le=100)] = 2
     """How often a round that missed its quorum is asked again before the run fails."""
 

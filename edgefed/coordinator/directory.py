@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,6 +33,7 @@ class _Entry:
     reported: float = field(default=-1e9)
     measured: float = field(default=-1e9)
     doubted: float | None = None
+    lost: float = field(default=-1e9)
 
 
 class Directory:
@@ -48,6 +49,11 @@ class Directory:
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
         self._changed = threading.Condition()
+        self._listeners: list[Callable[[str], None]] = []
+
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """Call ``listener`` with every device that comes or is lost from now on."""
+        self._listeners.append(listener)
 
     def roster(self) -> Roster:
         """Return the devices that are there and not paused, sorted by id."""
@@ -63,6 +69,16 @@ class Directory:
         with self._changed:
             entry = self._entries.get(device)
             return entry is not None and entry.online
+
+    def lost_since(self, devices: Iterable[str], start: float) -> dict[str, float]:
+        """Return which of ``devices`` are not there, and since when, but not before ``start``."""
+        with self._changed:
+            entries = ((device, self._entries.get(device)) for device in devices)
+            return {
+                device: start if entry is None else max(start, entry.lost)
+                for device, entry in entries
+                if entry is None or not entry.online
+            }
 
     def working_on(self, device: str, exchange: str) -> bool:
         """Whether a device has said that it is working on an exchange, and has not given up."""
@@ -99,7 +115,7 @@ class Directory:
             if birth.status == "lost":
                 if before is None or not known:
                     return False
-                self._entries[device] = replace(before, online=False, exchange="")
+                self._entries[device] = replace(before, online=False, exchange="", lost=now)
             elif before is not None and known:
                 self._entries[device] = replace(before, doubted=None if live else before.doubted)
                 return False
@@ -108,10 +124,11 @@ class Directory:
             self._changed.notify_all()
         if birth.status == "lost":
             self._journal.emit("device", device=device, state="lost", fraction=0.0)
-            return False
-        returned = {"returned": True} if before is not None else {}
-        self._journal.emit("device", **_described(device, birth), **returned)
-        return True
+        else:
+            returned = {"returned": True} if before is not None else {}
+            self._journal.emit("device", **_described(device, birth), **returned)
+        self._tell(device)
+        return birth.status != "lost"
 
     def doubt(self) -> None:
         """Note that the broker was away: whoever is not heard of soon has died meanwhile."""
@@ -129,7 +146,8 @@ class Directory:
 
     def expire(self) -> list[str]:
         """Give up the devices that were not heard of for too long, and return them."""
-        before = self._clock.monotonic() - DOUBT
+        now = self._clock.monotonic()
+        before = now - DOUBT
         with self._changed:
             silent = [
                 device
@@ -137,11 +155,13 @@ class Directory:
                 if entry.online and entry.doubted is not None and entry.doubted <= before
             ]
             for device in silent:
-                self._entries[device] = replace(self._entries[device], online=False, exchange="")
+                entry = self._entries[device]
+                self._entries[device] = replace(entry, online=False, exchange="", lost=now)
             if silent:
                 self._changed.notify_all()
         for device in silent:
             self._journal.emit("device", device=device, state="lost", fraction=0.0)
+            self._tell(device)
         return silent
 
     def forget(self, device: str) -> None:
@@ -170,6 +190,10 @@ class Directory:
         """Return the devices that are known and not there, sorted by id."""
         with self._changed:
             return sorted(device for device, entry in self._entries.items() if not entry.online)
+
+    def _tell(self, device: str) -> None:
+        for listener in self._listeners:
+            listener(device)
 
     def take_progress(self, device: str, progress: Progress) -> bool:
         """Take what a device says it is doing; False when its birth is not known."""

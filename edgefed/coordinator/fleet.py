@@ -51,13 +51,14 @@ class Fleet(Protocol):
     def ask(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
         """Put the tasks to their devices and yield replies as they come.
 
-        Ends when every device asked has replied, when the deadline has passed, or when ``stop``
-        says so; closing the iterator early means that no more replies are wanted.
+        Ends when every device asked has replied, when the deadline has passed, when the quorum is
+        met and only lost devices are out that had their grace, or when ``stop`` says so; closing
+        the iterator early means that no more replies are wanted.
         """
         ...
 
     def verdict(self, reply: Reply, outcome: Verdict, reason: str) -> None:
-        """Tell a device what became of its reply."""
+        """Tell a device what became of its reply; those accepted count towards the quorum."""
         ...
 
     def closed(self, run: str, through: int) -> None:

@@ -340,10 +340,9 @@ class Hub:
         for reply in whole:
             if asking is None or not asking.wants(reply):
                 continue
-            asking.settle(reply.device)
             seconds = self._clock.monotonic() - asking.started
             size = self._sizes.get(reply.device, 0)
-            asking.arrivals.put(Delivered(reply, self._read, seconds, size))
+            asking.deliver(Delivered(reply, self._read, seconds, size))
 
     def _read(self, digest: str) -> bytes:
         data = self._cache.get(digest)

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from edgefed.clock import Clock, timestamp
-from edgefed.events.fold import fold
+from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.model import Event, EventKind
+from edgefed.events.roster import roster_parts
 from edgefed.events.snapshot import Snapshot
 from edgefed.files import make_folder
 
 log = logging.getLogger(__name__)
 
-LASTING = {"samples", "labels", "hardware", "accelerator", "agent", "torch"}
+LASTING = {"device", "samples", "labels", "hardware", "accelerator", "agent", "torch"}
 """What of a device does not change while it is there."""
 
 
@@ -31,7 +32,7 @@ class Journal:
     def __init__(self, fleet: str, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.RLock()  # a listener may look at the snapshot
-        self._snapshot = Snapshot(fleet=fleet, time=timestamp(clock.now()))
+        self._builder = SnapshotBuilder(Snapshot(fleet=fleet, time=timestamp(clock.now())))
         self._file: TextIO | None = None
         self._listeners: list[Callable[[Event, int], None]] = []
         self._number = 0
@@ -39,7 +40,8 @@ class Journal:
     @property
     def snapshot(self) -> Snapshot:
         """The fleet as all events so far make it."""
-        return self._snapshot
+        with self._lock:
+            return self._builder.snapshot()
 
     @property
     def number(self) -> int:
@@ -49,12 +51,12 @@ class Journal:
     def current(self) -> tuple[Snapshot, int]:
         """Return the snapshot and the number of events in it, as one."""
         with self._lock:
-            return self._snapshot, self._number
+            return self._builder.snapshot(), self._number
 
     def begin_with(self, make: Callable[[Snapshot], Snapshot]) -> None:
         """Change the snapshot before the first event: to what an earlier process left on disk."""
         with self._lock:
-            self._snapshot = make(self._snapshot)
+            self._builder = SnapshotBuilder(make(self._builder.snapshot()))
 
     def now(self) -> str:
         """Return the time that an event would bear now."""
@@ -74,10 +76,9 @@ class Journal:
             self._close()
             make_folder(path.parent)
             self._file = path.open("a", encoding="utf-8")
-            for view in self._snapshot.devices:
-                if view.state != "lost":
-                    facts = view.model_dump(include=LASTING)
-                    self._write(self._event("device", {"device": view.device, **facts}))
+            there = (view for view in self.snapshot.devices if view.state != "lost")
+            for part in roster_parts(view.model_dump(include=LASTING) for view in there):
+                self._write(self._event("roster", part))
 
     def close(self) -> None:
         """Close the run's file."""
@@ -96,7 +97,7 @@ class Journal:
         """Make an event. A full disk costs the line in the file, never the run."""
         with self._lock:
             event = self._event(kind, fields)
-            self._snapshot = fold(self._snapshot, event)
+            self._builder.apply(event)
             self._number += 1
             number = self._number
             self._write(event)

@@ -32,6 +32,7 @@ def open_exchange(
     seed = derive(recipe.seed, "downlink", turn)
     refs = {name: downlink.send(name, payload, seed) for name, payload in exchange.payloads.items()}
     identifier = f"{run}-{index}"
+    grace = recipe.rounds.lost_grace
     tasks = tuple(
         _task(
             question,
@@ -62,6 +63,7 @@ def open_exchange(
             algorithm.room(exchange, subject.model),
         ),
         aside=exchange.aside,
+        lost_grace=None if grace == "deadline" else grace,
     )
 
 

@@ -86,6 +86,8 @@ class OpenExchange:
         attempt: how often this round's question was put before and missed its quorum.
         room: bytes that the blobs of any reply may take, whatever its task was.
         aside: as in ``Exchange``.
+        lost_grace: seconds that it waits for a lost device once it has its quorum; None for as
+            long as for any other.
     """
 
     exchange: str
@@ -99,6 +101,7 @@ class OpenExchange:
     attempt: int = 0
     room: int = 0
     aside: bool = False
+    lost_grace: float | None = None
 
 
 @dataclass(frozen=True)

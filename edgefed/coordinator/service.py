@@ -127,7 +127,7 @@ class Service:
             self._publish_state,
             self._session,
         )
-        self._fleet = MqttFleet(self._hub, self._directory, clock, self._closed)
+        self._fleet = MqttFleet(self._hub, self._directory, self._journal, clock, self._closed)
         self._pending: queue.SimpleQueue[tuple[RunRecord, Controls] | None] = queue.SimpleQueue()
         self._jobs: dict[str, Controls] = {}
         self._guard = threading.Lock()

@@ -1,4 +1,4 @@
-"""Fold events into a snapshot: a pure function, used by the coordinator and by every watcher."""
+"""Fold events into a snapshot: the same for the coordinator and for every watcher."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgefed.events.model import Event
-from edgefed.events.snapshot import DeviceView, LineView, RoundView, RunView, Snapshot
+from edgefed.events.roster import roster_rows
+from edgefed.events.snapshot import DeviceView, LineView, RoundView, RunView, Snapshot, WaitingView
+from edgefed.events.waiting import without
 from edgefed.units import score, short_time, size
 
 MAX_ROUNDS = 600
@@ -15,17 +17,69 @@ MAX_ROUNDS = 600
 MAX_LINES = 200
 """Lines kept for the event pane."""
 
+Devices = Mapping[str, DeviceView]
+"""Devices by id."""
+
+Changes = Mapping[str, DeviceView | None]
+"""Devices that an event changed, by id; None for one that is forgotten."""
+
 _MARKS = {"accepted": "✓", "rejected": "■", "late": "◷", "refused": "■", "failed": "✗"}
 _COUNTERS = {"accepted": "accepted", "rejected": "rejected", "refused": "rejected", "late": "late"}
 
 
-def fold(snapshot: Snapshot, event: Event) -> Snapshot:
-    """Return the snapshot after ``event``."""
-    after = _FOLDS[event.kind](snapshot, event.fields, event.time)
-    line = describe(event)
-    if line is not None:
-        after = after.model_copy(update={"lines": (line, *after.lines)[:MAX_LINES]})
-    return after.model_copy(update={"time": event.time})
+class SnapshotBuilder:
+    """Keeps a snapshot up with events; not safe from several threads.
+
+    An event costs the same however many devices there are: the devices are in a mapping, which is
+    sorted into a frozen snapshot only when somebody asks for one.
+
+    Args:
+        start: the snapshot before the first event.
+    """
+
+    def __init__(self, start: Snapshot) -> None:
+        self._devices = {view.device: view for view in start.devices}
+        self._names: list[str] = []
+        self._rest = start.model_copy(update={"devices": ()})
+        self._frozen: Snapshot | None = None
+
+    def apply(self, event: Event) -> None:
+        """Fold ``event`` in.
+
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: a field of the event is missing or
+                wrong; nothing has changed.
+        """
+        rest = _FOLDS[event.kind](self._rest, event.fields, event.time)
+        fold_devices = _DEVICE_FOLDS.get(event.kind, _no_devices)
+        changed = fold_devices(self._devices, event.fields, event.time)
+        if _run_id(rest) != _run_id(self._rest):
+            changed = {view.device: _unshared(view) for view in self._devices.values()}
+        update: dict[str, Any] = {"time": event.time}
+        line = describe(event)
+        if line is not None:
+            update["lines"] = (line, *rest.lines)[:MAX_LINES]
+        self._rest = rest.model_copy(update=update)
+        for device, view in changed.items():
+            if view is None:
+                self._devices.pop(device, None)
+                self._names = []
+            else:
+                self._devices[device] = view
+        self._frozen = None
+
+    def snapshot(self) -> Snapshot:
+        """Return the fleet as all events so far make it; made once for each event at most."""
+        if self._frozen is None:
+            if len(self._names) != len(self._devices):
+                self._names = sorted(self._devices)
+            devices = tuple(map(self._devices.__getitem__, self._names))
+            self._frozen = self._rest.model_copy(update={"devices": devices})
+        return self._frozen
+
+
+def _run_id(snapshot: Snapshot) -> str | None:
+    return snapshot.run.run if snapshot.run is not None else None
 
 
 def _run(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
@@ -34,17 +88,16 @@ def _run(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
     if run is None or run.run != fields["run"]:
         fresh = RunView(**{"started_at": time, **known})
         update = {"run": fresh, "rounds": (), "sent": 0, "received": 0, "lines": ()}
-        return snapshot.model_copy(
-            update={**update, "devices": tuple(_unshared(each) for each in snapshot.devices)}
-        )
+        return snapshot.model_copy(update=update)
     if fields.get("status") in ("finished", "aborted", "failed"):
-        known = {**known, "ended_at": time, "phase": "done"}
+        known = {**known, "ended_at": time, "phase": "done", "waiting": None}
     return snapshot.model_copy(update={"run": run.model_copy(update=known)})
 
 
 def _round(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
     del time
-    return _with_run(snapshot, {"round": fields["round"], "phase": "select", "accepted": 0})
+    begun = {"round": fields["round"], "phase": "select", "accepted": 0, "waiting": None}
+    return _with_run(snapshot, begun)
 
 
 def _exchange(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
@@ -52,21 +105,30 @@ def _exchange(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot
     before = snapshot.run.exchange if snapshot.run is not None else ""
     if fields.get("exchange", before) != before:  # a mere change of phase names none
         known = {**known, "accepted": 0, "opened_at": time}
+    if fields.get("phase", "collect") != "collect":  # nobody is waited for, or not yet
+        known["waiting"] = None
+    if fields.get("waiting") is not None:
+        known["waiting"] = WaitingView.model_validate(fields["waiting"])
     return _with_run(snapshot, known)
 
 
 def _reply(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
+    del time
+    waiting = without(snapshot.run.waiting, fields["device"]) if snapshot.run else None
+    return _with_run(snapshot, {"accepted": fields["accepted"], "waiting": waiting})
+
+
+def _device_replied(devices: Devices, fields: dict[str, Any], time: str) -> Changes:
     outcome = fields["outcome"]
     counter = _COUNTERS.get(outcome)
-    before = _device_of(snapshot, fields["device"])
+    before = _device_of(devices, fields["device"])
     update: dict[str, Any] = {"seen_at": time}
     if counter:
         update[counter] = getattr(before, counter) + 1
     if fields.get("loss") is not None:
         update["loss"] = fields["loss"]
     update |= shared_by(fields)
-    after = _with_device(snapshot, before.model_copy(update=update))
-    return _with_run(after, {"accepted": fields["accepted"]})
+    return {before.device: before.model_copy(update=update)}
 
 
 def shared_by(fields: Mapping[str, Any]) -> dict[str, int]:
@@ -96,25 +158,38 @@ def _scored(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
     update: dict[str, Any] = {"rounds": rounds}
     for name in ("sent", "received"):
         update[name] = getattr(snapshot, name) + getattr(point, name)
-    run: dict[str, Any] = {}
+    run: dict[str, Any] = {"waiting": None}
     for name in ("accuracy", "loss"):
         if getattr(point, name) is not None:
             run[name] = getattr(point, name)
     return _with_run(snapshot.model_copy(update=update), run)
 
 
-def _device(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
+def _device(devices: Devices, fields: dict[str, Any], time: str) -> Changes:
     if "forgotten" in fields:
-        others = tuple(each for each in snapshot.devices if each.device != fields["device"])
-        return snapshot.model_copy(update={"devices": others})
-    before = _device_of(snapshot, fields["device"])
+        return {fields["device"]: None}
+    return {fields["device"]: _changed(devices, fields, time)}
+
+
+def _changed(devices: Devices, fields: dict[str, Any], time: str) -> DeviceView:
+    before = _device_of(devices, fields["device"])
     update = _known(DeviceView, fields)
     if fields.get("state") != "lost":
         update["seen_at"] = time
-    return _with_device(snapshot, before.model_copy(update=update))
+    return before.model_copy(update=update)
 
 
-def _note(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
+def _roster(devices: Devices, fields: dict[str, Any], time: str) -> Changes:
+    rows = roster_rows(fields)
+    return {row["device"]: _changed(devices, row, time) for row in rows}
+
+
+def _no_devices(devices: Devices, fields: dict[str, Any], time: str) -> Changes:
+    del devices, fields, time
+    return {}
+
+
+def _unchanged(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
     del fields, time
     return snapshot
 
@@ -125,9 +200,14 @@ _FOLDS = {
     "exchange": _exchange,
     "reply": _reply,
     "scored": _scored,
-    "device": _device,
-    "note": _note,
+    "device": _unchanged,
+    "roster": _unchanged,
+    "note": _unchanged,
 }
+"""What an event makes of everything but the devices."""
+
+_DEVICE_FOLDS = {"reply": _device_replied, "device": _device, "roster": _roster}
+"""The devices that an event changes, given all of them."""
 
 
 def _known(view: type[RunView | RoundView | DeviceView], fields: dict[str, Any]) -> dict[str, Any]:
@@ -141,15 +221,8 @@ def _with_run(snapshot: Snapshot, update: dict[str, Any]) -> Snapshot:
     return snapshot.model_copy(update={"run": snapshot.run.model_copy(update=update)})
 
 
-def _device_of(snapshot: Snapshot, device: str) -> DeviceView:
-    found = (view for view in snapshot.devices if view.device == device)
-    return next(found, DeviceView(device=device))
-
-
-def _with_device(snapshot: Snapshot, view: DeviceView) -> Snapshot:
-    others = [other for other in snapshot.devices if other.device != view.device]
-    devices = tuple(sorted([*others, view], key=lambda each: each.device))
-    return snapshot.model_copy(update={"devices": devices})
+def _device_of(devices: Devices, device: str) -> DeviceView:
+    return devices.get(device) or DeviceView(device=device)
 
 
 def describe(event: Event) -> LineView | None:
@@ -171,6 +244,8 @@ def describe(event: Event) -> LineView | None:
             return LineView(
                 time=event.time, mark=_device_mark(fields), text=_describe_device(fields)
             )
+        case "roster" if "joined" in fields:
+            return LineView(time=event.time, mark="·", text=_describe_roster(fields))
         case "note":
             mark = "!" if fields.get("level") == "warning" else "·"
             return LineView(time=event.time, mark=mark, text=fields["text"])
@@ -227,3 +302,9 @@ def _describe_device(fields: dict[str, Any]) -> str:
         word = "returned" if fields.get("returned") else "joined"
         return f"{fields['device']}  {word}, {fields.get('samples', 0)} samples"
     return f"{fields['device']}  {fields['state']}{reason}"
+
+
+def _describe_roster(fields: dict[str, Any]) -> str:
+    count = len(fields["devices"])
+    whose = "1 device" if count == 1 else f"{count} devices"
+    return f"{whose} joined, {sum(fields.get('samples', ()))} samples"

@@ -4,15 +4,19 @@
 |---|---|
 | ``run`` | run, name, algorithm, model, rounds, status, reason, accuracy, weights_digest |
 | ``round`` | run, round: a round begins |
-| ``exchange`` | run, round, exchange, question, phase, asked, wanted, quorum, deadline |
+| ``exchange`` | round, exchange, question, phase, asked, wanted, quorum, deadline, waiting |
 | ``reply`` | round, exchange, device, outcome, reason, samples, loss, bytes, seconds, accepted |
 | ``scored`` | run, round, accuracy, loss, replies, late, seconds, sent, received: it ended |
 | ``device`` | device and what changed: state, fraction, reason, samples, labels, telemetry, bytes |
 | | ``joined`` with a birth, ``returned`` beside it when the device was known; ``forgotten`` |
+| ``roster`` | devices, and of each, in columns of one length, what ``device`` says; joined |
 | ``note`` | level, text |
 
 A ``reply`` also has its ``question``, and ``shared``: of the averaged data that it brings, the
 number of ``entries`` and the fewest samples behind one, ``group``; or null.
+
+The ``waiting`` of an ``exchange`` is whom it waits for, as in ``WaitingView``, or null. It is told
+when it changes: the quorum is met, a device that was asked is lost, or it is back.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-EventKind = Literal["run", "round", "exchange", "reply", "scored", "device", "note"]
+EventKind = Literal["run", "round", "exchange", "reply", "scored", "device", "roster", "note"]
 
 RunStatus = Literal[
     "waiting", "running", "pausing", "paused", "finishing", "finished", "aborted", "failed"

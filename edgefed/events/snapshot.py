@@ -14,6 +14,22 @@ class View(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
+class WaitingView(View):
+    """Whom the open exchange waits for, once it has its quorum or a device that it asked is lost.
+
+    Attributes:
+        lost: devices that are not there.
+        online: devices that are there.
+        more: how many beside those named.
+        until: UTC time at which the exchange closes without them.
+    """
+
+    lost: tuple[str, ...] = ()
+    online: tuple[str, ...] = ()
+    more: int = 0
+    until: str = ""
+
+
 class RunView(View):
     """The current run, or the last one.
 
@@ -22,6 +38,7 @@ class RunView(View):
         accepted: answers merged so far in it.
         deadline: seconds that the exchange may take, from ``opened_at``.
         class_names: its classes in order; empty when labels are plain integers.
+        waiting: whom it waits for; None before its quorum while no device is lost.
     """
 
     run: str
@@ -41,6 +58,7 @@ class RunView(View):
     accepted: int = 0
     deadline: float = 0.0
     opened_at: str = ""
+    waiting: WaitingView | None = None
     started_at: str = ""
     ended_at: str = ""
     accuracy: float | None = None

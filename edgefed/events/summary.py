@@ -8,8 +8,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from edgefed.events.fold import describe, fold, shared_by
+from edgefed.events.fold import SnapshotBuilder, describe, shared_by
 from edgefed.events.model import Event
+from edgefed.events.roster import roster_rows
 from edgefed.events.snapshot import LineView, RunView, Snapshot, View
 
 MAX_DEVICES = 2000
@@ -102,14 +103,18 @@ class _Gathered:
     def take(self, event: Mapping[str, Any]) -> None:
         kind = event["kind"]
         if kind == "run":
-            snapshot = fold(Snapshot(run=self.run), Event.from_flat(dict(event)))
-            self.run = snapshot.run
+            builder = SnapshotBuilder(Snapshot(run=self.run))
+            builder.apply(Event.from_flat(dict(event)))
+            self.run = builder.snapshot().run
         elif kind == "scored":
             hidden = ("kind", "time", "run")
             row = {key: value for key, value in event.items() if key not in hidden}
             self.rounds[int(event["round"])] = row
         elif kind == "device":
             self._take_device(event)
+        elif kind == "roster":
+            for row in roster_rows(event):
+                self._take_device(row)
         elif kind == "reply":
             self._take_reply(event)
         if kind in ("run", "note", "device") or event.get("outcome", "accepted") != "accepted":

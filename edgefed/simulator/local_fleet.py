@@ -13,6 +13,7 @@ from edgefed.coordinator.records import OpenExchange
 from edgefed.data.partition import label_counts
 from edgefed.data.types import Shard
 from edgefed.events.model import EventKind
+from edgefed.events.roster import roster_parts
 from edgefed.learn.types import Tensors
 from edgefed.simulator.executors import Executor, Order, Sequential
 from edgefed.wire.assembly import route
@@ -91,10 +92,8 @@ class LocalFleet:
             name: _VirtualDevice(number, _member(name, shard))
             for number, (name, shard) in enumerate(zip(names, shards, strict=True))
         }
-        for name, device in self._devices.items():
-            labels = label_counts(shards[device.number].train, shards[device.number].classes)
-            told = {"samples": device.member.samples, "labels": labels, "joined": True}
-            self._report("device", device=name, **told)
+        for part in roster_parts(_facts(device, shards) for device in self._devices.values()):
+            self._report("roster", **part, joined=True)
 
     def roster(self) -> Roster:
         """Return all virtual devices."""
@@ -160,6 +159,16 @@ class LocalFleet:
 def _member(name: str, shard: Shard) -> Member:
     shape = tuple(shard.train.inputs.shape[1:])
     return Member(name, len(shard.train), shape, shard.classes, class_names=shard.class_names)
+
+
+def _facts(device: _VirtualDevice, shards: Sequence[Shard]) -> dict[str, object]:
+    """Return what is told of a device that joins."""
+    train, classes = shards[device.number].train, shards[device.number].classes
+    return {
+        "device": device.member.device,
+        "samples": device.member.samples,
+        "labels": label_counts(train, classes),
+    }
 
 
 def _silence(kind: EventKind, **fields: object) -> None:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from edgefed.clock import Clock
 from edgefed.errors import DataError, StorageError
-from edgefed.events.fold import fold
+from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.model import Event
 from edgefed.events.snapshot import Snapshot
 from edgefed.tui.seams import FeedUpdate
@@ -99,10 +99,12 @@ def last_of_events(path: Path, fleet: str = "") -> FeedUpdate:
     Raises:
         StorageError, DataError: as ``of_events``.
     """
-    update = _fine(Snapshot(fleet=fleet))
-    for _, after in of_events(path, fleet):
-        update = after
-    return update
+    builder = SnapshotBuilder(Snapshot(fleet=fleet))
+    for event in read_events(path):
+        problem = _applied(builder, event)
+        if problem:
+            return _broken(builder, event, problem)
+    return _fine(builder.snapshot())
 
 
 def read_events(path: Path) -> list[Event]:
@@ -133,20 +135,31 @@ def _event(path: Path, number: int, line: str) -> Event:
 
 def _folded(events: Sequence[Event], fleet: str) -> Iterator[Timed]:
     """Yield a snapshot for each event; at one that cannot be folded, say so and end."""
-    snapshot = Snapshot(fleet=fleet)
+    builder = SnapshotBuilder(Snapshot(fleet=fleet))
     first = moment(events[0].time) if events else None
     after = 0.0
     for event in events:
         now = moment(event.time)
         if first is not None and now is not None:
             after = max(after, (now - first).total_seconds())
-        try:
-            snapshot = fold(snapshot, event)
-        except (KeyError, ValidationError):
-            problem = f"The recording has a broken {event.kind} event; it ends here."
-            yield after, FeedUpdate(snapshot, True, True, problem=problem, since=event.time)
+        problem = _applied(builder, event)
+        if problem:
+            yield after, _broken(builder, event, problem)
             return
-        yield after, _fine(snapshot)
+        yield after, _fine(builder.snapshot())
+
+
+def _applied(builder: SnapshotBuilder, event: Event) -> str:
+    """Fold an event in; return what is wrong with it, or nothing."""
+    try:
+        builder.apply(event)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return f"The recording has a broken {event.kind} event; it ends here."
+    return ""
+
+
+def _broken(builder: SnapshotBuilder, event: Event, problem: str) -> FeedUpdate:
+    return FeedUpdate(builder.snapshot(), True, True, problem=problem, since=event.time)
 
 
 def _fine(snapshot: Snapshot) -> FeedUpdate:

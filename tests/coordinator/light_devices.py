@@ -203,7 +203,9 @@ class Fleet:
             lambda: None,
             OURS,
         )
-        self.fleet = MqttFleet(self.hub, self.directory, clock, lambda run, through: None)
+        self.fleet = MqttFleet(
+            self.hub, self.directory, self.journal, clock, lambda run, through: None
+        )
         self.groups = [
             LightDevices(address, self.names[n::connections], clock) for n in range(connections)
         ]

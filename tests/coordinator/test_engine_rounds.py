@@ -44,6 +44,23 @@ def test_a_quorum_at_the_deadline_closes_the_round(world: MakeWorld) -> None:
     assert {exchange.attempt for exchange in fleet.asked} == {0}
 
 
+@pytest.mark.parametrize(("grace", "kept"), [(2.5, 2.5), ("deadline", None)])
+def test_every_exchange_has_the_recipes_grace(
+    world: MakeWorld, grace: float | str, kept: float | None
+) -> None:
+    """Those that only prepare for others and those that test the model among them."""
+    plan = recipe(
+        algorithm={"name": "fedmix"},
+        rounds={"count": 1, "lost_grace": grace},
+        evaluation={"on": "devices"},
+    )
+    here = world(plan, shards((5, 9, 6, 4), tested=3))
+    fleet = TamperedFleet(here.devices)
+    assert here.engine(fleet).run().status == "finished"
+    assert {exchange.name for exchange in fleet.asked} == {"mean", "fit", "evaluate"}
+    assert {exchange.lost_grace for exchange in fleet.asked} == {kept}
+
+
 def test_below_the_quorum_a_new_cohort_is_asked_under_a_new_name(world: MakeWorld) -> None:
     here = world(recipe(rounds={"cohort": 2, "retries": 4, "count": 1}), shards(SIX))
     fleet = TamperedFleet(here.devices, Deaf(4))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edgefed.coordinator.journal import Journal
 from edgefed.coordinator.tally import DeviceScores, Tally
-from edgefed.events.fold import fold
+from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.model import Event
 from edgefed.events.snapshot import Snapshot
 from edgefed.wire.messages import Reply
@@ -29,10 +29,10 @@ def test_events_are_written_folded_numbered_and_passed_on(tmp_path: Path) -> Non
     assert [number for _, number in heard] == [1, 2, 3, 4]
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [Event.from_flat(line) for line in lines] == [event for event, _ in heard[1:3]]
-    snapshot = Snapshot(fleet="mine", time="2024-05-06T07:08:09.000Z")
+    builder = SnapshotBuilder(Snapshot(fleet="mine", time="2024-05-06T07:08:09.000Z"))
     for event, _ in heard:
-        snapshot = fold(snapshot, event)
-    assert journal.current() == (snapshot, 4)
+        builder.apply(event)
+    assert journal.current() == (builder.snapshot(), 4)
 
 
 def test_a_runs_log_begins_with_the_devices_that_are_there(tmp_path: Path) -> None:
@@ -45,8 +45,8 @@ def test_a_runs_log_begins_with_the_devices_that_are_there(tmp_path: Path) -> No
     journal.close()
     (line,) = (tmp_path / "events.jsonl").read_text().splitlines()
     told = json.loads(line)
-    assert (told["kind"], told["device"], told["samples"]) == ("device", "a", 3)
-    assert told["labels"] == [1, 2]
+    assert (told["kind"], told["devices"], told["samples"]) == ("roster", ["a"], [3])
+    assert told["labels"] == [[1, 2]]
     assert journal.number == number, "nobody else hears it"
 
 

@@ -13,8 +13,9 @@ from edgefed.coordinator.journal import Journal
 from edgefed.coordinator.last_run import with_last_run
 from edgefed.coordinator.runs import create_run
 from edgefed.coordinator.store import Store
-from edgefed.events.fold import MAX_ROUNDS, fold
+from edgefed.events.fold import MAX_ROUNDS
 from edgefed.events.snapshot import Snapshot
+from tests.events.reference import plain_fold
 from tests.review.test_service import plan, serving
 from tests.transport.listening import wait_until
 from tests.worlds import Ticking, World
@@ -25,7 +26,7 @@ FIRST = Snapshot(fleet="tests")
 def test_it_is_what_the_events_had_made_of_it(tmp_path: Path) -> None:
     world = World(tmp_path)
     told: list[Snapshot] = [FIRST]
-    world.engine(listener=lambda event: told.append(fold(told[-1], event))).run()
+    world.engine(listener=lambda event: told.append(plain_fold(told[-1], event))).run()
     before, after = told[-1], with_last_run(FIRST, world.store())
     world.close()
     assert before.run is not None

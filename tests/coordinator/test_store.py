@@ -70,7 +70,7 @@ def exchange(record: RunRecord) -> OpenExchange:
         )
         for device in ("b", "a")
     )
-    return OpenExchange(f"{record.run}-0", 0, "fit", 1, tasks, 2, 1, 3.5, attempt=1)
+    return OpenExchange(f"{record.run}-0", 0, "fit", 1, tasks, 2, 1, 3.5, attempt=1, lost_grace=2.5)
 
 
 def made(store: Store) -> RunRecord:

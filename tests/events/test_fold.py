@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgefed.events.fold import MAX_LINES, MAX_ROUNDS, describe, fold
+from edgefed.events.fold import MAX_LINES, MAX_ROUNDS, SnapshotBuilder, describe
 from edgefed.events.model import Event, EventKind, Phase, RunStatus
 from edgefed.events.snapshot import Snapshot
 from edgefed.wire.messages import DeviceState
+from tests.events.reference import plain_fold
 
 NOW = "2024-05-06T07:08:09.000Z"
 
@@ -52,6 +53,15 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
             "wanted": counts,
             "quorum": counts,
             "deadline": seconds,
+            "waiting": st.none()
+            | st.fixed_dictionaries(
+                {
+                    "lost": st.lists(devices, max_size=2),
+                    "online": st.lists(devices, max_size=2),
+                    "more": st.integers(0, 2),
+                    "until": st.just(NOW),
+                }
+            ),
         },
     ),
     "reply": st.fixed_dictionaries(
@@ -102,7 +112,19 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
             "memory": st.none() | counts,
             "sent": counts,
             "joined": st.just(True),
+            "forgotten": st.just(True),
         },
+    ),
+    "roster": st.integers(0, 4).flatmap(
+        lambda count: st.fixed_dictionaries(
+            {"devices": st.lists(devices, min_size=count, max_size=count)},
+            optional={
+                "samples": st.lists(counts, min_size=count, max_size=count),
+                "labels": st.lists(st.lists(counts, max_size=4), min_size=count, max_size=count),
+                "hardware": st.lists(texts, min_size=count, max_size=count),
+                "joined": st.just(True),
+            },
+        )
     ),
     "note": st.fixed_dictionaries(
         {"text": texts}, optional={"level": st.sampled_from(["info", "warning"])}
@@ -122,10 +144,10 @@ events = st.one_of([event(kind) for kind in get_args(EventKind)])
 
 
 def folded(*course: Event, start: Snapshot | None = None) -> Snapshot:
-    snapshot = start or Snapshot(fleet="tests")
+    builder = SnapshotBuilder(start or Snapshot(fleet="tests"))
     for each in course:
-        snapshot = fold(snapshot, each)
-    return snapshot
+        builder.apply(each)
+    return builder.snapshot()
 
 
 def begun() -> Snapshot:
@@ -136,14 +158,33 @@ def test_every_kind_is_covered() -> None:
     assert FIELDS.keys() == set(get_args(EventKind))
 
 
+def named(event: Event) -> list[str]:
+    return [event.fields["device"]] if "device" in event.fields else event.fields.get("devices", [])
+
+
+@settings(max_examples=300, deadline=None)
+@given(course=st.lists(events, max_size=25), looks=st.sets(st.integers(0, 25)))
+def test_the_snapshot_is_that_of_the_plain_fold(course: list[Event], looks: set[int]) -> None:
+    """However often somebody looks at it meanwhile."""
+    builder, expected = SnapshotBuilder(Snapshot(fleet="tests")), Snapshot(fleet="tests")
+    for number, each in enumerate(course):
+        builder.apply(each)
+        expected = plain_fold(expected, each)
+        if number in looks:
+            assert builder.snapshot() == expected
+    assert builder.snapshot() == expected
+
+
 @settings(max_examples=150, deadline=None)
 @given(course=st.lists(events, max_size=25))
 def test_any_course_folds_and_travels(course: list[Event]) -> None:
     snapshot = folded(*course)
     assert Snapshot.model_validate_json(snapshot.model_dump_json()) == snapshot
-    assert [view.device for view in snapshot.devices] == sorted(
-        {each.fields["device"] for each in course if "device" in each.fields}
-    )
+    known: set[str] = set()
+    for each in course:
+        forgotten = "forgotten" in each.fields
+        known = known - set(named(each)) if forgotten else known | set(named(each))
+    assert [view.device for view in snapshot.devices] == sorted(known)
     for each in course:
         line = describe(each)
         assert line is None or (line.mark and line.time == NOW)
@@ -162,6 +203,26 @@ def test_a_watcher_that_joins_late_sees_the_same(course: list[Event], cut: int) 
 def _parsed(line: str) -> dict[str, Any]:
     flat: dict[str, Any] = json.loads(line)
     return flat
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        Event(time=NOW, kind="reply", fields={"device": "a", "outcome": "accepted"}),
+        Event(time=NOW, kind="reply", fields={"device": "a", "outcome": "odd", "accepted": 1}),
+        Event(time=NOW, kind="device", fields={"state": "lost"}),
+        Event(time=NOW, kind="note", fields={}),
+        Event(time=NOW, kind="run", fields={"status": "finished"}),
+    ],
+    ids=lambda event: f"{event.kind}-{len(event.fields)}",
+)
+def test_a_broken_event_changes_nothing(broken: Event) -> None:
+    builder = SnapshotBuilder(folded(happens("device", device="a"), start=begun()))
+    before = builder.snapshot()
+    with pytest.raises(KeyError):
+        builder.apply(broken)
+    builder.apply(happens("device", device="a"))
+    assert builder.snapshot() == before
 
 
 def test_folding_changes_nothing_that_was_there() -> None:
@@ -214,9 +275,8 @@ def test_the_last_score_stays_where_a_round_was_not_tested() -> None:
 
 
 def test_curves_and_lines_are_bounded() -> None:
-    snapshot = begun()
-    for number in range(MAX_ROUNDS + 5):
-        snapshot = fold(snapshot, happens("scored", run="r-1", round=number))
+    rows = [happens("scored", run="r-1", round=number) for number in range(MAX_ROUNDS + 5)]
+    snapshot = folded(*rows, start=begun())
     assert len(snapshot.rounds) == MAX_ROUNDS
     assert snapshot.rounds[-1].round == MAX_ROUNDS + 4
     assert len(snapshot.lines) == MAX_LINES
@@ -350,6 +410,15 @@ REPLY = {"device": "d", "round": 2, "bytes": 2048, "samples": 9, "seconds": 3.0,
         (happens("run", run="r-1", status="running", reason=""), ("·", "r-1 running")),
         (happens("run", run="r-1", status="failed", reason="why"), ("·", "r-1 failed: why")),
         (happens("device", device="d", joined=True, samples=5), ("·", "d  joined, 5 samples")),
+        (
+            happens("roster", devices=["a", "b"], samples=[5, 6], joined=True),
+            ("·", "2 devices joined, 11 samples"),
+        ),
+        (
+            happens("roster", devices=["a"], samples=[5], joined=True),
+            ("·", "1 device joined, 5 samples"),
+        ),
+        (happens("roster", devices=["a"], samples=[5]), None),
         (happens("device", device="d", state="lost"), ("✗", "d  lost")),
         (happens("device", device="d", state="paused", reason="hot"), ("◌", "d  paused: hot")),
         (happens("device", device="d", state="failed", reason="x"), ("✗", "d  failed: x")),

@@ -137,7 +137,7 @@ class Household:
     def step(self, run: str) -> None:
         """Let a paused run put one more exchange, and wait for its end."""
         begun = self.record(run)["exchanges"]
-        self._order("run.order", run=run, action="step")
+        self.order(run, "step")
 
         def done() -> bool:
             record = self.record(run)
@@ -147,7 +147,11 @@ class Household:
 
     def resume(self, run: str) -> None:
         """Let a paused run go on."""
-        self._order("run.order", run=run, action="resume")
+        self.order(run, "resume")
+
+    def order(self, run: str, action: str) -> None:
+        """Give an order to the run at work."""
+        self._order("run.order", run=run, action=action)
 
     def devices(self) -> dict[str, dict[str, Any]]:
         """Return what is known of the devices, by name."""

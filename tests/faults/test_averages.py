@@ -35,7 +35,13 @@ def recipe(devices: int, *, algorithm: str = "fedmix", **rounds: Any) -> Recipe:
             "algorithm": {"name": algorithm},
             "data": {"partition": "classes", "classes_per_device": 2, "limit": 400},
             "training": {"batch_size": 8, "learning_rate": 0.05},
-            "rounds": {"count": 3, "quorum": 1.0, "min_devices": devices, **rounds},
+            "rounds": {
+                "count": 3,
+                "lost_grace": "deadline",
+                "quorum": 1.0,
+                "min_devices": devices,
+                **rounds,
+            },
             "wire": {"downlink": "bf16", "uplink": "int8"},
             "simulation": {"devices": devices},
         }

@@ -23,7 +23,7 @@ RECIPE = Recipe.model_validate(
         "seed": 3,
         "model": {"name": "mlp", "hidden": [32]},
         "data": {"classes_per_device": 5, "limit": 200},
-        "rounds": {"count": 12, "quorum": 1.0, "min_devices": 2},
+        "rounds": {"count": 12, "lost_grace": "deadline", "quorum": 1.0, "min_devices": 2},
         "wire": {"downlink": "int8", "uplink": "int8"},
         "simulation": {"devices": 2},
     }

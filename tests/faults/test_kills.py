@@ -22,7 +22,13 @@ RECIPE = Recipe.model_validate(
         "model": {"name": "mlp", "hidden": [1000, 1000]},
         "data": {"classes_per_device": 4, "limit": 480},
         "training": {"epochs": 4, "batch_size": 8, "learning_rate": 0.05},
-        "rounds": {"count": 4, "deadline": 300, "quorum": 1.0, "min_devices": 3},
+        "rounds": {
+            "count": 4,
+            "deadline": 300,
+            "lost_grace": "deadline",
+            "quorum": 1.0,
+            "min_devices": 3,
+        },
         "wire": {"downlink": "bf16", "uplink": "int8"},
         "simulation": {"devices": 3},
     }

@@ -134,3 +134,33 @@ def test_a_device_that_was_lost_returns() -> None:
     scene.directory.take_birth("one", birth(TWO))
     said = [line.text for line in scene.journal.snapshot.lines]
     assert said == ["one  returned, 5 samples", "one  lost", "one  joined, 5 samples"]
+
+
+def test_who_is_lost_is_told_with_the_time_of_the_loss() -> None:
+    scene = Scene()
+    heard: list[str] = []
+    scene.directory.listen(heard.append)
+    for device in ("early", "late", "there"):
+        scene.directory.take_birth(device, birth())
+    scene.clock.time += 5
+    scene.directory.take_birth("early", birth(status="lost"))
+    scene.clock.time += 5
+    scene.directory.take_birth("late", birth(status="lost"))
+    assert heard == ["early", "late", "there", "early", "late"]
+    devices = ("early", "late", "there", "unknown")
+    lost = scene.directory.lost_since(devices, 1007.0)
+    assert lost == {"early": 1007.0, "late": 1010.0, "unknown": 1007.0}
+    scene.directory.take_birth("late", birth(TWO))
+    assert heard[-1] == "late"
+    assert scene.directory.lost_since(devices, 0.0) == {"early": 1005.0, "unknown": 0.0}
+
+
+def test_the_silence_of_a_device_counts_from_when_it_is_given_up() -> None:
+    scene = Scene()
+    scene.directory.take_birth("ghost", birth(), live=False)
+    heard: list[str] = []
+    scene.directory.listen(heard.append)
+    scene.clock.time += DOUBT
+    scene.directory.expire()
+    assert heard == ["ghost"]
+    assert scene.directory.lost_since(["ghost"], 0.0) == {"ghost": 1000.0 + DOUBT}

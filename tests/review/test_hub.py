@@ -118,6 +118,7 @@ class Scene:
         self.staging = folder / "staging"
         self.cache = BlobCache(folder / "blobs", 2**30)
         journal = Journal("review", clock)
+        self.journal = journal
         journal.listen(lambda event, _: self.notes.append(str(event.fields.get("text", ""))))
         self.directory = Directory(journal, clock)
         filters = (TOPICS.every_up(), TOPICS.every_request(), TOPICS.coordinator())
@@ -136,7 +137,7 @@ class Scene:
             self._greet,
             OURS,
         )
-        self.fleet = MqttFleet(self.hub, self.directory, clock, lambda run, through: None)
+        self.fleet = MqttFleet(self.hub, self.directory, journal, clock, lambda run, through: None)
         self.heard = Inbox()
         self.device = Link(
             broker.address, "device", self.heard, subscriptions=(f"{TOPICS.root}/down/#",)

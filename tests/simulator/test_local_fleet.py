@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -85,7 +86,19 @@ def test_the_roster_is_what_devices_would_announce(tmp_path: Path) -> None:
         ("device-02", 0, (8,), 3),
     ]
     assert bus.fleet.wait_for(99, 1e9, lambda: False) == bus.fleet.roster()
-    assert [fields["device"] for _, fields in bus.events] == list(device_names(3))
+    ((kind, told),) = bus.events
+    assert (kind, told["devices"], told["samples"]) == ("roster", list(device_names(3)), [9, 5, 0])
+    labels = told["labels"]
+    assert isinstance(labels, list)
+    assert [sum(counts) for counts in labels] == [9, 5, 0]
+
+
+def test_ten_thousand_devices_are_announced_in_a_few_events(tmp_path: Path) -> None:
+    bus = Bus(tmp_path, PARTS[:1] * 10_000)
+    assert {kind for kind, _ in bus.events} == {"roster"}
+    assert len(bus.events) <= 10
+    names = [name for _, told in bus.events for name in cast(list[str], told["devices"])]
+    assert names == list(device_names(10_000))
 
 
 def test_private_state_goes_on_from_exchange_to_exchange(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 
 from edgefed.config.recipe import Recipe
 from edgefed.errors import DataError, RecipeError, UnknownNameError
-from edgefed.events.fold import fold
+from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.model import Event
 from edgefed.events.snapshot import Snapshot
 from edgefed.simulator.run import Simulation, SimulationResult
@@ -81,9 +81,10 @@ def test_what_is_left_on_disk_tells_the_run(data: Path, tmp_path: Path) -> None:
     names = {path.name for path in result.folder.iterdir()}
     assert {"recipe.toml", "events.jsonl", "model.safetensors"} <= names
     lines = (result.folder / "events.jsonl").read_text().splitlines()
-    snapshot = Snapshot()
+    builder = SnapshotBuilder(Snapshot())
     for line in lines:
-        snapshot = fold(snapshot, Event.from_flat(json.loads(line)))
+        builder.apply(Event.from_flat(json.loads(line)))
+    snapshot = builder.snapshot()
     assert snapshot.run is not None
     assert snapshot.run.status == "finished"
     assert snapshot.run.weights_digest == result.record.weights_digest

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timezone
 from typing import Any
 
+import pytest
 from textual.message import Message
 from textual.pilot import Pilot
 
@@ -123,6 +124,39 @@ def test_the_deadline_counts_down_without_news() -> None:
         assert (shown.shown().now - first).total_seconds() == 7
 
     drive(player.app, scenario)
+
+
+WAITING = {"lost": ("jetson-07",), "online": ("jetson-08",), "more": 3, "until": ago(-23)}
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        ((160, 40), "waiting for jetson-07 (lost), jetson-08 and 3 more, 00:23"),
+        ((100, 36), "waiting for jetson-07 (lost) and 4 more, 00:23"),
+        ((80, 24), "awaits 5 devices, 00:23"),
+    ],
+)
+def test_the_round_names_whom_it_waits_for_and_how_long(size: tuple[int, int], words: str) -> None:
+    update = fine(snapshot(run=run_view(waiting=WAITING), time=ago(0)))
+    player = Player(update, update)
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert words in screen_text(pilot)
+        await player.next(pilot, seconds=9)
+        assert words.replace("00:23", "00:14") in screen_text(pilot)
+
+    drive(player.app, scenario, size)
+
+
+def test_a_lost_device_is_named_on_a_small_screen() -> None:
+    waiting = {"lost": ("jetson-07",), "until": ago(-23)}
+    player = Player(fine(snapshot(run=run_view(waiting=waiting), time=ago(0))))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert "awaits jetson-07 (lost), 00:23" in screen_text(pilot)
+
+    drive(player.app, scenario, (80, 24))
 
 
 def test_a_banner_comes_and_goes() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from edgefed.clock import SystemClock
 from edgefed.errors import DataError, StorageError
-from edgefed.events.fold import fold
+from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.model import Event
 from edgefed.events.snapshot import Snapshot
 from edgefed.tui.recorded import (
@@ -63,10 +63,10 @@ def test_speed_skips_to_the_newest(log: Path) -> None:
 
 
 def test_the_last_of_a_log_is_the_fold_of_all(log: Path) -> None:
-    expected = Snapshot(fleet="plant-a")
+    builder = SnapshotBuilder(Snapshot(fleet="plant-a"))
     for event in EVENTS:
-        expected = fold(expected, event)
-    assert last_of_events(log, "plant-a").snapshot == expected
+        builder.apply(event)
+    assert last_of_events(log, "plant-a").snapshot == builder.snapshot()
 
 
 def test_a_thread_plays_it_and_stop_ends_it() -> None:

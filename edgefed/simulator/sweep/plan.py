@@ -115,10 +115,14 @@ def _case(
 def trial_digest(recipe: Recipe) -> str:
     """Return the name of a recipe's result: a digest over all that a result depends on.
 
-    The recipe's name and the number of worker processes change nothing; the algorithm's settings
+    The recipe's name, the number of worker processes and how long lost devices are waited for, of
+    which a simulation has none, change nothing; the algorithm's settings
     count with their defaults, so that a changed default is run anew.
     """
-    values = recipe.model_dump(mode="json", exclude={"name": True, "simulation": {"workers"}})
+    values = recipe.model_dump(
+        mode="json",
+        exclude={"name": True, "simulation": {"workers"}, "rounds": {"lost_grace"}},
+    )
     if recipe.training.loss == "cross_entropy":
         del values["training"]["loss"]  # spelt out or not, it is the same result
     settings = make(recipe).settings.model_dump(mode="json")

@@ -8,7 +8,8 @@ from typing import get_args
 from rich.text import Text
 
 from edgefed.events.model import Phase
-from edgefed.events.snapshot import RunView
+from edgefed.events.snapshot import RunView, WaitingView
+from edgefed.events.waiting import MOST_NAMED, waiting_in_words
 from edgefed.tui.orders import ENDED
 from edgefed.tui.panes.pane import Pane, what_and_next
 from edgefed.tui.theme import GREEN, MUTED, ORANGE, RULE, SKY
@@ -54,10 +55,10 @@ class RoundPane(Pane):
         """Return the phases and the bar."""
         run = shown.run
         assert run is not None  # without a run the pane shows its empty face
-        phases = _phases(run, " ───── ", {})
-        right = _right(shown, run)
+        phases, short = _phases(run, " ───── ", {}), _phases(run, "  ", _SHORT)
+        right = _right(shown, run, width - short.cell_len - 2)
         if phases.cell_len + right.cell_len + 2 > width:
-            phases = _phases(run, "  ", _SHORT)
+            phases = short
         gap = max(1, width - phases.cell_len - right.cell_len)
         lines = Text(no_wrap=True, overflow="ellipsis").append_text(phases)
         lines.append(" " * gap).append_text(right).append("\n")
@@ -82,7 +83,7 @@ def _phases(run: RunView, between: str, words: dict[Phase, str]) -> Text:
     return line
 
 
-def _right(shown: Shown, run: RunView) -> Text:
+def _right(shown: Shown, run: RunView, width: int) -> Text:
     """Return what the phases wait for: the deadline, the operator or the devices."""
     match run.status:
         case "waiting":
@@ -93,6 +94,8 @@ def _right(shown: Shown, run: RunView) -> Text:
             return Text(f"pausing after {run.phase}", ORANGE)
         case "finished" | "aborted" | "failed":
             return Text(clean(run.reason), ORANGE)
+    if run.waiting is not None:
+        return _waiting(shown, run.waiting, width)
     elapsed = shown.since(run.opened_at)
     if elapsed is None or run.deadline <= 0 or run.phase not in ("broadcast", "collect"):
         return Text("ends after this round" if run.status == "finishing" else "")
@@ -100,6 +103,19 @@ def _right(shown: Shown, run: RunView) -> Text:
     if left <= timedelta(0):
         return Text("deadline passed", ORANGE)
     return Text.assemble(("deadline in ", MUTED), countdown(left))
+
+
+def _waiting(shown: Shown, waiting: WaitingView, width: int) -> Text:
+    """Return whom the round waits for, and for how long; fewer names where there is no room."""
+    since = shown.since(waiting.until)
+    left = f", {countdown(max(timedelta(0), -since))}" if since is not None else ""
+    colour = ORANGE if waiting.lost else MUTED
+    forms = [("waiting for ", most) for most in range(MOST_NAMED, 0, -1)]
+    for verb, most in (*forms, ("awaits ", 1), ("awaits ", 0)):
+        whom = clean(waiting_in_words(waiting, most))
+        if len(verb) + len(whom) + len(left) <= width:
+            break
+    return Text.assemble((verb, colour), whom, left)
 
 
 def _progress(run: RunView, width: int) -> Text:

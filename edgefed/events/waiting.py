@@ -1,0 +1,38 @@
+"""Whom an exchange waits for: what an answer changes of it, and how it is told."""
+
+from __future__ import annotations
+
+from edgefed.events.snapshot import WaitingView
+
+MOST_NAMED = 3
+"""Devices that a line names; of the others it tells how many there are."""
+
+
+def without(waiting: WaitingView | None, device: str) -> WaitingView | None:
+    """Return who is left once ``device`` has answered; None for nobody."""
+    if waiting is None:
+        return None
+    lost = tuple(name for name in waiting.lost if name != device)
+    online = tuple(name for name in waiting.online if name != device)
+    named = len(lost) + len(online) < len(waiting.lost) + len(waiting.online)
+    more = waiting.more if named else max(0, waiting.more - 1)
+    if not lost and not online and not more:
+        return None
+    return waiting.model_copy(update={"lost": lost, "online": online, "more": more})
+
+
+def waiting_until(waiting: WaitingView) -> str:
+    """Return the devices and the time of day in UTC until which they are waited for."""
+    return f"{waiting_in_words(waiting)}, until {waiting.until[11:19]}"
+
+
+def waiting_in_words(waiting: WaitingView, most: int = MOST_NAMED) -> str:
+    """Return the devices, the lost ones first, such as ``dev-3 (lost), dev-7 and 2 more``."""
+    names = [*(f"{device} (lost)" for device in waiting.lost), *waiting.online]
+    more = waiting.more + len(names[most:])
+    named = ", ".join(names[:most])
+    if not more:
+        return named
+    if named:
+        return f"{named} and {more} more"
+    return "1 device" if more == 1 else f"{more} devices"

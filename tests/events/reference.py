@@ -1,0 +1,130 @@
+"""The fold of events written down plainly: a whole new snapshot for each event."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgefed.events.fold import MAX_LINES, MAX_ROUNDS, describe
+from edgefed.events.model import Event
+from edgefed.events.snapshot import DeviceView, RoundView, RunView, Snapshot, WaitingView
+from edgefed.events.waiting import without
+
+COUNTERS = {"accepted": "accepted", "rejected": "rejected", "refused": "rejected", "late": "late"}
+
+
+def plain_fold(snapshot: Snapshot, event: Event) -> Snapshot:
+    """Return the snapshot after ``event``."""
+    state = {name: getattr(snapshot, name) for name in Snapshot.model_fields}
+    fields, time = event.fields, event.time
+    match event.kind:
+        case "run":
+            _run(state, fields, time)
+        case "round":
+            _of_run(state, round=fields["round"], phase="select", accepted=0, waiting=None)
+        case "exchange":
+            _exchange(state, fields, time)
+        case "reply":
+            _reply(state, fields, time)
+        case "scored":
+            _scored(state, fields)
+        case "device":
+            _device(state, fields, time)
+        case "roster":
+            _roster(state, fields, time)
+    line = describe(event)
+    if line is not None:
+        state["lines"] = (line, *state["lines"])[:MAX_LINES]
+    return Snapshot(**{**state, "time": time})
+
+
+def _run(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
+    known = _known(RunView, fields)
+    if state["run"] is None or state["run"].run != fields["run"]:
+        state |= {"run": RunView(**{"started_at": time, **known}), "rounds": (), "lines": ()}
+        unshared = {"shared_entries": 0, "shared_group": 0, "shared_bytes": 0}
+        devices = [view.model_copy(update=unshared) for view in state["devices"]]
+        state |= {"sent": 0, "received": 0, "devices": tuple(devices)}
+        return
+    if fields.get("status") in ("finished", "aborted", "failed"):
+        known |= {"ended_at": time, "phase": "done", "waiting": None}
+    _of_run(state, **known)
+
+
+def _exchange(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
+    known = _known(RunView, fields)
+    before = state["run"].exchange if state["run"] else ""
+    if fields.get("exchange", before) != before:
+        known |= {"accepted": 0, "opened_at": time}
+    if fields.get("phase") not in (None, "collect"):
+        known["waiting"] = None
+    if fields.get("waiting") is not None:
+        known["waiting"] = WaitingView(**fields["waiting"])
+    _of_run(state, **known)
+
+
+def _reply(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
+    before = _view(state, fields["device"])
+    update: dict[str, Any] = {"seen_at": time}
+    counter = COUNTERS.get(fields["outcome"])
+    if counter:
+        update[counter] = getattr(before, counter) + 1
+    if fields.get("loss") is not None:
+        update["loss"] = fields["loss"]
+    shared = fields.get("shared")
+    if shared and fields["outcome"] == "accepted":
+        update |= {"shared_entries": shared["entries"], "shared_group": shared["group"]}
+        update["shared_bytes"] = fields.get("bytes", 0)
+    _put(state, before.model_copy(update=update))
+    waiting = without(state["run"].waiting, fields["device"]) if state["run"] else None
+    _of_run(state, accepted=fields["accepted"], waiting=waiting)
+
+
+def _scored(state: dict[str, Any], fields: dict[str, Any]) -> None:
+    point = RoundView(**_known(RoundView, fields))
+    others = [row for row in state["rounds"] if row.round != point.round]
+    state["rounds"] = (*others, point)[-MAX_ROUNDS:]
+    state["sent"] += point.sent
+    state["received"] += point.received
+    _of_run(state, waiting=None)
+    scores = {"accuracy": point.accuracy, "loss": point.loss}
+    _of_run(state, **{name: value for name, value in scores.items() if value is not None})
+
+
+def _device(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
+    if "forgotten" in fields:
+        others = (view for view in state["devices"] if view.device != fields["device"])
+        state["devices"] = tuple(others)
+        return
+    update = _known(DeviceView, fields)
+    if fields.get("state") != "lost":
+        update["seen_at"] = time
+    _put(state, _view(state, fields["device"]).model_copy(update=update))
+
+
+def _roster(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
+    columns = {name: fields[name] for name in fields if name not in ("devices", "joined")}
+    for index, device in enumerate(fields["devices"]):
+        row = {name: column[index] for name, column in columns.items()}
+        _device(state, {"device": device, **row}, time)
+
+
+def _known(view: type[RunView | RoundView | DeviceView], fields: dict[str, Any]) -> dict[str, Any]:
+    known = {name: fields[name] for name in fields if name in view.model_fields}
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in known.items()
+    }
+
+
+def _of_run(state: dict[str, Any], **update: Any) -> None:
+    if state["run"] is not None:
+        state["run"] = state["run"].model_copy(update=update)
+
+
+def _view(state: dict[str, Any], device: str) -> DeviceView:
+    found = [view for view in state["devices"] if view.device == device]
+    return found[0] if found else DeviceView(device=device)
+
+
+def _put(state: dict[str, Any], view: DeviceView) -> None:
+    others = [other for other in state["devices"] if other.device != view.device]
+    state["devices"] = tuple(sorted([*others, view], key=lambda each: each.device))

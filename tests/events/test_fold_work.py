@@ -1,0 +1,103 @@
+"""An event costs the same work in a fleet of ten devices and of ten thousand."""
+
+from __future__ import annotations
+
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from edgefed.events import fold
+from edgefed.events.fold import SnapshotBuilder
+from edgefed.events.model import Event
+from edgefed.events.roster import roster_parts
+from edgefed.events.snapshot import Snapshot
+
+NOW = "2024-05-06T07:08:09.000Z"
+REPLY = {"round": 1, "exchange": "r-1-0", "samples": 3, "bytes": 9, "seconds": 1.0, "accepted": 1}
+
+EVENTS = [
+    Event(time=NOW, kind="device", fields={"device": "d-00003", "state": "train", "fraction": 0.5}),
+    Event(time=NOW, kind="device", fields={"device": "d-00003", "state": "lost"}),
+    Event(time=NOW, kind="device", fields={"device": "new", "samples": 7, "joined": True}),
+    Event(time=NOW, kind="reply", fields={**REPLY, "device": "d-00004", "outcome": "accepted"}),
+    Event(time=NOW, kind="exchange", fields={"exchange": "r-1-0", "phase": "broadcast"}),
+    Event(time=NOW, kind="scored", fields={"run": "r-1", "round": 1, "accuracy": 0.5}),
+    Event(time=NOW, kind="run", fields={"run": "r-1", "status": "finishing"}),
+    Event(time=NOW, kind="note", fields={"text": "hello"}),
+]
+
+ALLOCATED = 30_000
+"""Bytes: far more than an event takes, far less than a list of 10,000 devices."""
+
+
+def fleet(devices: int) -> SnapshotBuilder:
+    """Return a builder that knows so many devices and a run."""
+    builder = SnapshotBuilder(Snapshot(fleet="tests"))
+    rows = [{"device": f"d-{number:05d}", "samples": number} for number in range(devices)]
+    for part in roster_parts(rows):
+        builder.apply(Event(time=NOW, kind="roster", fields=part))
+    builder.apply(Event(time=NOW, kind="run", fields={"run": "r-1", "status": "running"}))
+    return builder
+
+
+@contextmanager
+def counted_steps() -> Iterator[dict[str, int]]:
+    """Count the bytecodes that the module of the fold executes; comprehensions are among them."""
+    steps = {"executed": 0}
+
+    def trace(frame: FrameType, what: str, argument: Any) -> Any:
+        if frame.f_code.co_filename != fold.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        steps["executed"] += what == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield steps
+    finally:
+        sys.settrace(before)
+
+
+def steps_of(devices: int, event: Event) -> int:
+    builder = fleet(devices)
+    with counted_steps() as steps:
+        builder.apply(event)
+    return steps["executed"]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: f"{event.kind}-{len(event.fields)}")
+def test_the_steps_of_an_event_do_not_grow_with_the_fleet(event: Event) -> None:
+    few, many = steps_of(10, event), steps_of(10_000, event)
+    assert few == many
+    assert few > 50, "they are counted"
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: f"{event.kind}-{len(event.fields)}")
+def test_no_event_copies_the_fleet(event: Event) -> None:
+    """What runs in C, such as sorting and making a tuple, takes memory for its result."""
+    builder = fleet(10_000)
+    builder.apply(Event(time=NOW, kind="device", fields={"device": "grows the mapping"}))
+    tracemalloc.start()
+    try:
+        builder.apply(event)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < ALLOCATED
+
+
+def test_a_snapshot_is_made_once_for_all_who_ask() -> None:
+    builder = fleet(10)
+    first = builder.snapshot()
+    assert builder.snapshot() is first
+    builder.apply(EVENTS[0])
+    second = builder.snapshot()
+    assert second is not first
+    assert (first.devices[3].state, second.devices[3].state) == ("idle", "train")

@@ -1,0 +1,85 @@
+"""A roster tells of many devices in few events, each of which fits into a message."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgefed.events import roster
+from edgefed.events.fold import SnapshotBuilder
+from edgefed.events.model import Event
+from edgefed.events.roster import MAX_CHARACTERS, MAX_DEVICES, roster_parts, roster_rows
+from edgefed.events.snapshot import Snapshot
+from edgefed.wire.envelope import decode, encode
+from edgefed.wire.limits import MAX_MESSAGE_BYTES
+from edgefed.wire.messages import EventMessage
+
+NOW = "2024-05-06T07:08:09.000Z"
+
+rows = st.lists(
+    st.fixed_dictionaries(
+        {
+            "device": st.text("abc-0", min_size=1, max_size=64),
+            "samples": st.integers(0, 2**53),
+            "labels": st.lists(st.integers(0, 2**53), max_size=5),
+            "hardware": st.text(max_size=8),
+        }
+    ),
+    max_size=30,
+)
+
+
+def devices(count: int, labels: int = 10) -> list[dict[str, Any]]:
+    return [
+        {"device": f"device-{number:05d}", "samples": 10, "labels": [1] * labels}
+        for number in range(count)
+    ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(told=rows)
+def test_every_row_comes_back_in_order(told: list[dict[str, Any]]) -> None:
+    assert [row for part in roster_parts(told) for row in roster_rows(part)] == told
+
+
+@pytest.mark.parametrize(("count", "labels"), [(10_000, 10), (10_000, 0), (500, 4096), (3, 4096)])
+def test_every_part_is_a_readable_line_and_a_message(count: int, labels: int) -> None:
+    parts = list(roster_parts(devices(count, labels)))
+    assert sum(len(part["devices"]) for part in parts) == count
+    for number, part in enumerate(parts):
+        event = Event(time=NOW, kind="roster", fields={**part, "joined": True})
+        assert len(event.line()) < 1.5 * MAX_CHARACTERS
+        flat = json.loads(event.line())
+        message = EventMessage(session="0123456789abcdef", number=number, event=flat)
+        payload = encode(message)
+        assert len(payload) <= MAX_MESSAGE_BYTES
+        assert Event.from_flat(decode(payload, EventMessage).event) == event
+
+
+def test_small_rows_are_parted_by_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roster, "MAX_CHARACTERS", 10**9)
+    counts = [len(part["devices"]) for part in roster_parts(devices(2 * MAX_DEVICES + 1))]
+    assert counts == [MAX_DEVICES, MAX_DEVICES, 1]
+
+
+def test_a_roster_is_as_good_as_an_event_for_each_device() -> None:
+    one, many = SnapshotBuilder(Snapshot()), SnapshotBuilder(Snapshot())
+    told = devices(7)
+    for row in told:
+        one.apply(Event(time=NOW, kind="device", fields=row))
+    for part in roster_parts(told):
+        many.apply(Event(time=NOW, kind="roster", fields=part))
+    assert many.snapshot() == one.snapshot()
+    assert many.snapshot().devices[6].labels == (1,) * 10
+
+
+def test_columns_of_several_lengths_change_nothing() -> None:
+    builder = SnapshotBuilder(Snapshot())
+    broken = {"devices": ["a", "b"], "samples": [1]}
+    with pytest.raises(ValueError, match="shorter"):
+        builder.apply(Event(time=NOW, kind="roster", fields=broken))
+    assert builder.snapshot() == Snapshot()

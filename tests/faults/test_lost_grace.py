@@ -1,0 +1,116 @@
+"""SIGKILL at an agent that does not come back, or not at once: a round waits for a while only."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgefed.clock import SystemClock
+from edgefed.config.recipe import Recipe
+from edgefed.simulator.run import Simulation
+from tests.faults.household import FLEET, Household, household, wait_until
+from tests.faults.spy import Spy
+from tests.processes import edgefed, outcome
+
+pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
+
+VICTIM = "device-01"
+HOURS = 7200.0
+"""Seconds that no test waits for: who waits until then has failed."""
+
+
+def recipe(grace: float, **rounds: object) -> Recipe:
+    """Return three rounds on three devices, of which two suffice."""
+    return Recipe.model_validate(
+        {
+            "name": "grace",
+            "seed": 7,
+            "model": {"name": "mlp", "hidden": [300]},
+            "data": {"classes_per_device": 4, "limit": 480},
+            "training": {"epochs": 4, "batch_size": 8, "learning_rate": 0.05},
+            "rounds": {
+                "count": 3,
+                "deadline": HOURS,
+                "lost_grace": grace,
+                "quorum": 0.6,
+                "min_devices": 3,
+                **rounds,
+            },
+            "evaluation": {"on": "both"},
+            "simulation": {"devices": 3},
+        }
+    )
+
+
+def kill_in_round_one(home: Household) -> str:
+    """Start the run, kill the victim while it trains in round 1, and return the run's id."""
+    spy = Spy(home.address, FLEET)
+    try:
+        run = home.begin()
+        spy.at(1, "training", VICTIM, lambda: home.kill(VICTIM))
+    finally:
+        spy.close()
+    return run
+
+
+def command(home: Household, *words: str) -> subprocess.Popen[str]:
+    """Start a command of the operator's."""
+    return edgefed("--broker", str(home.address), "--fleet", FLEET, *words)
+
+
+def waiting_events(home: Household, run: str) -> list[dict[str, Any]]:
+    return [each["waiting"] for each in home.events(run, "exchange") if each.get("waiting")]
+
+
+def waits_for_the_lost(home: Household, run: str) -> None:
+    """Wait until the quorum is met and only the victim is out."""
+
+    def told() -> bool:
+        only = {"lost": [VICTIM], "online": [], "more": 0}
+        return any(only.items() <= each.items() for each in waiting_events(home, run))
+
+    wait_until(told, "word of the lost device", home.logs)
+
+
+def test_a_run_goes_on_and_ends_without_a_device_that_stays_lost(tmp_path: Path) -> None:
+    with household(tmp_path / "home", recipe(2.0)) as home:
+        run = kill_in_round_one(home)
+        record = home.finish(run)
+        texts = [note["text"] for note in home.events(run, "note")]
+    assert (record["status"], record["round"]) == ("finished", 3), record["reason"]
+    assert [point["replies"] for point in record["history"]] == [2, 2, 2]
+    assert f"round 1 goes on without {VICTIM} (lost)" in texts
+
+
+def test_an_order_to_finish_waits_no_longer_than_the_grace(tmp_path: Path) -> None:
+    with household(tmp_path / "home", recipe(2.0, count=1000)) as home:
+        run = kill_in_round_one(home)
+        home.order(run, "finish")
+        record = home.finish(run)
+    assert record["status"] == "finished", record["reason"]
+    assert record["round"] == 1
+
+
+def test_who_is_back_within_the_grace_changes_no_bit_and_is_named_meanwhile(tmp_path: Path) -> None:
+    chosen = recipe(HOURS / 2)
+    alone = Simulation(chosen, tmp_path / "alone", SystemClock()).run().record
+    with household(tmp_path / "home", chosen) as home:
+        run = kill_in_round_one(home)
+        watching = command(home, "run", "watch", run)
+        waits_for_the_lost(home, run)
+        code, out, err = outcome(command(home, "status"))
+        assert (code, err) == (0, "")
+        until = waiting_events(home, run)[-1]["until"][11:19]
+        assert f"{VICTIM} (lost), until {until}" in out
+        assert watching.stderr is not None
+        line = f"waiting for {VICTIM} (lost), until {until}\n"
+        assert line in iter(watching.stderr.readline, "")
+        home.start(VICTIM)
+        record = home.finish(run)
+        assert outcome(watching)[0] == 0
+        assert not [each for each in home.events(run, "note") if "goes on" in each["text"]]
+    assert [point["replies"] for point in record["history"]] == [3, 3, 3]
+    assert record["weights_digest"] == alone.weights_digest
