@@ -14,6 +14,7 @@ import numpy as np
 
 from edgefed.data.checks import check_class_count, checked_samples
 from edgefed.data.images import ImageOptions, image_files, read_images
+from edgefed.data.limits import MAX_BYTES, MAX_NAMES_BYTES, check_file
 from edgefed.data.options import SplitOptions
 from edgefed.data.paths import require_folder, resolve
 from edgefed.data.split import hold_out
@@ -60,17 +61,18 @@ def load_folder(options: FolderOptions, folder: Path | None) -> Dataset:
     Raises:
         DataError: there are no images, or they differ in size and no size is set.
     """
-    content = read_folder(resolve(options.path, folder), options)
+    content = read_folder(resolve(options.path, folder), options, options.max_bytes)
     rng = generator(0, "data", "folder", "test")
     train, test = hold_out(content.samples, options.test_share, rng)
     return Dataset(train, test, content.classes, train.inputs.shape[1:], content.warnings)
 
 
-def read_folder(folder: Path, options: ImageOptions) -> FolderContent:
+def read_folder(folder: Path, options: ImageOptions, max_bytes: int = MAX_BYTES) -> FolderContent:
     """Return every readable image of ``folder/class/``, in [0, 1], (n, channels, height, width).
 
     Raises:
-        DataError: there are no images, or they differ in size and no size is set.
+        DataError: there are no images, they differ in size and no size is set, or they are larger
+            than is allowed.
         StorageError: the folder cannot be listed.
     """
     require_folder(folder)
@@ -82,7 +84,7 @@ def read_folder(folder: Path, options: ImageOptions) -> FolderContent:
     except OSError as error:
         raise storage_error(folder, error) from error
     paths = [path for path, _ in files]
-    pixels, positions = read_images(paths, options)
+    pixels, positions = read_images(paths, options, max_bytes)
     if not positions:
         raise _no_images(folder, len(files))
     targets = np.array([files[position][1] for position in positions], np.int64)
@@ -106,19 +108,20 @@ def _labels(folder: Path) -> _Labels:
 
 
 def _listed(names: Path, subs: list[Path]) -> _Labels:
+    check_file(names, MAX_NAMES_BYTES)
     try:
         lines = [line.strip() for line in names.read_text("utf-8").splitlines()]
     except UnicodeDecodeError as error:
         raise DataError(f"{names} is not text.", hint="one class name a line, in UTF-8") from error
-    known = [line for line in lines if line]
+    known = {line: number for number, line in enumerate(filter(None, lines))}
     unknown = [sub.name for sub in subs if sub.name not in known]
-    if unknown or len(set(known)) != len(known):
+    if unknown or len(known) != sum(map(bool, lines)):
         what = f"lacks the folder '{unknown[0]}'" if unknown else "names a class twice"
         raise DataError(
             f"{names} {what}.",
             hint="list every class once, one a line, the same on every device",
         )
-    return _Labels({sub: known.index(sub.name) for sub in subs}, len(known))
+    return _Labels({sub: known[sub.name] for sub in subs}, len(known))
 
 
 def _skipped(folder: Path, paths: list[Path], positions: list[int]) -> tuple[str, ...]:
