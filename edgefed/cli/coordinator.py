@@ -38,7 +38,8 @@ def coordinator(context: typer.Context) -> None:
         address = parse_address(settings.broker)
         clock = SystemClock()
         trackers = make_trackers(settings.trackers, settings.state, clock)
-        service = Service(ServiceSettings(address, settings.fleet, folder, trackers), clock)
+        chosen = ServiceSettings(address, settings.fleet, folder, trackers, settings.memory)
+        service = Service(chosen, clock)
         told: list[int] = []
 
         def end(number: int, frame: FrameType | None) -> None:

@@ -50,6 +50,7 @@ class Workshop:
     Attributes:
         dataset: the recipe's data set, of which the test part is the coordinator's.
         trackers: who is told the rounds, beside the metric files in the run's folder.
+        memory: most bytes that training the model may take here; 0 for half of what is free.
     """
 
     recipe: Recipe
@@ -62,6 +63,7 @@ class Workshop:
     controls: Controls
     clock: Clock
     trackers: tuple[Tracker, ...] = ()
+    memory: int = 0
 
 
 @dataclass
@@ -157,7 +159,7 @@ class Engine:
         able = sum(member.samples > 0 for member in roster)
         if able < wanted:
             raise _too_few(able, wanted, rounds.join_timeout)
-        subject = make_subject(self._recipe, shop.dataset, roster)
+        subject = make_subject(self._recipe, shop.dataset, roster, shop.memory)
         check_augmentation(self._recipe, subject.shape)
         self._algorithm.check_model(subject.model)
         if checkpoint is None:

@@ -57,12 +57,14 @@ class ServiceSettings:
     Attributes:
         folder: its state directory.
         trackers: who is told every round of its runs.
+        memory: most bytes that training a model may take here; 0 for half of what is free.
     """
 
     address: Address
     fleet: str
     folder: Path
     trackers: tuple[Tracker, ...] = ()
+    memory: int = 0
 
 
 class Service:
@@ -264,6 +266,7 @@ class Service:
                 controls=controls,
                 clock=self._clock,
                 trackers=self._settings.trackers,
+                memory=self._settings.memory,
             ),
             self._show_record,
         )

@@ -11,7 +11,9 @@ from edgefed.algorithms.base import Predictor, Roster
 from edgefed.config.recipe import LossName, Recipe
 from edgefed.data.datasets import Dataset, load
 from edgefed.errors import DataError
-from edgefed.learn.models import Model, build
+from edgefed.learn.devices import pick_device
+from edgefed.learn.model_memory import build_within, default_memory
+from edgefed.learn.models import Model
 from edgefed.learn.targets import check_targets
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Samples, Score
@@ -49,19 +51,32 @@ def check_dataset(recipe: Recipe, dataset: Dataset) -> None:
     check_targets(recipe.training.loss, where, dataset.train, dataset.test)
 
 
-def make_subject(recipe: Recipe, dataset: Dataset, roster: Roster) -> Subject:
+def make_subject(recipe: Recipe, dataset: Dataset, roster: Roster, memory: int = 0) -> Subject:
     """Return the subject of a run; without central data, its shapes are what the devices announce.
 
+    Args:
+        recipe: what is trained.
+        dataset: the coordinator's.
+        roster: the devices.
+        memory: most bytes that training may take; 0 for half of what is free.
+
     Raises:
+        ModelTooLargeError: training takes more.
         DataError: the devices' data do not fit together, or none says what it is.
         RecipeError: there is no such model, or it does not take such inputs.
     """
     shape, classes = dataset.shape, dataset.classes
     if not classes:
         shape, classes = _announced(roster)
-    seed = derive(recipe.seed, "weights")
-    model = build(recipe.model, shape, classes, seed, allow_user=True)
+    model = make_model(recipe, shape, classes, memory)
     return Subject(model, Trainer(model), shape, classes, dataset.test)
+
+
+def make_model(recipe: Recipe, shape: tuple[int, ...], classes: int, memory: int) -> Model:
+    """Return the model of a run with its initial weights; see ``make_subject``."""
+    available = memory or default_memory(pick_device())
+    seed = derive(recipe.seed, "weights")
+    return build_within(recipe.model, shape, classes, seed, available, allow_user=True)
 
 
 def _announced(roster: Roster) -> tuple[tuple[int, ...], int]:
