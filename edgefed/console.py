@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TextIO
 import typer
 
 from edgefed.errors import EdgeFedError, InterruptedRunError
+from edgefed.starting import begun
 
 
 def data(text: str) -> None:
@@ -58,6 +59,7 @@ def fail(error: EdgeFedError, as_json: bool = False) -> NoReturn:
 def reported(as_json: bool = False) -> Iterator[None]:
     """Turn an error of ours, or Ctrl-C, inside a ``with`` block into its message and exit code."""
     try:
+        begun()
         yield
     except EdgeFedError as error:
         fail(error, as_json)
