@@ -14,8 +14,8 @@ MAX_DEPTH = 32
 MAX_KEYS = 4096
 """Most keys and table headers in one text."""
 
-MAX_KEY_CHARACTERS = 1024
-"""Longest key, all its parts together."""
+MAX_WORD = 1024
+"""Longest key, all its parts together, and most digits of a number."""
 
 MAX_VALUES = 100_000
 """Most commas, and so most elements of arrays, in one text."""
@@ -49,6 +49,8 @@ def excess(text: str) -> str:
             counts.take(word, token.start())
             if told := counts.excess():
                 return told
+        elif not word.startswith("#") and len(word.strip()) > MAX_WORD:
+            return f"it has a key or a number of more than {MAX_WORD} characters"
     return ""
 
 
@@ -76,8 +78,8 @@ class _Counts:
         """Return which limit was passed."""
         if self._dots >= MAX_DEPTH or self._depth > MAX_DEPTH:
             return f"it is nested more than {MAX_DEPTH} deep"
-        if self._longest > MAX_KEY_CHARACTERS:
-            return f"it has a key of more than {MAX_KEY_CHARACTERS} characters"
+        if self._longest > MAX_WORD:
+            return f"it has a key of more than {MAX_WORD} characters"
         if self._keys > MAX_KEYS:
             return f"it has more than {MAX_KEYS} keys"
         return f"it has more than {MAX_VALUES} values" if self._commas > MAX_VALUES else ""

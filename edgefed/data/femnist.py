@@ -162,6 +162,8 @@ def _numbers(values: Any) -> Array:
 def _samples(x: Any, y: Any, where: str) -> Samples:
     try:
         inputs, labels = np.asarray(x, np.float32), _numbers(y)
+        if not inputs.ndim or not labels.ndim:
+            raise TypeError("they are no lists")
     except (ValueError, TypeError, OverflowError) as error:
         raise DataError(
             f"{where} has inputs or labels that are not equally long lists of numbers.",

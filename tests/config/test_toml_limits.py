@@ -29,6 +29,9 @@ BOMBS = {
     "100,000 headers": "\n".join(f"[k{n}]" for n in range(100_000)),
     "500,000 values": "a = [" + "1," * 500_000 + "]",
     "a key of 1 MB": "a" * (2**20 - 10) + " = 1",
+    "a quoted key of 1 MB": '"' + "a" * (2**20 - 10) + '" = 1',
+    "a header of 1 MB": "[" + "a" * (2**20 - 10) + "]",
+    "a number of 20,000 bits": "rounds.count = 0x" + "f" * 5000,
     "quoted parts": ".".join(['"a"'] * 20_000) + " = 1",
 }
 
