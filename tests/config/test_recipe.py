@@ -144,7 +144,7 @@ def test_every_problem_is_one_line_with_file_line_and_key(
             {"EDGEFED_SEED": "3"},
             'EDGEFED_SEED: unknown variable; did you mean "EDGEFED_RECIPE__SEED"?',
         ),
-        ({}, {"EDGEFED_XYZ": "3"}, "EDGEFED_XYZ: unknown variable"),
+        ({}, {"EDGEFED_XYZZY": "3"}, "EDGEFED_XYZZY: unknown variable"),
     ],
 )
 def test_a_wrong_flag_or_variable_is_named(

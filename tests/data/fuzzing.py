@@ -139,12 +139,23 @@ def toml(path: Path, draws: random.Random) -> Callable[[], Any]:
 
 def leaf(path: Path, draws: random.Random) -> Callable[[], Any]:
     """A JSON file of LEAF's that is broken, or parts in any order."""
-    user = {"x": [[0.0] * 4] * 3, "y": [0, 1, 2]}
+    user: dict[str, Any] = {"x": [[0.0] * 4] * 3, "y": [0, 1, 2]}
     content: dict[str, Any] = {"users": ["a", "b"], "user_data": {"a": user, "b": user}}
     text = json.dumps(content).encode()
     if draws.random() < 0.5:
-        strange = [None, True, [], {}, "b" * 999, [[[[1]]]], [["a"]], 2**70, [2**70, -1], [0.5] * 3]
-        user[draws.choice("xy")] = draws.choice(strange)  # type: ignore[assignment]
+        strange: list[Any] = [
+            None,
+            True,
+            [],
+            {},
+            "b" * 999,
+            [[[[1]]]],
+            [["a"]],
+            2**70,
+            [2**70, -1],
+            [0.5] * 3,
+        ]
+        user[draws.choice("xy")] = draws.choice(strange)
         text = json.dumps(content).encode()
     elif draws.random() < 0.5:
         text = broken(text, draws)
