@@ -96,9 +96,8 @@ def _declared(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Declared:
     if any(side < 0 for side in shape):
         raise ValueError(f"{info.filename} has a shape below zero")
     values = math.prod(shape)
-    # NumPy makes text of no characters one character wide.
-    declared = _Declared(values, values * max(1, dtype.itemsize))
-    if not dtype.hasobject and values * dtype.itemsize > info.file_size - start.tell():
+    declared = _Declared(values, values * dtype.itemsize)
+    if not dtype.hasobject and declared.bytes > info.file_size - start.tell():
         held = f"the file holds {info.file_size - start.tell()}"
         raise ValueError(f"{info.filename} declares {declared.bytes} bytes, but {held}")
     return declared

@@ -78,7 +78,7 @@ def test_values_of_no_or_of_great_length(tmp_path: Path, kind: str) -> None:
     ended = loaded(f"npz:{path}")
     assert ended.trouble == ""
     assert ended.said.startswith("refused data.")
-    assert "MemoryError" not in ended.said
+    assert "allocate" not in ended.said
 
 
 def test_a_header_that_is_a_bomb_itself(tmp_path: Path) -> None:
@@ -115,10 +115,16 @@ def test_a_file_that_pillow_would_hand_to_another_program_is_no_image(tmp_path: 
     write_image(tmp_path / "cat" / "a.png", (8, 8), 3)
     page = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n"
     (tmp_path / "cat" / "b.png").write_bytes(page)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", str(tmp_path))  # where no interpreter of PostScript is
-        found = load_device(f"folder:{tmp_path}", 0.0)
-    assert any("cannot be read and were skipped" in warning for warning in found.warnings)
+    interpreter = tmp_path / "bin" / "gs"
+    interpreter.parent.mkdir()
+    interpreter.write_text(f"#!/bin/sh\necho run >> {tmp_path}/was-run\n")
+    interpreter.chmod(0o755)
+    act = "print(load_device(sys.argv[1], 0.0).warnings)"
+    path = f"import os; os.environ['PATH'] = '{interpreter.parent}:' + os.environ['PATH']\n"
+    ended = bounded(path + IMPORTS, act, f"folder:{tmp_path}")
+    assert ended.trouble == ""
+    assert "1 of 2 image files" in ended.said
+    assert not (tmp_path / "was-run").exists()
 
 
 def test_millions_of_packed_images_of_which_only_the_first_is_there(tmp_path: Path) -> None:
