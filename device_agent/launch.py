@@ -70,7 +70,7 @@ def run_agent(settings: AgentSettings, data: DeviceData, signals: StopSignals) -
         parse_address(settings.broker),
         Memory(folder, settings.cache),
         Worker(
-            Bench(user_models=settings.user_models),
+            Bench(user_models=settings.user_models, memory=settings.memory),
             data.train,
             data.test,
             Policy(

@@ -136,6 +136,7 @@ class World:
         algorithm: Algorithm[Any] | None = None,
         listener: Callable[[Event], None] | None = None,
         trackers: tuple[Tracker, ...] = (),
+        memory: int = 0,
     ) -> Engine:
         """Return an engine that knows nothing but what is on disk."""
         store = self.store()
@@ -154,6 +155,7 @@ class World:
             controls=controls or Controls(),
             clock=self.clock,
             trackers=trackers,
+            memory=memory,
         )
         return Engine(store.run(self.run), workshop)
 

@@ -37,10 +37,10 @@ def coordinator(context: typer.Context) -> None:
         address = parse_address(settings.broker)
         clock = SystemClock()
         trackers = make_trackers(settings.trackers, settings.state, clock)
-        allowed = settings.user_models
-        service = Service(
-            ServiceSettings(address, settings.fleet, folder, trackers, allowed), clock
+        chosen = ServiceSettings(
+            address, settings.fleet, folder, trackers, settings.user_models, settings.memory
         )
+        service = Service(chosen, clock)
         signals.call(service.stop)
         if not options.quiet:
             talk(f"coordinator of fleet {settings.fleet} on {address}, state in {folder}")

@@ -110,6 +110,7 @@ def _simulate(
         settings.state / "data",
         make_trackers(settings.trackers, settings.state, clock),
         executors,
+        settings.memory,
     )
     if not options.quiet:
         simulation.journal.listen(_reporter(recipe.rounds.count))

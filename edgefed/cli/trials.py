@@ -48,9 +48,12 @@ def run_plan(options: Globals, plan: Plan, folder: Path, executors: Maker | None
     from edgefed.simulator.sweep.trials import run_trials
 
     progress = Progress(quiet=options.quiet)
-    state = options.settings().value.state
+    settings = options.settings().value
+    known = settings.state / "data"
     try:
-        return run_trials(plan, folder, SystemClock(), state / "data", progress.take, executors)
+        return run_trials(
+            plan, folder, SystemClock(), known, progress.take, executors, settings.memory
+        )
     except KeyboardInterrupt:
         progress.end()
         raise InterruptedRunError(

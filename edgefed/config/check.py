@@ -9,7 +9,7 @@ from pathlib import Path
 from edgefed.config.layers import Layer, Origin, document_layer
 from edgefed.config.problems import Problem
 from edgefed.config.schema import KINDS, Kind, SettingsFile
-from edgefed.config.toml import BAD_SYNTAX, Mistake, read_text, try_toml
+from edgefed.config.toml import Mistake, read_text, try_toml
 from edgefed.config.validate import validate
 
 
@@ -38,7 +38,7 @@ def check_file(path: Path, kind: Kind | None = None) -> Checked:
     if isinstance(document, Mistake):
         origin = Origin("file", str(path), document.line)
         column = f" (column {document.column})" if document.column else ""
-        problem = Problem(origin, "", document.what + column, BAD_SYNTAX)
+        problem = Problem(origin, "", document.what + column, document.code)
         return Checked(kind or _guess(path, ()), [problem], None)
     kind = kind or _guess(path, document.values)
     layer = document_layer(document)

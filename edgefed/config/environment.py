@@ -18,6 +18,7 @@ from edgefed.config.problems import UNKNOWN_KEY, Problem, text_problem
 from edgefed.config.recipe import Recipe
 from edgefed.config.settings import AgentSettings, Settings
 from edgefed.config.toml import parse_value
+from edgefed.config.toml_limits import MAX_DEPTH
 from edgefed.native.library import VARIABLE
 
 PREFIX = "EDGEFED_"
@@ -73,7 +74,7 @@ def _layers(
 def _recipe_path(name: str) -> tuple[str, ...]:
     """Return the key of the recipe that a variable sets; empty if it sets none."""
     parts = tuple(name[len(PREFIX) :].lower().split("__"))
-    if not name.startswith(PREFIX) or len(parts) < 2 or not all(parts):
+    if not name.startswith(PREFIX) or not 2 <= len(parts) <= MAX_DEPTH or not all(parts):
         return ()
     sections = tables(Recipe)
     table, key = parts[0], parts[1]

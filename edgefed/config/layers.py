@@ -117,10 +117,9 @@ def merge(layers: Sequence[Layer]) -> Layer:
     origins: dict[KeyPath, Origin] = {}
     texts: dict[KeyPath, str] = {}
     for layer in reversed(layers):
-        for path, value in leaves(layer.values):
-            if _put(values, path, value):
-                _forget(origins, path)
-                _forget(texts, path, around=True)
+        put = {path for path, value in leaves(layer.values) if _put(values, path, value)}
+        _forget(origins, put)
+        _forget(texts, put, around=True)
         origins.update(layer.origins)
         texts.update(layer.texts)
     return Layer(values, origins, texts)
@@ -140,8 +139,10 @@ def _put(values: dict[str, Any], path: KeyPath, value: Any) -> bool:
     return True
 
 
-def _forget(known: dict[KeyPath, Any], path: KeyPath, *, around: bool = False) -> None:
-    """Drop what was known of a key that is replaced, of what is in it, and of what is around it."""
-    for other in list(known):
-        if other[: len(path)] == path or (around and path[: len(other)] == other):
-            del known[other]
+def _forget(known: dict[KeyPath, Any], put: set[KeyPath], *, around: bool = False) -> None:
+    """Drop what was known of keys that are replaced, of what is in them, and around them."""
+    outer = {path[:length] for path in put for length in range(len(path))} if around else set()
+    for path in list(known):
+        replaced = any(path[:length] in put for length in range(len(path) + 1))
+        if replaced or path in outer:
+            del known[path]

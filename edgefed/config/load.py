@@ -37,6 +37,7 @@ from edgefed.config.settings import (
     default_state_folder,
 )
 from edgefed.config.toml import parse_value, read_toml
+from edgefed.config.toml_limits import MAX_DEPTH
 from edgefed.config.validate import validate
 from edgefed.errors import UsageError
 
@@ -153,12 +154,17 @@ def parse_sets(items: Iterable[str]) -> dict[str, str]:
     """Return ``KEY=VALUE`` words as a mapping; the last of a key counts.
 
     Raises:
-        UsageError: a word has no ``=``, or no key before it.
+        UsageError: a word has no ``=``, no key before it, or a key of too many parts.
     """
     sets = {}
     for item in items:
         key, equals, text = item.partition("=")
         key = key.strip()
+        if key.count(".") >= MAX_DEPTH:
+            raise UsageError(
+                f"--set: a key has more than {MAX_DEPTH} parts.",
+                hint="write it as KEY=VALUE, such as --set training.epochs=3",
+            )
         if not equals or not all(key.split(".")):
             raise UsageError(
                 f"--set {item}: write it as KEY=VALUE.", hint="such as --set training.epochs=3"

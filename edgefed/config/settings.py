@@ -63,6 +63,10 @@ class FleetSettings(Section):
     state: Path = Field(default_factory=default_state_folder)
     """Folder for runs, caches and logs; a relative one starts at the file that names it."""
 
+    memory: Annotated[int, Field(ge=0)] = 0
+    """Most bytes that models and their training may take; a model that needs more is refused before
+    it is built. 0 for half of what is free."""
+
     @field_validator("broker", mode="before")
     @classmethod
     def _without_tls(cls, value: Any) -> Any:

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from edgefed.config.positions import KeyPath, key_lines
+from edgefed.config.toml_limits import excess
 from edgefed.errors import RecipeError
 
 MAX_FILE_BYTES = 2**20
 """Longest settings file or recipe that is read."""
 
 BAD_SYNTAX = "recipe.syntax"
+TOO_LARGE = "recipe.too_large"
 
 _tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 _PLACE = re.compile(r"^(?P<what>.*) \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end.*)\)$")
@@ -44,6 +46,8 @@ class Mistake:
     what: str
     line: int = 0
     column: int = 0
+    code: str = BAD_SYNTAX
+    hint: str = "strings need quotes; tables are [name], keys are key = value"
 
     def locate(self, name: str) -> str:
         """Return ``FILE:LINE:COLUMN``."""
@@ -55,7 +59,8 @@ def read_toml(path: Path, name: str = "") -> Document:
 
     Raises:
         RecipeError: the file is missing (``recipe.missing``), cannot be read
-            (``recipe.unreadable``), or is not TOML (``recipe.syntax``).
+            (``recipe.unreadable``), is not TOML (``recipe.syntax``), or is too deep or has too many
+            keys (``recipe.too_large``).
     """
     name = name or str(path)
     return parse_toml(read_text(path, name), name)
@@ -74,15 +79,14 @@ def parse_toml(text: str, name: str) -> Document:
     """Parse a TOML document.
 
     Raises:
-        RecipeError: it is not TOML; the message has file, line and column.
+        RecipeError: it is not TOML, and the message has file, line and column; or it exceeds a
+            limit of ``toml_limits``.
     """
     document = try_toml(text, name)
     if isinstance(document, Document):
         return document
     raise RecipeError(
-        f"{document.locate(name)}: {document.what}.",
-        code=BAD_SYNTAX,
-        hint="strings need quotes; tables are [name], keys are key = value",
+        f"{document.locate(name)}: {document.what}.", code=document.code, hint=document.hint
     )
 
 
@@ -90,10 +94,10 @@ def try_toml(text: str, name: str) -> Document | Mistake:
     """Parse a TOML document, or return where it is none."""
     # Only "\r\n" is a line end of TOML; the parser too reads it as "\n".
     text = text.replace("\r\n", "\n")
+    if too_much := excess(text):
+        return Mistake(too_much, code=TOO_LARGE, hint="name a settings file or a recipe")
     try:
         return Document(name, _tomllib.loads(text), key_lines(text))
-    except RecursionError:
-        return Mistake("not valid TOML: nested too deeply")
     except ValueError as error:
         return _mistake(str(error), text)
 
@@ -104,9 +108,12 @@ def parse_value(text: str) -> Any:
     So ``3`` is a number, ``true`` a truth value, ``[1, 2]`` an array, and ``fedavg`` a string.
     """
     # Inside an array, neither a comment nor a second value can slip through.
+    array = f"value = [{text},]"
+    if excess(array):
+        return text
     try:
-        document = _tomllib.loads(f"value = [{text},]")
-    except (ValueError, RecursionError):
+        document = _tomllib.loads(array)
+    except ValueError:
         return text
     values = document["value"]
     return values[0] if len(document) == 1 and len(values) == 1 else text

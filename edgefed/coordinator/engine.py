@@ -54,6 +54,7 @@ class Workshop:
         dataset: the recipe's data set, of which the test part is the coordinator's.
         trackers: who is told the rounds, beside the metric files in the run's folder.
         user_models: whether the recipe may name a user's own code as its model.
+        memory: most bytes that training the model may take here; 0 for half of what is free.
     """
 
     recipe: Recipe
@@ -67,6 +68,7 @@ class Workshop:
     clock: Clock
     trackers: tuple[Tracker, ...] = ()
     user_models: bool = False
+    memory: int = 0
 
 
 @dataclass
@@ -171,7 +173,11 @@ class Engine:
             check=self._check_orders,
         )
         subject = make_subject(
-            self._recipe, shop.dataset, admission.spec, user_models=shop.user_models
+            self._recipe,
+            shop.dataset,
+            admission.spec,
+            user_models=shop.user_models,
+            memory=shop.memory,
         )
         check_augmentation(self._recipe, subject.spec.shape)
         self._algorithm.check_model(subject.model)

@@ -61,6 +61,7 @@ class ServiceSettings:
         folder: its state directory.
         trackers: who is told every round of its runs.
         user_models: whether a run may name a user's own code as its model, which is then imported.
+        memory: most bytes that training a model may take here; 0 for half of what is free.
     """
 
     address: Address
@@ -68,6 +69,7 @@ class ServiceSettings:
     folder: Path
     trackers: tuple[Tracker, ...] = ()
     user_models: bool = False
+    memory: int = 0
 
 
 class Service:
@@ -289,6 +291,7 @@ class Service:
                 clock=self._clock,
                 trackers=self._settings.trackers,
                 user_models=self._settings.user_models,
+                memory=self._settings.memory,
             ),
             self._show_record,
         )

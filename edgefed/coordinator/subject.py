@@ -8,7 +8,9 @@ from pathlib import Path
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.compatibility import DataSpec
 from edgefed.data.datasets import Dataset, load
-from edgefed.learn.models import Model, build
+from edgefed.learn.devices import pick_device
+from edgefed.learn.model_memory import build_within, default_memory
+from edgefed.learn.models import Model
 from edgefed.learn.targets import check_targets
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Samples
@@ -58,7 +60,12 @@ def check_model_allowed(recipe: Recipe, user_models: bool) -> None:
 
 
 def make_subject(
-    recipe: Recipe, dataset: Dataset, spec: DataSpec, *, user_models: bool = False
+    recipe: Recipe,
+    dataset: Dataset,
+    spec: DataSpec,
+    *,
+    user_models: bool = False,
+    memory: int = 0,
 ) -> Subject:
     """Return the subject of a run.
 
@@ -67,11 +74,26 @@ def make_subject(
         dataset: central data, which may be none.
         spec: shape and classes of the run's data.
         user_models: whether the model may be a user's own code, which is then imported.
+        memory: most bytes that training may take; 0 for half of what is free.
 
     Raises:
+        ModelTooLargeError: training takes more.
         DataError: ``model.refused``.
         RecipeError: there is no such model, or it does not take such inputs.
     """
-    seed = derive(recipe.seed, "weights")
-    model = build(recipe.model, spec.shape, spec.classes, seed, allow_user=user_models)
+    model = make_model(recipe, spec.shape, spec.classes, memory, user_models=user_models)
     return Subject(model, Trainer(model), spec, dataset.test)
+
+
+def make_model(
+    recipe: Recipe,
+    shape: tuple[int, ...],
+    classes: int,
+    memory: int,
+    *,
+    user_models: bool = False,
+) -> Model:
+    """Return the model of a run with its initial weights; see ``make_subject``."""
+    available = memory or default_memory(pick_device())
+    seed = derive(recipe.seed, "weights")
+    return build_within(recipe.model, shape, classes, seed, available, allow_user=user_models)

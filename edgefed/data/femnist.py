@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from edgefed.data.checks import checked_samples, count_classes, require_samples, same_shape
+from edgefed.data.limits import MAX_BYTES, check_bytes, check_file
 from edgefed.data.options import SplitOptions
 from edgefed.data.paths import resolve
 from edgefed.data.split import held_out_positions
@@ -23,6 +24,12 @@ from edgefed.errors import DataError, MissingDataError
 from edgefed.files import storage_error
 from edgefed.samples import Samples
 from edgefed.seeds import generator
+
+ASCII_BYTES, UNICODE_BYTES = 2, 5
+"""What a byte of a JSON text takes as it was read and as characters."""
+
+ITEM_BYTES, CONTAINER_BYTES = 40, 80
+"""What a number with its place in a list takes in Python, and a list or an object."""
 
 CLASSES = 62
 """Ten digits, 26 capital and 26 small letters."""
@@ -48,10 +55,11 @@ def load_femnist(options: FemnistOptions, folder: Path | None) -> Dataset:
     """
     path = resolve(options.path, folder)
     if (path / "train").is_dir():
-        train, groups = read_leaf(path / "train")
-        test = read_leaf(path / "test")[0] if (path / "test").is_dir() else None
+        train, groups = read_leaf(path / "train", options.max_bytes)
+        has_test = (path / "test").is_dir()
+        test = read_leaf(path / "test", options.max_bytes)[0] if has_test else None
     else:
-        together, writers = read_leaf(path)
+        together, writers = read_leaf(path, options.max_bytes)
         train, test, groups = _split_writers(together, writers, options.test_share)
     test = no_samples(train.inputs.shape[1:]) if test is None else test
     same_shape(train, test, str(path))
@@ -59,23 +67,27 @@ def load_femnist(options: FemnistOptions, folder: Path | None) -> Dataset:
     return Dataset(train, test, classes, train.inputs.shape[1:], groups=groups)
 
 
-def read_leaf(path: Path) -> tuple[Samples, Indices]:
+def read_leaf(path: Path, max_bytes: int = MAX_BYTES) -> tuple[Samples, Indices]:
     """Return all samples of LEAF's JSON files and each one's writer, numbered as they come.
 
     Args:
         path: a folder of ``*.json`` files, or one file.
+        max_bytes: most memory that the values of one file, or the inputs of all, may take.
 
     Raises:
-        DataError: there are no such files, or one is damaged.
+        DataError: there are no such files, or one is damaged or too large.
         StorageError: the folder cannot be read.
     """
+    needed = 0
     numbers: dict[str, int] = {}
     inputs, labels, groups = [], [], []
     for file in _files(path):
-        for user, x, y in _users(file):
-            samples = _samples(x, y, f"{file} (user {user})")
+        for user, x, y in _users(file, max_bytes):
+            samples = _samples(x, y, f"{file} (user {user[:80]})")
             if not len(samples):
                 continue
+            needed += samples.inputs.nbytes
+            check_bytes(needed, max_bytes, str(path))
             inputs.append(samples.inputs)
             labels.append(samples.targets)
             groups.append(np.full(len(samples), numbers.setdefault(user, len(numbers)), np.int64))
@@ -106,14 +118,17 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _users(file: Path) -> Iterator[tuple[str, Any, Any]]:
+def _users(file: Path, max_bytes: int) -> Iterator[tuple[str, Any, Any]]:
     """Yield each writer of a file with its inputs and labels, as lists."""
     try:
-        content = json.loads(file.read_bytes())
+        check_file(file, max_bytes // ASCII_BYTES)
+        text = file.read_bytes()
+        check_bytes(_parsed_bytes(text), max_bytes, str(file))
+        content = json.loads(text)
     except OSError as error:
         raise storage_error(file, error) from error
     except (ValueError, RecursionError) as error:
-        raise _damaged(file, f"it is no JSON ({error})") from error
+        raise _damaged(file, f"it is no JSON ({str(error)[:200]})") from error
     data = content.get("user_data") if isinstance(content, dict) else None
     users = content.get("users") if isinstance(content, dict) else None
     if not isinstance(data, dict) or not isinstance(users, list):
@@ -121,16 +136,37 @@ def _users(file: Path) -> Iterator[tuple[str, Any, Any]]:
     for user in users:
         found = data.get(user) if isinstance(user, str) else None
         if not isinstance(found, dict) or "x" not in found or "y" not in found:
-            raise _damaged(file, f"user_data lacks x and y of user {user}")
+            raise _damaged(file, f"user_data lacks x and y of user {str(user)[:80]}")
         yield user, found["x"], found["y"]
+
+
+def _parsed_bytes(text: bytes) -> int:
+    """Return about the most memory that a JSON text takes when it is parsed."""
+    items, containers = text.count(b","), text.count(b"[") + text.count(b"{")
+    characters = len(text) * (ASCII_BYTES if text.isascii() else UNICODE_BYTES)
+    return characters + items * ITEM_BYTES + containers * CONTAINER_BYTES
+
+
+def _numbers(values: Any) -> Array:
+    """Return an array of numbers.
+
+    Raises:
+        TypeError: they are something else; of texts, NumPy would make all as long as the longest.
+    """
+    loose = np.array(values, dtype=object)
+    if not all(isinstance(value, (int, float)) for value in loose.flat):
+        raise TypeError("they are not all numbers")
+    return np.array(values)
 
 
 def _samples(x: Any, y: Any, where: str) -> Samples:
     try:
-        inputs, labels = np.asarray(x, np.float32), np.asarray(y)
+        inputs, labels = np.asarray(x, np.float32), _numbers(y)
+        if not inputs.ndim or not labels.ndim:
+            raise TypeError("they are no lists")
     except (ValueError, TypeError, OverflowError) as error:
         raise DataError(
-            f"{where} has inputs that are not equally long lists of numbers.",
+            f"{where} has inputs or labels that are not equally long lists of numbers.",
             code="data.unreadable",
             hint="make the file again with LEAF's preprocess.sh",
         ) from error

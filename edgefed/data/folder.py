@@ -17,6 +17,7 @@ from edgefed.config.class_names import normal
 from edgefed.data.checks import check_class_count, checked_samples
 from edgefed.data.class_names import checked_names
 from edgefed.data.images import ImageOptions, image_files, read_images
+from edgefed.data.limits import MAX_BYTES, MAX_NAMES_BYTES, check_file
 from edgefed.data.options import SplitOptions
 from edgefed.data.paths import require_folder, resolve
 from edgefed.data.split import hold_out
@@ -66,7 +67,7 @@ def load_folder(options: FolderOptions, folder: Path | None) -> Dataset:
     Raises:
         DataError: there are no images, or they differ in size and no size is set.
     """
-    content = read_folder(resolve(options.path, folder), options)
+    content = read_folder(resolve(options.path, folder), options, options.max_bytes)
     rng = generator(0, "data", "folder", "test")
     train, test = hold_out(content.samples, options.test_share, rng)
     return Dataset(
@@ -79,11 +80,12 @@ def load_folder(options: FolderOptions, folder: Path | None) -> Dataset:
     )
 
 
-def read_folder(folder: Path, options: ImageOptions) -> FolderContent:
+def read_folder(folder: Path, options: ImageOptions, max_bytes: int = MAX_BYTES) -> FolderContent:
     """Return every readable image of ``folder/class/``, in [0, 1], (n, channels, height, width).
 
     Raises:
-        DataError: there are no images, or they differ in size and no size is set.
+        DataError: there are no images, they differ in size and no size is set, or they are larger
+            than is allowed.
         StorageError: the folder cannot be listed.
     """
     require_folder(folder)
@@ -95,7 +97,7 @@ def read_folder(folder: Path, options: ImageOptions) -> FolderContent:
     except OSError as error:
         raise storage_error(folder, error) from error
     paths = [path for path, _ in files]
-    pixels, positions = read_images(paths, options)
+    pixels, positions = read_images(paths, options, max_bytes)
     if not positions:
         raise _no_images(folder, len(files))
     targets = np.array([files[position][1] for position in positions], np.int64)
@@ -131,6 +133,7 @@ def _numbered(folder: Path, subs: list[Path]) -> _Labels:
 
 
 def _listed(names: Path, subs: list[Path]) -> _Labels:
+    check_file(names, MAX_NAMES_BYTES)
     try:
         lines = [line.strip() for line in names.read_text("utf-8").splitlines()]
     except UnicodeDecodeError as error:

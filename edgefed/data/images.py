@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -10,8 +11,12 @@ import numpy as np
 from pydantic import Field
 
 from edgefed.config.recipe import Section
+from edgefed.data.limits import MAX_PIXELS, VALUE_BYTES, check_bytes
 from edgefed.data.types import Array
-from edgefed.errors import DataError
+from edgefed.errors import DataError, EdgeFedError
+
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""What a file may be, whatever its name says; other decoders of Pillow start programs."""
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".webp"})
 
@@ -31,14 +36,18 @@ def image_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
 
 
-def read_images(paths: Sequence[Path], options: ImageOptions) -> tuple[Array, list[int]]:
+def read_images(
+    paths: Sequence[Path], options: ImageOptions, max_bytes: int
+) -> tuple[Array, list[int]]:
     """Return uint8 pixels (n, height, width[, 3]) and the positions of the files they come from.
 
     A file that cannot be read has no position and no pixels.
 
     Raises:
-        DataError: the images differ in size and ``options.size`` is 0.
+        DataError: the images differ in size and ``options.size`` is 0; ``data.too_large``: one has
+            too many pixels, or all of them take more than ``max_bytes``.
     """
+    needed = 0
     pixels: list[Array] = []
     positions: list[int] = []
     for position, path in enumerate(paths):
@@ -47,23 +56,59 @@ def read_images(paths: Sequence[Path], options: ImageOptions) -> tuple[Array, li
             continue
         if pixels and image.shape != pixels[0].shape:
             raise _sizes_differ(paths[positions[0]], pixels[0], path, image)
+        needed += image.size * VALUE_BYTES
+        check_bytes(needed, max_bytes, f"The folder of {path}")
         pixels.append(image)
         positions.append(position)
     return np.stack(pixels) if pixels else np.zeros((0, 1, 1), np.uint8), positions
 
 
 def _read_image(path: Path, options: ImageOptions) -> Array | None:
+    """Return an image's pixels; None for a file that is no image.
+
+    Raises:
+        DataError: ``data.too_large``.
+    """
     from PIL import Image
 
     try:
-        with Image.open(path) as image:
-            plain = image.convert("L" if options.greyscale else "RGB")
-            if options.size:
-                side = (options.size, options.size)
-                plain = plain.resize(side, Image.Resampling.BILINEAR)
-            return np.asarray(plain)
-    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path, formats=FORMATS) as image:
+                check_pixels(image.size, str(path))
+                plain = image.convert("L" if options.greyscale else "RGB")
+                if options.size:
+                    side = (options.size, options.size)
+                    plain = plain.resize(side, Image.Resampling.BILINEAR)
+                return np.asarray(plain)
+    except EdgeFedError:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise _too_many_pixels(str(path), str(error)) from error
+    except MemoryError as error:
+        raise _too_many_pixels(str(path), "memory does not suffice for it") from error
+    # A damaged file makes Pillow's decoders fail in many ways.
+    except Exception:
         return None
+
+
+def check_pixels(sides: tuple[int, int], where: str) -> None:
+    """Check an image's width and height, as its header states them.
+
+    Raises:
+        DataError: ``data.too_large``.
+    """
+    width, height = sides
+    if width * height > MAX_PIXELS:
+        raise _too_many_pixels(where, f"it is {width}x{height} pixels")
+
+
+def _too_many_pixels(where: str, what: str) -> DataError:
+    return DataError(
+        f"{where} is too large an image: {what}; at most {MAX_PIXELS} pixels are read.",
+        code="data.too_large",
+        hint="scale the image down, or remove it if it is not what it should be",
+    )
 
 
 def _sizes_differ(first: Path, one: Array, second: Path, other: Array) -> DataError:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import io
-from itertools import pairwise
+import warnings
 from pathlib import Path
 
 import numpy as np
 
+from edgefed.data.limits import MAX_BYTES, VALUE_BYTES, check_bytes
 from edgefed.data.types import Array
 from edgefed.errors import DataError, StorageError
 from edgefed.files import write_atomic
@@ -22,7 +23,9 @@ MAX_SIDE = 4096
 """Longest side of an image, in pixels; a header may claim more than memory holds."""
 
 
-def unpacked(jpeg: Array, offsets: Array, cache: Path, where: str) -> tuple[Array, str]:
+def unpacked(
+    jpeg: Array, offsets: Array, cache: Path, where: str, max_bytes: int = MAX_BYTES
+) -> tuple[Array, str]:
     """Return the pixels and, where they could not be kept, a warning.
 
     Args:
@@ -30,20 +33,22 @@ def unpacked(jpeg: Array, offsets: Array, cache: Path, where: str) -> tuple[Arra
         offsets: (n + 1,) integers.
         cache: folder that keeps the pixels.
         where: names the file in errors.
+        max_bytes: most memory that the images may take, as float32.
 
     Returns:
         uint8 (n, height, width[, 3]), and an empty text or a warning.
 
     Raises:
-        DataError: an image cannot be decoded, or differs in size from the first.
+        DataError: an image cannot be decoded, or differs in size from the first;
+            ``data.too_large``.
     """
     _check_offsets(jpeg, offsets, where)
     digest = hashlib.sha256(offsets.astype("<i8").tobytes() + jpeg.tobytes()).hexdigest()
     path = cache / f"jpeg-{digest[:32]}.npy"
-    kept = _kept(path, len(offsets) - 1)
+    kept = _kept(path, len(offsets) - 1, where, max_bytes)
     if kept is not None:
         return kept, ""
-    pixels = _decoded(jpeg.tobytes(), offsets, where)
+    pixels = _decoded(jpeg.tobytes(), offsets, where, max_bytes)
     buffer = io.BytesIO()
     np.save(buffer, pixels, allow_pickle=False)
     try:
@@ -53,13 +58,19 @@ def unpacked(jpeg: Array, offsets: Array, cache: Path, where: str) -> tuple[Arra
     return pixels, ""
 
 
-def _kept(path: Path, images: int) -> Array | None:
+def _kept(path: Path, images: int, where: str, max_bytes: int) -> Array | None:
+    """Return the pixels of a file that was written here; None if it is not there, or damaged."""
     try:
-        pixels = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        # A map of a file, unlike a copy, cannot be larger than the file.
+        pixels = np.load(path, mmap_mode="r", allow_pickle=False)
+    # NumPy's reader of headers fails in many ways.
+    except Exception:
         return None
     fits = isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8 and pixels.ndim in (3, 4)
-    return pixels if fits and len(pixels) == images else None
+    if not fits or len(pixels) != images:
+        return None
+    check_bytes(pixels.size * VALUE_BYTES, max_bytes, where)
+    return np.array(pixels)
 
 
 def _check_offsets(jpeg: Array, offsets: Array, where: str) -> None:
@@ -70,9 +81,9 @@ def _check_offsets(jpeg: Array, offsets: Array, where: str) -> None:
         and offsets.ndim == 1
         and len(offsets) > 0
     )
-    # As Python's integers, where a difference of unsigned ones cannot wrap around.
-    places = offsets.tolist() if sound else []
-    if not sound or places[0] < 0 or places[-1] > len(jpeg) or places != sorted(places):
+    # Compared, not subtracted: a difference of unsigned integers would wrap around.
+    rising = sound and bool((offsets[1:] >= offsets[:-1]).all())
+    if not rising or int(offsets[0]) < 0 or int(offsets[-1]) > len(jpeg):
         raise DataError(
             f"{where} has offsets that do not lead through its JPEG bytes.",
             code="data.unreadable",
@@ -80,14 +91,16 @@ def _check_offsets(jpeg: Array, offsets: Array, where: str) -> None:
         )
 
 
-def _decoded(packed: bytes, offsets: Array, where: str) -> Array:
+def _decoded(packed: bytes, offsets: Array, where: str, max_bytes: int) -> Array:
     """Return all images as one array, filled as they are decoded."""
-    places = offsets.tolist()
+    images = len(offsets) - 1
     pixels: Array = np.zeros((0, 1, 1), np.uint8)
-    for number, (start, end) in enumerate(pairwise(places)):
+    for number in range(images):
+        start, end = int(offsets[number]), int(offsets[number + 1])
         image = _image(packed[start:end], f"{where}: image {number}")
         if number == 0:
-            pixels = np.empty((len(places) - 1, *image.shape), np.uint8)
+            check_bytes(images * image.size * VALUE_BYTES, max_bytes, where)
+            pixels = np.empty((images, *image.shape), np.uint8)
         if image.shape != pixels.shape[1:]:
             raise DataError(
                 f"{where}: image {number} has shape {image.shape}, not {pixels.shape[1:]}.",
@@ -101,11 +114,15 @@ def _image(data: bytes, where: str) -> Array:
     from PIL import Image
 
     try:
-        with Image.open(io.BytesIO(data), formats=["JPEG"]) as image:
-            if max(image.size) > MAX_SIDE or image.mode not in ("L", "RGB"):
-                raise ValueError(f"it is {image.size[0]}x{image.size[1]} pixels, {image.mode}")
-            return np.asarray(image)
-    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+        with warnings.catch_warnings():
+            # Pillow warns of many pixels; here they are refused.
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(data), formats=["JPEG"]) as image:
+                if max(image.size) > MAX_SIDE or image.mode not in ("L", "RGB"):
+                    raise ValueError(f"it is {image.size[0]}x{image.size[1]} pixels, {image.mode}")
+                return np.asarray(image)
+    # A damaged file makes Pillow's decoder fail in many ways.
+    except Exception as error:
         raise DataError(
             f"{where} cannot be decoded: {error}.",
             code="data.unreadable",

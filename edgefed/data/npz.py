@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import lzma
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from edgefed.data.archive import read_arrays
 from edgefed.data.checks import (
     check_class_count,
     checked_numbers,
@@ -22,8 +20,9 @@ from edgefed.data.checks import (
 )
 from edgefed.data.class_names import checked_names
 from edgefed.data.jpeg import unpacked
+from edgefed.data.limits import MAX_BYTES
 from edgefed.data.options import SplitOptions
-from edgefed.data.paths import require_file, resolve
+from edgefed.data.paths import resolve
 from edgefed.data.preparation import read_preparation
 from edgefed.data.split import held_out_positions
 from edgefed.data.types import (
@@ -39,23 +38,15 @@ from edgefed.errors import DataError
 from edgefed.samples import Samples
 from edgefed.seeds import generator
 
+GROUPS = ("groups_train", "writer_train")
 KNOWN = (
     *("x_train", "y_train", "x_test", "y_test", "x", "y", "classes"),
     *("jpeg_train", "offsets_train", "jpeg_test", "offsets_test"),
-    *("groups_train", "writer_train", "coarse", "vocabulary", "preparation"),
+    *GROUPS,
+    *("coarse", "vocabulary", "preparation"),
 )
 DECODED = "decoded"
 """Folder for images that were decoded once."""
-
-UNREADABLE = (
-    OSError,
-    ValueError,
-    EOFError,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    NotImplementedError,
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,8 +91,8 @@ def load_npz(options: NpzOptions, folder: Path | None) -> Dataset:
         DataError: the file is missing, damaged, or not what it should be.
     """
     path = resolve(options.path, folder)
-    content = read_npz(path, folder)
-    groups = _groups_beside(content, path, options.groups_file)
+    content = read_npz(path, folder, options.max_bytes)
+    groups = _groups_beside(content, path, options)
     train, test = content.train, content.test
     if test is None:
         kept, held = held_out_positions(
@@ -122,7 +113,7 @@ def load_npz(options: NpzOptions, folder: Path | None) -> Dataset:
     )
 
 
-def read_npz(path: Path, folder: Path | None = None) -> NpzContent:
+def read_npz(path: Path, folder: Path | None = None, max_bytes: int = MAX_BYTES) -> NpzContent:
     """Return the samples of ``x_train, y_train[, x_test, y_test]`` or of ``x, y``.
 
     Targets of a float type are numbers, (n,) or (n, outputs), and not labels.
@@ -136,12 +127,13 @@ def read_npz(path: Path, folder: Path | None = None) -> NpzContent:
     Args:
         path: the file.
         folder: keeps decoded images; None for the file's own folder.
+        max_bytes: most memory that the arrays, or the decoded images, may take.
 
     Raises:
-        DataError: the file is missing, damaged, or not what it should be.
+        DataError: the file is missing, damaged, too large, or not what it should be.
     """
-    arrays = _read_arrays(path)
-    warnings = _unpack(arrays, path, (folder or path.parent) / DECODED)
+    arrays = read_arrays(path, KNOWN, max_bytes)
+    warnings = _unpack(arrays, path, (folder or path.parent) / DECODED, max_bytes)
     first, second = ("x_train", "y_train") if "x_train" in arrays else ("x", "y")
     if first not in arrays or second not in arrays:
         raise _wrong_names(path, sorted(arrays))
@@ -161,7 +153,7 @@ def read_npz(path: Path, folder: Path | None = None) -> NpzContent:
     )
 
 
-def _unpack(arrays: dict[str, Array], path: Path, cache: Path) -> tuple[str, ...]:
+def _unpack(arrays: dict[str, Array], path: Path, cache: Path, max_bytes: int) -> tuple[str, ...]:
     """Put decoded images in place of packed ones; return warnings."""
     warnings = []
     for part in ("train", "test"):
@@ -169,7 +161,7 @@ def _unpack(arrays: dict[str, Array], path: Path, cache: Path) -> tuple[str, ...
         if jpeg is None or offsets is None:
             continue
         where = f"{path} (jpeg_{part})"
-        arrays[f"x_{part}"], warning = unpacked(jpeg, offsets, cache, where)
+        arrays[f"x_{part}"], warning = unpacked(jpeg, offsets, cache, where, max_bytes)
         warnings += [warning] if warning else []
     return tuple(warnings)
 
@@ -183,13 +175,15 @@ def _part(arrays: dict[str, Array], first: str, second: str, path: Path) -> Samp
     return checked_tokens(arrays[first], arrays[second], vocabulary, where)
 
 
-def _groups_beside(content: NpzContent, path: Path, named: str) -> Indices | None:
+def _groups_beside(content: NpzContent, path: Path, options: NpzOptions) -> Indices | None:
     """Return who each training sample is from: by the file itself, or by one that goes with it."""
+    named = options.groups_file
     beside = path.with_name(f"{path.stem}_writers.npz")
     if not named and (content.groups is not None or not beside.is_file()):
         return content.groups
     source = resolve(named, path.parent) if named else beside
-    groups = _groups(_read_arrays(source), len(content.train), source)
+    arrays = read_arrays(source, GROUPS, options.max_bytes)
+    groups = _groups(arrays, len(content.train), source)
     if groups is None:
         raise DataError(
             f"{source} has neither groups_train nor writer_train.",
@@ -276,25 +270,6 @@ def _whole(stated: Array, name: str, path: Path) -> int:
             hint=f"store one whole number as `{name}`, or leave it out",
         )
     return int(stated)
-
-
-def _read_arrays(path: Path) -> dict[str, Array]:
-    """Return the file's arrays that have a known name; the others stay on disk."""
-    require_file(path)
-    try:
-        # Opened here, as numpy leaves a file that is no NPZ to the garbage collector.
-        with path.open("rb") as file:
-            if not zipfile.is_zipfile(file):
-                raise ValueError("it is a single array, damaged, or another kind of file")
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as loaded:
-                return {name: loaded[name] for name in loaded.files if name in KNOWN}
-    except UNREADABLE as error:
-        raise DataError(
-            f"{path} cannot be read as an NPZ file: {str(error) or type(error).__name__}.",
-            code="data.unreadable",
-            hint="write it with numpy.savez(file, x_train=…, y_train=…), plain arrays only",
-        ) from error
 
 
 def _wrong_names(path: Path, names: list[str]) -> DataError:

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from edgefed.config.recipe import Section
+from edgefed.data.limits import SizedOptions
 from edgefed.data.partitioners.options import PartitionOptions
 from edgefed.data.preparation import PreparationOptions
 from edgefed.data.transforms.options import TransformOptions
@@ -25,7 +26,7 @@ class DataOptions(PreparationOptions, PartitionOptions, TransformOptions):
     """Most training samples to keep, drawn at random from the run's seed; 0 for all."""
 
 
-class SplitOptions(DataOptions):
+class SplitOptions(SizedOptions, DataOptions):
     """Keys of a data set that may come without a test part."""
 
     path: Annotated[str, Field(min_length=1)]

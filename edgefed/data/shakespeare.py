@@ -16,6 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from edgefed.data.alphabets import Alphabet, AlphabetName, alphabet_of
+from edgefed.data.limits import MAX_BYTES, check_bytes
 from edgefed.data.options import SplitOptions
 from edgefed.data.paths import resolve
 from edgefed.data.types import Array, Dataset
@@ -23,6 +24,9 @@ from edgefed.errors import DataError, MissingDataError
 from edgefed.files import storage_error
 from edgefed.samples import Samples
 from edgefed.wire import limits
+
+TEXT_BYTES, ENCODE_BYTES, TOKEN_BYTES = 8, 48, 8
+"""What a byte of a text, a character that becomes a number, and its number take in memory."""
 
 
 class TextOptions(SplitOptions):
@@ -36,7 +40,7 @@ class TextOptions(SplitOptions):
 
     stride: Annotated[int, Field(ge=1)] = 1
     """Characters from the start of one sample to that of the next. A sample takes 8 bytes for each
-    character of its window, so 1 with a long text takes gigabytes."""
+    character of its window, so 1 with a long text takes gigabytes; see ``max_bytes``."""
 
     alphabet: AlphabetName = "80"
     """Which characters have numbers: LEAF's ``80``; ``84``, those and four special ones; or those
@@ -57,7 +61,7 @@ def load_shakespeare(options: TextOptions, folder: Path | None) -> Dataset:
         StorageError: a file cannot be read.
     """
     path = resolve(options.path, folder)
-    texts = read_roles(path)
+    texts = read_roles(path, options.max_bytes)
     alphabet = alphabet_of(options.alphabet, texts.values())
     if alphabet.size > limits.MAX_ITEMS:
         raise DataError(
@@ -68,21 +72,24 @@ def load_shakespeare(options: TextOptions, folder: Path | None) -> Dataset:
     return _cut(texts, alphabet, options, path)
 
 
-def read_roles(path: Path) -> dict[str, str]:
+def read_roles(path: Path, max_bytes: int = MAX_BYTES) -> dict[str, str]:
     """Return each role's text, by its name, in the file's order.
 
     Raises:
-        DataError: there is no text, or it is not UTF-8, or a record lacks something.
+        DataError: there is no text, it is too long or not UTF-8, or a record lacks something.
         StorageError: a file cannot be read.
     """
     try:
         if path.is_dir():
             files = sorted(each for each in path.rglob("*.txt") if each.is_file())
+            total = sum(file.stat().st_size for file in files)
+            check_bytes(total * TEXT_BYTES, max_bytes, str(path))
             return _some({str(file.relative_to(path)): _text(file) for file in files}, path)
         if not path.exists():
             raise MissingDataError(
                 f"{path} does not exist.", code="data.missing", hint="check the path"
             )
+        check_bytes(path.stat().st_size * TEXT_BYTES, max_bytes, str(path))
         if path.suffix == ".jsonl":
             return _some(_records(_text(path), path), path)
         return _some({path.stem: _text(path)}, path)
@@ -134,10 +141,11 @@ def _some(texts: dict[str, str], path: Path) -> dict[str, str]:
 def _cut(texts: dict[str, str], alphabet: Alphabet, options: TextOptions, path: Path) -> Dataset:
     """Return every role's windows, the end of its text for testing."""
     least = options.min_samples if options.roles else 1
-    train, test, strange, chosen = [], [], 0, 0
+    train, test, strange, chosen, needed = [], [], 0, 0, 0
     for text in texts.values():
         if options.roles and chosen == options.roles:
             break
+        check_bytes(needed + len(text) * ENCODE_BYTES, options.max_bytes, str(path))
         tokens, unknown = alphabet.encode(text)
         split = len(tokens) - int(len(tokens) * options.test_share)
         own = _windows(tokens[:split], options)
@@ -145,6 +153,8 @@ def _cut(texts: dict[str, str], alphabet: Alphabet, options: TextOptions, path: 
             continue
         train.append(own)
         test.append(_windows(tokens[split:], options))
+        needed += (len(own) + len(test[-1])) * options.window * TOKEN_BYTES
+        check_bytes(needed, options.max_bytes, f"{path}, cut into samples,")
         strange += unknown
         chosen += 1
     if chosen < max(1, options.roles):

@@ -9,7 +9,8 @@
 | | ``fashion-mnist``, ``emnist``, ``cifar10``, ``cifar100`` and ``svhn`` |
 
 Behind a ``?`` each takes how its inputs are prepared, such as
-``npz:FILE?normalize=true&mean=0.1307&std=0.3081``. Crops and flips are the run's to say.
+``npz:FILE?normalize=true&mean=0.1307&std=0.3081``; files of one's own also take ``max_bytes``.
+Crops and flips are the run's to say.
 
 A source that brings a test part keeps it; otherwise the same share of the samples is held out
 each time, so that no sample changes sides when the agent restarts.
@@ -28,6 +29,7 @@ from pydantic import Field
 from edgefed.data.alphabets import AlphabetName
 from edgefed.data.folder import read_folder
 from edgefed.data.images import ImageOptions
+from edgefed.data.limits import SizedOptions
 from edgefed.data.npz import read_npz
 from edgefed.data.options import checked_options, nearest
 from edgefed.data.preparation import Moments, PreparationOptions, prepare
@@ -55,15 +57,15 @@ class Source:
     options: dict[str, str]
 
 
-class _NpzSource(PreparationOptions):
+class _NpzSource(SizedOptions, PreparationOptions):
     """Options of an NPZ file."""
 
 
-class _FolderSource(ImageOptions, PreparationOptions):
+class _FolderSource(ImageOptions, SizedOptions, PreparationOptions):
     """Options of a folder of images."""
 
 
-class _TextSource(PreparationOptions):
+class _TextSource(SizedOptions, PreparationOptions):
     """Options of a text."""
 
     window: Annotated[int, Field(ge=1, le=10_000)] = 80
@@ -180,8 +182,8 @@ def _check_moments(kind: _Kind, options: PreparationOptions, where: str) -> None
 
 
 def _read_npz(source: Source, options: _NpzSource, holdout: float) -> _Content:
-    del options, holdout
-    content = read_npz(source.path)
+    del holdout
+    content = read_npz(source.path, max_bytes=options.max_bytes)
     return _Content(
         content.train,
         content.test,
@@ -194,7 +196,7 @@ def _read_npz(source: Source, options: _NpzSource, holdout: float) -> _Content:
 
 def _read_folder(source: Source, options: _FolderSource, holdout: float) -> _Content:
     del holdout
-    content = read_folder(source.path, options)
+    content = read_folder(source.path, options, options.max_bytes)
     return _Content(
         content.samples,
         None,
@@ -205,7 +207,7 @@ def _read_folder(source: Source, options: _FolderSource, holdout: float) -> _Con
 
 
 def _read_text(source: Source, options: _TextSource, holdout: float) -> _Content:
-    keys = options.model_dump(include=set(_TextSource.__annotations__))
+    keys = options.model_dump(include={"max_bytes", *_TextSource.__annotations__})
     chosen = TextOptions(path=str(source.path), test_share=holdout, **keys)
     dataset = load_shakespeare(chosen, None)
     return _Content(dataset.train, dataset.test, dataset.classes, dataset.warnings)

@@ -72,6 +72,11 @@ class Model:
         self._halves: dict[int, tuple[Model, Model]] = {}
 
     @property
+    def weight_bytes(self) -> int:
+        """How many bytes the module's own weights and buffers take."""
+        return module_bytes(self.module)
+
+    @property
     def float_kind(self) -> type[np.generic]:
         """The kind of number that the module computes in: float32, unless it was converted."""
         wide = any(part.dtype == torch.float64 for part in self.module.parameters())
@@ -180,16 +185,12 @@ def build(
             code="model.classes",
             hint="check the labels of the data",
         )
-    if is_user_model(section.name):
-        if not allow_user:
-            raise refused(section.name)
-        with _seeded(seed):
-            own = make_user_model(section.name, section.settings(), shape, classes)
-            return Model(own, shape, classes, try_out(section.name, own, shape, classes))
+    with seeded(seed):
+        module = make_module(section, shape, classes, networks, allow_user=allow_user)
+        if is_user_model(section.name):
+            return Model(module, shape, classes, try_out(section.name, module, shape, classes))
     network = _find(section.name, networks)
     settings = _settings(network, section.settings())
-    with _seeded(seed):
-        module = network.make(settings, shape, classes)
     return Model(
         module, shape, classes, network.vocabulary and network.vocabulary(settings, classes)
     )
@@ -211,6 +212,29 @@ def complete_model(
     return ModelSection(name=section.name, **settings.model_dump(mode="json"))
 
 
+def make_module(
+    section: ModelSection,
+    shape: Shape,
+    classes: int,
+    networks: Mapping[str, Network] = NETWORKS,
+    *,
+    allow_user: bool = False,
+) -> nn.Module:
+    """Return the module of a recipe's model, made on torch's current device; see ``build``."""
+    if is_user_model(section.name):
+        if not allow_user:
+            raise refused(section.name)
+        return make_user_model(section.name, section.settings(), shape, classes)
+    network = _find(section.name, networks)
+    return network.make(_settings(network, section.settings()), shape, classes)
+
+
+def module_bytes(module: nn.Module) -> int:
+    """Return the bytes of a module's weights and buffers; tied weights count once."""
+    tensors = [*module.parameters(), *module.buffers()]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
 def _output_shape(model: Model, front: nn.Module) -> Shape:
     """Return the shape of what the front part of a model makes of one input."""
     part = next(model.module.parameters())
@@ -224,7 +248,7 @@ def _output_shape(model: Model, front: nn.Module) -> Shape:
 
 
 @contextmanager
-def _seeded(seed: int) -> Iterator[None]:
+def seeded(seed: int) -> Iterator[None]:
     """Seed torch's global CPU generator, and put it back at the end."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)

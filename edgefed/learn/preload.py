@@ -58,6 +58,17 @@ class Preloads:
         self._loaded[samples] = loaded
         return loaded
 
+    def copied_bytes(self) -> int:
+        """Return the bytes of tensors that do not share the memory of their array."""
+        pairs = [
+            pair
+            for samples, loaded in self._loaded.items()
+            for pair in ((samples.inputs, loaded.inputs), (samples.targets, loaded.targets))
+        ]
+        return sum(
+            tensor.nbytes for array, tensor in pairs if tensor.data_ptr() != array.ctypes.data
+        )
+
     def inputs(self, array: Array) -> torch.Tensor:
         """Return inputs on the device, as the model takes them."""
         return self._load(array, self._model.input_kind)

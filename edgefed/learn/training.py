@@ -81,6 +81,10 @@ class Trainer:
         self.extras = Extras(self.device)
         self._preloads = Preloads(model, self.device)
 
+    def held_bytes(self) -> int:
+        """Return how many bytes stay taken between jobs: the module's, and copies of samples."""
+        return self.model.weight_bytes + self._preloads.copied_bytes()
+
     def train(
         self,
         job: Job,

@@ -13,6 +13,7 @@ from edgefed.learn.training import Stopped
 from edgefed.learn.types import Tensors
 from edgefed.wire.messages import Task
 from edgefed.worker.outcome import Outcome
+from edgefed.worker.trainers import UNBOUNDED
 from edgefed.worker.worker import Bench, Worker, read_blob
 
 
@@ -70,7 +71,7 @@ class Sequential:
     def __init__(
         self, shards: Sequence[Shard], bench: Bench | None = None, clock: Clock | None = None
     ) -> None:
-        shared = bench or Bench(user_models=True)
+        shared = bench or Bench(user_models=True, memory=UNBOUNDED)
         self._clock = clock or SystemClock()
         self._workers = [worker_of(shard, shared) for shard in shards]
 

@@ -31,6 +31,7 @@ from edgefed.learn.types import Tensors
 from edgefed.simulator.executors import Order, perform, worker_of
 from edgefed.simulator.parcels import order_bytes, outcome_bytes, read_order, read_outcome
 from edgefed.worker.outcome import Outcome
+from edgefed.worker.trainers import UNBOUNDED
 from edgefed.worker.worker import Bench, Worker
 
 POLL = 0.5
@@ -238,7 +239,7 @@ def _work(
     for each in strange:
         each.close()
     set_threads(1)
-    bench, clock = Bench(user_models=True), SystemClock()
+    bench, clock = Bench(user_models=True, memory=UNBOUNDED), SystemClock()
     workers: dict[int, Worker] = {}
     decoded: dict[str, Tensors] = {}
     with contextlib.suppress(EOFError, OSError, Stopped):

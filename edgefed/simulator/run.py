@@ -16,13 +16,12 @@ from edgefed.coordinator.journal import Journal
 from edgefed.coordinator.records import RunRecord
 from edgefed.coordinator.runs import create_run
 from edgefed.coordinator.store import Store
-from edgefed.coordinator.subject import check_dataset, load_dataset
+from edgefed.coordinator.subject import check_dataset, load_dataset, make_model
 from edgefed.coordinator.trackers.base import Tracker
 from edgefed.data.partition import deal
 from edgefed.data.types import Shard
 from edgefed.errors import DataError
 from edgefed.learn.devices import pick_device, set_threads
-from edgefed.learn.models import build
 from edgefed.simulator.executors import Executor, Maker, Sequential
 from edgefed.simulator.local_fleet import LocalFleet
 from edgefed.simulator.policies import with_policies
@@ -51,6 +50,7 @@ class Simulation:
         data_folder: where downloaded data sets are kept.
         trackers: who is told every round.
         executors: makes who trains; None for what suits this machine.
+        memory: most bytes that training the model may take; 0 for half of what is free.
 
     Raises:
         EdgeFedError: the recipe cannot be run.
@@ -64,6 +64,7 @@ class Simulation:
         data_folder: Path | None = None,
         trackers: tuple[Tracker, ...] = (),
         executors: Maker | None = None,
+        memory: int = 0,
     ) -> None:
         set_threads(1)
         algorithm = make(recipe)
@@ -77,7 +78,7 @@ class Simulation:
         check_augmentation(with_augmentation(recipe, dataset.preparation), dataset.shape)
         check_dataset(recipe, dataset)
         # The engine checks it again; here nothing is written yet.
-        model = build(recipe.model, dataset.shape, dataset.classes, 0, allow_user=True)
+        model = make_model(recipe, dataset.shape, dataset.classes, memory, user_models=True)
         algorithm.check_model(model)
         simulation = recipe.simulation
         dealt = deal(dataset, recipe.data, simulation.devices, simulation.holdout, recipe.seed)
@@ -103,6 +104,7 @@ class Simulation:
                 clock=clock,
                 trackers=trackers,
                 user_models=True,
+                memory=memory,
             ),
         )
 

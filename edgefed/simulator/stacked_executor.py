@@ -18,6 +18,7 @@ from edgefed.learn.training import Stopped, Trainer
 from edgefed.learn.types import Job, Tensors
 from edgefed.simulator.executors import Order, arrays_of, worker_of
 from edgefed.worker.outcome import Outcome
+from edgefed.worker.trainers import UNBOUNDED
 from edgefed.worker.worker import Bench, Prepared, complete, finish
 
 
@@ -56,7 +57,7 @@ class StackedExecutor:
         bench: Bench | None = None,
         clock: Clock | None = None,
     ) -> None:
-        shared = bench or Bench(user_models=True)
+        shared = bench or Bench(user_models=True, memory=UNBOUNDED)
         self._clock = clock or SystemClock()
         self._workers = [worker_of(shard, shared) for shard in shards]
         self._sizes = [len(shard.train) for shard in shards]

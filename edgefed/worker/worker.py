@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -19,10 +20,9 @@ from edgefed.algorithms.base import (
     Work,
 )
 from edgefed.algorithms.registry import make_device_half
-from edgefed.config.recipe import ModelSection
 from edgefed.data.class_names import in_words, numbered, renumbered, unlisted
 from edgefed.errors import DIVERGED, EdgeFedError
-from edgefed.learn.models import build
+from edgefed.learn.model_memory import ModelTooLargeError
 from edgefed.learn.targets import misfit
 from edgefed.learn.training import Stopped, Trainer
 from edgefed.learn.types import Samples, Score, Tensors
@@ -33,9 +33,13 @@ from edgefed.wire.messages import Task
 from edgefed.wire.tensors import unpack
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.run_work import run_work
+from edgefed.worker.trainers import Trainers
 from edgefed.worker.uplink import FEEDBACK, encode_groups
 
 Done = TypeVar("Done")
+
+MAX_ALGORITHMS = 32
+"""Algorithms with their settings that stay warm."""
 
 
 class Bench:
@@ -44,28 +48,32 @@ class Bench:
     Args:
         accelerator: what trains, as ``pick_device`` takes it.
         user_models: whether a task may name a model of a user's own, whose code is then run.
+        memory: most bytes that models and their training may take; 0 for half of what is free.
     """
 
-    def __init__(self, accelerator: str | None = None, *, user_models: bool = False) -> None:
-        self._accelerator = accelerator
+    def __init__(
+        self, accelerator: str | None = None, *, user_models: bool = False, memory: int = 0
+    ) -> None:
         self.user_models = user_models
-        self._trainers: dict[str, Trainer] = {}
-        self._algorithms: dict[str, Algorithm[Any]] = {}
+        self._trainers = Trainers(accelerator, memory)
+        self._algorithms: OrderedDict[str, Algorithm[Any]] = OrderedDict()
 
     def trainer(self, model: dict[str, Any], shape: tuple[int, ...], classes: int) -> Trainer:
-        """Return the trainer for a model; its initial weights do not matter."""
-        key = json.dumps([model, shape, classes], sort_keys=True)
-        if key not in self._trainers:
-            section = ModelSection.model_validate(model)
-            built = build(section, shape, classes, 0, allow_user=self.user_models)
-            self._trainers[key] = Trainer(built, self._accelerator)
-        return self._trainers[key]
+        """Return the trainer for a model; its initial weights do not matter.
+
+        Raises:
+            ModelTooLargeError: training it takes more than ``memory``.
+        """
+        return self._trainers.get(model, shape, classes, allow_user=self.user_models)
 
     def algorithm(self, task: Task) -> Algorithm[Any]:
         """Return the algorithm that a task names, with its settings."""
         key = json.dumps([task.algorithm, task.settings, task.training], sort_keys=True)
         if key not in self._algorithms:
             self._algorithms[key] = make_device_half(task.algorithm, task.settings, task.training)
+            if len(self._algorithms) > MAX_ALGORITHMS:
+                self._algorithms.popitem(last=False)
+        self._algorithms.move_to_end(key)
         return self._algorithms[key]
 
 
@@ -295,7 +303,7 @@ def _guarded(step: Callable[[], Done]) -> Done | Outcome:
         return step()
     except Stopped:
         raise
-    except Withheld as error:
+    except (Withheld, ModelTooLargeError) as error:
         return Outcome(status="refused", reason=error.message)
     except EdgeFedError as error:
         return Outcome(status="failed", reason=error.message)

@@ -203,6 +203,7 @@ WRONG_BLOB = b"these are no tensors"
         ("failed", "", {"blobs": {}}),
         ("refused", "its inputs are 1x4x4", {"shape": (3, 8, 8)}),
         ("refused", "it has label 2", {"classes": 2}),
+        ("refused", "bytes) of memory", {"model": {"name": "mlp", "hidden": [65536] * 64}}),
     ],
     ids=lambda value: str(value)[:30] if isinstance(value, dict) else None,
 )

@@ -8,30 +8,65 @@ import sys
 import pytest
 
 INTERRUPTED_IMPORT = """
-import sys
+import os, signal, sys
 
 class Interrupting:
     def find_spec(self, name, path=None, target=None):
-        if name == "typer":
-            raise KeyboardInterrupt
+        if name != "{module}":
+            return
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt:
+            if not {swallowed}:
+                raise
 
 sys.meta_path.insert(0, Interrupting())
+sys.argv[1:] = {words}
 from {entry} import main
 main()
 """
 
+ENTRIES = ["edgefed.cli.entry", "device_agent.entry"]
+LINE = "edgefed: error: Interrupted.  [interrupted]\n"
 
-@pytest.mark.parametrize("entry", ["edgefed.cli.entry", "device_agent.entry"])
-def test_ctrl_c_during_the_imports_is_told_in_one_line(entry: str) -> None:
-    code = INTERRUPTED_IMPORT.format(entry=entry)
-    ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+
+def interrupted(
+    entry: str, module: str, *words: str, swallowed: bool = False, ignored: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run an entry that gets SIGINT while it imports a module."""
+    code = INTERRUPTED_IMPORT.format(
+        entry=entry, module=module, words=list(words), swallowed=swallowed
     )
-    assert (ended.returncode, ended.stdout) == (130, "")
-    assert ended.stderr == "edgefed: error: Interrupted.  [interrupted]\n"
+    before = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n" if ignored else ""
+    return subprocess.run(
+        [sys.executable, "-c", before + code], capture_output=True, text=True, check=False
+    )
 
 
-@pytest.mark.parametrize("entry", ["edgefed.cli.entry", "device_agent.entry"])
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("module", ["typer", "typer.core", "pydantic", "numpy"])
+def test_ctrl_c_during_the_imports_is_told_in_one_line(entry: str, module: str) -> None:
+    words = ["algo", "list"] if entry.startswith("edgefed") else ["data", "--no-config"]
+    if entry.startswith("device") and module == "numpy":
+        words += ["--data", "npz:x"]
+    ended = interrupted(entry, module, *words)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", LINE)
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_a_module_cannot_swallow_it(entry: str) -> None:
+    ended = interrupted(entry, "typer", "version", swallowed=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", LINE)
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_a_program_in_the_background_whose_shell_ignores_it_goes_on(entry: str) -> None:
+    ended = interrupted(entry, "typer", "version", "--json", ignored=True)
+    assert ended.returncode == 0
+    assert ended.stderr == ""
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
 def test_an_entry_itself_imports_nothing_heavy(entry: str) -> None:
     code = f"import sys, {entry}; print('typer' in sys.modules, 'pydantic' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

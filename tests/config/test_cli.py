@@ -35,6 +35,7 @@ def test_show_prints_each_value_and_its_origin(machine: Path) -> None:
         ["broker", '"mqtt://b:1"', "./edgefed.toml", "line", "1"],
         ["fleet", '"lab"', "flag", "--fleet"],
         ["state", f'"{machine}/home/.local/state/edgefed"', "default"],
+        ["memory", "0", "default"],
         ["trackers", "[]", "default"],
         ["user_models", "false", "default"],
     ]

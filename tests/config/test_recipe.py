@@ -164,7 +164,7 @@ def test_a_name_is_not_empty(around: MakeAround) -> None:
             {"EDGEFED_SEED": "3"},
             'EDGEFED_SEED: unknown variable; did you mean "EDGEFED_RECIPE__SEED"?',
         ),
-        ({}, {"EDGEFED_XYZ": "3"}, "EDGEFED_XYZ: unknown variable"),
+        ({}, {"EDGEFED_XYZZY": "3"}, "EDGEFED_XYZZY: unknown variable"),
     ],
 )
 def test_a_wrong_flag_or_variable_is_named(

@@ -51,6 +51,7 @@ def test_values_of_different_levels_come_together(folders: Path, around: MakeAro
         ("broker", "mqtt://b:1", "./edgefed.toml line 1"),
         ("fleet", "lab", "environment EDGEFED_FLEET"),
         ("state", str(folders / "home/.local/state/edgefed"), "default"),
+        ("memory", "0", "default"),
         ("trackers", "()", "default"),
         ("user_models", "False", "default"),
     ]

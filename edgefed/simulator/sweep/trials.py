@@ -57,6 +57,7 @@ def run_trials(
     data_folder: Path | None = None,
     tell: Callable[[Step], None] = lambda step: None,
     executors: Maker | None = None,
+    memory: int = 0,
 ) -> Outcome:
     """Run a sweep to its end. Killed or interrupted at any moment, the next call goes on.
 
@@ -67,6 +68,7 @@ def run_trials(
         data_folder: where downloaded data sets are kept.
         tell: told what is done.
         executors: makes who trains; None for what suits this machine.
+        memory: most bytes that training a model may take; 0 for half of what is free.
 
     Raises:
         NotAllowedError: another sweep uses the folder.
@@ -75,7 +77,7 @@ def run_trials(
     """
     lock = FolderLock(folder, "a sweep")
     try:
-        sweep = _Sweep(plan, Results(folder), clock, data_folder, tell, executors)
+        sweep = _Sweep(plan, Results(folder), clock, data_folder, tell, executors, memory)
         return sweep.run()
     finally:
         lock.release()
@@ -90,6 +92,7 @@ class _Sweep:
         data_folder: Path | None,
         tell: Callable[[Step], None],
         executors: Maker | None,
+        memory: int,
     ) -> None:
         self._trials = list(plan.trials())
         self._results = results
@@ -97,6 +100,7 @@ class _Sweep:
         self._data = data_folder
         self._tell = tell
         self._executors = executors
+        self._memory = memory
 
     def run(self) -> Outcome:
         done: dict[str, Result] = {}
@@ -121,7 +125,12 @@ class _Sweep:
         self._results.clear()
         self._say(trial, number, "begun")
         simulation = Simulation(
-            trial.recipe, self._results.work, self._clock, self._data, executors=self._executors
+            trial.recipe,
+            self._results.work,
+            self._clock,
+            self._data,
+            executors=self._executors,
+            memory=self._memory,
         )
         rows: list[dict[str, object]] = []
 

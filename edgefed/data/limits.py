@@ -1,0 +1,59 @@
+"""How much memory a data set may take; compared with what its files declare before they are read.
+
+A small file can declare, or unpack to, more than any machine holds.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from edgefed.config.recipe import Section
+from edgefed.errors import DataError
+from edgefed.units import size
+
+MAX_BYTES = 2 * 2**30
+"""Most bytes of one file or folder, unless ``max_bytes`` says otherwise."""
+
+MAX_PIXELS = 2**26
+"""Most pixels of one image, such as 8192x8192."""
+
+MAX_NAMES_BYTES = 2**20
+"""Longest list of class names."""
+
+VALUE_BYTES = 4
+"""A value of an input becomes a float32, whatever it was stored as."""
+
+
+class SizedOptions(Section):
+    """Keys of data that lie in files of a user's own."""
+
+    max_bytes: Annotated[int, Field(ge=1)] = MAX_BYTES
+    """Most bytes that the file or folder may take in memory, its inputs as float32; a larger one is
+    refused before it is read."""
+
+
+def check_bytes(needed: int, most: int, where: str) -> None:
+    """Check the bytes that something takes in memory.
+
+    Raises:
+        DataError: ``data.too_large``.
+    """
+    if needed > most:
+        raise DataError(
+            f"{where} takes at least {size(needed)} in memory; at most {size(most)} are allowed.",
+            code="data.too_large",
+            hint="is it what it should be? raise max_bytes (of [data], or ?max_bytes= of a source)",
+        )
+
+
+def check_file(path: Path, most: int) -> None:
+    """Check the length of a file that is read at once.
+
+    Raises:
+        DataError: ``data.too_large``.
+        OSError: there is no such file.
+    """
+    check_bytes(path.stat().st_size, most, str(path))

@@ -1,0 +1,74 @@
+"""Trainers that stay warm from task to task, within so many bytes of memory."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import OrderedDict
+from typing import Any
+
+from edgefed.config.recipe import ModelSection
+from edgefed.learn.devices import pick_device
+from edgefed.learn.model_memory import COPIES, build_within, default_memory
+from edgefed.learn.training import Trainer
+
+UNBOUNDED = sys.maxsize
+"""The memory of whoever has looked at the model's size already."""
+
+
+class Trainers:
+    """Trainers by a key of their model; the least recently used go when memory is short.
+
+    What the others hold, and what training with the one in use takes, is at most ``memory``.
+
+    Args:
+        accelerator: what trains, as ``pick_device`` takes it.
+        memory: most bytes; 0 for half of what is free when the first model is built.
+    """
+
+    def __init__(self, accelerator: str | None, memory: int) -> None:
+        self._accelerator = accelerator
+        self._memory = memory
+        self._kept: OrderedDict[str, Trainer] = OrderedDict()
+
+    def get(
+        self, model: dict[str, Any], shape: tuple[int, ...], classes: int, *, allow_user: bool
+    ) -> Trainer:
+        """Return the trainer of a model; its initial weights do not matter.
+
+        Raises:
+            ModelTooLargeError: training it takes more than ``memory``.
+            RecipeError, DataError: the model cannot be built.
+        """
+        key = json.dumps([model, shape, classes], sort_keys=True)
+        trainer = self._kept.pop(key, None)
+        if trainer is None:
+            built = build_within(
+                ModelSection.model_validate(model),
+                shape,
+                classes,
+                0,
+                self._most(),
+                allow_user=allow_user,
+                make_room=self._make_room,
+            )
+            trainer = Trainer(built, self._accelerator)
+        if self._kept:
+            # The others may have grown, and code of a user's own may tell its size only now.
+            self._make_room(COPIES * trainer.model.weight_bytes)
+        self._kept[key] = trainer
+        return trainer
+
+    def _most(self) -> int:
+        self._memory = self._memory or default_memory(pick_device(self._accelerator))
+        return self._memory
+
+    def _make_room(self, needed: int) -> None:
+        """Forget the least recently used trainers until so many bytes are left."""
+        held = {key: trainer.held_bytes() for key, trainer in self._kept.items()}
+        total = sum(held.values())
+        for key, freed in held.items():
+            if total + needed <= self._most():
+                return
+            del self._kept[key]
+            total -= freed

@@ -1,0 +1,52 @@
+"""Code that may take only so much more memory: a process of its own with a limit on it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+
+MEGABYTE = 2**20
+
+_BEFORE = """
+import resource, sys
+from pathlib import Path
+
+def limit(extra):
+    now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (now + extra, now + extra))
+"""
+
+_GUARDED = """
+from edgefed.errors import EdgeFedError
+limit({extra})
+try:
+    {act}
+    print("ok")
+except EdgeFedError as error:
+    print("refused", error.code, error.message, "try:", error.hint)
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What the process printed on its one line, and all that went wrong in it."""
+
+    said: str
+    trouble: str
+
+
+def bounded(prepare: str, act: str, *arguments: object, megabytes: int = 256) -> Ended:
+    """Run ``prepare``, then ``act`` with at most so much more memory; both see ``sys.argv``.
+
+    An ``EdgeFedError`` is said in one line that begins with "refused".
+    """
+    code = _BEFORE + prepare + _GUARDED.format(extra=megabytes * MEGABYTE, act=act)
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    return Ended(ended.stdout.strip(), ended.stderr)

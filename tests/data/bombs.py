@@ -1,0 +1,75 @@
+"""Small files that declare, or unpack to, more than memory holds."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+CHUNK = 2**24
+
+
+def header(shape: str, kind: str = "<f4") -> bytes:
+    """Return the header of an NPY file as NumPy writes it, with a shape of one's choice."""
+    text = f"{{'descr': {kind!r}, 'fortran_order': False, 'shape': {shape}, }}".encode()
+    text += b" " * (-(len(text) + 11) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+
+
+def write_members(path: Path, **members: bytes) -> Path:
+    """Write an NPZ file of members as they are given."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(f"{name}.npy", data)
+    return path
+
+
+def write_zeros(path: Path, samples: int, values: int) -> Path:
+    """Write an NPZ file of so many float32 zeros, which compress to a thousandth."""
+    start = header(f"({samples}, {values})")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        with archive.open("x.npy", "w", force_zip64=True) as member:
+            member.write(start)
+            left = samples * values * 4
+            while left:
+                left -= member.write(bytes(min(CHUNK, left)))
+        labels = header(f"({samples},)", "|u1") + bytes(samples)
+        archive.writestr("y.npy", labels)
+    return path
+
+
+def write_png(path: Path, width: int, height: int) -> Path:
+    """Write a whole black PNG of one bit a pixel."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    packer = zlib.compressobj(1)
+    row = bytes(1 + (width + 7) // 8)
+    rows = b"".join(packer.compress(row) for _ in range(height)) + packer.flush()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0))
+        + chunk(b"IDAT", rows)
+        + chunk(b"IEND", b"")
+    )
+    return path
+
+
+def write_packed(path: Path, jpeg: bytes, offsets: Iterable[int]) -> Path:
+    """Write an NPZ file of JPEG images that lie at these places."""
+    places = np.array(list(offsets), np.int64)
+    np.savez_compressed(
+        path,
+        jpeg_train=np.frombuffer(jpeg, np.uint8),
+        offsets_train=places,
+        y_train=np.zeros(len(places) - 1, np.uint8),
+    )
+    return path

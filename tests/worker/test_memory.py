@@ -1,0 +1,189 @@
+"""An agent's memory is bounded: by what a task's model takes, and by what stays warm."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgefed.learn.model_memory import COPIES
+from edgefed.samples import Samples
+from edgefed.worker.worker import MAX_ALGORITHMS, Bench
+from tests.bounded import bounded
+from tests.worker.tasks import task, work, worker
+from tests.worlds import CLASSES, SHAPE
+
+HUGE = {"name": "mlp", "hidden": [65536, 65536]}
+
+PREPARE = """
+import json
+from edgefed.learn.devices import set_threads
+set_threads(1)
+from edgefed.worker.worker import Bench, Worker
+from tests.worker.tasks import task, work, worker
+work(task(), worker())  # whatever torch takes once
+given = json.loads(sys.argv[1])
+"""
+
+
+def test_a_task_with_a_huge_model_is_refused_and_nothing_is_built() -> None:
+    act = "print(work(task(model=given), worker(bench=Bench('cpu', memory=2**30))).reason)"
+    ended = bounded(PREPARE, act, json.dumps(HUGE), megabytes=128)
+    assert ended.trouble == ""
+    assert "Training the model mlp takes about 1" in ended.said
+    assert "1.0 GiB (1073741824 bytes) are available here" in ended.said
+    outcome = work(task(model=HUGE), worker(bench=Bench("cpu", memory=2**30)))
+    assert outcome.status == "refused"
+
+
+def test_without_a_setting_half_of_what_is_free_is_the_limit() -> None:
+    layers = {"name": "mlp", "hidden": [65536] * 64}  # ten tebibytes
+    outcome = work(task(model=layers), worker(bench=Bench("cpu")))
+    assert outcome.status == "refused"
+    assert "are available here" in outcome.reason
+
+
+MANY = """
+def ask(count):
+    bench = Bench("cpu", memory=120 * 2**20)
+    whom = worker(bench=bench)
+    for number in range(count):
+        model = {"name": "mlp", "hidden": [1500, 1500 + number]}
+        outcome = work(task(model=model, question="evaluate"), whom)
+        # The task's weights are another model's, which shows only once this one is built.
+        assert "weights are not this model's" in outcome.reason, outcome
+"""
+
+
+def test_forty_tasks_with_forty_models_hold_no_more_than_allowed() -> None:
+    ended = bounded(PREPARE + MANY, "ask(40)", "0", megabytes=256)
+    assert (ended.said, ended.trouble) == ("ok", "")
+
+
+TWO = """
+def build(hidden):
+    model = {"name": "mlp", "hidden": [hidden, hidden]}
+    bench.trainer(model, (1,), 2)
+
+bench = Bench("cpu", memory=18 * 10**8)
+build(6500)  # 169 MB
+"""
+
+
+def test_room_is_made_before_the_next_model_is_built() -> None:
+    # The process has the first one already; beside it a second one would not fit.
+    ended = bounded(PREPARE + TWO, "build(6600)", "0", megabytes=100)
+    assert (ended.said, ended.trouble) == ("ok", "")
+
+
+def model(hidden: int) -> dict[str, Any]:
+    return {"name": "mlp", "hidden": [hidden]}
+
+
+def weight_bytes(hidden: int) -> int:
+    return 4 * (int(np.prod(SHAPE)) * hidden + hidden + hidden * CLASSES + CLASSES)
+
+
+def test_the_least_recently_used_goes_first() -> None:
+    one = weight_bytes(100)
+    bench = Bench("cpu", memory=COPIES * one + 2 * one)
+    first, second = (bench.trainer(model(100), SHAPE, CLASSES + n) for n in (0, -1))
+    assert bench.trainer(model(100), SHAPE, CLASSES) is first
+    bench.trainer(model(99), SHAPE, CLASSES)
+    bench.trainer(model(98), SHAPE, CLASSES)
+    assert bench.trainer(model(100), SHAPE, CLASSES) is first
+    assert bench.trainer(model(100), SHAPE, CLASSES - 1) is not second
+
+
+def test_a_model_used_again_makes_room_for_its_training() -> None:
+    large, small = weight_bytes(100), weight_bytes(10)
+    bench = Bench("cpu", memory=COPIES * large)
+    first = bench.trainer(model(10), SHAPE, CLASSES)
+    great = bench.trainer(model(100), SHAPE, CLASSES)
+    assert bench.trainer(model(100), SHAPE, CLASSES) is great
+    assert bench.trainer(model(10), SHAPE, CLASSES) is not first
+    assert COPIES * small + large < COPIES * large
+    assert bench.trainer(model(100), SHAPE, CLASSES) is great
+
+
+def test_copies_of_samples_count() -> None:
+    one = weight_bytes(100)
+    frozen = np.zeros((50_000, *SHAPE), np.float32)
+    frozen.flags.writeable = False  # so that the trainer keeps a copy
+    given = Samples(frozen, np.zeros(50_000, np.int64))
+    bench = Bench("cpu", memory=COPIES * one + 3 * one)
+    first = bench.trainer(model(100), SHAPE, CLASSES)
+    weights = first.model.weights()
+    second = bench.trainer(model(99), SHAPE, CLASSES)
+    assert bench.trainer(model(100), SHAPE, CLASSES) is first
+    first.examine(weights, given)
+    assert bench.trainer(model(99), SHAPE, CLASSES) is second
+    assert bench.trainer(model(100), SHAPE, CLASSES) is not first
+
+
+def test_algorithms_that_stay_warm_are_few() -> None:
+    bench = Bench("cpu")
+    first = bench.algorithm(task(training={"learning_rate": 1.0}))
+    for number in range(MAX_ALGORITHMS - 1):
+        bench.algorithm(task(training={"learning_rate": 0.5 + number / 100}))
+    assert bench.algorithm(task(training={"learning_rate": 1.0})) is first
+    bench.algorithm(task(training={"learning_rate": 0.01}))
+    assert bench.algorithm(task(training={"learning_rate": 1.0})) is first
+    for number in range(MAX_ALGORITHMS):
+        bench.algorithm(task(training={"learning_rate": 0.02 + number / 1000}))
+    assert bench.algorithm(task(training={"learning_rate": 1.0})) is not first
+
+
+PEAK = """
+import resource, sys, tempfile
+from pathlib import Path
+from edgefed.config.recipe import ModelSection
+from edgefed.learn.devices import set_threads
+from edgefed.learn.models import build
+from edgefed.wire.messages import BlobRef
+from edgefed.wire.tensors import digest, pack
+from edgefed.worker.worker import Bench, Worker, read_blob
+from tests.worker.tasks import task, work, worker
+from tests.worlds import CLASSES, SHAPE, samples
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+set_threads(1)
+model = {"name": "mlp", "hidden": [3072, 3072]}
+work(task(), worker())
+device = Worker(Bench("cpu"), samples(9, 1), samples(5, 2))
+file = Path(sys.argv[2])
+if not file.exists():
+    file.write_bytes(pack(build(ModelSection.model_validate(model), SHAPE, CLASSES, 3).weights()))
+    print(file.stat().st_size)
+    sys.exit()
+with file.open("rb") as opened:
+    name, size = digest(opened.read()), file.stat().st_size
+before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+given = task(
+    model=model, algorithm=sys.argv[1], codec="int8", error_feedback=True,
+    training={"batch_size": 4, "learning_rate": 0.01, "momentum": 0.9},
+    blobs={"weights": BlobRef(digest=name, size=size)},
+)
+outcome = device.work(given, lambda role: read_blob(file.read_bytes()), {})
+assert outcome.status == "ok", outcome.reason
+print((peak() - before) / size)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedprox"])
+def test_what_is_counted_is_what_a_task_takes(algorithm: str, tmp_path: Any) -> None:
+    for _ in range(2):  # the first writes the weights
+        ended = subprocess.run(
+            [sys.executable, "-c", PEAK, algorithm, str(tmp_path / "weights")],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert COPIES / 2 < float(ended.stdout) <= COPIES
