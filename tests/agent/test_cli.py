@@ -128,7 +128,7 @@ print(told.exit_code, "torch" in sys.modules)
 
 
 @pytest.mark.parametrize(
-    ("source", "code"), [("", 2), ("npz:missing.npz", 1), ("folder:missing", 1), ("nzp:x", 1)]
+    ("source", "code"), [("", 2), ("npz:missing.npz", 2), ("folder:missing", 2), ("nzp:x", 2)]
 )
 def test_what_is_wrong_with_its_data_is_told_before_torch_is_loaded(source: str, code: int) -> None:
     words = ("run", "--broker", NOWHERE, "--name", "board", "--data", source)
