@@ -166,6 +166,11 @@ class Engine:
             self._books.save(devices=len(roster), started=timestamp(shop.clock.now()))
             shop.store.commit(self._books.record, checkpoint.state, {})
         downlink = Downlink(self._recipe.wire.downlink, shop.cache, checkpoint.downlink)
+        for name in downlink.missing():
+            self._books.warn(
+                f"the blob cache lost {name}; devices are sent it anew, and with a lossy downlink"
+                " the run ends in other bits than undisturbed"
+            )
         rows = shop.store.rounds(run)
         standing = _Standing(
             subject, checkpoint.state, downlink, checkpoint.open, rows[-1]["round"] if rows else 0
