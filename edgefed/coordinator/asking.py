@@ -41,6 +41,11 @@ class Asking:
         with self.lock:
             return self.wanting.get(device)
 
+    def extend(self, seconds: float) -> None:
+        """Move the deadline: replies could not be taken for so long."""
+        with self.lock:
+            self.started += seconds
+
     def wants(self, reply: Reply) -> bool:
         """Whether a reply is one that is still out."""
         with self.lock:

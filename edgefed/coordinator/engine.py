@@ -50,6 +50,7 @@ class Workshop:
     Attributes:
         dataset: the recipe's data set, of which the test part is the coordinator's.
         trackers: who is told the rounds, beside the metric files in the run's folder.
+        release: deletes what else can be fetched again, beside blobs, when the disk is full.
     """
 
     recipe: Recipe
@@ -62,6 +63,7 @@ class Workshop:
     controls: Controls
     clock: Clock
     trackers: tuple[Tracker, ...] = ()
+    release: Callable[[], None] = lambda: None
 
 
 @dataclass
@@ -108,6 +110,8 @@ class Engine:
             journal=workshop.journal,
             clock=workshop.clock,
             on_record=on_record,
+            release=self._release_space,
+            wait=workshop.controls.wait,
         )
         self._tracking = Tracking(
             (MetricFiles(), *workshop.trackers), self._tracked, self._books.warn
@@ -131,12 +135,29 @@ class Engine:
         except _Aborted:
             self._end(standing, "aborted", "by the operator", "run.aborted")
         except EdgeFedError as error:
-            self._end(standing, "failed", error.message, error.code, error.hint)
+            if not self._put_off(error):
+                self._fail(standing, error)
         finally:
             self._tracking.end(self._books.record)
             if standing is not None:
                 standing.downlink.release()
         return self._books.record
+
+    def _put_off(self, error: EdgeFedError) -> bool:
+        """Whether the process ends while the run waited for space: it goes on later."""
+        return self._controls.stopping and error.code == "storage.full"
+
+    def _fail(self, standing: _Standing | None, error: EdgeFedError) -> None:
+        if self._controls.aborting:
+            self._end(standing, "aborted", "by the operator", "run.aborted")
+        else:
+            self._end(standing, "failed", error.message, error.code, error.hint)
+
+    def _release_space(self) -> None:
+        """Delete what can be fetched or made again."""
+        self._shop.release()
+        self._shop.cache.shed()
+        self._shop.store.shrink()
 
     def _tracked(self) -> TrackedRun:
         """Return the run as trackers take it up."""
@@ -164,7 +185,8 @@ class Engine:
             seed = derive(self._recipe.seed, "start")
             checkpoint = Checkpoint(self._algorithm.start(subject.model.weights(), roster, seed))
             self._books.save(devices=len(roster), started=timestamp(shop.clock.now()))
-            shop.store.commit(self._books.record, checkpoint.state, {})
+            first = checkpoint.state
+            self._books.written(lambda: shop.store.commit(self._books.record, first, {}))
         downlink = Downlink(self._recipe.wire.downlink, shop.cache, checkpoint.downlink)
         for name in downlink.missing():
             self._books.warn(
@@ -208,6 +230,8 @@ class Engine:
             if standing is not None:
                 digest = self._save_model(standing)
         except EdgeFedError as error:
+            if self._put_off(error):
+                return
             status, reason, code, hint = "failed", error.message, error.code, error.hint
         if standing is not None:
             self._close_through(standing)
@@ -229,7 +253,8 @@ class Engine:
             "round": str(standing.state.round),
             "weights_digest": digest,
         }
-        self._shop.store.save_model(self._books.record.run, weights, metadata)
+        run = self._books.record.run
+        self._books.written(lambda: self._shop.store.save_model(run, weights, metadata))
         return digest
 
     # -- one exchange -------------------------------------------------------------------------
@@ -260,21 +285,24 @@ class Engine:
 
     def _put(self, standing: _Standing, planned: Exchange, attempt: int) -> OpenExchange:
         """Write an exchange down, so that a restart puts the same one."""
-        opened = open_exchange(
-            planned,
-            run=self._books.record.run,
-            index=self._books.record.exchanges,
-            turn=self._books.record.turn,
-            recipe=self._recipe,
-            subject=standing.subject,
-            algorithm=self._algorithm,
-            downlink=standing.downlink,
-            attempt=attempt,
+        opened = self._books.written(
+            lambda: open_exchange(
+                planned,
+                run=self._books.record.run,
+                index=self._books.record.exchanges,
+                turn=self._books.record.turn,
+                recipe=self._recipe,
+                subject=standing.subject,
+                algorithm=self._algorithm,
+                downlink=standing.downlink,
+                attempt=attempt,
+            )
         )
         self._books.account()
         asides = self._books.record.asides + opened.aside
         begun = replace(self._books.record, exchanges=opened.index + 1, asides=asides)
-        self._shop.store.begin_exchange(begun, opened, standing.downlink.to_json())
+        held = standing.downlink.to_json()
+        self._books.written(lambda: self._shop.store.begin_exchange(begun, opened, held))
         self._books.record, standing.open = begun, opened
         return opened
 
@@ -288,7 +316,8 @@ class Engine:
             return
         self._shop.journal.emit("exchange", exchange=opened.exchange, phase="merge")
         after = self._books.with_answers(Tally() if opened.aside else collector.tally)
-        self._shop.store.commit(after, merged, standing.downlink.to_json())
+        held = standing.downlink.to_json()
+        self._books.written(lambda: self._shop.store.commit(after, merged, held))
         for remark in self._algorithm.remarks(standing.state, asked_exchange(opened), merged):
             self._books.note(remark.text, warning=remark.warning)
         self._books.record, standing.state, standing.open = after, merged, None
@@ -302,7 +331,8 @@ class Engine:
         )
         if opened.attempt >= self._recipe.rounds.retries:
             # A run that is resumed asks those who are there then, not those who were silent now.
-            self._shop.store.close_exchange(self._books.record.run)
+            run = self._books.record.run
+            self._books.written(lambda: self._shop.store.close_exchange(run))
             standing.open = None
             raise TimeLimitError(
                 f"Only {told}.",

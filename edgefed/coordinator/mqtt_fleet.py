@@ -61,7 +61,7 @@ class MqttFleet:
                 try:
                     arrived = asking.arrivals.get(timeout=left)
                 except queue.Empty:
-                    return
+                    continue  # the deadline may have been moved
                 if arrived is not None:
                     yield arrived
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import random
+import re
 import secrets
 import threading
 from collections import deque
@@ -204,7 +205,9 @@ class Service:
             # One that nobody works on may still say so, when a full disk did not take its end.
             if action == "resume" and record.status != "finished":
                 self._check_free()
-                self._queue(replace(record, error="", hint="", ended=""), paused=False)
+                record = replace(record, error="", hint="", ended="")
+                self._store.save_run(record)
+                self._queue(record, paused=False)
                 return "taken up from its last checkpoint"
         raise UsageError(
             f"Run {run} is {record.status}; it takes no '{action}'.",
@@ -228,7 +231,6 @@ class Service:
     def _queue(self, record: RunRecord, *, paused: bool) -> None:
         controls = Controls(paused=paused)
         controls.on_change = self._wake_fleet
-        self._store.save_run(record)
         self._jobs[record.run] = controls
         self._pending.put((record, controls))
 
@@ -264,6 +266,7 @@ class Service:
                 controls=controls,
                 clock=self._clock,
                 trackers=self._settings.trackers,
+                release=self._hub.release_space,
             ),
             self._show_record,
         )
@@ -280,10 +283,14 @@ class Service:
                 hint=hint,
                 ended=ended,
             )
-            self._store.save_run(failed)
+            try:
+                self._store.save_run(failed)
+            except StorageError as error:
+                log.warning("the end of run %s was not written: %s", run, error.message)
+                self._store.show_unwritten(failed)
             self._show_record(failed)
         except StorageError as error:
-            log.warning("the end of run %s was not written: %s", run, error.message)
+            log.warning("the row of run %s cannot be read: %s", run, error.message)
             self._change_state(run_status="failed")
         self._journal.emit("run", run=run, status="failed", reason=reason)
 
@@ -337,4 +344,11 @@ def _owner(folder: Path) -> str:
     path = folder / "owner"
     if not path.exists():
         write_atomic(path, secrets.token_hex(8).encode())
-    return path.read_text().strip()
+    owner = path.read_bytes().strip()
+    if not re.fullmatch(rb"[0-9a-f]{16}", owner):
+        raise StorageError(
+            f"{path} is damaged.",
+            code="storage.damaged",
+            hint="delete the file; the coordinator then takes another id",
+        )
+    return owner.decode()

@@ -101,16 +101,20 @@ class Store:
             pass
 
     def show_unwritten(self, record: RunRecord) -> None:
-        """Show a row that the disk does not take, until the next one of its run is written."""
+        """Show a row that the disk does not take; it is written with the next one that it does."""
         self._unwritten[record.run] = record
 
     @contextmanager
     def _writing(self, record: RunRecord) -> Iterator[None]:
         """Write a run's row in one transaction with what the block writes."""
+        unwritten = dict(self._unwritten)
         with self._db.transaction():
-            self._db.put("runs", record.run, json.dumps(asdict(record)))
+            for each in {**unwritten, record.run: record}.values():
+                self._db.put("runs", each.run, json.dumps(asdict(each)))
             yield
-        self._unwritten.pop(record.run, None)
+        for run, shown in unwritten.items():
+            if self._unwritten.get(run) is shown:
+                del self._unwritten[run]
 
     def runs(self) -> list[RunRecord]:
         """Return all runs, newest first."""

@@ -8,7 +8,6 @@ anew; damage is never digested over.
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 from edgefed.database.checksums import Value, group_digest, row_digest
 from edgefed.database.commit_counter import CommitCounter
 from edgefed.errors import StorageError
+from edgefed.files import free_bytes
 
 LOG_PAGES = 256
 """Pages after which the write-ahead log is copied into the database: it stays near 1 MiB."""
@@ -302,7 +302,7 @@ class Database:
 
     def _error(self, error: sqlite3.Error) -> StorageError:
         text = str(error)
-        if "full" in text or ("I/O" in text and _free(self._path) < NEARLY_FULL):
+        if "full" in text or ("I/O" in text and free_bytes(self._path.parent) < NEARLY_FULL):
             return StorageError(
                 f"The disk is full: cannot write {self._path}.",
                 code="storage.full",
@@ -321,10 +321,3 @@ class Database:
             code="storage.damaged",
             hint="restore the folder from a backup, or move it away and start the run again",
         )
-
-
-def _free(path: Path) -> int:
-    try:
-        return shutil.disk_usage(path.parent).free
-    except OSError:
-        return NEARLY_FULL
