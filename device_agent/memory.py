@@ -77,12 +77,23 @@ class Memory:
         make_folder(folder)
         self.folder = folder
         self.staging = folder / "staging"
-        self._db = Database(folder / "agent.db", Schema(SCHEMA, _TABLES, "the agent's database"))
+        self._db = self._open()
         try:
             self.cache = BlobCache(folder / "blobs", cache_bytes, pinned=self._held())
         except BaseException:
             self._db.close()
             raise
+
+    def _open(self) -> Database:
+        """Open the database; on a full disk, in the place of blobs that were half received."""
+        path, schema = self.folder / "agent.db", Schema(SCHEMA, _TABLES, "the agent's database")
+        try:
+            return Database(path, schema)
+        except StorageError as error:
+            if error.code != "storage.full":
+                raise
+            prune(self.staging, ())
+            return Database(path, schema)
 
     def close(self) -> None:
         """Close the database."""

@@ -232,7 +232,8 @@ class Engine:
         except EdgeFedError as error:
             if self._put_off(error):
                 return
-            status, reason, code, hint = "failed", error.message, error.code, error.hint
+            if not (self._controls.aborting and error.code == "storage.full"):
+                status, reason, code, hint = "failed", error.message, error.code, error.hint
         if standing is not None:
             self._close_through(standing)
         ended = timestamp(self._shop.clock.now())

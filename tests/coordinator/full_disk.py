@@ -65,7 +65,7 @@ class Patient(Controls):
             }
         elif self.waits == 2:
             return self._end()
-        return False
+        return self.interrupted()
 
     def _end(self) -> bool:
         if self._order:

@@ -158,7 +158,7 @@ def on_a_small_disk(tmp_path: Path, when: str, order: str = "") -> dict[str, Any
         pytest.skip("a process may not mount a disk of its own here")
     module = f"{sys.executable} -m tests.coordinator.full_disk {disk} {when} '{order}'"
     command = [*alone, f"{mount} && exec {module}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)
     return told
