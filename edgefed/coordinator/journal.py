@@ -66,7 +66,7 @@ class Journal:
             self._close()
             make_folder(path.parent)
             self._file = path.open("a+b", buffering=0)
-            self._end_line()
+            self._end_line(self._file)
             for view in self._snapshot.devices:
                 if view.state != "lost":
                     facts = view.model_dump(include=LASTING)
@@ -96,20 +96,19 @@ class Journal:
     def _event(self, kind: EventKind, fields: dict[str, Any]) -> Event:
         return Event(time=timestamp(self._clock.now()), kind=kind, fields=fields)
 
-    def _end_line(self) -> None:
+    def _end_line(self, file: BinaryIO) -> None:
         """End a line that a kill cut short, so that the next event has a line of its own."""
-        if self._file is not None and self._file.seek(0, os.SEEK_END):
-            self._file.seek(-1, os.SEEK_END)
-            if self._file.read(1) != b"\n":
-                self._append(b"\n")
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                self._append(file, b"\n")
 
     def _write(self, event: Event) -> None:
-        self._append(f"{event.line()}\n".encode())
+        if self._file is not None:
+            self._append(self._file, f"{event.line()}\n".encode())
 
-    def _append(self, line: bytes) -> None:
-        if self._file is None:
-            return
+    def _append(self, file: BinaryIO, line: bytes) -> None:
         try:
-            append_whole(self._file, line)
+            append_whole(file, line)
         except OSError as error:
             log.warning("an event was not written: %s", error)
