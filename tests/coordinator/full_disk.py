@@ -68,7 +68,7 @@ class Patient(Controls):
         return self.interrupted()
 
     def _end(self) -> bool:
-        if self._order:
+        if self._order in ("abort", "stop"):
             self.stop_process() if self._order == "stop" else self.order(self._order)
             return self.interrupted()
         self._ballast.unlink()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,7 +16,6 @@ import pytest
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
 from edgefed.simulator.run import Simulation
-from tests.coordinator.full_disk import fill
 from tests.faults.household import FLEET, Household, wait_until
 from tests.faults.spy import Spy
 
@@ -40,6 +41,28 @@ RECIPE = Recipe.model_validate(
         "simulation": {"devices": 2},
     }
 )
+
+
+class Filler:
+    """Takes all the room on a disk, and what is freed there too, until it is stopped."""
+
+    def __init__(self, ballast: Path) -> None:
+        self._ballast = ballast
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+        self._ballast.unlink()
+
+    def _run(self) -> None:
+        with self._ballast.open("ab", buffering=0) as file:
+            while not self._stopped.wait(0.005):
+                with contextlib.suppress(OSError):
+                    while True:
+                        file.write(bytes(4096))
 
 
 class SmallDisk(Household):
@@ -93,7 +116,8 @@ def test_a_full_disk_while_replies_come_costs_nothing_but_time(tmp_path: Path) -
     spy = Spy(home.address, FLEET)
     try:
         run = home.begin()
-        spy.at(2, "training", "device-01", lambda: fill(home.ballast))
+        fillers: list[Filler] = []
+        spy.at(2, "training", "device-01", lambda: fillers.append(Filler(home.ballast)))
         wait_until(
             lambda: any("disk is full" in line for line in home.lines()), "the news", home.logs
         )
@@ -101,7 +125,7 @@ def test_a_full_disk_while_replies_come_costs_nothing_but_time(tmp_path: Path) -
         row, view = home.reasons(run)
         assert row == view
         assert row[0] == "running"
-        home.ballast.unlink()
+        fillers[0].stop()
         record = home.finish(run)
     finally:
         spy.close()
