@@ -10,6 +10,7 @@ import logging
 import random
 import secrets
 import threading
+from collections.abc import Callable
 
 from device_agent.desk import Desk
 from device_agent.downloads import Downloads
@@ -19,6 +20,7 @@ from device_agent.memory import Memory
 from device_agent.namesakes import Namesakes
 from device_agent.outbox import Outbox
 from device_agent.reporter import Reporter, log_receipt
+from device_agent.shortage import Shortage
 from device_agent.telemetry import Sensors
 from device_agent.voice import Voice
 from edgefed.clock import Clock
@@ -92,7 +94,7 @@ class Agent:
         self._voice = Voice(self._link, self._topics, self._device)
         self._sender = ChunkSender(self._link)
         jitter = random.Random(secrets.randbits(64))
-        intake = Intake(memory.cache, memory.folder / "staging", jitter)
+        intake = Intake(memory.cache, memory.staging, jitter)
         self._downloads = Downloads(self._link, self._topics, intake, self._voice.need)
         self._hands = Hands(worker, clock, self._inbox.post)
         self._outbox = Outbox(self._voice.reply)
@@ -110,6 +112,9 @@ class Agent:
         self._namesakes = Namesakes(self._session)
         self._next_telemetry = clock.monotonic()
         self._problem: EdgeFedError | None = None
+        self._shortage = Shortage()
+        self._unwritten: Done | None = None
+        self._unheeded: CoordinatorState | None = None
         self._stopping = threading.Event()
 
     # -- life ---------------------------------------------------------------------------------
@@ -137,18 +142,28 @@ class Agent:
 
     def _turn(self) -> None:
         item = self._inbox.get(timeout=self._patience())
-        try:
-            if item is not None:
-                self._take(item)
-        except EdgeFedError as error:
-            self._give_up(error.message)
-        except Exception as error:  # a task that is half begun would never be asked for again
-            log.exception("error in the agent")
-            self._give_up(f"{type(error).__name__}: {error}")
+        if item is not None:
+            taken = item
+            self._guard(lambda: self._take(taken))
+        if self._shortage.over(self._clock.monotonic()):
+            self._guard(self._try_again)
         try:
             self._tick()
         except Exception:  # nothing that repeats may cost the task at hand
             log.exception("error in the agent")
+
+    def _guard(self, act: Callable[[], None]) -> None:
+        """Do something for the task at hand, and whatever goes wrong, say what becomes of it."""
+        try:
+            act()
+        except EdgeFedError as error:
+            if error.code == "storage.full":
+                self._wait_for_space(error.message)
+            else:
+                self._give_up(error.message)
+        except Exception as error:  # a task that is half begun would never be asked for again
+            log.exception("error in the agent")
+            self._give_up(f"{type(error).__name__}: {error}")
 
     def _close(self) -> None:
         gone = self._birth.model_copy(update={"status": "lost"})
@@ -163,7 +178,7 @@ class Agent:
 
     def _patience(self) -> float:
         dues = (self._downloads.next_due(), self._outbox.next_due(), self._next_telemetry)
-        nearest = min(due for due in dues if due is not None)
+        nearest = min(due for due in (*dues, self._shortage.due) if due is not None)
         return min(5.0, max(0.001, nearest - self._clock.monotonic()))
 
     def _tick(self) -> None:
@@ -172,7 +187,7 @@ class Agent:
         if not self._link.connected:
             self._next_telemetry = max(self._next_telemetry, now + 1.0)
             return
-        if self._downloads.due(now):
+        if self._downloads.due(now) and self._shortage.due is None:
             self._give_up("the coordinator's blob never came")
         self._outbox.due(now)
         if now >= self._next_telemetry:
@@ -260,12 +275,14 @@ class Agent:
 
     def _take_state(self, state: CoordinatorState) -> None:
         """Learn which exchanges are over."""
+        self._unheeded = state  # until it is written, which a full disk may hinder
         if state.run:
             self._outbox.keep(state.run)
             for reply in self._memory.replies():
                 if reply.run == state.run and reply.index <= state.closed_through:
                     self._outbox.heard(reply.exchange)
             self._memory.forget(state.run, state.closed_through)
+        self._unheeded = None
 
     # -- a task -------------------------------------------------------------------------------
 
@@ -316,16 +333,20 @@ class Agent:
             return
         self._tell("evaluate" if desk.task.question == "evaluate" else "train")
         self._hands.begin(desk.task, desk.read, self._memory.private(desk.task.run))
+        self._shortage.end()
 
     def _worked(self, done: Done) -> None:
         """Write the answer down, then send it."""
         desk = self._desk
         if desk is None or desk.task.exchange != done.task.exchange:
             return
+        self._unwritten = done
         outcome = done.outcome
         reply, beside = make_reply(done.task, outcome, self._session)
         trained = outcome.status == "ok" and done.task.question != "evaluate"
         self._memory.commit(reply, beside, outcome.private if trained else None)
+        self._unwritten = None
+        self._shortage.end()
         self._rest_desk()
         self._tell("upload", exchange=reply.exchange)
         self._outbox.put(reply, self._clock.monotonic())
@@ -364,8 +385,38 @@ class Agent:
         self._drop_desk()
         self._tell("failed", reason=reason)
 
+    # -- a full disk --------------------------------------------------------------------------
+
+    def _wait_for_space(self, problem: str) -> None:
+        """Delete what can be fetched again; if there is nothing, say so and try again later.
+
+        The task at hand stays, and with it an answer that could not be written.
+        """
+        log.warning("%s", problem)
+        if self._last_desk is not None:
+            self._last_desk.clear()
+            self._last_desk = None
+        lacking = self._desk.lacking if self._desk is not None else {}
+        freed = self._memory.free_space(lacking)
+        if self._shortage.begin(self._clock.monotonic(), freed):
+            self._tell("paused", reason=f"{problem} Waiting for space.")
+
+    def _try_again(self) -> None:
+        """Do again what the full disk hindered; raises as before when it is still full."""
+        desk = self._desk
+        if self._unheeded is not None:
+            self._take_state(self._unheeded)
+        if self._unwritten is not None:
+            self._worked(self._unwritten)
+        elif desk is not None and not self._hands.work_on(desk.task.exchange):
+            self._downloads.drop(desk.lacking)
+            self._fetch(desk)  # the shortage ends when the task begins
+        elif self._shortage.end():
+            self._tell("train" if desk is not None else "idle")
+
     def _drop_desk(self) -> None:
         """Give up the task at hand."""
+        self._unwritten = None
         if self._desk is not None:
             self._hands.give_up()
             self._downloads.drop(self._desk.lacking)

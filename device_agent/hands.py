@@ -71,6 +71,10 @@ class Hands:
         self._current = order
         self._orders.put(order)
 
+    def work_on(self, exchange: str) -> bool:
+        """Whether an exchange's task was begun; its outcome is here or will come."""
+        return self._current is not None and self._current.task.exchange == exchange
+
     def give_up(self) -> None:
         """Stop working; no outcome follows."""
         if self._current is not None:

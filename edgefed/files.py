@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import re
+import shutil
 import threading
 import uuid
 from contextlib import suppress
@@ -47,7 +48,24 @@ def write_atomic(path: Path, data: bytes, *, sync: bool = True) -> None:
         if beside is not None:
             with suppress(OSError):  # what prevents the write may prevent this too
                 beside.unlink()
-        raise storage_error(path, error) from error
+        raise storage_error(path, error, len(data)) from error
+
+
+def append_whole(file: BinaryIO, data: bytes) -> None:
+    """Append all of ``data`` to an unbuffered file, or nothing.
+
+    Raises:
+        OSError: the disk does not take it; what it took of it is cut off again.
+    """
+    start = file.seek(0, os.SEEK_END)
+    rest = memoryview(data)
+    try:
+        while rest:
+            rest = rest[file.write(rest) :]
+    except OSError:
+        with suppress(OSError):
+            file.truncate(start)
+        raise
 
 
 def remove_partial_files(folder: Path) -> None:
@@ -102,17 +120,36 @@ def make_folder(path: Path) -> Path:
     return path
 
 
-def storage_error(path: Path, error: OSError) -> StorageError:
-    """Return the error that tells the user what stands in the way of ``path``."""
+def free_bytes(path: Path) -> int:
+    """Return how much room there is where ``path`` is or would be made.
+
+    Raises:
+        StorageError: the disk cannot be asked.
+    """
+    there = next((each for each in (path, *path.parents) if each.exists()), path)
+    try:
+        return shutil.disk_usage(there).free
+    except OSError as error:
+        raise storage_error(path, error) from error
+
+
+def storage_error(path: Path, error: OSError, size: int = 0) -> StorageError:
+    """Return the error that tells the user what stands in the way of ``path``.
+
+    Args:
+        path: of a file or folder.
+        error: what the system said.
+        size: bytes that were to be written, where that is known.
+    """
     if error.errno == errno.EFBIG:
         return StorageError(
             f"{path} is larger than this process or file system may write.",
-            code="storage.full",
+            code="storage.limit",
             hint="raise the limit on file sizes (ulimit -f); the last committed state is intact",
         )
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StorageError(
-            f"The disk is full: cannot write {path}.",
+            f"The disk is full: cannot write {f'{size:,} bytes to ' if size else ''}{path}.",
             code="storage.full",
             hint="free some space; the last committed state is intact",
         )

@@ -109,6 +109,13 @@ class Asking:
         with self.lock:
             return self.wanting.get(device)
 
+    def extend(self, seconds: float) -> None:
+        """Move the deadline: replies could not be taken for so long."""
+        with self.lock:
+            self.started += seconds
+            if self.quorum_at is not None:
+                self.quorum_at += seconds
+
     def wants(self, reply: Reply) -> bool:
         """Whether a reply is one that is still out."""
         with self.lock:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from edgefed.clock import Clock
+from edgefed.coordinator.disk_space import DiskSpace
 from edgefed.coordinator.fleet import Fleet
 from edgefed.coordinator.journal import Journal
 from edgefed.coordinator.records import RunRecord
@@ -15,6 +16,8 @@ from edgefed.coordinator.store import Store
 from edgefed.coordinator.tally import Tally
 from edgefed.errors import DIVERGED, LOWER_RATE, StorageError
 from edgefed.events.model import RunStatus
+
+Result = TypeVar("Result")
 
 
 class Books:
@@ -24,6 +27,8 @@ class Books:
         record: the row as it stands.
         model: name of the model, for the journal.
         on_record: told the row whenever it changes on disk.
+        release: deletes what can be fetched or made again, when the disk is full.
+        wait: sleeps for so many seconds; True when an order ends the wait.
     """
 
     def __init__(
@@ -36,6 +41,8 @@ class Books:
         journal: Journal,
         clock: Clock,
         on_record: Callable[[RunRecord], None],
+        release: Callable[[], None],
+        wait: Callable[[float], bool],
     ) -> None:
         self.record = record
         self._model = model
@@ -44,6 +51,7 @@ class Books:
         self._journal = journal
         self._clock = clock
         self._on_record = on_record
+        self._space = DiskSpace(release, wait, self._wait_for_space)
         self._began = clock.monotonic()
         self._before = record.seconds
         self._traffic = fleet.traffic()
@@ -61,10 +69,18 @@ class Books:
         )
         self._traffic = (up, down)
 
+    def written(self, act: Callable[[], Result]) -> Result:
+        """Return what ``act`` returns, which writes; while the disk is full, wait and repeat it.
+
+        Raises:
+            StorageError: it cannot be written, or an order ended the wait.
+        """
+        return self._space.write(act)
+
     def save(self, **changes: Any) -> None:
         """Write the row."""
         self.account(**changes)
-        self._store.save_run(self.record)
+        self.written(lambda: self._store.save_run(self.record))
         self._on_record(self.record)
 
     def status(self, status: RunStatus, reason: str = "", **changes: Any) -> None:
@@ -75,12 +91,14 @@ class Books:
     def end(self, status: RunStatus, reason: str, **changes: Any) -> None:
         """Write the last row; where the disk does not even take that, tell everybody all the same.
 
-        A row that was not written still says that the run is at work, so it will be taken up.
+        A row that was not written still says on disk that the run is at work, so a restart of the
+        coordinator takes it up; until then everybody is shown the end.
         """
         try:
             self.save(status=status, reason=reason, **changes)
         except StorageError as error:
             self.warn(f"the end of the run was not written: {error.message}")
+            self._store.show_unwritten(self.record)
             self._on_record(self.record)
         self._tell()
 
@@ -101,6 +119,15 @@ class Books:
             weights_digest=record.weights_digest,
             class_names=list(record.class_names),
         )
+
+    def _wait_for_space(self, why: str) -> None:
+        """Show that the run waits because the disk is full, or that it goes on."""
+        reason = f"{why} Waiting for space." if why else ""
+        record = replace(self.record, reason=reason)
+        self._store.show_unwritten(record)
+        self._journal.emit("run", run=record.run, status=record.status, reason=reason)
+        if not why:
+            self.note("there is space on the disk again; going on")
 
     def warn(self, text: str) -> None:
         """Tell the journal that something is not as it should be."""
@@ -152,7 +179,7 @@ class Books:
         }
         tested = {"accuracy": row["accuracy"], "loss": row["loss"]} if scores else {}
         closed = replace(now, round=number, progress={}, **tested)
-        self._store.save_round(closed, row)
+        self.written(lambda: self._store.save_round(closed, row))
         self.record = closed
         self._journal.emit("scored", run=now.run, **row)
         return row

@@ -88,6 +88,11 @@ class Controls:
         """Whether waiting for replies has lost its point."""
         return self._aborting or self._stopping
 
+    def wait(self, seconds: float) -> bool:
+        """Wait for so long; True, at once, when waiting has lost its point."""
+        with self._changed:
+            return self._changed.wait_for(self.interrupted, seconds)
+
     def pass_gate(self) -> None:
         """Wait while paused; use up a step."""
         with self._changed:

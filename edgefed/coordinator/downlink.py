@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from edgefed.algorithms.base import Payload
+from edgefed.errors import StorageError
 from edgefed.learn.types import Tensors
 from edgefed.seeds import generator
 from edgefed.wire.blobs import BlobCache
@@ -65,21 +66,48 @@ class Downlink:
         A payload that has not changed since it was last sent keeps its reference, and so costs
         nothing, unless somebody emptied the cache.
         """
-        held = name in self._refs and self._cache.has(self._refs[name].digest)
+        codec = payload.codec or self._codec
+        held = self._holds(name, codec)
         if held and self._sent.get(name) is payload.arrays:
             return self._refs[name]
-        source, self._sent[name] = weights_digest(payload.arrays), payload.arrays
+        source = weights_digest(payload.arrays)
         if held and self._sources[name] == source:
+            self._sent[name] = payload.arrays
             return self._refs[name]
-        codec = payload.codec or self._codec
         if codec == "fp32":
             ref = self._whole(payload.arrays)
         else:
             ref = self._difference(name, payload.arrays, codec, seed)
+        # Only now, when the blobs are written: whoever sends again after a full disk gets them.
         self._refs[name] = ref
         self._sources[name] = source
+        self._sent[name] = payload.arrays
         self._pin()
         return ref
+
+    def missing(self) -> list[str]:
+        """Return the names of payloads whose mirror is gone from the cache."""
+        return [name for name, ref in self._refs.items() if not self._cache.has(ref.digest)]
+
+    def _holds(self, name: str, codec: str) -> bool:
+        """Whether the cache holds what devices were last sent under a name.
+
+        Raises:
+            StorageError: it is damaged, and could not be made again to the same bits.
+        """
+        if name not in self._refs:
+            return False
+        digest = self._refs[name].digest
+        there = self._cache.has(digest)
+        held = self._cache.intact(digest)
+        if there and not held and codec != "fp32":
+            raise StorageError(
+                f"Blob {digest[:12]}, which devices hold as {name}, is damaged in the blob cache.",
+                code="storage.damaged",
+                hint="restore it from a backup before the coordinator starts again; without it,"
+                " edgefed run resume sends the weights anew, to other bits",
+            )
+        return held
 
     def release(self) -> None:
         """Unpin everything; the run is over."""

@@ -55,6 +55,7 @@ class Workshop:
         trackers: who is told the rounds, beside the metric files in the run's folder.
         user_models: whether the recipe may name a user's own code as its model.
         memory: most bytes that training the model may take here; 0 for half of what is free.
+        release: deletes what else can be fetched again, beside blobs, when the disk is full.
     """
 
     recipe: Recipe
@@ -69,6 +70,7 @@ class Workshop:
     trackers: tuple[Tracker, ...] = ()
     user_models: bool = False
     memory: int = 0
+    release: Callable[[], None] = lambda: None
 
 
 @dataclass
@@ -117,6 +119,8 @@ class Engine:
             journal=workshop.journal,
             clock=workshop.clock,
             on_record=on_record,
+            release=self._release_space,
+            wait=workshop.controls.wait,
         )
         self._tracking = Tracking(
             (MetricFiles(), *workshop.trackers), self._tracked, self._books.warn
@@ -140,12 +144,29 @@ class Engine:
         except _Aborted:
             self._end(standing, "aborted", "by the operator", "run.aborted")
         except EdgeFedError as error:
-            self._end(standing, "failed", error.message, error.code, error.hint)
+            if not self._put_off(error):
+                self._fail(standing, error)
         finally:
             self._tracking.end(self._books.record)
             if standing is not None:
                 standing.downlink.release()
         return self._books.record
+
+    def _put_off(self, error: EdgeFedError) -> bool:
+        """Whether the process ends while the run waited for space: it goes on later."""
+        return self._controls.stopping and error.code == "storage.full"
+
+    def _fail(self, standing: _Standing | None, error: EdgeFedError) -> None:
+        if self._controls.aborting:
+            self._end(standing, "aborted", "by the operator", "run.aborted")
+        else:
+            self._end(standing, "failed", error.message, error.code, error.hint)
+
+    def _release_space(self) -> None:
+        """Delete what can be fetched or made again."""
+        self._shop.release()
+        self._shop.cache.shed()
+        self._shop.store.shrink()
 
     def _tracked(self) -> TrackedRun:
         """Return the run as trackers take it up."""
@@ -184,10 +205,15 @@ class Engine:
         if checkpoint is None:
             seed, roster = derive(self._recipe.seed, "start"), admission.roster()
             checkpoint = Checkpoint(self._algorithm.start(subject.model.weights(), roster, seed))
-            begun = timestamp(shop.clock.now())
+            first, begun = checkpoint.state, timestamp(shop.clock.now())
             self._books.save(devices=len(roster), started=begun, **asdict(admission.spec))
-            shop.store.commit(self._books.record, checkpoint.state, {})
+            self._books.written(lambda: shop.store.commit(self._books.record, first, {}))
         downlink = Downlink(self._recipe.wire.downlink, shop.cache, checkpoint.downlink)
+        for name in downlink.missing():
+            self._books.warn(
+                f"the blob cache lost {name}; devices are sent it anew, and with a lossy downlink"
+                " the run ends in other bits than undisturbed"
+            )
         rows = shop.store.rounds(run)
         scored = rows[-1]["round"] if rows else 0
         standing = _Standing(
@@ -226,7 +252,10 @@ class Engine:
             if standing is not None:
                 digest = self._save_model(standing)
         except EdgeFedError as error:
-            status, reason, code, hint = "failed", error.message, error.code, error.hint
+            if self._put_off(error):
+                return
+            if not (self._controls.aborting and error.code == "storage.full"):
+                status, reason, code, hint = "failed", error.message, error.code, error.hint
         if standing is not None:
             self._close_through(standing)
         ended = timestamp(self._shop.clock.now())
@@ -240,10 +269,9 @@ class Engine:
     def _save_model(self, standing: _Standing) -> str:
         weights = self._algorithm.weights(standing.state)
         digest = weights_digest(weights)
-        metadata = model_metadata(
-            self._books.record, self._recipe, standing.subject.spec, standing.state.round, digest
-        )
-        self._shop.store.save_model(self._books.record.run, weights, metadata)
+        record, spec = self._books.record, standing.subject.spec
+        metadata = model_metadata(record, self._recipe, spec, standing.state.round, digest)
+        self._books.written(lambda: self._shop.store.save_model(record.run, weights, metadata))
         return digest
 
     # -- one exchange -------------------------------------------------------------------------
@@ -276,21 +304,24 @@ class Engine:
 
     def _put(self, standing: _Standing, planned: Exchange, attempt: int) -> OpenExchange:
         """Write an exchange down, so that a restart puts the same one."""
-        opened = open_exchange(
-            planned,
-            run=self._books.record.run,
-            index=self._books.record.exchanges,
-            turn=self._books.record.turn,
-            recipe=self._recipe,
-            subject=standing.subject,
-            algorithm=self._algorithm,
-            downlink=standing.downlink,
-            attempt=attempt,
+        opened = self._books.written(
+            lambda: open_exchange(
+                planned,
+                run=self._books.record.run,
+                index=self._books.record.exchanges,
+                turn=self._books.record.turn,
+                recipe=self._recipe,
+                subject=standing.subject,
+                algorithm=self._algorithm,
+                downlink=standing.downlink,
+                attempt=attempt,
+            )
         )
         self._books.account()
         asides = self._books.record.asides + opened.aside
         begun = replace(self._books.record, exchanges=opened.index + 1, asides=asides)
-        self._shop.store.begin_exchange(begun, opened, standing.downlink.to_json())
+        held = standing.downlink.to_json()
+        self._books.written(lambda: self._shop.store.begin_exchange(begun, opened, held))
         self._books.record, standing.open = begun, opened
         return opened
 
@@ -304,7 +335,8 @@ class Engine:
             return
         self._shop.journal.emit("exchange", exchange=opened.exchange, phase="merge")
         after = self._books.with_answers(Tally() if opened.aside else collector.tally)
-        self._shop.store.commit(after, merged, standing.downlink.to_json())
+        held = standing.downlink.to_json()
+        self._books.written(lambda: self._shop.store.commit(after, merged, held))
         for remark in self._algorithm.remarks(standing.state, asked_exchange(opened), merged):
             self._books.note(remark.text, warning=remark.warning)
         self._books.record, standing.state, standing.open = after, merged, None
@@ -318,7 +350,8 @@ class Engine:
         )
         if opened.attempt >= self._recipe.rounds.retries:
             # A run that is resumed asks those who are there then, not those who were silent now.
-            self._shop.store.close_exchange(self._books.record.run)
+            run = self._books.record.run
+            self._books.written(lambda: self._shop.store.close_exchange(run))
             standing.open = None
             raise TimeLimitError(
                 f"Only {told}.",

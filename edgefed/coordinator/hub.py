@@ -22,6 +22,7 @@ from edgefed.coordinator.fleet import Delivered, Verdict
 from edgefed.coordinator.journal import Journal
 from edgefed.coordinator.uploads import Uploads
 from edgefed.errors import EdgeFedError, StorageError, WireError
+from edgefed.files import free_bytes
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.intake import Ask, Intake
 from edgefed.transport.link import Arrival, Incoming, Link, LinkDown, LinkUp
@@ -29,6 +30,7 @@ from edgefed.transport.reading import read_arrival
 from edgefed.transport.sender import ChunkSender
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.envelope import encode
+from edgefed.wire.limits import MAX_MESSAGE_BYTES
 from edgefed.wire.messages import (
     Birth,
     Cancel,
@@ -52,6 +54,9 @@ TICK = 1.0
 
 CHECK_EVERY = 0.1
 """Seconds between two looks at every device: who is lost, and whose task is to be sent again."""
+
+ROOM = 4 * MAX_MESSAGE_BYTES
+"""Free bytes above which a disk that was full is tried again."""
 
 COMPLAIN_EVERY = 60.0
 MAX_COMPLAINTS = 1024
@@ -108,6 +113,8 @@ class Hub:
         self._looked = -LOOK_EVERY
         self._dropped = 0
         self._next_check = 0.0
+        self._staging = staging
+        self._full_since: float | None = None
         self._up = 0
         self._down = 0
         self._was_down = False
@@ -161,6 +168,12 @@ class Hub:
                 log.warning("%s", error.message)
             self._intake.prune()
 
+    def release_space(self) -> None:
+        """Delete blobs and parts of blobs that the open exchange, if any, does not need."""
+        with self._lock:
+            self._cache.shed(self._brought if self._asking is not None else ())
+            self._intake.prune()
+
     def send_receipt(self, device: str, exchange: str, outcome: Verdict, reason: str) -> None:
         """Tell a device what became of its reply."""
         receipt = Receipt(exchange=exchange, outcome=outcome, reason=reason[:1000])
@@ -181,9 +194,29 @@ class Hub:
                         self._take(arrival)
                     self._tick()
                 except EdgeFedError as error:
+                    if error.code == "storage.full":
+                        self._full()
                     self._complain("coordinator", error.code, error.message)
                 except Exception:
                     log.exception("error in the hub")
+
+    def _full(self) -> None:
+        """Make room; until there is some, no deadline comes nearer and chunks are asked again."""
+        if self._full_since is None:
+            self._full_since = self._clock.monotonic()
+        self.release_space()
+
+    def _see_whether_full(self, now: float) -> None:
+        """Move the deadline by as long as the disk takes no replies."""
+        if self._full_since is None:
+            return
+        if self._asking is not None:
+            self._asking.extend(now - self._full_since)
+        self._full_since = now
+        if free_bytes(self._staging) >= ROOM:
+            self._full_since = None
+            for ask in self._intake.reconnected(now):
+                self._send_need(ask)
 
     def _patience(self) -> float:
         dues = (self._distributor.next_due(), self._intake.next_due())
@@ -198,6 +231,7 @@ class Hub:
         self._note_dropped()
         if not self._link.connected:
             return
+        self._see_whether_full(now)
         for ask in self._intake.due(now):
             self._send_need(ask)
         while self._intake.failures:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 from edgefed.clock import Clock, timestamp
 from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.model import Event, EventKind
 from edgefed.events.roster import roster_parts
 from edgefed.events.snapshot import Snapshot
-from edgefed.files import make_folder
+from edgefed.files import append_whole, make_folder
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class Journal:
         self._clock = clock
         self._lock = threading.RLock()  # a listener may look at the snapshot
         self._builder = SnapshotBuilder(Snapshot(fleet=fleet, time=timestamp(clock.now())))
-        self._file: TextIO | None = None
+        self._file: BinaryIO | None = None
         self._listeners: list[Callable[[Event, int], None]] = []
         self._number = 0
 
@@ -75,7 +76,8 @@ class Journal:
         with self._lock:
             self._close()
             make_folder(path.parent)
-            self._file = path.open("a", encoding="utf-8")
+            self._file = path.open("a+b", buffering=0)
+            self._end_line(self._file)
             there = (view for view in self.snapshot.devices if view.state != "lost")
             for part in roster_parts(view.model_dump(include=LASTING) for view in there):
                 self._write(self._event("roster", part))
@@ -87,11 +89,8 @@ class Journal:
 
     def _close(self) -> None:
         if self._file is not None:
-            file, self._file = self._file, None
-            try:
-                file.close()
-            except OSError as error:  # it writes what a full disk did not take before
-                log.warning("the last events were not written: %s", error)
+            self._file.close()
+            self._file = None
 
     def emit(self, kind: EventKind, **fields: Any) -> None:
         """Make an event. A full disk costs the line in the file, never the run."""
@@ -107,11 +106,19 @@ class Journal:
     def _event(self, kind: EventKind, fields: dict[str, Any]) -> Event:
         return Event(time=self.now(), kind=kind, fields=fields)
 
+    def _end_line(self, file: BinaryIO) -> None:
+        """End a line that a kill cut short, so that the next event has a line of its own."""
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                self._append(file, b"\n")
+
     def _write(self, event: Event) -> None:
-        if self._file is None:
-            return
+        if self._file is not None:
+            self._append(self._file, f"{event.line()}\n".encode())
+
+    def _append(self, file: BinaryIO, line: bytes) -> None:
         try:
-            self._file.write(event.line() + "\n")
-            self._file.flush()
+            append_whole(file, line)
         except OSError as error:
             log.warning("an event was not written: %s", error)

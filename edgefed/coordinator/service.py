@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import random
+import re
 import secrets
 import threading
 from collections import deque
@@ -230,7 +231,9 @@ class Service:
             # One that nobody works on may still say so, when a full disk did not take its end.
             if action == "resume" and record.status != "finished":
                 self._check_free()
-                self._queue(replace(record, error="", hint="", ended=""), paused=False)
+                record = replace(record, error="", hint="", ended="")
+                self._store.save_run(record)
+                self._queue(record, paused=False)
                 return "taken up from its last checkpoint"
         raise UsageError(
             f"Run {run} is {record.status}; it takes no '{action}'.",
@@ -254,7 +257,6 @@ class Service:
     def _queue(self, record: RunRecord, *, paused: bool) -> None:
         controls = Controls(paused=paused)
         controls.on_change = self._wake_fleet
-        self._store.save_run(record)
         self._jobs[record.run] = controls
         self._pending.put((record, controls))
 
@@ -292,6 +294,7 @@ class Service:
                 trackers=self._settings.trackers,
                 user_models=self._settings.user_models,
                 memory=self._settings.memory,
+                release=self._hub.release_space,
             ),
             self._show_record,
         )
@@ -308,10 +311,14 @@ class Service:
                 hint=hint,
                 ended=ended,
             )
-            self._store.save_run(failed)
+            try:
+                self._store.save_run(failed)
+            except StorageError as error:
+                log.warning("the end of run %s was not written: %s", run, error.message)
+                self._store.show_unwritten(failed)
             self._show_record(failed)
         except StorageError as error:
-            log.warning("the end of run %s was not written: %s", run, error.message)
+            log.warning("the row of run %s cannot be read: %s", run, error.message)
             self._change_state(run_status="failed")
         self._journal.emit("run", run=run, status="failed", reason=reason)
 
@@ -388,4 +395,11 @@ def _owner(folder: Path) -> str:
     path = folder / "owner"
     if not path.exists():
         write_atomic(path, secrets.token_hex(8).encode())
-    return path.read_text().strip()
+    owner = path.read_bytes().strip()
+    if not re.fullmatch(rb"[0-9a-f]{16}", owner):
+        raise StorageError(
+            f"{path} is damaged.",
+            code="storage.damaged",
+            hint="delete the file; the coordinator then takes another id",
+        )
+    return owner.decode()

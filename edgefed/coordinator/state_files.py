@@ -1,14 +1,17 @@
 """The arrays of a run's state on disk: a group that stays as it was stays in the file it is in.
 
 Weights change with every exchange, a stack of averaged data hardly ever. So a commit writes what is
-new into a file of its own, and the layout, which the commit's row holds, says which group is where.
+new into a file of its own, and the layout, which the commit's row holds, says which group is where
+and what the digest of each file is.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
@@ -18,10 +21,40 @@ from edgefed.errors import StorageError
 from edgefed.files import make_folder, storage_error, write_atomic
 from edgefed.learn.types import Tensors
 
-Layout = dict[str, tuple[str, list[str]]]
-"""For each group the file that holds it, and the names of its arrays."""
+PIECE = 1 << 20
+"""Bytes of a file that are digested at a time."""
 
 PATTERN = "state-*.safetensors"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the arrays of a state are.
+
+    Attributes:
+        places: the file that holds each group.
+        names: of each group's arrays.
+        digests: SHA-256 of each file.
+    """
+
+    places: Mapping[str, str]
+    names: Mapping[str, tuple[str, ...]]
+    digests: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the layout as the row of a commit holds it."""
+        groups = {group: [file, list(self.names[group])] for group, file in self.places.items()}
+        return {"groups": groups, "digests": dict(self.digests)}
+
+    @classmethod
+    def from_json(cls, known: Mapping[str, Any]) -> Layout:
+        """Return the layout that ``to_json`` wrote."""
+        groups = known["groups"].items()
+        return cls(
+            {group: file for group, (file, _) in groups},
+            {group: tuple(names) for group, (_, names) in groups},
+            known["digests"],
+        )
 
 
 @dataclass(frozen=True)
@@ -30,6 +63,7 @@ class _Kept:
 
     arrays: Tensors
     file: str
+    digest: str
 
 
 class StateFiles:
@@ -55,8 +89,8 @@ class StateFiles:
             StorageError: the disk does not take it.
         """
         kept = self._kept.get(folder, {})
-        places = {
-            group: kept[group].file
+        before = {
+            group: kept[group]
             for group, arrays in groups.items()
             if arrays
             and group in kept
@@ -66,20 +100,27 @@ class StateFiles:
         fresh = {
             f"{group}/{name}": array
             for group, arrays in groups.items()
-            if group not in places
+            if group not in before
             for name, array in arrays.items()
         }
-        self._put(folder / file, save(contiguous(fresh)))
-        return {group: (places.get(group, file), list(each)) for group, each in groups.items()}
+        data = save(contiguous(fresh))
+        self._put(folder / file, data)
+        digests = {each.file: each.digest for each in before.values()}
+        return Layout(
+            {group: before[group].file if group in before else file for group in groups},
+            {group: tuple(arrays) for group, arrays in groups.items()},
+            {**digests, file: hashlib.sha256(data).hexdigest()},
+        )
 
     def committed(self, folder: Path, layout: Layout, groups: Mapping[str, Tensors]) -> None:
         """Note that a layout counts from now on, and delete the files that it does not name."""
+        places, digests = layout.places, layout.digests
         self._kept[folder] = {
-            group: _Kept(arrays, layout[group][0]) for group, arrays in groups.items()
+            group: _Kept(arrays, places[group], digests[places[group]])
+            for group, arrays in groups.items()
         }
-        named = {file for file, _ in layout.values()}
         for path in folder.glob(PATTERN):
-            if path.name not in named:
+            if path.name not in digests:
                 path.unlink(missing_ok=True)
 
     def read(self, folder: Path, layout: Layout) -> dict[str, Tensors]:
@@ -88,17 +129,16 @@ class StateFiles:
         Raises:
             StorageError: a file is missing or damaged.
         """
-        files = {file for file, _ in layout.values()}
-        found = {file: _load(folder / file) for file in files}
+        found = {file: _load(folder / file, digest) for file, digest in layout.digests.items()}
         try:
             return {
-                group: {name: found[file][f"{group}/{name}"] for name in names}
-                for group, (file, names) in layout.items()
+                group: {name: found[file][f"{group}/{name}"] for name in layout.names[group]}
+                for group, file in layout.places.items()
             }
         except KeyError as error:
             (name,) = error.args
-            files_in_words = ", ".join(str(folder / file) for file in sorted(files))
-            raise _unreadable(folder, files_in_words, f"{name} is missing") from error
+            files = ", ".join(str(folder / file) for file in sorted(found))
+            raise _unreadable(folder, files, f"{name} is missing") from error
 
     def _put(self, path: Path, data: bytes) -> None:
         if self._durable:
@@ -117,15 +157,27 @@ def contiguous(arrays: Tensors) -> Tensors:
     return {name: np.asarray(array, order="C") for name, array in arrays.items()}
 
 
-def _load(path: Path) -> Tensors:
+def _load(path: Path, digest: str) -> Tensors:
     try:
+        if _digest_of(path) != digest:
+            raise _unreadable(path.parent, str(path), "its bytes were changed")
         return dict(load_file(path))
     except (OSError, SafetensorError) as error:
         raise _unreadable(path.parent, str(path), str(error)) from error
 
 
+def _digest_of(path: Path) -> str:
+    """Return a file's SHA-256, read piece by piece."""
+    sha = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(PIECE):
+            sha.update(piece)
+    return sha.hexdigest()
+
+
 def _unreadable(folder: Path, where: str, why: str) -> StorageError:
     return StorageError(
         f"The state of run {folder.name} cannot be read from {where}: {why}.",
+        code="storage.damaged",
         hint="restore the file from a backup, or start the run again",
     )

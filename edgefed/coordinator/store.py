@@ -3,14 +3,14 @@
 ``edgefed.db`` holds runs, rounds and the open exchange. A run's folder holds ``recipe.toml``,
 ``events.jsonl``, ``model.safetensors`` and the algorithm's state of the last commit, by
 ``edgefed.coordinator.state_files``. A state file is written and renamed before the row that names
-it is committed, so a kill at any moment leaves the old state or the new one.
+it is committed, so a kill at any moment leaves the old state or the new one. Rows carry digests
+(``edgefed.database``), and the row of a commit those of its state files: what is read is what was
+written, or a ``StorageError``.
 """
 
 from __future__ import annotations
 
 import json
-import sqlite3
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, fields
@@ -21,26 +21,42 @@ from safetensors.numpy import save
 
 from edgefed.algorithms.base import State
 from edgefed.coordinator.records import Checkpoint, OpenExchange, RunRecord
-from edgefed.coordinator.state_files import StateFiles, contiguous
-from edgefed.errors import StorageError, UnknownNameError
+from edgefed.coordinator.state_files import Layout, StateFiles, contiguous
+from edgefed.database.database import Database, Schema, Table
+from edgefed.errors import StorageError, UnknownNameError, WireError
 from edgefed.files import make_folder, write_atomic
 from edgefed.learn.types import Tensors
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import Task
 
-SCHEMA = 1
-"""Version of the state directory; a newer one is refused, never half-read."""
+SCHEMA = 2
+"""Version of the state directory; another one is refused, never half-read."""
 
-_TABLES = """
-create table runs (run text primary key, record text not null);
-create table checkpoints (run text primary key, round integer not null,
-    layout text not null, facts text not null, downlink text not null);
-create table exchanges (run text primary key, record text not null);
-create table tasks (run text not null, position integer not null, task blob not null,
-    primary key (run, position));
-create table rounds (run text not null, round integer not null, record text not null,
-    primary key (run, round));
-"""
+_TABLES = {
+    "runs": Table({"run": "text not null", "record": "text not null"}, ("run",)),
+    "checkpoints": Table(
+        {
+            "run": "text not null",
+            "round": "integer not null",
+            "layout": "text not null",
+            "facts": "text not null",
+            "downlink": "text not null",
+        },
+        ("run",),
+        "run",
+    ),
+    "exchanges": Table({"run": "text not null", "record": "text not null"}, ("run",), "run"),
+    "tasks": Table(
+        {"run": "text not null", "position": "integer not null", "task": "blob not null"},
+        ("run", "position"),
+        "run",
+    ),
+    "rounds": Table(
+        {"run": "text not null", "round": "integer not null", "record": "text not null"},
+        ("run", "round"),
+        "run",
+    ),
+}
 
 
 class Store:
@@ -51,71 +67,23 @@ class Store:
         durable: whether a commit waits for the disk; a simulation need not.
 
     Raises:
-        StorageError: the folder cannot be used, or was written by a newer version.
+        StorageError: the folder cannot be used, is damaged, or was written by another version.
     """
 
     def __init__(self, folder: Path, *, durable: bool = True) -> None:
         self.folder = make_folder(folder)
         self._files = StateFiles(durable=durable)
-        # One connection has one transaction, so threads take turns, reads included.
-        self._lock = threading.RLock()
-        path = folder / "edgefed.db"
-        try:
-            self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-            try:
-                self._db.execute("pragma journal_mode = wal")
-                self._db.execute(f"pragma synchronous = {'full' if durable else 'off'}")
-                self._open_schema()
-            except BaseException:
-                self._db.close()
-                raise
-        except sqlite3.Error as error:
-            raise StorageError(
-                f"Cannot use the run database {path}: {error}.",
-                hint="check the folder's permissions and free space, or choose another --state",
-            ) from error
-
-    def _open_schema(self) -> None:
-        version = self._db.execute("pragma user_version").fetchone()[0]
-        if version > SCHEMA:
-            raise StorageError(
-                f"{self.folder} was written by a newer EdgeFed (state version {version}, "
-                f"this one reads {SCHEMA}).",
-                code="storage.newer",
-                hint="upgrade edgefed, or choose another folder with --state",
-            )
-        if version == 0:
-            with self._transaction():
-                for statement in _TABLES.split(";"):
-                    self._db.execute(statement)
-                self._db.execute(f"pragma user_version = {SCHEMA}")
+        self._unwritten: dict[str, RunRecord] = {}
+        schema = Schema(SCHEMA, _TABLES, "the run database")
+        self._db = Database(folder / "edgefed.db", schema, durable=durable)
 
     def close(self) -> None:
         """Close the database."""
-        with self._lock:
-            self._db.close()
+        self._db.close()
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with self._lock:
-            try:
-                self._db.execute("begin immediate")
-                try:
-                    yield
-                    self._db.execute("commit")
-                except BaseException:
-                    if self._db.in_transaction:  # a full disk may have ended it already
-                        self._db.execute("rollback")
-                    raise
-            except sqlite3.Error as error:
-                raise _database_error(self.folder, error) from error
-
-    def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        with self._lock:
-            try:
-                return self._db.execute(query, values).fetchall()
-            except sqlite3.Error as error:
-                raise _database_error(self.folder, error) from error
+    def shrink(self) -> None:
+        """Give back the disk space that the database does not need."""
+        self._db.shrink()
 
     # -- runs ---------------------------------------------------------------------------------
 
@@ -125,25 +93,34 @@ class Store:
 
     def next_number(self) -> int:
         """Return the number of the next run, counted from 1."""
-        return int(self._rows("select count(*) from runs")[0][0]) + 1
+        return len(self._db.rows("runs")) + 1
 
     def save_run(self, record: RunRecord) -> None:
         """Insert or replace a run's row."""
-        with self._transaction():
-            self._write_run(record)
+        with self._writing(record):
+            pass
 
-    def _write_run(self, record: RunRecord) -> None:
-        row = (record.run, json.dumps(asdict(record)))
-        self._db.execute(
-            "insert into runs values (?, ?)"
-            " on conflict (run) do update set record = excluded.record",
-            row,
-        )
+    def show_unwritten(self, record: RunRecord) -> None:
+        """Show a row that the disk does not take; it is written with the next one that it does."""
+        self._unwritten[record.run] = record
+
+    @contextmanager
+    def _writing(self, record: RunRecord) -> Iterator[None]:
+        """Write a run's row in one transaction with what the block writes."""
+        unwritten = dict(self._unwritten)
+        with self._db.transaction():
+            for each in {**unwritten, record.run: record}.values():
+                self._db.put("runs", each.run, json.dumps(asdict(each)))
+            yield
+        for run, shown in unwritten.items():
+            if self._unwritten.get(run) is shown:
+                del self._unwritten[run]
 
     def runs(self) -> list[RunRecord]:
         """Return all runs, newest first."""
-        rows = self._rows("select record from runs order by rowid desc")
-        return [_run_record(row[0]) for row in rows]
+        with _readable("the runs"):
+            found = [_run_record(str(text)) for _, text in reversed(self._db.rows("runs"))]
+        return [self._unwritten.get(record.run, record) for record in found]
 
     def run(self, name: str) -> RunRecord:
         """Return the run of an id, or of an unambiguous beginning of one.
@@ -164,25 +141,19 @@ class Store:
         self, record: RunRecord, exchange: OpenExchange, downlink: Mapping[str, Any]
     ) -> None:
         """Write down an exchange before it is put to anybody."""
+        run = record.run
         plain = {
             field.name: getattr(exchange, field.name)
             for field in fields(exchange)
             if field.name != "tasks"
         }
-        with self._transaction():
-            self._write_run(record)
-            self._db.execute(
-                "insert or replace into exchanges values (?, ?)", (record.run, json.dumps(plain))
-            )
-            self._db.execute("delete from tasks where run = ?", (record.run,))
-            self._db.executemany(
-                "insert into tasks values (?, ?, ?)",
-                [(record.run, k, encode(task)) for k, task in enumerate(exchange.tasks)],
-            )
-            self._db.execute(
-                "update checkpoints set downlink = ? where run = ?",
-                (json.dumps(downlink), record.run),
-            )
+        with self._writing(record):
+            for _, number, layout, facts, _ in self._db.rows("checkpoints", run):
+                self._db.put("checkpoints", run, number, layout, facts, json.dumps(downlink))
+            self._db.put("exchanges", run, json.dumps(plain))
+            self._db.delete("tasks", run=run)
+            for position, task in enumerate(exchange.tasks):
+                self._db.put("tasks", run, position, encode(task))
 
     def commit(
         self,
@@ -193,24 +164,15 @@ class Store:
         """Write the state after an exchange, and close it, in one step."""
         folder, file = self.run_folder(record.run), f"state-{record.exchanges:06d}.safetensors"
         layout = self._files.write(folder, file, state.groups)
-        with self._transaction():
-            self._write_run(record)
-            self._db.execute(
-                "insert or replace into checkpoints values (?, ?, ?, ?, ?)",
-                (
-                    record.run,
-                    state.round,
-                    json.dumps(layout),
-                    json.dumps(state.facts),
-                    json.dumps(downlink),
-                ),
-            )
+        texts = (json.dumps(layout.to_json()), json.dumps(state.facts), json.dumps(downlink))
+        with self._writing(record):
+            self._db.put("checkpoints", record.run, state.round, *texts)
             self._forget_exchange(record.run)
         self._files.committed(folder, layout, state.groups)
 
     def close_exchange(self, run: str) -> None:
         """Forget the open exchange of a run; its state is as it was."""
-        with self._transaction():
+        with self._db.transaction():
             self._forget_exchange(run)
 
     def save_round(self, record: RunRecord, row: Mapping[str, Any]) -> None:
@@ -219,40 +181,38 @@ class Store:
         In one step, since an exchange that was closed alone would, after a restart, be asked again
         under a new index, from which the seeds of all later exchanges derive.
         """
-        with self._transaction():
-            self._write_run(record)
-            self._db.execute(
-                "insert or replace into rounds values (?, ?, ?)",
-                (record.run, row["round"], json.dumps(row)),
-            )
+        with self._writing(record):
+            self._db.put("rounds", record.run, row["round"], json.dumps(row))
             self._forget_exchange(record.run)
 
     def checkpoint(self, run: str) -> Checkpoint | None:
         """Return where a run stands, or None when it has not begun.
 
         Raises:
-            StorageError: its files are damaged.
+            StorageError: its rows or files are damaged.
         """
-        rows = self._rows(
-            "select round, layout, facts, downlink from checkpoints where run = ?", run
-        )
+        rows = self._db.rows("checkpoints", run)
         if not rows:
             return None
-        number, layout, facts, downlink = rows[0]
-        groups = self._files.read(self.run_folder(run), json.loads(layout))
-        state = State(round=number, groups=groups, facts=json.loads(facts))
-        return Checkpoint(state, json.loads(downlink), self._open_exchange(run))
+        with _readable(f"the state of run {run}"):
+            _, number, *texts = rows[0]
+            layout, facts, downlink = (json.loads(str(text)) for text in texts)
+            groups = self._files.read(self.run_folder(run), Layout.from_json(layout))
+            state = State(round=int(str(number)), groups=groups, facts=facts)
+            return Checkpoint(state, downlink, self._open_exchange(run))
 
     def group(self, run: str, group: str) -> list[str]:
         """Return the names of the arrays in a group of a run's state, without reading them."""
-        rows = self._rows("select layout from checkpoints where run = ?", run)
-        _, names = json.loads(rows[0][0]).get(group, ("", [])) if rows else ("", [])
-        return list(names)
+        with _readable(f"the state of run {run}"):
+            for _, _, layout, _, _ in self._db.rows("checkpoints", run):
+                return list(Layout.from_json(json.loads(str(layout))).names.get(group, ()))
+        return []
 
     def rounds(self, run: str) -> list[dict[str, Any]]:
         """Return a run's finished rounds, oldest first."""
-        rows = self._rows("select record from rounds where run = ? order by round", run)
-        return [json.loads(row[0]) for row in rows]
+        with _readable(f"the rounds of run {run}"):
+            rows = [json.loads(str(text)) for _, _, text in self._db.rows("rounds", run)]
+        return sorted(rows, key=lambda row: int(row["round"]))
 
     def save_model(self, run: str, weights: Tensors, metadata: Mapping[str, str]) -> Path:
         """Write the global model beside the run and return its path."""
@@ -261,17 +221,16 @@ class Store:
         return path
 
     def _forget_exchange(self, run: str) -> None:
-        self._db.execute("delete from exchanges where run = ?", (run,))
-        self._db.execute("delete from tasks where run = ?", (run,))
+        self._db.delete("exchanges", run=run)
+        self._db.delete("tasks", run=run)
 
     def _open_exchange(self, run: str) -> OpenExchange | None:
-        with self._lock:
-            found = self._rows("select record from exchanges where run = ?", run)
-            rows = self._rows("select task from tasks where run = ? order by position", run)
+        found = self._db.rows("exchanges", run)
         if not found:
             return None
-        tasks = tuple(decode(task, Task) for (task,) in rows)
-        return OpenExchange(tasks=tasks, **json.loads(found[0][0]))
+        rows = self._db.rows("tasks", run)
+        tasks = tuple(decode(task, Task) for _, _, task in rows if isinstance(task, bytes))
+        return OpenExchange(tasks=tasks, **json.loads(str(found[0][1])))
 
 
 def _run_record(text: str) -> RunRecord:
@@ -283,10 +242,14 @@ def _run_record(text: str) -> RunRecord:
     return RunRecord(**values)
 
 
-def _database_error(folder: Path, error: sqlite3.Error) -> StorageError:
-    full = "full" in str(error)
-    return StorageError(
-        f"The disk is full: cannot write to {folder}." if full else f"Cannot write: {error}.",
-        code="storage.full" if full else "storage.failed",
-        hint="free some space; the last committed state is intact",
-    )
+@contextmanager
+def _readable(what: str) -> Iterator[None]:
+    """Turn what reading intact rows of an unknown form raises into an error of ours."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError, WireError) as error:
+        raise StorageError(
+            f"The database holds {what} in a form that this version cannot read: {error}.",
+            code="storage.damaged",
+            hint="use the version of EdgeFed that wrote it, or start the run again",
+        ) from error

@@ -6,7 +6,7 @@ import os
 import re
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from edgefed.errors import WireError
@@ -130,6 +130,13 @@ class BlobCache:
                 self._checked.add(digest)
         return data
 
+    def intact(self, digest: str) -> bool:
+        """Whether a blob is here whole; read only if it was not yet. A damaged one is dropped."""
+        with self._lock:
+            if digest in self._checked:
+                return True
+        return self.get(digest) is not None
+
     def chunk(self, digest: str, index: int) -> bytes | None:
         """Return one chunk of a blob without reading the rest, or None when it is not here.
 
@@ -194,6 +201,15 @@ class BlobCache:
         with self._lock:
             if not self._pins.get(digest):
                 self._drop(digest)
+
+    def shed(self, keep: Collection[str] = ()) -> int:
+        """Delete all blobs that are neither pinned nor in ``keep``; return their bytes."""
+        with self._lock:
+            before = sum(self._sizes.values())
+            for digest in list(self._sizes):
+                if not self._pins.get(digest) and digest not in keep:
+                    self._drop(digest)
+            return before - sum(self._sizes.values())
 
     def clear(self) -> None:
         """Delete every blob; pins stay."""

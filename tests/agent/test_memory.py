@@ -99,15 +99,40 @@ def test_a_newer_version_is_refused(tmp_path: Path) -> None:
     assert caught.value.hint
 
 
-def test_a_process_killed_while_it_made_the_tables_starts_again(tmp_path: Path) -> None:
+def test_an_older_version_is_refused(tmp_path: Path) -> None:
+    with memory(tmp_path):
+        pass
     with closing(sqlite3.connect(tmp_path / "agent.db")) as database:
-        database.execute(
-            "create table replies (exchange text primary key, run text not null,"
-            " position integer not null, reply blob not null, blobs text not null)"
-        )
+        database.execute("pragma user_version = 1")
+    with pytest.raises(StorageError) as caught:
+        Memory(tmp_path, BIG)
+    assert caught.value.code == "storage.older"
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("damage", ["changed", "missing"])
+def test_damaged_private_state_is_told_and_never_replaced_by_none(
+    tmp_path: Path, damage: str
+) -> None:
     with memory(tmp_path) as one:
         one.commit(reply(1), {}, private(1))
-        assert one.replies() == [reply(1)]
+    (blob,) = (tmp_path / "blobs").iterdir()
+    if damage == "missing":
+        blob.unlink()
+    else:
+        blob.write_bytes(blob.read_bytes()[:-1] + b"\xff")
+    with memory(tmp_path) as one, pytest.raises(StorageError, match="private state") as caught:
+        one.private("r-1")
+    assert caught.value.code == "storage.damaged"
+
+
+def test_a_kept_reply_whose_blob_is_damaged_is_told(tmp_path: Path) -> None:
+    blob = b"delta" * 100
+    with memory(tmp_path) as one:
+        one.commit(reply(4, blob=blob), {digest(blob): blob}, None)
+    (tmp_path / "blobs" / digest(blob)).write_bytes(b"delta" * 99 + b"Delta")
+    with memory(tmp_path) as one, pytest.raises(StorageError, match="the reply to r-1-4"):
+        one.reply("r-1-4")
 
 
 def test_what_is_no_database_is_told_in_one_sentence(tmp_path: Path) -> None:

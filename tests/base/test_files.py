@@ -44,7 +44,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path)
     write_atomic(path, b"old")
     with files_up_to(1000), pytest.raises(StorageError) as caught:
         write_atomic(path, bytes(2000))
-    assert caught.value.code == "storage.full"
+    assert caught.value.code == "storage.limit"
     assert str(path) in caught.value.message
     assert path.read_bytes() == b"old"
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
@@ -76,7 +76,7 @@ def test_a_folder_may_be_there_already(tmp_path: Path) -> None:
     [
         (errno.ENOSPC, "storage.full", "The disk is full"),
         (errno.EDQUOT, "storage.full", "The disk is full"),
-        (errno.EFBIG, "storage.full", "larger than"),
+        (errno.EFBIG, "storage.limit", "larger than"),
         (errno.EACCES, "storage.failed", "Permission denied"),
         (errno.EROFS, "storage.failed", "Read-only"),
     ],

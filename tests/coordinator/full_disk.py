@@ -1,6 +1,10 @@
 """A run on a disk that fills up and is freed again; its own process, on a disk of its own.
 
-``python -m tests.coordinator.full_disk FOLDER`` prints what became of the run, as JSON.
+``python -m tests.coordinator.full_disk FOLDER WHEN`` prints what became of the run, as JSON. WHEN
+says before which write of round 2 the disk fills up: ``merge`` (the commit), ``scored`` (the next
+exchange), ``evaluate`` (the round's row) or ``last`` (the model). It is freed once the run has said
+that it waits; or an order is given, ``abort`` or ``stop``. With ``rubbish`` as the order there are
+blobs that nobody needs, and nothing is freed.
 """
 
 from __future__ import annotations
@@ -9,48 +13,116 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from edgefed.coordinator.controls import Controls
+from edgefed.coordinator.engine import Engine
 from edgefed.events.model import Event
 from edgefed.learn.devices import set_threads
 from tests.coordinator.big_model import big_recipe
 from tests.worlds import World
 
+RUBBISH = 3 << 20
+
 
 def fill(ballast: Path) -> None:
     """Take all the room that is left."""
     with ballast.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(4096))
-        except OSError:
-            return
+        for size in (1 << 16, 4096, 1):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError:
+                continue
 
 
-def main(folder: Path) -> None:
+class Patient(Controls):
+    """Sees what everybody is told while the run waits for space, then makes room.
+
+    Args:
+        ballast: what fills the disk.
+        order: given instead of room, if any.
+    """
+
+    def __init__(self, here: World, ballast: Path, order: str) -> None:
+        super().__init__()
+        self._here = here
+        self._ballast = ballast
+        self._order = order
+        self.waits = 0
+        self.engine: Engine | None = None
+        self.shown: dict[str, Any] = {}
+
+    def wait(self, seconds: float) -> bool:
+        del seconds
+        self.waits += 1
+        if self.waits == 1 and self.engine is not None:
+            record = self.engine._shop.store.run(self._here.run)
+            event = self._here.seen("run")[-1]
+            self.shown = {
+                "row": [record.status, record.reason],
+                "event": [event["status"], event["reason"]],
+            }
+        elif self.waits == 2:
+            return self._end()
+        return self.interrupted()
+
+    def _end(self) -> bool:
+        if self._order in ("abort", "stop"):
+            self.stop_process() if self._order == "stop" else self.order(self._order)
+            return self.interrupted()
+        self._ballast.unlink()
+        return False
+
+
+def is_time(when: str, event: Event, here: World) -> bool:
+    """Whether the disk fills up at this event."""
+    phase = event.fields.get("phase") if event.kind == "exchange" else None
+    if when == "scored":
+        return event.kind == "scored" and event.fields["round"] == 2
+    if when == "last":
+        return event.kind == "scored" and event.fields["round"] == 3
+    return phase == when and len(here.rows) == 1
+
+
+def main(folder: Path, when: str, order: str) -> None:
     set_threads(1)
     here = World(folder / "state", big_recipe(), durable=True)
     ballast = folder / "ballast"
+    rubbish = "" if order != "rubbish" else here.cache.put(bytes(RUBBISH))
+    patient = Patient(here, ballast, order)
 
     def listener(event: Event) -> None:
-        merging = event.kind == "exchange" and event.fields.get("phase") == "merge"
-        if merging and len(here.rows) == 1:
+        if is_time(when, event, here) and not ballast.exists():
+            if not rubbish:
+                here.cache.shed()
+                here.stores[-1].shrink()
             fill(ballast)
 
-    failed = here.engine(listener=listener).run()
-    was_full = ballast.exists()
-    checkpoint = here.store().checkpoint(here.run)
-    ballast.unlink()
-    resumed = here.engine().run()
-    here.close()
+    engine = here.engine(controls=patient, listener=listener)
+    patient.engine = engine
+    ended = engine.run()
+    shown = engine._shop.store.run(here.run)
+    filled = ballast.exists()
+    if filled:
+        ballast.unlink()
+        resumed = here.engine().run()
+    else:
+        resumed = ended
     told = {
-        "was_full": was_full,
-        "failed": asdict(failed),
-        "announced": [e.fields["status"] for e in here.events if e.kind == "run"],
-        "round_on_disk": checkpoint.state.round if checkpoint else None,
+        "waits": patient.waits,
+        "shown": patient.shown,
+        "rubbish": bool(rubbish) and here.cache.has(rubbish),
+        "was_full": filled,
+        "ended": asdict(ended),
+        "row": asdict(shown),
         "resumed": asdict(resumed),
+        "rounds": [row["replies"] for row in here.rows],
+        "notes": [event["text"] for event in here.seen("note")],
     }
+    here.close()
     sys.stdout.write(json.dumps(told))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3])

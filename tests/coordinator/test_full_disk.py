@@ -1,4 +1,7 @@
-"""A full disk ends a run with a reason, harms nothing, and the run goes on when there is room."""
+"""A full disk harms nothing: a run waits for space, and goes on by itself when there is some.
+
+A limit on the size of files, which no waiting mends, ends it with a reason.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.journal import Journal
 from edgefed.coordinator.records import OpenExchange, RunRecord
+from edgefed.events.log import Log
 from edgefed.events.model import Event
 from tests.base.test_files import files_up_to
 from tests.coordinator.big_model import STATE_BYTES, big_recipe
@@ -48,7 +53,7 @@ def test_a_run_without_room_fails_and_is_resumed(world: MakeWorld, room: int) ->
     straight = world(big_recipe(), durable=True).engine().run()
     here = world(big_recipe(), durable=True)
     record = run_with_little_room(here, room)
-    assert (record.status, record.error) == ("failed", "storage.full")
+    assert (record.status, record.error) == ("failed", "storage.limit")
     assert "larger than this process" in record.reason
     assert "state is intact" in record.hint
     assert here.seen("run")[-1]["status"] == "failed"
@@ -83,7 +88,7 @@ def test_replies_stay_with_the_devices_while_their_round_is_not_written(world: M
         record = here.engine(fleet).run()
     finally:
         limits.__exit__(None, None, None)
-    assert record.error == "storage.full"
+    assert record.error == "storage.limit"
     assert fleet.through == 0
 
 
@@ -123,28 +128,89 @@ def test_events_that_do_not_fit_cost_lines_and_nothing_else(tmp_path: Path) -> N
         for number in range(5):
             journal.emit("note", level="info", text=f"number {number}")
         journal.close()
+        assert (tmp_path / "events.jsonl").read_bytes().endswith(b"}\n")
     assert journal.number == 5
     assert len(journal.snapshot.lines) == 5
+    journal.open(tmp_path / "events.jsonl")
+    journal.emit("note", level="info", text="there is room")
+    journal.close()
+    lines = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert lines[-1]["text"] == "there is room"
 
 
-@pytest.mark.skipif(shutil.which("unshare") is None, reason="there is no unshare here")
-def test_a_disk_that_is_really_full(world: MakeWorld, tmp_path: Path) -> None:
-    """On a disk of 24 MB in memory, that only the process which fills it can see."""
+def test_an_event_after_one_that_a_kill_cut_short_has_a_line_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b'{"kind": "no')
+    journal = Journal("tests", Ticking())
+    journal.open(path)
+    journal.emit("note", level="info", text="whole")
+    journal.close()
+    assert [event["text"] for event in Log(path).events()] == ["whole"]
+
+
+def on_a_small_disk(tmp_path: Path, when: str, order: str = "") -> dict[str, Any]:
+    """Run on a disk of 24 MB in memory, that only the process which fills it can see."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = f"mount -t tmpfs -o size=24m tmpfs {disk}"
     alone = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
     if subprocess.run([*alone, mount], capture_output=True, check=False).returncode:
         pytest.skip("a process may not mount a disk of its own here")
-    command = f"{mount} && exec {sys.executable} -m tests.coordinator.full_disk {disk}"
-    done = subprocess.run([*alone, command], capture_output=True, text=True, check=False)
+    module = f"{sys.executable} -m tests.coordinator.full_disk {disk} {when} '{order}'"
+    command = [*alone, f"{mount} && exec {module}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The digest that the run ends in when nothing happens."""
+    here = World(tmp_path_factory.mktemp("straight"), big_recipe())
+    try:
+        return here.engine().run().weights_digest
+    finally:
+        here.close()
+
+
+needs_unshare = pytest.mark.skipif(shutil.which("unshare") is None, reason="no unshare here")
+
+
+@needs_unshare
+@pytest.mark.parametrize("when", ["merge", "evaluate", "scored", "last"])
+def test_a_run_waits_while_the_disk_is_full_and_goes_on_by_itself(
+    tmp_path: Path, straight: str, when: str
+) -> None:
+    told = on_a_small_disk(tmp_path, when)
+    assert told["waits"] >= 2
+    for status, reason in told["shown"].values():
+        assert status == "running"
+        assert "disk is full" in reason
+        assert "Waiting for space" in reason
+    assert told["notes"][-1] == "there is space on the disk again; going on"
+    assert (told["ended"]["status"], told["ended"]["reason"]) == ("finished", "")
+    assert told["row"] == told["ended"]
+    assert told["ended"]["weights_digest"] == straight
+    assert told["rounds"] == [4, 4, 4]
+
+
+@needs_unshare
+def test_what_nobody_needs_makes_room_before_anything_waits(tmp_path: Path, straight: str) -> None:
+    told = on_a_small_disk(tmp_path, "merge", "rubbish")
     assert told["was_full"]
-    assert (told["failed"]["status"], told["failed"]["error"]) == ("failed", "storage.full")
-    assert "The disk is full" in told["failed"]["reason"]
-    assert told["announced"][-4:] == ["failed", "running", "running", "finished"]
-    assert told["round_on_disk"] == 1
+    assert not told["rubbish"]
+    assert told["waits"] == 0
+    assert told["ended"]["weights_digest"] == straight
+
+
+@needs_unshare
+@pytest.mark.parametrize(("order", "status"), [("abort", "aborted"), ("stop", "running")])
+def test_an_order_ends_the_wait_for_space(
+    tmp_path: Path, straight: str, order: str, status: str
+) -> None:
+    told = on_a_small_disk(tmp_path, "merge", order)
+    assert told["row"]["status"] == status
     assert told["resumed"]["status"] == "finished"
-    straight = world(big_recipe()).engine().run()
-    assert told["resumed"]["weights_digest"] == straight.weights_digest
+    assert told["resumed"]["weights_digest"] == straight
+    assert told["rounds"] == [4, 4, 4]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -241,12 +242,19 @@ def test_a_commit_that_was_cut_leaves_the_state_before(tmp_path: Path) -> None:
 
 def test_rows_of_other_versions_are_read_as_far_as_known(store: Store) -> None:
     record = made(store)
-    database = sqlite3.connect(store.folder / "edgefed.db")
-    text = database.execute("select record from runs").fetchone()[0]
-    database.execute("update runs set record = ?", (text[:-1] + ', "colour": "red"}',))
-    database.commit()
-    database.close()
+    text = json.dumps({**asdict(record), "colour": "red"})
+    with store._db.transaction():
+        store._db.put("runs", record.run, text)
     assert store.run(record.run) == record
+
+
+def test_a_row_in_an_unknown_form_is_told(store: Store) -> None:
+    with store._db.transaction():
+        store._db.put("runs", "r-1", json.dumps({"run": "r-1"}))
+    with pytest.raises(StorageError) as caught:
+        store.runs()
+    assert caught.value.code == "storage.damaged"
+    assert caught.value.hint
 
 
 def test_a_run_begins_with_its_recipe_beside_it(store: Store) -> None:

@@ -26,7 +26,7 @@ def test_a_reply_that_could_not_be_written_leaves_no_pins(tmp_path: Path) -> Non
         closing(sqlite3.connect(tmp_path / "agent.db")) as other,
     ):
         other.execute("begin immediate")
-        one._db.execute("pragma busy_timeout = 1")
+        one._db.connection.execute("pragma busy_timeout = 1")
         with pytest.raises(StorageError):
             one.commit(reply(1, blob=blob), {digest(blob): blob}, state)
         other.execute("rollback")
@@ -57,7 +57,7 @@ def test_only_blobs_of_replies_are_offered(tmp_path: Path) -> None:
     with closing(Memory(tmp_path, 2**20)) as one:
         state: Private = {"gate": {"w": np.ones(3, np.float32)}}
         one.commit(reply(1, blob=blob), {digest(blob): blob}, state)
-        private = str(one._db.execute("select blob from private").fetchone()[0])
+        private = str(one._db.connection.execute("select blob from private").fetchone()[0])
         assert one.cache.has(private)
         assert one.offers(digest(blob))
         assert not one.offers(private)

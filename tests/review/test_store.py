@@ -57,7 +57,7 @@ def test_a_commit_that_fails_leaves_the_database_usable(tmp_path: Path) -> None:
         store.save_run(record("r-1"))
         with closing(sqlite3.connect(tmp_path / "edgefed.db")) as other:
             other.execute("begin immediate")
-            store._db.execute("pragma busy_timeout = 1")
+            store._db.connection.execute("pragma busy_timeout = 1")
             with pytest.raises(StorageError):
                 store.save_run(record("r-2"))
             other.execute("rollback")

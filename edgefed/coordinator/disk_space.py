@@ -1,0 +1,65 @@
+"""Write to a disk that may be full: make room, then wait, and go on when there is space again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from edgefed.errors import StorageError
+
+FIRST_WAIT = 1.0
+LONGEST_WAIT = 30.0
+"""Seconds between two tries, doubled from the first to the longest."""
+
+Result = TypeVar("Result")
+
+
+class DiskSpace:
+    """Repeats writes until the disk takes them.
+
+    Args:
+        release: deletes what can be fetched or made again.
+        wait: sleeps for so many seconds; True when an order ends the wait.
+        tell: told why the run waits, and with an empty text that it goes on.
+    """
+
+    def __init__(
+        self,
+        release: Callable[[], None],
+        wait: Callable[[float], bool],
+        tell: Callable[[str], None],
+    ) -> None:
+        self._release = release
+        self._wait = wait
+        self._tell = tell
+
+    def write(self, act: Callable[[], Result]) -> Result:
+        """Return what ``act`` returns, which writes and may be repeated.
+
+        Raises:
+            StorageError: the disk is full and an order ended the wait, or anything else is wrong.
+        """
+        try:
+            return act()
+        except StorageError as error:
+            if error.code != "storage.full":
+                raise
+        self._release()
+        seconds, told = FIRST_WAIT, ""
+        while True:
+            try:
+                done = act()
+            except StorageError as error:
+                if error.code != "storage.full":
+                    raise
+                if error.message != told:
+                    told = error.message
+                    self._tell(told)
+                if self._wait(seconds):
+                    raise
+                seconds = min(2 * seconds, LONGEST_WAIT)
+                self._release()
+            else:
+                if told:
+                    self._tell("")
+                return done

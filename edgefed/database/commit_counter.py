@@ -1,0 +1,67 @@
+"""The number of the last commit, beside the database, so that a lost commit is noticed.
+
+A damaged write-ahead log ends, for SQLite, at the damage: every later commit is silently missing.
+The counter is written after each commit and never before, so a kill or a power cut can leave it
+behind the database, which is harmless, but never ahead of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import zlib
+from pathlib import Path
+
+from edgefed.errors import StorageError
+from edgefed.files import storage_error
+
+log = logging.getLogger(__name__)
+
+_LINE = re.compile(rb"(\d{20}) ([0-9a-f]{8})\n")
+
+
+class CommitCounter:
+    """A counter in a small file of constant size, overwritten in place.
+
+    Args:
+        path: the file; made at the first commit.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> int:
+        """Return the number of the last commit that was noted, 0 when there is no file.
+
+        Raises:
+            StorageError: the file is damaged.
+        """
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            raise storage_error(self._path, error) from error
+        found = _LINE.fullmatch(data)
+        if found is None or _checksum(found[1]) != found[2]:
+            raise StorageError(
+                f"{self._path} is damaged.",
+                code="storage.damaged",
+                hint=f"restore it from a backup; without the file {self._path.name} nobody notices"
+                " whether the last commits are missing",
+            )
+        return int(found[1])
+
+    def note(self, number: int) -> None:
+        """Overwrite the number; failing only weakens the check."""
+        digits = b"%020d" % number
+        try:
+            mode = "r+b" if self._path.exists() else "wb"
+            with self._path.open(mode, buffering=0) as file:
+                file.write(digits + b" " + _checksum(digits) + b"\n")
+        except OSError as error:
+            log.warning("the commit counter %s was not written: %s", self._path, error)
+
+
+def _checksum(digits: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(digits)

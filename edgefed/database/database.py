@@ -1,0 +1,323 @@
+"""A SQLite file whose rows carry digests: it returns what was written, or says that it is damaged.
+
+Every row has a digest of its values, every group of rows (such as a run's rounds) one over its
+rows' digests, and the root row one over all groups. So a changed row, a missing one and one of an
+earlier commit are all noticed. A write checks the groups that it changes before it digests them
+anew; damage is never digested over.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgefed.database.checksums import Value, group_digest, row_digest
+from edgefed.database.commit_counter import CommitCounter
+from edgefed.errors import StorageError
+from edgefed.files import free_bytes
+
+LOG_PAGES = 256
+"""Pages after which the write-ahead log is copied into the database: it stays near 1 MiB."""
+
+NEARLY_FULL = 256 * 1024
+"""Free bytes below which an I/O error of SQLite is taken for a full disk."""
+
+_OWN_TABLES = (
+    "create table groups (tbl text not null, part text not null, digest blob not null,"
+    " primary key (tbl, part))",
+    "create table root (id integer primary key check (id = 0), commits integer not null,"
+    " digest blob not null)",
+)
+
+Group = tuple[str, str]
+"""A table's name, and the value of its group column."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        columns: SQL type by name, in order.
+        key: the primary key's columns.
+        group: the column by whose value rows are grouped; empty when all are one group.
+    """
+
+    columns: Mapping[str, str]
+    key: tuple[str, ...]
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What a database holds.
+
+    Attributes:
+        version: raised with every change of the tables.
+        tables: by name.
+        title: what the file is, for errors, such as ``the run database``.
+    """
+
+    version: int
+    tables: Mapping[str, Table]
+    title: str
+
+
+class Database:
+    """One file; safe from any thread.
+
+    Args:
+        path: created when missing; its folder exists.
+        schema: its tables.
+        durable: whether a commit waits for the disk.
+
+    Attributes:
+        connection: to SQLite, in autocommit mode.
+
+    Raises:
+        StorageError: the file cannot be used, is damaged, or is of another version.
+    """
+
+    def __init__(self, path: Path, schema: Schema, *, durable: bool = True) -> None:
+        self._path = path
+        self._schema = schema
+        self._counter = CommitCounter(path.with_name(f"{path.name}-commits")) if durable else None
+        # One connection has one transaction, so threads take turns, reads included.
+        self._lock = threading.RLock()
+        self._touched: set[Group] = set()
+        self._checked: set[Group] = set()
+        with self._errors():
+            self.connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            try:
+                self.connection.execute("pragma journal_mode = wal")
+                self.connection.execute(f"pragma synchronous = {'full' if durable else 'off'}")
+                self.connection.execute(f"pragma wal_autocheckpoint = {LOG_PAGES}")
+                self._open_schema()
+                self._check_root()
+            except BaseException:
+                self.connection.close()
+                raise
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock, self._errors():
+            self.connection.close()
+
+    # -- writing ------------------------------------------------------------------------------
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit all that is written within, or nothing.
+
+        Raises:
+            StorageError: the disk does not take it, or a group that it changes is damaged.
+        """
+        with self._lock, self._errors():
+            self._touched.clear()
+            self.connection.execute("begin immediate")
+            try:
+                yield
+                commits = self._seal()
+                self.connection.execute("commit")
+            except BaseException:
+                if self.connection.in_transaction:  # a full disk may have ended it already
+                    self.connection.execute("rollback")
+                raise
+            if self._counter is not None:
+                self._counter.note(commits)
+
+    def put(self, table: str, *values: Value) -> None:
+        """Insert a row, or replace the one of its key in its place; within a transaction."""
+        shape = self._schema.tables[table]
+        columns = (*shape.columns, "digest")
+        self._touch(table, str(dict(zip(columns, values, strict=False)).get(shape.group, "")))
+        changed = ", ".join(f"{name} = excluded.{name}" for name in columns)
+        self.connection.execute(
+            f"insert into {table} values ({', '.join('?' * len(columns))})"
+            f" on conflict ({', '.join(shape.key)}) do update set {changed}",
+            (*values, row_digest(table, *values)),
+        )
+
+    def delete(self, table: str, **where: Value) -> None:
+        """Delete the rows that have these values, the group's among them; in a transaction."""
+        self._touch(table, str(where.get(self._schema.tables[table].group, "")))
+        condition = " and ".join(f"{name} = ?" for name in where)
+        self.connection.execute(f"delete from {table} where {condition}", tuple(where.values()))
+
+    def shrink(self) -> None:
+        """Give back what the write-ahead log takes, where the disk lets it."""
+        with self._lock, suppress(sqlite3.Error):
+            self.connection.execute("pragma wal_checkpoint(truncate)")
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def rows(self, table: str, part: str = "") -> list[tuple[Value, ...]]:
+        """Return a group's rows, in the order in which they were inserted.
+
+        Not of a group that the transaction at hand has changed.
+
+        Raises:
+            StorageError: one is damaged or missing.
+        """
+        with self._lock, self._errors():
+            columns = ", ".join((*self._schema.tables[table].columns, "digest"))
+            found = self._select(columns, table, part)
+            rows = [tuple(values) for *values, _ in found]
+            digests = [digest for *_, digest in found]
+            if digests != [row_digest(table, *row) for row in rows]:
+                raise self._damaged(f"a row of its table {table} was changed")
+            self._compare(table, part, digests)
+            return rows
+
+    def _select(self, columns: str, table: str, part: str) -> list[tuple[Value, ...]]:
+        group = self._schema.tables[table].group
+        where, values = (f"where {group} = ?", (part,)) if group else ("", ())
+        query = f"select {columns} from {table} {where} order by rowid"
+        return self.connection.execute(query, values).fetchall()
+
+    # -- digests ------------------------------------------------------------------------------
+
+    def _touch(self, table: str, part: str) -> None:
+        """Note that a group changes, and check once that its rows are those that were written."""
+        group = (table, part)
+        if group not in self._checked and group not in self._touched:
+            self._compare(table, part, self._digests(table, part))
+            self._checked.add(group)
+        self._touched.add(group)
+
+    def _digests(self, table: str, part: str) -> list[Value]:
+        return [row[0] for row in self._select("digest", table, part)]
+
+    def _compare(self, table: str, part: str, digests: Sequence[Value]) -> None:
+        query = "select digest from groups where tbl = ? and part = ?"
+        known = self.connection.execute(query, (table, part)).fetchone()
+        wanted = (group_digest(digests),) if digests else None
+        if known != wanted:
+            raise self._damaged(f"rows of its table {table} are missing or of another time")
+
+    def _seal(self) -> int:
+        """Digest the groups that changed and the root; return the number of the commit."""
+        for table, part in self._touched:
+            digests = self._digests(table, part)
+            if digests:
+                self.connection.execute(
+                    "insert into groups values (?, ?, ?)"
+                    " on conflict (tbl, part) do update set digest = excluded.digest",
+                    (table, part, group_digest(digests)),
+                )
+            else:
+                query = "delete from groups where tbl = ? and part = ?"
+                self.connection.execute(query, (table, part))
+        commits = int(self.connection.execute("select commits from root").fetchone()[0]) + 1
+        self._write_root(commits)
+        return commits
+
+    def _write_root(self, commits: int) -> None:
+        self.connection.execute(
+            "insert or replace into root values (0, ?, ?)", (commits, self._root_digest(commits))
+        )
+
+    def _root_digest(self, commits: Value) -> bytes:
+        query = "select tbl, part, digest from groups order by tbl, part"
+        groups = self.connection.execute(query).fetchall()
+        return row_digest(commits, *(value for row in groups for value in row))
+
+    def _check_root(self) -> None:
+        """Check that all groups are there, and that no commit is missing."""
+        rows = self.connection.execute("select commits, digest from root").fetchall()
+        if len(rows) != 1 or rows[0][1] != self._root_digest(rows[0][0]):
+            raise self._damaged("its digests do not fit together")
+        if self._counter is not None:
+            self._check_counter(rows[0][0])
+
+    def _check_counter(self, commits: int) -> None:
+        noted = self._counter.read() if self._counter is not None else 0
+        if noted > commits:
+            raise StorageError(
+                f"The last {noted - commits} commits of {self._schema.title} {self._path} are"
+                " missing: the file was damaged, or an older one was put in its place.",
+                code="storage.damaged",
+                hint="restore all its files from a backup; to go on from what is there, delete"
+                f" {self._path.name}-commits",
+            )
+
+    # -- the file -----------------------------------------------------------------------------
+
+    def _open_schema(self) -> None:
+        version = self.connection.execute("pragma user_version").fetchone()[0]
+        if version > self._schema.version:
+            raise StorageError(
+                f"{self._path} was written by a newer EdgeFed (state version {version}, "
+                f"this one reads {self._schema.version}).",
+                code="storage.newer",
+                hint="upgrade edgefed, or choose another folder with --state",
+            )
+        if version == 0:
+            self._make_tables()
+        elif version < self._schema.version:
+            raise StorageError(
+                f"{self._path} was written by an older EdgeFed (state version {version}, "
+                f"this one reads {self._schema.version}), which kept no digests.",
+                code="storage.older",
+                hint="finish its runs with that version, then move the folder away; or choose"
+                " another folder with --state",
+            )
+
+    def _make_tables(self) -> None:
+        """Make the tables of a new file, or of one whose making was cut short."""
+        if self._counter is not None:
+            self._check_counter(0)
+        self.connection.execute("begin immediate")
+        try:
+            for name, table in self._schema.tables.items():
+                columns = ", ".join(f"{each} {kind}" for each, kind in table.columns.items())
+                key = f"primary key ({', '.join(table.key)})"
+                self.connection.execute(
+                    f"create table {name} ({columns}, digest blob not null, {key})"
+                )
+            for statement in _OWN_TABLES:
+                self.connection.execute(statement)
+            self._write_root(0)
+            self.connection.execute(f"pragma user_version = {self._schema.version}")
+            self.connection.execute("commit")
+        except BaseException:
+            if self.connection.in_transaction:
+                self.connection.execute("rollback")
+            raise
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn what SQLite raises, for a damaged file too, into an error of ours."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+        except (UnicodeDecodeError, OverflowError, MemoryError) as error:
+            # A damaged file's own text in a message of SQLite, or a length out of range.
+            raise self._damaged(type(error).__name__) from error
+
+    def _error(self, error: sqlite3.Error) -> StorageError:
+        text = str(error)
+        if "full" in text or ("I/O" in text and free_bytes(self._path.parent) < NEARLY_FULL):
+            return StorageError(
+                f"The disk is full: cannot write {self._path}.",
+                code="storage.full",
+                hint="free some space; the last committed state is intact",
+            )
+        if type(error) is sqlite3.DatabaseError or "UTF-8" in text:
+            return self._damaged(text)
+        return StorageError(
+            f"Cannot use {self._schema.title} {self._path}: {text}.",
+            hint="check the folder's permissions and free space, or choose another --state",
+        )
+
+    def _damaged(self, why: str) -> StorageError:
+        return StorageError(
+            f"Cannot use {self._schema.title} {self._path}: it is damaged ({why}).",
+            code="storage.damaged",
+            hint="restore the folder from a backup, or move it away and start the run again",
+        )

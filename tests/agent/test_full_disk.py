@@ -1,0 +1,134 @@
+"""A real agent on a disk that is too small, or full for a while: it goes on by itself."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.mosquitto import MosquittoBroker
+from edgefed.config.recipe import ModelSection
+from edgefed.learn.models import build
+from edgefed.wire.messages import BlobRef, CoordinatorState, Task
+from edgefed.wire.tensors import pack
+from tests.agent.stage import CLASSES, FLEET, SHAPE, Stage, write_data
+from tests.coordinator.full_disk import fill
+from tests.processes import clean_environment
+
+pytestmark = [
+    pytest.mark.mosquitto,
+    pytest.mark.skipif(shutil.which("unshare") is None, reason="there is no unshare here"),
+]
+
+NAME = "board-1"
+MODEL = {"name": "mlp", "hidden": [65_536]}
+"""5 MB of weights: two of them do not fit on the disk."""
+
+DISK = "12m"
+
+
+class Board:
+    """An agent whose state is on a disk in memory that only it can see."""
+
+    def __init__(self, stage: Stage, process: subprocess.Popen[bytes], disk: Path) -> None:
+        self.stage = stage
+        self.disk = Path(f"/proc/{process.pid}/root{disk}")
+
+    def task(self, number: int, **changes: Any) -> Task:
+        """Return a task with weights of its own."""
+        model = build(ModelSection.model_validate(MODEL), SHAPE, CLASSES, number)
+        weights = pack(model.weights())
+        ref = BlobRef(digest=self.stage.hold(weights), size=len(weights))
+        fields = {"model": MODEL, "blobs": {"weights": ref}, "error_feedback": False, **changes}
+        return self.stage.task(f"r-1-{number}", index=number, **fields)
+
+    def over(self, through: int) -> None:
+        """Say that exchanges are over."""
+        state = CoordinatorState(
+            session="feedfacefeedface",
+            owner="me",
+            status="online",
+            run="r-1",
+            closed_through=through,
+        )
+        self.stage.send(self.stage.topics.coordinator(), state)
+
+
+@contextmanager
+def board_on(broker: MosquittoBroker, tmp_path: Path) -> Iterator[Board]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = f"mount -t tmpfs -o size={DISK} tmpfs {disk}"
+    alone = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    if subprocess.run([*alone, mount], capture_output=True, check=False).returncode:
+        pytest.skip("a process may not mount a disk of its own here")
+    data = write_data(tmp_path / "data.npz")
+    agent = (
+        f"{sys.executable} -m device_agent.cli run --broker {broker.address} --fleet {FLEET}"
+        f" --state {disk} --name {NAME} --data npz:{data} --holdout 0.2"
+    )
+    stage = Stage(broker.address, NAME)
+    with (tmp_path / "agent.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*alone, f"{mount} && exec {agent}"], stderr=log, stdout=log, env=clean_environment()
+        )
+    try:
+        stage.wait_online()
+        stage.wait_for_state("idle")
+        yield Board(stage, process, disk)
+    finally:
+        stage.close()
+        process.kill()
+        process.wait()
+
+
+def test_it_makes_room_for_what_comes_next(mosquitto: MosquittoBroker, tmp_path: Path) -> None:
+    with board_on(mosquitto, tmp_path) as board:
+        for number in range(4):
+            board.stage.ask(board.task(number))
+            reply = board.stage.reply(f"r-1-{number}")
+            assert reply.status == "ok", reply.reason
+            assert board.stage.pull(reply)["delta"]
+            board.stage.receipt(reply)
+            board.over(number)
+        assert "failed" not in board.stage.seen()
+
+
+def test_an_answer_that_does_not_fit_waits_and_is_not_trained_again(
+    mosquitto: MosquittoBroker, tmp_path: Path
+) -> None:
+    with board_on(mosquitto, tmp_path) as board:
+        stage = board.stage
+        task = board.task(1, training={"epochs": 10, "batch_size": 1})
+        stage.ask(task)
+        stage.wait_for_state("train")
+        fill(board.disk / "ballast")
+        paused = stage.wait_for_state("paused")
+        assert "disk is full" in paused.reason
+        assert paused.exchange == task.exchange
+        stage.forget()
+        stage.ask(task)
+        stage.wait(lambda: stage.states, "an answer to the same task")
+        (board.disk / "ballast").unlink()
+        reply = stage.reply(task.exchange)
+        assert reply.status == "ok"
+        assert stage.pull(reply)["delta"]
+        assert set(stage.seen()) == {"paused", "upload"}, "nothing is trained twice"
+
+
+def test_a_download_that_does_not_fit_goes_on_when_there_is_room(
+    mosquitto: MosquittoBroker, tmp_path: Path
+) -> None:
+    with board_on(mosquitto, tmp_path) as board:
+        fill(board.disk / "ballast")
+        board.stage.ask(board.task(1))
+        assert "disk is full" in board.stage.wait_for_state("paused").reason
+        (board.disk / "ballast").unlink()
+        assert board.stage.reply("r-1-1").status == "ok"
+        assert "failed" not in board.stage.seen()
