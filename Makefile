@@ -35,7 +35,7 @@ bench: setup  ## every benchmark; each prints a table, or a line on what it lack
 	done; test -z "$$without" || echo "not measured:$$without"
 
 picture: $(STAMP)  ## draw docs/dashboard.svg from a simulated run
-	$(BIN)/python docs/make_picture.py
+	$(BIN)/python docs/make_screenshot.py
 
 setup: $(STAMP)
 

@@ -6,7 +6,7 @@ median of the ratios of neighbours in time. There are two kinds of rows:
 
 - as trained: steps of ``Trainer``, from one call of its ``progress`` to the next, on batches of
   noise, with averages packed as a run packs them. Small models go through the compiled chain
-  (``edgefed/learn/chain.py``), if it was built, FedAvg and mixing alike.
+  (``edgefed/learn/compiled_chain.py``), if it was built, FedAvg and mixing alike.
 - by torch: the same objectives with torch's graph, on one batch, each against FedAvg by torch; with
   the other ways to FedMix's third term. Memory is the most that tensors held at once during a step,
   weights left out.
@@ -39,15 +39,15 @@ from torch.profiler import ProfilerActivity, profile
 from edgefed.config.recipe import ModelSection
 from edgefed.learn import capabilities
 from edgefed.learn.capabilities import Phase
-from edgefed.learn.chain import chain_of
+from edgefed.learn.compiled_chain import chain_of
 from edgefed.learn.devices import set_threads
 from edgefed.learn.models import Model, build
+from edgefed.learn.objectives.averaged_entries import DRAWN
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.objectives.entries import DRAWN
 from edgefed.learn.objectives.fed_mix import FedMix
 from edgefed.learn.objectives.local_mix import LocalMix
 from edgefed.learn.objectives.naive_mix import NaiveMix
-from edgefed.learn.preload import channels_last
+from edgefed.learn.sample_cache import channels_last
 from edgefed.learn.sgd import Sgd
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import (

@@ -44,7 +44,7 @@ from edgefed.learn.types import Array
 from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.run import Simulation
 from edgefed.simulator.stacked_executor import StackedExecutor
-from edgefed.worker.worker import Bench
+from edgefed.worker.worker import TrainerCache
 
 WAYS = ("sequential", "stacked")
 WARM = 2
@@ -140,10 +140,10 @@ def measure_ours(work: Work, way: str, device: str, rounds: int, chunk: int) -> 
         def make(
             shards: Sequence[Shard], settings: SimulationSection, tell: Callable[[str], None]
         ) -> tuple[Executor, str]:
-            bench = Bench(device)
+            trainers = TrainerCache(device)
             if way == "stacked":
-                return StackedExecutor(shards, chunk, tell, bench), ""
-            return Sequential(shards, bench), ""
+                return StackedExecutor(shards, chunk, tell, trainers), ""
+            return Sequential(shards, trainers), ""
 
         simulation = Simulation(recipe, folder / "state", SystemClock(), executors=make)
         begun: list[float] = []

@@ -24,9 +24,9 @@ import psutil
 
 from broker.address import free_port
 from edgefed.cli.processes import Processes, running, wait_for_coordinator
-from edgefed.client.calls import Coordinator
 from edgefed.config.address import Address
 from edgefed.config.recipe import Recipe
+from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.simulator.local_fleet import device_names
 
 MODEL_BYTES = 195_384
@@ -65,7 +65,7 @@ def measure(codecs: Sequence[str], agents: int, rounds: int) -> list[dict[str, A
     """Return a row a codec, all measured on one fleet in one go."""
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
-        processes = Processes(Address("127.0.0.1", free_port()), "bench", folder)
+        processes = Processes(Address("127.0.0.1", free_port()), "trainers", folder)
         with running(processes):
             processes.start_broker("auto")
             processes.start_coordinator()
@@ -78,15 +78,15 @@ def measure(codecs: Sequence[str], agents: int, rounds: int) -> list[dict[str, A
 
 def one(processes: Processes, codec: str, agents: int, rounds: int) -> dict[str, Any]:
     """Run one codec's rounds and return its row."""
-    from edgefed.cli.follow import follow
+    from edgefed.cli.follow_run import follow
     from edgefed.clock import SystemClock
 
-    client = Coordinator(processes.address, "bench")
+    client = CoordinatorClient(processes.address, "trainers")
     client.connect()
     try:
         body = recipe(codec, agents, rounds).model_dump(mode="json")
         run = client.order("run.start", recipe=body)["run"]
-        follow(processes.address, "bench", run, SystemClock(), quiet=True, alive=processes.check)
+        follow(processes.address, "trainers", run, SystemClock(), quiet=True, alive=processes.check)
         memory = resident(processes)
         record = client.ask("run.show", run=run)
     finally:

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from broker.address import bind_host, require_free
-from broker.child import Child, wait_until_accepting
-from broker.served import ServedBroker
+from broker.child_process import ChildProcess, wait_until_accepting
+from broker.running_broker import BrokerProcess
 from edgefed.config.address import Address
 from edgefed.errors import EdgeFedError, UsageError
 
@@ -44,7 +44,7 @@ def require_demo(address: Address) -> None:
         )
 
 
-class EmbeddedBroker(ServedBroker):
+class EmbeddedBroker(BrokerProcess):
     """A running demo broker. It ends with ``stop``, or with this process.
 
     Args:
@@ -63,7 +63,7 @@ class EmbeddedBroker(ServedBroker):
         require_demo(address)
         require_free(address)
         folder = folder.expanduser().absolute()
-        child = Child(
+        child = ChildProcess(
             [sys.executable, "-m", "broker.embedded", bind_host(address), str(address.port)],
             folder=folder,
             log=folder / "embedded-broker.log",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from broker.choose import RunningBroker
+from broker.start_broker import RunningBroker
 from edgefed.errors import UnreachableError
 
 _LOOK_SECONDS = 0.5

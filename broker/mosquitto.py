@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 
 from broker.address import require_free
-from broker.child import Child, wait_until_accepting
+from broker.child_process import ChildProcess, wait_until_accepting
 from broker.configuration import configuration
-from broker.served import ServedBroker
+from broker.running_broker import BrokerProcess
 from edgefed.config.address import Address
 from edgefed.errors import UsageError
 from edgefed.files import make_folder, write_atomic
@@ -28,7 +28,7 @@ def find_mosquitto() -> Path | None:
     return Path(found) if found else None
 
 
-class MosquittoBroker(ServedBroker):
+class MosquittoBroker(BrokerProcess):
     """A running Mosquitto. It ends with ``stop``, or with this process.
 
     Args:
@@ -66,6 +66,8 @@ class MosquittoBroker(ServedBroker):
         text = configuration(address, database, allow_anonymous=allow_anonymous, user=user)
         file = folder / "mosquitto.conf"
         write_atomic(file, (text + "\nlog_dest stderr\n").encode())
-        child = Child([str(program), "-c", str(file)], folder=folder, log=folder / "mosquitto.log")
+        child = ChildProcess(
+            [str(program), "-c", str(file)], folder=folder, log=folder / "mosquitto.log"
+        )
         wait_until_accepting(child, address)
         super().__init__(address, child)

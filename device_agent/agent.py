@@ -1,7 +1,8 @@
 """The agent: a resident program that is pushed to, trains, and answers.
 
-One thread (this one) reads the inbox and owns all state; paho's thread fills the inbox; ``Hands``
-trains; a ``ChunkSender`` uploads. A task goes invited → download → train → upload → done.
+One thread (this one) reads the inbox and owns all state; paho's thread fills the inbox; a
+``TrainingThread`` trains; a ``ChunkSender`` uploads. A task goes invited → download → train →
+upload → done.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ import secrets
 import threading
 from collections.abc import Callable
 
-from device_agent.desk import Desk
+from device_agent.device_store import DeviceStore
+from device_agent.disk_shortage import Shortage
 from device_agent.downloads import Downloads
-from device_agent.hands import Done, Hands, Progressed
+from device_agent.duplicate_name_guard import DuplicateNameGuard
 from device_agent.identity import Identity, agent_link
-from device_agent.memory import Memory
-from device_agent.namesakes import Namesakes
-from device_agent.outbox import Outbox
-from device_agent.reporter import Reporter, log_receipt
-from device_agent.shortage import Shortage
+from device_agent.progress_reporter import ProgressReporter, log_receipt
+from device_agent.publisher import Publisher
+from device_agent.reply_outbox import ReplyOutbox
+from device_agent.task_inputs import TaskInputs
 from device_agent.telemetry import Sensors
-from device_agent.voice import Voice
+from device_agent.training_thread import Done, Progressed, TrainingThread
 from edgefed.clock import Clock
 from edgefed.config.address import Address
 from edgefed.errors import EdgeFedError, NotAllowedError
@@ -42,7 +43,7 @@ from edgefed.wire.messages import (
     Receipt,
     Task,
 )
-from edgefed.wire.topics import Place, Topics
+from edgefed.wire.topics import ParsedTopic, Topics
 from edgefed.worker.replies import make_reply
 from edgefed.worker.worker import Worker
 
@@ -67,7 +68,7 @@ class Agent:
     Args:
         identity: name, fleet and birth.
         address: the broker.
-        memory: the state directory.
+        store: the state directory.
         worker: the device's data and trainers.
         sensors: the board's health.
     """
@@ -76,7 +77,7 @@ class Agent:
         self,
         identity: Identity,
         address: Address,
-        memory: Memory,
+        store: DeviceStore,
         worker: Worker,
         sensors: Sensors,
         clock: Clock,
@@ -84,32 +85,32 @@ class Agent:
         self._device = identity.device
         self._topics = Topics(identity.fleet)
         self._birth = identity.birth
-        self._memory = memory
+        self._store = store
         self._sensors = sensors
         self._clock = clock
         self._session = identity.birth.session
         self._inbox: Inbox[Own] = Inbox(clock, INBOX_LIMITS)
         self._dropped, self._next_complaint = 0, clock.monotonic()
         self._link = agent_link(identity, address, self._inbox.put)
-        self._voice = Voice(self._link, self._topics, self._device)
+        self._publisher = Publisher(self._link, self._topics, self._device)
         self._sender = ChunkSender(self._link)
         jitter = random.Random(secrets.randbits(64))
-        intake = Intake(memory.cache, memory.staging, jitter)
-        self._downloads = Downloads(self._link, self._topics, intake, self._voice.need)
-        self._hands = Hands(worker, clock, self._inbox.post)
-        self._outbox = Outbox(self._voice.reply)
-        self._desk: Desk | None = None
-        self._last_desk: Desk | None = None
-        self._reporter = Reporter(
+        intake = Intake(store.cache, store.staging, jitter)
+        self._downloads = Downloads(self._link, self._topics, intake, self._publisher.need)
+        self._training = TrainingThread(worker, clock, self._inbox.post)
+        self._outbox = ReplyOutbox(self._publisher.reply)
+        self._inputs: TaskInputs | None = None
+        self._last_inputs: TaskInputs | None = None
+        self._reporter = ProgressReporter(
             self._device,
             identity.fleet,
             identity.birth,
             address,
-            memory.folder,
+            store.folder,
             clock,
-            self._voice.progress,
+            self._publisher.progress,
         )
-        self._namesakes = Namesakes(self._session)
+        self._name_guard = DuplicateNameGuard(self._session)
         self._next_telemetry = clock.monotonic()
         self._problem: EdgeFedError | None = None
         self._shortage = Shortage()
@@ -168,13 +169,13 @@ class Agent:
     def _close(self) -> None:
         gone = self._birth.model_copy(update={"status": "lost"})
         if self._link.connected and self._problem is None:
-            self._voice.birth(gone)
-        self._hands.stop()
+            self._publisher.birth(gone)
+        self._training.stop()
         self._sender.stop()
         self._downloads.close()
         self._link.stop()
         self._reporter.repeat(connected=False)
-        self._memory.close()
+        self._store.close()
 
     def _patience(self) -> float:
         dues = (self._downloads.next_due(), self._outbox.next_due(), self._next_telemetry)
@@ -193,7 +194,7 @@ class Agent:
         if now >= self._next_telemetry:
             self._next_telemetry = now + TELEMETRY_EVERY
             health = self._sensors.read(self._session, self._link.sent, self._link.received)
-            self._voice.telemetry(health)
+            self._publisher.telemetry(health)
 
     def _note_dropped(self, now: float) -> None:
         """Tell of messages that the inbox had no room for, at most once a minute."""
@@ -218,26 +219,26 @@ class Agent:
             case Subscribed():
                 self._subscribed(item.filter)
             case Progressed():
-                if self._desk is not None and self._desk.task.exchange == item.exchange:
+                if self._inputs is not None and self._inputs.task.exchange == item.exchange:
                     self._tell("train", fraction=item.fraction)
             case Done():
                 self._worked(item)
 
     def _take_message(self, arrival: Incoming) -> None:
         if not arrival.payload and arrival.topic == self._topics.birth(self._device):
-            self._voice.birth(self._birth)  # the coordinator forgot us just as we came back
+            self._publisher.birth(self._birth)  # the coordinator forgot us just as we came back
             return
         read = read_arrival(self._topics, arrival, _refuse)
         if read is None:
             return
-        place, message = read
+        parsed, message = read
         now = self._clock.monotonic()
         match message:
             case Task() if not arrival.retained:
                 self._take_task(message, now)
             case Chunk():
-                self._downloads.take(place, message.data, now)
-                self._see_whether_whole(place.digest)
+                self._downloads.take(parsed, message.data, now)
+                self._see_whether_whole(parsed.digest)
             case Need():
                 self._take_need(message)
             case Receipt():
@@ -251,20 +252,20 @@ class Agent:
 
     def _connected(self) -> None:
         """Say who we are, and go on where the connection broke."""
-        self._voice.birth(self._birth)
+        self._publisher.birth(self._birth)
         now = self._clock.monotonic()
-        self._namesakes.connected(now)
+        self._name_guard.connected(now)
         self._outbox.reconnected(now)
         self._downloads.reconnected(now)
         self._reporter.connected()
 
     def _take_birth(self, birth: Birth, *, live: bool) -> None:
         """Meet a message on our own birth topic."""
-        match self._namesakes.meet(birth, self._clock.monotonic(), live=live):
+        match self._name_guard.meet(birth, self._clock.monotonic(), live=live):
             case "answer":
                 if birth.status == "online":
                     log.warning("another agent calls itself %s", self._device)
-                self._voice.birth(self._birth)
+                self._publisher.birth(self._birth)
             case "yield":
                 self._problem = NotAllowedError(
                     f"Fleet {self._topics.fleet} already has a device named {self._device}.",
@@ -278,83 +279,83 @@ class Agent:
         self._unheeded = state  # until it is written, which a full disk may hinder
         if state.run:
             self._outbox.keep(state.run)
-            for reply in self._memory.replies():
+            for reply in self._store.replies():
                 if reply.run == state.run and reply.index <= state.closed_through:
                     self._outbox.heard(reply.exchange)
-            self._memory.forget(state.run, state.closed_through)
+            self._store.forget(state.run, state.closed_through)
         self._unheeded = None
 
     # -- a task -------------------------------------------------------------------------------
 
     def _take_task(self, task: Task, now: float) -> None:
-        kept = self._memory.reply(task.exchange)
+        kept = self._store.reply(task.exchange)
         if kept is not None:
             log.info("task %s was done before; its reply is sent again", task.exchange)
             again = kept.model_copy(update={"session": self._session})
             self._outbox.put(again, now)
             self._tell("upload", exchange=task.exchange)
             return
-        if self._desk is not None and self._desk.task.exchange == task.exchange:
+        if self._inputs is not None and self._inputs.task.exchange == task.exchange:
             self._reporter.repeat(self._link.connected)
             return
-        self._drop_desk()
+        self._drop_inputs()
         log.info("task %s taken: %s, round %d", task.exchange, task.question, task.round)
-        self._desk = Desk(task, self._memory.cache)
-        self._downloads.prune(self._desk.lacking)
+        self._inputs = TaskInputs(task, self._store.cache)
+        self._downloads.prune(self._inputs.lacking)
         self._tell("invited")
-        self._fetch(self._desk)
+        self._fetch(self._inputs)
 
-    def _fetch(self, desk: Desk) -> None:
+    def _fetch(self, inputs: TaskInputs) -> None:
         """Ask for what the task lacks, if anything."""
-        if desk.ready:
-            self._begin(desk)
+        if inputs.ready:
+            self._begin(inputs)
             return
         self._tell("download")
-        self._downloads.want(desk.lacking)
+        self._downloads.want(inputs.lacking)
 
     def _subscribed(self, topic_filter: str) -> None:
-        wanted = self._desk.lacking if self._desk is not None else ()
+        wanted = self._inputs.lacking if self._inputs is not None else ()
         digest = self._downloads.subscribed(topic_filter, wanted, self._clock.monotonic())
         self._see_whether_whole(digest)
 
     def _see_whether_whole(self, digest: str) -> None:
         """Go on when a blob that the task lacked is here."""
-        desk = self._desk
-        if desk is None or digest not in desk.lacking or not self._downloads.arrived(digest):
+        inputs = self._inputs
+        if inputs is None or digest not in inputs.lacking or not self._downloads.arrived(digest):
             return
-        desk.arrived(digest)
-        if desk.ready:
-            self._begin(desk)
+        inputs.arrived(digest)
+        if inputs.ready:
+            self._begin(inputs)
 
-    def _begin(self, desk: Desk) -> None:
+    def _begin(self, inputs: TaskInputs) -> None:
         """Everything is here: make the arrays and train, or fetch whole what did not fit."""
-        if not desk.assemble():
-            self._fetch(desk)
+        if not inputs.assemble():
+            self._fetch(inputs)
             return
-        self._tell("evaluate" if desk.task.question == "evaluate" else "train")
-        self._hands.begin(desk.task, desk.read, self._memory.private(desk.task.run))
+        self._tell("evaluate" if inputs.task.question == "evaluate" else "train")
+        self._training.begin(inputs.task, inputs.read, self._store.private(inputs.task.run))
         self._shortage.end()
 
     def _worked(self, done: Done) -> None:
         """Write the answer down, then send it."""
-        desk = self._desk
-        if desk is None or desk.task.exchange != done.task.exchange:
+        inputs = self._inputs
+        if inputs is None or inputs.task.exchange != done.task.exchange:
             return
         self._unwritten = done
         outcome = done.outcome
         reply, beside = make_reply(done.task, outcome, self._session)
         trained = outcome.status == "ok" and done.task.question != "evaluate"
-        self._memory.commit(reply, beside, outcome.private if trained else None)
+        self._store.commit(reply, beside, outcome.private if trained else None)
         self._unwritten = None
         self._shortage.end()
-        self._rest_desk()
+        self._keep_last_inputs()
         self._tell("upload", exchange=reply.exchange)
         self._outbox.put(reply, self._clock.monotonic())
 
     def _take_need(self, need: Need) -> None:
-        cache, digest = self._memory.cache, need.digest
+        cache, digest = self._store.cache, need.digest
         size = cache.size(digest)
-        if size is None or not self._memory.offers(digest):
+        if size is None or not self._store.offers(digest):
             return
         self._sender.send(
             digest,
@@ -366,23 +367,23 @@ class Agent:
     def _take_receipt(self, receipt: Receipt) -> None:
         if self._outbox.heard(receipt.exchange):
             log_receipt(receipt)
-        if self._desk is not None:
+        if self._inputs is not None:
             return
         states: dict[str, DeviceState] = {"accepted": "done", "late": "late"}
         self._tell(states.get(receipt.outcome, "rejected"), reason=receipt.reason)
 
     def _take_cancel(self, cancel: Cancel) -> None:
         waited = self._outbox.heard(cancel.exchange)
-        if self._desk is not None and self._desk.task.exchange == cancel.exchange:
-            self._drop_desk()
+        if self._inputs is not None and self._inputs.task.exchange == cancel.exchange:
+            self._drop_inputs()
             self._tell("idle")
-        elif self._desk is None and waited:
+        elif self._inputs is None and waited:
             self._tell("late", reason="nobody waits for the reply any more")
 
     def _give_up(self, reason: str) -> None:
         """Drop the task at hand; the coordinator asks again, when perhaps it can be done."""
         log.warning("%s", reason)
-        self._drop_desk()
+        self._drop_inputs()
         self._tell("failed", reason=reason)
 
     # -- a full disk --------------------------------------------------------------------------
@@ -393,45 +394,45 @@ class Agent:
         The task at hand stays, and with it an answer that could not be written.
         """
         log.warning("%s", problem)
-        if self._last_desk is not None:
-            self._last_desk.clear()
-            self._last_desk = None
-        lacking = self._desk.lacking if self._desk is not None else {}
-        freed = self._memory.free_space(lacking)
+        if self._last_inputs is not None:
+            self._last_inputs.clear()
+            self._last_inputs = None
+        lacking = self._inputs.lacking if self._inputs is not None else {}
+        freed = self._store.free_space(lacking)
         if self._shortage.begin(self._clock.monotonic(), freed):
             self._tell("paused", reason=f"{problem} Waiting for space.")
 
     def _try_again(self) -> None:
         """Do again what the full disk hindered; raises as before when it is still full."""
-        desk = self._desk
+        inputs = self._inputs
         if self._unheeded is not None:
             self._take_state(self._unheeded)
         if self._unwritten is not None:
             self._worked(self._unwritten)
-        elif desk is not None and not self._hands.work_on(desk.task.exchange):
-            self._downloads.drop(desk.lacking)
-            self._fetch(desk)  # the shortage ends when the task begins
+        elif inputs is not None and not self._training.work_on(inputs.task.exchange):
+            self._downloads.drop(inputs.lacking)
+            self._fetch(inputs)  # the shortage ends when the task begins
         elif self._shortage.end():
-            self._tell("train" if desk is not None else "idle")
+            self._tell("train" if inputs is not None else "idle")
 
-    def _drop_desk(self) -> None:
+    def _drop_inputs(self) -> None:
         """Give up the task at hand."""
         self._unwritten = None
-        if self._desk is not None:
-            self._hands.give_up()
-            self._downloads.drop(self._desk.lacking)
-            self._rest_desk()
+        if self._inputs is not None:
+            self._training.give_up()
+            self._downloads.drop(self._inputs.lacking)
+            self._keep_last_inputs()
 
-    def _rest_desk(self) -> None:
+    def _keep_last_inputs(self) -> None:
         """Keep the last task's blobs pinned: the next broadcast is a difference from them."""
-        if self._last_desk is not None:
-            self._last_desk.clear()
-        self._last_desk, self._desk = self._desk, None
+        if self._last_inputs is not None:
+            self._last_inputs.clear()
+        self._last_inputs, self._inputs = self._inputs, None
 
     def _tell(
         self, state: DeviceState, *, fraction: float = 0.0, exchange: str = "", reason: str = ""
     ) -> None:
-        at_hand = self._desk.task.exchange if self._desk is not None else ""
+        at_hand = self._inputs.task.exchange if self._inputs is not None else ""
         self._reporter.tell(
             state,
             self._link.connected,
@@ -441,5 +442,5 @@ class Agent:
         )
 
 
-def _refuse(place: Place, reason: str) -> None:
-    log.warning("message on %s refused: %s", place.leaf, reason)
+def _refuse(parsed: ParsedTopic, reason: str) -> None:
+    log.warning("message on %s refused: %s", parsed.leaf, reason)

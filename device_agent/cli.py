@@ -12,8 +12,8 @@ from edgefed.console import columns, data, json_out, reported, start, talk
 from edgefed.stop_signals import stop_signals
 
 if TYPE_CHECKING:
-    from edgefed.checkup import Finding
     from edgefed.config.settings import AgentSettings
+    from edgefed.diagnostics import Finding
 
 app = program(
     "edgefed-agent",
@@ -42,7 +42,7 @@ def _settings(
     threads: int | None = None,
 ) -> AgentSettings:
     from edgefed.config.load import Flag, load_agent_settings
-    from edgefed.config.places import Surroundings
+    from edgefed.config.settings_files import Surroundings
 
     flags = [
         Flag("--broker", "broker", options.broker),
@@ -152,24 +152,24 @@ def doctor(
     options = common_options(context)
     with reported(options.json):
         from device_agent.telemetry import Sensors
-        from edgefed import checkup
+        from edgefed import diagnostics
 
         settings = _settings(options, source=source)
         board = Sensors().hardware() or "unknown board"
         findings = [
-            checkup.python(),
-            checkup.torch_and_accelerator(),
-            checkup.kernels(),
-            checkup.Finding("board", "good", board),
+            diagnostics.python(),
+            diagnostics.torch_and_accelerator(),
+            diagnostics.kernels(),
+            diagnostics.Finding("board", "good", board),
             *_data_findings(settings),
-            checkup.look_at("broker", lambda: _broker(settings)),
-            checkup.disk(settings.state),
+            diagnostics.look_at("broker", lambda: _broker(settings)),
+            diagnostics.disk(settings.state),
         ]
         if options.json:
-            json_out(checkup.as_json(findings))
+            json_out(diagnostics.as_json(findings))
         else:
-            data(columns(checkup.as_rows(findings)))
-        problem = checkup.verdict(findings)
+            data(columns(diagnostics.as_rows(findings)))
+        problem = diagnostics.verdict(findings)
         if problem is not None:
             raise problem
 
@@ -177,7 +177,7 @@ def doctor(
 def _data_findings(settings: AgentSettings) -> list[Finding]:
     """Look at the data: a line of its own for each warning."""
     from device_agent.own_data import load_data
-    from edgefed.checkup import Finding, failed
+    from edgefed.diagnostics import Finding, failed
     from edgefed.errors import EdgeFedError
 
     try:
@@ -211,14 +211,14 @@ def status(
     options = common_options(context)
     with reported(options.json):
         from device_agent.launch import agent_folder, device_name
-        from device_agent.notice import read_notice
+        from device_agent.status_file import read_status_file
 
         settings = _settings(options, name=name)
-        notice = read_notice(agent_folder(settings), device_name(settings))
+        status = read_status_file(agent_folder(settings), device_name(settings))
         if options.json:
-            json_out(notice)
+            json_out(status)
         else:
-            data(columns([(key, str(value)) for key, value in notice.items()]))
+            data(columns([(key, str(value)) for key, value in status.items()]))
 
 
 @app.command()

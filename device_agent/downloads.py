@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from edgefed.transport.intake import Ask, Intake
 from edgefed.transport.link import Link
 from edgefed.wire.messages import Need
-from edgefed.wire.topics import Place, Topics
+from edgefed.wire.topics import ParsedTopic, Topics
 
 
 class Downloads:
@@ -44,9 +44,9 @@ class Downloads:
         self._send(self._intake.fetch("", digest, size, "broadcast", now))
         return digest
 
-    def take(self, place: Place, data: bytes, now: float) -> None:
+    def take(self, parsed: ParsedTopic, data: bytes, now: float) -> None:
         """Take a chunk."""
-        self._send(self._intake.chunk(place.digest, place.index, data, now))
+        self._send(self._intake.chunk(parsed.digest, parsed.index, data, now))
 
     def arrived(self, digest: str) -> bool:
         """Whether a blob is here; if so, its broadcast is listened to no more."""

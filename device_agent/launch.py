@@ -10,8 +10,8 @@ import threading
 from pathlib import Path
 
 from device_agent.agent import Agent
+from device_agent.device_store import DeviceStore
 from device_agent.identity import Identity
-from device_agent.memory import Memory
 from device_agent.telemetry import Sensors
 from edgefed.clock import SystemClock
 from edgefed.config.address import parse_address
@@ -26,7 +26,7 @@ from edgefed.sharing.policy import Policy
 from edgefed.stop_signals import StopSignals
 from edgefed.version import VERSION
 from edgefed.wire.messages import Birth
-from edgefed.worker.worker import Bench, Worker
+from edgefed.worker.worker import TrainerCache, Worker
 
 
 def device_name(settings: AgentSettings) -> str:
@@ -68,9 +68,9 @@ def run_agent(settings: AgentSettings, data: DeviceData, signals: StopSignals) -
     agent = Agent(
         identity(settings, data, sensors),
         parse_address(settings.broker),
-        Memory(folder, settings.cache),
+        DeviceStore(folder, settings.cache),
         Worker(
-            Bench(user_models=settings.user_models, memory=settings.memory),
+            TrainerCache(user_models=settings.user_models, memory=settings.memory),
             data.train,
             data.test,
             Policy(

@@ -8,9 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import broker.tether
+import broker.parent_death
 
-TETHER = Path(broker.tether.__file__)
+TETHER = Path(broker.parent_death.__file__)
 PATIENCE = 60.0
 
 

@@ -73,12 +73,12 @@ class State:
     Attributes:
         round: rounds that are finished.
         groups: named sets of arrays, such as ``weights`` or an optimiser's memory.
-        facts: JSON values.
+        params: JSON values.
     """
 
     round: int
     groups: Mapping[str, Tensors]
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -103,13 +103,13 @@ class Question:
         device: its id.
         samples: what it announced; the most that its answer may weigh.
         blobs: role in the task to name of a payload; devices may get different ones.
-        facts: small values.
+        params: small values.
     """
 
     device: str
     samples: int
     blobs: Mapping[str, str] = field(default_factory=dict)
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,8 @@ class Exchange:
         wanted: answers after which the exchange closes.
         quorum: answers that suffice when the deadline passes.
         deadline: seconds.
-        aside: whether it only prepares for others. The draws of those do not depend on whether it
-            was put, and its answers are not counted among its round's.
+        preparatory: consumes no seed index, so that the draws of other exchanges do not depend on
+            it; its answers do not count towards the round.
     """
 
     name: str
@@ -135,7 +135,7 @@ class Exchange:
     wanted: int
     quorum: int
     deadline: float
-    aside: bool = False
+    preparatory: bool = False
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class DeviceTask:
     device: str
     seed: int
     groups: Mapping[str, Tensors]
-    facts: Mapping[str, Any]
+    params: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ class Remark:
 
 
 @dataclass(frozen=True)
-class Exam:
+class EvalJob:
     """Work for the trainer that only tests: ``weights`` on ``samples``, by ``loss``."""
 
     weights: Tensors
@@ -257,7 +257,7 @@ class Encoding:
     split: int
 
 
-Work = Job | Exam | PredictorExam | Encoding
+Work = Job | EvalJob | PredictorExam | Encoding
 """What a trainer does."""
 
 Result = Trained | Score | Array
@@ -341,12 +341,12 @@ class Algorithm(ABC, Generic[SettingsT]):
             RecipeError: it cannot; said before any device is asked.
         """
 
-    def room(self, exchange: Exchange, model: Model) -> int:
+    def max_reply_bytes(self, exchange: Exchange, model: Model) -> int:
         """Return the bytes that an answer may take, where that can be more than two models."""
         del exchange, model
         return 0
 
-    def refusal(self, exchange: Exchange, answer: Answer, model: Model) -> str:
+    def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
         """Return why an answer cannot be merged, or nothing; it is then told and shown."""
         del exchange, answer, model
         return ""
@@ -365,6 +365,6 @@ class Algorithm(ABC, Generic[SettingsT]):
         weights = self.weights(state)
         return lambda inputs: predict(weights, inputs)
 
-    def exam(self, task: DeviceTask, device: DeviceView) -> Exam | PredictorExam:
+    def eval_job(self, task: DeviceTask, device: DeviceView) -> EvalJob | PredictorExam:
         """Return how this device tests the model of an ``evaluate`` task."""
-        return Exam(task.groups["weights"], device.test, self.training.loss)
+        return EvalJob(task.groups["weights"], device.test, self.training.loss)

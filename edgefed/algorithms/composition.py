@@ -15,7 +15,7 @@ from edgefed.algorithms.base import (
     Answer,
     DeviceTask,
     DeviceView,
-    Exam,
+    EvalJob,
     Exchange,
     Finished,
     Predict,
@@ -93,13 +93,13 @@ class Composition(Algorithm[Any]):
         """Let the exchange's owner merge."""
         return self._owner(exchange.name).merge(state, exchange, answers)
 
-    def room(self, exchange: Exchange, model: Model) -> int:
+    def max_reply_bytes(self, exchange: Exchange, model: Model) -> int:
         """Return the bytes that an answer may take."""
-        return self._owner(exchange.name).room(exchange, model)
+        return self._owner(exchange.name).max_reply_bytes(exchange, model)
 
-    def refusal(self, exchange: Exchange, answer: Answer, model: Model) -> str:
+    def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
         """Return why the exchange's owner cannot merge an answer, or nothing."""
-        return self._owner(exchange.name).refusal(exchange, answer, model)
+        return self._owner(exchange.name).reject_reason(exchange, answer, model)
 
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
         """Return what the algorithm and all parts say of a merge."""
@@ -131,6 +131,6 @@ class Composition(Algorithm[Any]):
         """Let the exchange's owner answer."""
         return self._owner(task.question).answer(task, device, result)
 
-    def exam(self, task: DeviceTask, device: DeviceView) -> Exam | PredictorExam:
+    def eval_job(self, task: DeviceTask, device: DeviceView) -> EvalJob | PredictorExam:
         """Return how the algorithm tests its result on a device."""
-        return self._algorithm.exam(task, device)
+        return self._algorithm.eval_job(task, device)

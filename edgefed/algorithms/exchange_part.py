@@ -65,12 +65,12 @@ class ExchangePart(ABC):
     def add_to_training(self, training: Exchange, state: State) -> Exchange:
         """Return the training exchange with what the part sends along."""
 
-    def room(self, exchange: Exchange, model: Model) -> int:
+    def max_reply_bytes(self, exchange: Exchange, model: Model) -> int:
         """Return the bytes that an answer to its exchange may take."""
         del exchange, model
         return 0
 
-    def refusal(self, exchange: Exchange, answer: Answer, model: Model) -> str:
+    def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
         """Return why an answer to its exchange cannot be merged, or nothing."""
         del exchange, answer, model
         return ""

@@ -123,7 +123,7 @@ class FedAvg(Algorithm[AveragingSettings]):
             weight = min(answer.samples, limit) if self.settings.weighting == "examples" else 1
             mean.add(answer.groups["delta"].arrays, weight)
         if mean.weight == 0:
-            return State(exchange.round, state.groups, state.facts)
+            return State(exchange.round, state.groups, state.params)
         after, memory = self._optimizer().step(
             weights,
             mean.mean(),
@@ -132,7 +132,7 @@ class FedAvg(Algorithm[AveragingSettings]):
             plain=[name for name in weights if name.rpartition(".")[2] in RUNNING],
         )
         return State(
-            exchange.round, {**state.groups, "weights": after, "memory": memory}, state.facts
+            exchange.round, {**state.groups, "weights": after, "memory": memory}, state.params
         )
 
     def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:

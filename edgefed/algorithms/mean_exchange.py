@@ -55,13 +55,13 @@ from edgefed.algorithms.training import loss_of
 from edgefed.config.recipe import CodecName, TrainingSection
 from edgefed.errors import DataError, RecipeError
 from edgefed.learn.models import Model
-from edgefed.learn.objectives.entries import KEPT
+from edgefed.learn.objectives.averaged_entries import KEPT
 from edgefed.learn.objectives.proximal import with_loss
 from edgefed.learn.types import Array, Job, Objective, Tensors
 from edgefed.sharing.means import Averaging, average, check_hidden
 from edgefed.sharing.packing import check_fits, check_shares, pack
 from edgefed.sharing.policy import ANYTHING, Policy
-from edgefed.sharing.stack import as_noise, kept_of, runs_of, stack
+from edgefed.sharing.pooled_means import as_noise, kept_of, runs_of, stack
 from edgefed.sharing.types import Entries
 
 MEAN = "mean"
@@ -142,8 +142,8 @@ class MeanExchange(ExchangePart):
 
     def start(self, state: State, seed: int) -> State:
         """Nobody has shared anything."""
-        facts = {**state.facts, SEED: seed, ASKED: {}}
-        return replace(state, groups={**state.groups, SHARED: {}}, facts=facts)
+        params = {**state.params, SEED: seed, ASKED: {}}
+        return replace(state, groups={**state.groups, SHARED: {}}, params=params)
 
     def plan(self, state: State, roster: Roster, training: Exchange) -> Exchange | None:
         """Ask those for averages whose averages are not there yet."""
@@ -161,33 +161,33 @@ class MeanExchange(ExchangePart):
             wanted=len(asked),
             quorum=0,
             deadline=training.deadline,
-            aside=True,
+            preparatory=True,
         )
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
         """Keep the averages that came and stack them anew."""
         shared, answered, hidden = joined(state, answers)
-        known = {**state.facts[ASKED], **remembered(exchange, answered)}
-        facts = {**state.facts, ASKED: known}
-        facts[HIDDEN] = exchange.round if hidden else 0
+        known = {**state.params[ASKED], **remembered(exchange, answered)}
+        params = {**state.params, ASKED: known}
+        params[HIDDEN] = exchange.round if hidden else 0
         groups: dict[str, Tensors] = {**state.groups, SHARED: shared}
         if not shared:
             groups.pop(AVERAGED, None)
-            return replace(state, groups=groups, facts=facts)
+            return replace(state, groups=groups, params=params)
         entries, owners = stack(
             shares_of(shared),
-            state.facts[SEED],
+            state.params[SEED],
             merge_entries=self.settings.merge_entries,
             shuffle=self.settings.group_size != 1,
         )
         if self.settings.entries == "random":
-            entries = as_noise(entries, state.facts[SEED])
+            entries = as_noise(entries, state.params[SEED])
         groups[AVERAGED] = self._packed(entries)
         if self.settings.exclude_own:
-            facts[OWN] = {device: runs_of(rows) for device, rows in owners.items()}
-        return replace(state, groups=groups, facts=facts)
+            params[OWN] = {device: runs_of(rows) for device, rows in owners.items()}
+        return replace(state, groups=groups, params=params)
 
-    def room(self, exchange: Exchange, model: Model) -> int:
+    def max_reply_bytes(self, exchange: Exchange, model: Model) -> int:
         """Return the bytes that one device's averages may take, from what it announced."""
         most = max((self._most(each.samples, model) for each in exchange.questions), default=0)
         width = 8 if self._raw_tokens(model) else 4
@@ -195,7 +195,7 @@ class MeanExchange(ExchangePart):
         entry = width * int(np.prod(self._entry_shape(model))) + 4 * model.classes + 8
         return entry * most + 2**16
 
-    def refusal(self, exchange: Exchange, answer: Answer, model: Model) -> str:
+    def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
         """Return why averages cannot be stacked with the others."""
         found = answer.groups.get("means")
         if found is None:
@@ -240,7 +240,7 @@ class MeanExchange(ExchangePart):
         """Say who shared, after an exchange of averages; or after round 1 that nobody could."""
         if exchange.name == MEAN:
             return (remark(exchange, after),)
-        nobody = before.round == 0 and not before.facts[ASKED]
+        nobody = before.round == 0 and not before.params[ASKED]
         if not nobody or self.settings.entries == "own":
             return ()
         few = f"no device has the {self.settings.threshold} samples that threshold asks for"
@@ -251,7 +251,7 @@ class MeanExchange(ExchangePart):
         averaged = state.groups.get(AVERAGED)
         if not averaged:
             return training
-        own = state.facts.get(OWN, {})
+        own = state.params.get(OWN, {})
         return replace(
             training,
             payloads={**training.payloads, AVERAGED: Payload(averaged, self._codec)},
@@ -259,7 +259,7 @@ class MeanExchange(ExchangePart):
                 replace(
                     question,
                     blobs={**question.blobs, AVERAGED: AVERAGED},
-                    facts={**question.facts, OWN: own.get(question.device, [])} if own else {},
+                    params={**question.params, OWN: own.get(question.device, [])} if own else {},
                 )
                 for question in training.questions
             ),
@@ -329,7 +329,7 @@ class MeanExchange(ExchangePart):
         if averaged is None:
             return None
         self._check(averaged, device.model)
-        runs = task.facts.get(OWN)
+        runs = task.params.get(OWN)
         if runs is None:
             return averaged
         kept = kept_of(runs, len(averaged["targets"]))

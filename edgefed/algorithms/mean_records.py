@@ -41,10 +41,10 @@ def due(state: State, roster: Roster, threshold: int) -> tuple[Member, ...]:
     Those that were never asked; those that gave none, after some rounds; and those whose data
     changed, when enough of them did. For averages of hidden states, everybody in every round.
     """
-    asked = state.facts[ASKED]
+    asked = state.params[ASKED]
     able = [member for member in roster if member.samples >= max(1, threshold)]
-    if state.facts.get(HIDDEN):
-        return tuple(able) if state.facts[HIDDEN] <= state.round else ()
+    if state.params.get(HIDDEN):
+        return tuple(able) if state.params[HIDDEN] <= state.round else ()
     fresh = [member for member in able if member.device not in asked]
     silent = [member for member in able if _is_due(asked.get(member.device), state.round + 1)]
     changed = [
@@ -78,7 +78,7 @@ def joined(state: State, answers: Iterable[Answer]) -> tuple[Tensors, set[str], 
 
     Those in ``answers`` stand in place of older ones; hidden states of an earlier round are gone.
     """
-    hidden = bool(state.facts.get(HIDDEN))
+    hidden = bool(state.params.get(HIDDEN))
     shared = {} if hidden else dict(state.groups[SHARED])
     answered: set[str] = set()
     for answer in answers:
@@ -99,7 +99,7 @@ def remembered(exchange: Exchange, answered: set[str]) -> dict[str, dict[str, An
     """
     return {
         question.device: {
-            "data": question.facts["data"],
+            "data": question.params["data"],
             "asked": exchange.round,
             "silent": 0 if question.device in answered else exchange.round,
         }
@@ -122,7 +122,7 @@ def remark(exchange: Exchange, after: State) -> Remark:
     asked = len(exchange.questions)
     if not sharers:
         return Remark(f"none of {asked} devices shares averaged data: this is FedAvg", warning=True)
-    known = after.facts[ASKED]
+    known = after.params[ASKED]
     new = sum(not known[question.device]["silent"] for question in exchange.questions)
     entries = sum(
         len(array) for name, array in after.groups[SHARED].items() if name.endswith("/targets")

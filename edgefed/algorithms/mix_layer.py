@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from edgefed.errors import DataError, RecipeError
 from edgefed.learn.models import Model
-from edgefed.learn.objectives.hidden import Hidden
+from edgefed.learn.objectives.manifold_mixing import ManifoldMixing
 from edgefed.learn.types import Objective
 
 
@@ -71,4 +71,4 @@ def behind(objective: Objective, split: int, embedding_grad: bool, usual: Object
         embedding_grad: whether it moves those too.
         usual: what all layers descend beside it, where there are layers in front.
     """
-    return Hidden(objective, split, embedding_grad, usual) if split else objective
+    return ManifoldMixing(objective, split, embedding_grad, usual) if split else objective

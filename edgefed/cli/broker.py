@@ -16,7 +16,7 @@ from edgefed.console import columns, data, json_out, reported, talk
 
 if TYPE_CHECKING:
     from broker.check import CheckReport
-    from broker.choose import RunningBroker
+    from broker.start_broker import RunningBroker
     from edgefed.config.address import Address
 
 app = CommandLine(help="Run, configure and check the MQTT broker.")
@@ -82,8 +82,8 @@ def up(
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
-        from broker.choose import start_broker
         from broker.foreground import sigterm_as_event, wait_for_end
+        from broker.start_broker import start_broker
 
         address = _address(options, bind, port)
         place = folder or options.settings().value.state / "broker"

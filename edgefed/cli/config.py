@@ -128,7 +128,7 @@ def path(context: typer.Context, as_json: Json = False) -> None:
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
-        from edgefed.config.places import places
+        from edgefed.config.settings_files import places
 
         found = places("edgefed", options.surroundings())
         if as_json:
@@ -170,7 +170,7 @@ def _problems(checked: Checked) -> list[Problem]:
     """Return all that is wrong with a file, in the order of its lines."""
     problems = checked.problems
     if checked.kind == "recipe" and checked.layer is not None:
-        from edgefed.cli.sections import open_problems
+        from edgefed.cli.recipe_sections import open_problems
 
         problems = [*problems, *open_problems(checked.layer)]
     return sorted(dict.fromkeys(problems), key=lambda problem: problem.origin.line)

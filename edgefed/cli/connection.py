@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 from edgefed.cli.context import Globals
 
 if TYPE_CHECKING:
-    from edgefed.client.calls import Coordinator
+    from edgefed.control.coordinator_client import CoordinatorClient
 
 
 @contextmanager
-def connected(options: Globals) -> Iterator[Coordinator]:
+def connected(options: Globals) -> Iterator[CoordinatorClient]:
     """Yield the fleet's coordinator, connected for the length of the block.
 
     Raises:
         UnreachableError: there is no broker.
     """
-    from edgefed.client.calls import Coordinator
     from edgefed.config.address import parse_address
+    from edgefed.control.coordinator_client import CoordinatorClient
 
     settings = options.settings().value
-    coordinator = Coordinator(parse_address(settings.broker), settings.fleet)
+    coordinator = CoordinatorClient(parse_address(settings.broker), settings.fleet)
     coordinator.connect()
     try:
         yield coordinator

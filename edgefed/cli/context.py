@@ -13,9 +13,9 @@ from edgefed.common_options import CommonOptions, common_options
 
 if TYPE_CHECKING:
     from edgefed.config.load import Flag, Loaded
-    from edgefed.config.places import Surroundings
     from edgefed.config.recipe import Recipe
     from edgefed.config.settings import Settings
+    from edgefed.config.settings_files import Surroundings
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Globals(CommonOptions):
         Raises:
             UsageError: the current folder is gone.
         """
-        from edgefed.config.places import Surroundings
+        from edgefed.config.settings_files import Surroundings
 
         return Surroundings.of_process(self.config, self.no_config)
 

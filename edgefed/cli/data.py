@@ -59,7 +59,7 @@ def split(
     as_json = as_json or options.json
     with reported(as_json):
         from edgefed.cli.recipes import Typed
-        from edgefed.data.splits import check_target, write_split
+        from edgefed.data.shard_folder import check_target, write_split
 
         check_target(out, force)
         made, shards, about = _dealt(options, Typed(recipe, sets, seed=seed, devices=devices))
@@ -117,7 +117,7 @@ def _found(options: Globals, target: str | None, typed: Typed) -> dict[str, Any]
     from dataclasses import replace
 
     from edgefed.data.report import holding, report
-    from edgefed.data.splits import read_split
+    from edgefed.data.shard_folder import read_split
 
     path = Path(target).expanduser() if target else None
     is_source = target is not None and path is not None and _is_source(target, path)
@@ -162,7 +162,7 @@ def _dealt(
 ) -> tuple[Recipe, list[tuple[str, Shard]], dict[str, Any]]:
     """Return the recipe, each virtual device's shard as a simulation deals them, and how."""
     from edgefed.cli.recipes import checked_recipe
-    from edgefed.coordinator.subject import load_dataset
+    from edgefed.coordinator.run_model import load_dataset
     from edgefed.data.partition import concentration, deal
     from edgefed.simulator.local_fleet import device_names
 
@@ -203,7 +203,7 @@ def _facts(found: dict[str, Any]) -> list[str]:
     """Return the totals, and what was done to the inputs."""
     devices, totals = found["devices"], found["totals"]
     shape = "x".join(map(str, found["shape"])) or "1"
-    facts = [
+    lines = [
         f"{totals['train']} training and {totals['test']} test samples of shape {shape},"
         f" {_targets(found)}"
     ]
@@ -211,19 +211,19 @@ def _facts(found: dict[str, Any]) -> list[str]:
         sizes = [each["train"] for each in devices]
         held = [sum(map(bool, each["labels"])) for each in devices]
         labels = f" and {min(held)} to {max(held)} labels" if totals["labels"] else ""
-        facts.append(f"{len(devices)} devices of {min(sizes)} to {max(sizes)} samples{labels}")
+        lines.append(f"{len(devices)} devices of {min(sizes)} to {max(sizes)} samples{labels}")
     drawn = found.get("concentration")
     if drawn:
         values = ", ".join(f"{value:g}" for value in drawn["values"][:4])
         more = ", …" if len(drawn["values"]) > 4 else ""
-        facts.append(
+        lines.append(
             f"Dirichlet over {drawn['axis']}: {drawn['components']} components of {values}{more}"
         )
     prepared = found["preparation"]
     if prepared["mean"]:
         mean, std = (", ".join(f"{each:.4g}" for each in prepared[key]) for key in ("mean", "std"))
-        facts.append(f"normalised with mean {mean} and standard deviation {std}")
-    return facts
+        lines.append(f"normalised with mean {mean} and standard deviation {std}")
+    return lines
 
 
 def _targets(found: dict[str, Any]) -> str:

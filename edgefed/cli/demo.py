@@ -127,9 +127,9 @@ class _Demo:
 
     def _deal(self, processes: Processes) -> None:
         """Write each device's shard and start its agent on it."""
-        from edgefed.coordinator.subject import load_dataset
+        from edgefed.coordinator.run_model import load_dataset
         from edgefed.data.partition import deal
-        from edgefed.data.shards import write_shard
+        from edgefed.data.shard_files import write_shard
         from edgefed.simulator.local_fleet import device_names
 
         recipe = self._recipe
@@ -143,9 +143,9 @@ class _Demo:
 
     def _train(self, processes: Processes) -> dict[str, Any]:
         from edgefed.cli.recipes import failure_of, result_of
-        from edgefed.client.calls import Coordinator
+        from edgefed.control.coordinator_client import CoordinatorClient
 
-        client = Coordinator(processes.address, FLEET)
+        client = CoordinatorClient(processes.address, FLEET)
         client.connect()
         try:
             body = self._recipe.model_dump(mode="json")
@@ -161,8 +161,8 @@ class _Demo:
 
     def _watch(self, processes: Processes, run: str) -> None:
         """Show the run until it ends; leaving the dashboard early leaves a progress line."""
-        from edgefed.cli.follow import follow
-        from edgefed.cli.screen import show_until_ended
+        from edgefed.cli.follow_run import follow
+        from edgefed.cli.show_dashboard import show_until_ended
         from edgefed.clock import SystemClock
 
         clock = SystemClock()

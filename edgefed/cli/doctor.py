@@ -12,7 +12,7 @@ from edgefed.cli.options import Json
 from edgefed.console import columns, data, json_out, reported
 
 if TYPE_CHECKING:
-    from edgefed.checkup import Finding
+    from edgefed.diagnostics import Finding
 
 EPILOG = examples("edgefed doctor", "edgefed --broker mqtt://192.0.2.7:1883 doctor --json")
 
@@ -22,38 +22,38 @@ def doctor(context: typer.Context, as_json: Json = False) -> None:
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
-        from edgefed import checkup
+        from edgefed import diagnostics
 
         findings = _findings(options)
         if as_json:
-            json_out(checkup.as_json(findings))
+            json_out(diagnostics.as_json(findings))
         else:
-            data(columns(checkup.as_rows(findings)))
-        problem = checkup.verdict(findings)
+            data(columns(diagnostics.as_rows(findings)))
+        problem = diagnostics.verdict(findings)
         if problem is not None:
             raise problem
 
 
 def _findings(options: Globals) -> list[Finding]:
     from broker.mosquitto import find_mosquitto
-    from edgefed import checkup
+    from edgefed import diagnostics
 
-    findings = [checkup.python(), checkup.torch_and_accelerator(), checkup.kernels()]
-    settings = checkup.look_at("settings", lambda: _address(options))
+    findings = [diagnostics.python(), diagnostics.torch_and_accelerator(), diagnostics.kernels()]
+    settings = diagnostics.look_at("settings", lambda: _address(options))
     findings.append(settings)
     program = find_mosquitto()
     findings.append(
-        checkup.Finding("mosquitto", "good", str(program))
+        diagnostics.Finding("mosquitto", "good", str(program))
         if program
-        else checkup.Finding(
+        else diagnostics.Finding(
             "mosquitto", "warning", "not installed here", "apt install mosquitto, for real fleets"
         )
     )
     if settings.state == "good":
-        findings.append(checkup.disk(options.settings().value.state))
-        findings.append(checkup.look_at("broker", lambda: _broker(options)))
+        findings.append(diagnostics.disk(options.settings().value.state))
+        findings.append(diagnostics.look_at("broker", lambda: _broker(options)))
         if findings[-1].state == "good":
-            findings.append(checkup.look_at("coordinator", lambda: _coordinator(options)))
+            findings.append(diagnostics.look_at("coordinator", lambda: _coordinator(options)))
         if findings[-1].state == "good":
             findings.append(_inbox(options))
     return findings
@@ -82,8 +82,8 @@ def _coordinator(options: Globals) -> str:
 
 def _inbox(options: Globals) -> Finding:
     """Look whether the coordinator keeps up with its devices' messages."""
-    from edgefed.checkup import Finding
     from edgefed.cli.connection import connected
+    from edgefed.diagnostics import Finding
     from edgefed.errors import EdgeFedError
 
     try:

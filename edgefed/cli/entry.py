@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgefed.starting import begin
+from edgefed.startup import begin
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from edgefed.cli.folders import PLACES, found
+from edgefed.cli.run_folders import PLACES, found
 
 
 def local_runs(state: Path) -> list[dict[str, Any]]:

@@ -44,14 +44,14 @@ def means(
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
-        from edgefed.cli.folders import folder_of
+        from edgefed.cli.run_folders import folder_of
         from edgefed.files import write_atomic
         from edgefed.report.means import means_of_folder
 
         found = means_of_folder(folder_of(options, run, local))
         file = png.expanduser().absolute() if png is not None else None
         if file is not None:
-            from edgefed.report.sheet import sheet
+            from edgefed.report.contact_sheet import sheet
 
             write_atomic(file, sheet(found))
         if as_json:

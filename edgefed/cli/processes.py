@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from broker.address import connect_host, port_is_free
-from broker.child import Child
-from broker.choose import Kind, RunningBroker, start_broker
+from broker.child_process import ChildProcess
+from broker.start_broker import Kind, RunningBroker, start_broker
 from edgefed.config.address import Address
 from edgefed.errors import EdgeFedError
 from edgefed.files import make_folder
@@ -33,8 +33,8 @@ class Processes:
     fleet: str
     folder: Path
     broker: RunningBroker | None = None
-    coordinator: Child | None = None
-    agents: dict[str, Child] = field(default_factory=dict)
+    coordinator: ChildProcess | None = None
+    agents: dict[str, ChildProcess] = field(default_factory=dict)
     trackers: Sequence[str] = ()
     user_models: bool = False
 
@@ -96,7 +96,7 @@ class Processes:
         if self.broker is not None:
             self.broker.stop()
 
-    def _named(self) -> Iterator[tuple[str, Child]]:
+    def _named(self) -> Iterator[tuple[str, ChildProcess]]:
         yield from self.agents.items()
         if self.coordinator is not None:
             yield "coordinator", self.coordinator
@@ -104,7 +104,7 @@ class Processes:
     def _options(self) -> tuple[str, ...]:
         return ("--no-config", "--fleet", self.fleet, "--state", str(self.folder))
 
-    def _child(self, name: str, arguments: Sequence[str]) -> Child:
+    def _child(self, name: str, arguments: Sequence[str]) -> ChildProcess:
         """Start one of our own programs.
 
         It gets our environment without settings of ours, which the arguments replace, and the
@@ -114,7 +114,7 @@ class Processes:
         keep["EDGEFED_BROKER"] = self.near_address().with_login()
         keep["EDGEFED_TRACKERS"] = ",".join(self.trackers)
         keep["EDGEFED_USER_MODELS"] = str(self.user_models).lower()
-        return Child(
+        return ChildProcess(
             [sys.executable, *arguments],
             folder=self.folder,
             log=make_folder(self.folder / "logs") / f"{name}.log",
@@ -137,9 +137,9 @@ def wait_for_coordinator(processes: Processes, timeout: float = 60.0) -> None:
     Raises:
         EdgeFedError: a process ended, or nothing came in time.
     """
-    from edgefed.client.calls import Coordinator
+    from edgefed.control.coordinator_client import CoordinatorClient
 
-    client = Coordinator(processes.near_address(), processes.fleet)
+    client = CoordinatorClient(processes.near_address(), processes.fleet)
     client.connect()
     until = time.monotonic() + timeout
     try:

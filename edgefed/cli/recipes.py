@@ -33,7 +33,7 @@ def checked_recipe(options: Globals, typed: Typed) -> Recipe:
         RecipeError: something in it is wrong; it lists every problem.
         UnknownNameError: there is no such algorithm, and nothing else is wrong.
     """
-    from edgefed.cli.sections import open_problems
+    from edgefed.cli.recipe_sections import open_problems
     from edgefed.config.load import Flag, load_recipe, parse_sets
 
     flags: list[Flag] = [
@@ -60,7 +60,7 @@ def checked(loaded: Loaded[Recipe]) -> Recipe:
         UnknownNameError: there is no such algorithm, and nothing else is wrong.
     """
     from edgefed.algorithms.registry import make
-    from edgefed.cli.sections import open_problems
+    from edgefed.cli.recipe_sections import open_problems
     from edgefed.config.problems import problems_error
 
     problems = open_problems(loaded.layer)

@@ -13,8 +13,8 @@ from edgefed.cli.options import Json, Local, RunOrFolder
 from edgefed.console import data, json_out, reported, talk
 
 if TYPE_CHECKING:
-    from edgefed.client.calls import Coordinator
-    from edgefed.report.facts import Facts
+    from edgefed.control.coordinator_client import CoordinatorClient
+    from edgefed.report.run_data import RunData
 
 EPILOG = examples(
     "edgefed run report",
@@ -45,10 +45,10 @@ def report(
         from edgefed.files import write_atomic
         from edgefed.report.page import report as page_of
 
-        facts = _facts(options, run, local)
-        name = str(facts.record["run"])
+        run_data = _run_data(options, run, local)
+        name = str(run_data.record["run"])
         file = (out or Path(f"{name}.html")).expanduser().absolute()
-        write_atomic(file, page_of(facts).encode())
+        write_atomic(file, page_of(run_data).encode())
         if as_json:
             json_out({"run": name, "file": str(file)})
         else:
@@ -57,25 +57,25 @@ def report(
                 talk(f"  open it in a browser: {file.as_uri()}")
 
 
-def _facts(options: Globals, run: str, local: bool) -> Facts:
-    from edgefed.cli.folders import folder_of, is_folder
-    from edgefed.report.facts import facts_of_folder
+def _run_data(options: Globals, run: str, local: bool) -> RunData:
+    from edgefed.cli.run_folders import folder_of, is_folder
+    from edgefed.report.run_data import run_data_of_folder
 
     if local or is_folder(run):
-        return facts_of_folder(folder_of(options, run, local))
+        return run_data_of_folder(folder_of(options, run, local))
     return _asked(options, run)
 
 
-def _asked(options: Globals, run: str) -> Facts:
+def _asked(options: Globals, run: str) -> RunData:
     """Return what the coordinator tells; the events come from disk where they are on this one."""
     from edgefed.cli.connection import connected
-    from edgefed.cli.folders import suggesting_local
     from edgefed.cli.run import newest
+    from edgefed.cli.run_folders import suggesting_local
     from edgefed.events.log import Log
     from edgefed.events.summary import RunSummary, summarise
-    from edgefed.report.facts import EVENTS, facts_of_answer
+    from edgefed.report.run_data import EVENTS, run_data_of_response
 
-    def summary(coordinator: Coordinator, name: str, folder: Path) -> RunSummary:
+    def summary(coordinator: CoordinatorClient, name: str, folder: Path) -> RunSummary:
         log = Log(folder / EVENTS)
         if log.path.is_file():
             return summarise(log.events())
@@ -85,4 +85,4 @@ def _asked(options: Globals, run: str) -> Facts:
     with local, connected(options) as coordinator:
         record = coordinator.ask("run.show", run=run or newest(coordinator))
         told = summary(coordinator, record["run"], Path(record["folder"]))
-    return facts_of_answer(record, told)
+    return run_data_of_response(record, told)

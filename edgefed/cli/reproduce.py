@@ -13,7 +13,7 @@ from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import Json, On, RayAddress
 from edgefed.cli.recipes import checked
-from edgefed.cli.trials import parse_seeds, raise_failures, run_plan
+from edgefed.cli.trial_progress import parse_seeds, raise_failures, run_plan
 from edgefed.console import columns, data, json_out, reported, talk
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def reproduce(
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
-        from edgefed.cli.places import place
+        from edgefed.cli.simulation_backend import place
 
         if listed or not name:
             _list(as_json)

@@ -21,7 +21,7 @@ from edgefed.console import columns, data, json_out, reported, talk
 from edgefed.units import short_time, size
 
 if TYPE_CHECKING:
-    from edgefed.client.calls import Coordinator
+    from edgefed.control.coordinator_client import CoordinatorClient
 
 app = CommandLine(help="Start, read, follow and steer runs.")
 app.command(epilog=REPORT_EPILOG)(report)
@@ -132,7 +132,7 @@ def watch(context: typer.Context, run: RunIdOrLast = "", as_json: Json = False) 
 
 def _follow(options: Globals, run: str, as_json: bool) -> None:
     from edgefed.cli.connection import connected
-    from edgefed.cli.follow import ENDED, follow
+    from edgefed.cli.follow_run import ENDED, follow
     from edgefed.cli.recipes import failure_of
     from edgefed.clock import SystemClock
     from edgefed.config.address import parse_address
@@ -231,7 +231,7 @@ def _local_runs(options: Globals) -> list[dict[str, Any]]:
 
 def _known_runs(options: Globals) -> list[dict[str, Any]]:
     from edgefed.cli.connection import connected
-    from edgefed.cli.folders import suggesting_local
+    from edgefed.cli.run_folders import suggesting_local
 
     with suggesting_local("edgefed run list"), connected(options) as coordinator:
         return list(coordinator.ask("run.list"))
@@ -245,14 +245,14 @@ def _local_run(options: Globals, run: str) -> dict[str, Any]:
 
 def _known_run(options: Globals, run: str) -> dict[str, Any]:
     from edgefed.cli.connection import connected
-    from edgefed.cli.folders import suggesting_local
+    from edgefed.cli.run_folders import suggesting_local
 
     command = f"edgefed run show {run}".rstrip()
     with suggesting_local(command), connected(options) as coordinator:
         return dict(coordinator.ask("run.show", run=run or newest(coordinator)))
 
 
-def newest(coordinator: Coordinator) -> str:
+def newest(coordinator: CoordinatorClient) -> str:
     """Return the id of the newest run.
 
     Raises:

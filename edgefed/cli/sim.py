@@ -70,7 +70,6 @@ def run(
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
-        from edgefed.cli.places import place
         from edgefed.cli.recipes import (
             Typed,
             checked_recipe,
@@ -78,6 +77,7 @@ def run(
             failure_of,
             result_of,
         )
+        from edgefed.cli.simulation_backend import place
 
         made = checked_recipe(options, Typed(recipe, sets, algorithm, rounds, seed, devices))
         with place(on, address, [made]) as executors:

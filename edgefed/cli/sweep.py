@@ -11,7 +11,7 @@ from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import Json, On, RayAddress, Sets
 from edgefed.cli.recipes import checked
-from edgefed.cli.trials import parse_seeds, raise_failures, run_plan
+from edgefed.cli.trial_progress import parse_seeds, raise_failures, run_plan
 from edgefed.console import columns, data, json_out, reported, talk
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def sweep(
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
-        from edgefed.cli.places import place
+        from edgefed.cli.simulation_backend import place
         from edgefed.simulator.sweep.outputs import summary, write_outputs
 
         plan = _plan(options, file, seeds, sets)

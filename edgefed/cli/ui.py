@@ -37,7 +37,7 @@ def ui(
                 hint="edgefed status, or edgefed run watch",
             )
         from edgefed.cli.connection import connected
-        from edgefed.cli.screen import show
+        from edgefed.cli.show_dashboard import show
         from edgefed.clock import SystemClock
         from edgefed.config.address import parse_address
 

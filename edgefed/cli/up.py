@@ -42,7 +42,7 @@ def up(
     options = globals_of(context)
     with reported(options.json):
         from edgefed.cli.processes import Processes, running, wait_for_coordinator
-        from edgefed.cli.screen import show
+        from edgefed.cli.show_dashboard import show
         from edgefed.clock import SystemClock
         from edgefed.config.address import parse_address
 

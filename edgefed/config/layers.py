@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from edgefed.config.positions import KeyPath
 from edgefed.config.toml import Document
+from edgefed.config.toml_positions import KeyPath
 
 
 @dataclass(frozen=True)

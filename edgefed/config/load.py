@@ -27,7 +27,6 @@ from edgefed.config.layers import (
 )
 from edgefed.config.models import tables
 from edgefed.config.nearest import nearest_name
-from edgefed.config.places import Program, Surroundings, expand, read_places
 from edgefed.config.problems import Problem, dotted, problems_error, text_problem
 from edgefed.config.recipe import Recipe
 from edgefed.config.settings import (
@@ -36,6 +35,7 @@ from edgefed.config.settings import (
     Settings,
     default_state_folder,
 )
+from edgefed.config.settings_files import Program, Surroundings, expand, read_places
 from edgefed.config.toml import parse_value, read_toml
 from edgefed.config.toml_limits import MAX_DEPTH
 from edgefed.config.validate import validate

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgefed.config.layers import Origin
-from edgefed.config.positions import KeyPath
+from edgefed.config.toml_positions import KeyPath
 from edgefed.errors import RecipeError
 
 UNKNOWN_KEY = "recipe.unknown_key"

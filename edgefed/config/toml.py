@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgefed.config.positions import KeyPath, key_lines
 from edgefed.config.toml_limits import excess
+from edgefed.config.toml_positions import KeyPath, key_lines
 from edgefed.errors import RecipeError
 
 MAX_FILE_BYTES = 2**20

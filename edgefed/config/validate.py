@@ -16,7 +16,6 @@ from edgefed.config.address import TLS_HINT, without_password
 from edgefed.config.layers import Layer
 from edgefed.config.models import model_at, tables
 from edgefed.config.nearest import did_you_mean, nearest_name
-from edgefed.config.positions import KeyPath
 from edgefed.config.problems import (
     BAD_VALUE,
     MISSING_KEY,
@@ -27,6 +26,7 @@ from edgefed.config.problems import (
 )
 from edgefed.config.recipe import NAME_PATTERN
 from edgefed.config.settings import BROKER_PATTERN, TLS_ERROR
+from edgefed.config.toml_positions import KeyPath
 from edgefed.wire.limits import CLASS_NAME_PATTERN
 
 ModelT = TypeVar("ModelT", bound=BaseModel)

@@ -13,20 +13,20 @@ from typing import Any
 from edgefed.algorithms.base import Algorithm, Answer, Exchange, Finished, State
 from edgefed.clock import Clock, timestamp
 from edgefed.config.recipe import Recipe
-from edgefed.coordinator.admission import Admission, admit
 from edgefed.coordinator.augmentation import check_augmentation, with_augmentation
-from edgefed.coordinator.books import Books
-from edgefed.coordinator.collector import Collector
-from edgefed.coordinator.controls import Controls
+from edgefed.coordinator.device_admission import Admission, admit
 from edgefed.coordinator.downlink import Downlink
+from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.fleet import Fleet
-from edgefed.coordinator.journal import Journal
 from edgefed.coordinator.model_file import model_metadata
-from edgefed.coordinator.questions import asked_exchange, evaluation, open_exchange
 from edgefed.coordinator.records import Checkpoint, OpenExchange, RunRecord
+from edgefed.coordinator.reply_collector import ReplyCollector
+from edgefed.coordinator.reply_stats import DeviceScores, ReplyStats
+from edgefed.coordinator.run_controls import RunControls
+from edgefed.coordinator.run_model import RunModel, check_dataset, make_run_model
+from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.coordinator.store import Store
-from edgefed.coordinator.subject import Subject, check_dataset, make_subject
-from edgefed.coordinator.tally import DeviceScores, Tally
+from edgefed.coordinator.tasks import asked_exchange, evaluation, open_exchange
 from edgefed.coordinator.trackers.base import TrackedRun, Tracker
 from edgefed.coordinator.trackers.metrics import MetricFiles
 from edgefed.coordinator.trackers.tracking import Tracking
@@ -47,7 +47,7 @@ class _Stopping(Exception):  # noqa: N818 - an order, not an error
 
 
 @dataclass(frozen=True)
-class Workshop:
+class EngineDeps:
     """What an engine works with.
 
     Attributes:
@@ -64,8 +64,8 @@ class Workshop:
     dataset: Dataset
     store: Store
     cache: BlobCache
-    journal: Journal
-    controls: Controls
+    journal: EventJournal
+    controls: RunControls
     clock: Clock
     trackers: tuple[Tracker, ...] = ()
     user_models: bool = False
@@ -74,7 +74,7 @@ class Workshop:
 
 
 @dataclass
-class _Standing:
+class RunState:
     """Where the run stands.
 
     Attributes:
@@ -83,7 +83,7 @@ class _Standing:
         scored: the last round that was closed.
     """
 
-    subject: Subject
+    run_model: RunModel
     admission: Admission
     state: State
     downlink: Downlink
@@ -96,34 +96,34 @@ class Engine:
 
     Args:
         record: the run's row as it stands.
-        workshop: everything else.
+        deps: everything else.
         on_record: told the row whenever it changes.
     """
 
     def __init__(
         self,
         record: RunRecord,
-        workshop: Workshop,
+        deps: EngineDeps,
         on_record: Callable[[RunRecord], None] = lambda record: None,
     ) -> None:
-        self._shop = workshop
-        self._recipe = with_augmentation(workshop.recipe, workshop.dataset.preparation)
-        self._algorithm = workshop.algorithm
-        self._fleet = workshop.fleet
-        self._controls = workshop.controls
-        self._books = Books(
+        self._deps = deps
+        self._recipe = with_augmentation(deps.recipe, deps.dataset.preparation)
+        self._algorithm = deps.algorithm
+        self._fleet = deps.fleet
+        self._controls = deps.controls
+        self._recorder = RunRecorder(
             record,
-            model=workshop.recipe.model.name,
-            fleet=workshop.fleet,
-            store=workshop.store,
-            journal=workshop.journal,
-            clock=workshop.clock,
+            model=deps.recipe.model.name,
+            fleet=deps.fleet,
+            store=deps.store,
+            journal=deps.journal,
+            clock=deps.clock,
             on_record=on_record,
             release=self._release_space,
-            wait=workshop.controls.wait,
+            wait=deps.controls.wait,
         )
         self._tracking = Tracking(
-            (MetricFiles(), *workshop.trackers), self._tracked, self._books.warn
+            (MetricFiles(), *deps.trackers), self._tracked, self._recorder.warn
         )
 
     # -- the whole run ------------------------------------------------------------------------
@@ -133,300 +133,304 @@ class Engine:
 
         A failure of the run is in the row (status ``failed``, code and reason), not raised.
         """
-        standing: _Standing | None = None
+        state: RunState | None = None
         try:
-            standing = self._begin()
+            state = self._begin()
             self._tracking.begin()
-            self._loop(standing)
-            self._end(standing, "finished")
+            self._loop(state)
+            self._end(state, "finished")
         except _Stopping:
             pass
         except _Aborted:
-            self._end(standing, "aborted", "by the operator", "run.aborted")
+            self._end(state, "aborted", "by the operator", "run.aborted")
         except EdgeFedError as error:
             if not self._put_off(error):
-                self._fail(standing, error)
+                self._fail(state, error)
         finally:
-            self._tracking.end(self._books.record)
-            if standing is not None:
-                standing.downlink.release()
-        return self._books.record
+            self._tracking.end(self._recorder.record)
+            if state is not None:
+                state.downlink.release()
+        return self._recorder.record
 
     def _put_off(self, error: EdgeFedError) -> bool:
         """Whether the process ends while the run waited for space: it goes on later."""
         return self._controls.stopping and error.code == "storage.full"
 
-    def _fail(self, standing: _Standing | None, error: EdgeFedError) -> None:
+    def _fail(self, state: RunState | None, error: EdgeFedError) -> None:
         if self._controls.aborting:
-            self._end(standing, "aborted", "by the operator", "run.aborted")
+            self._end(state, "aborted", "by the operator", "run.aborted")
         else:
-            self._end(standing, "failed", error.message, error.code, error.hint)
+            self._end(state, "failed", error.message, error.code, error.hint)
 
     def _release_space(self) -> None:
         """Delete what can be fetched or made again."""
-        self._shop.release()
-        self._shop.cache.shed()
-        self._shop.store.shrink()
+        self._deps.release()
+        self._deps.cache.shed()
+        self._deps.store.shrink()
 
     def _tracked(self) -> TrackedRun:
         """Return the run as trackers take it up."""
-        store, record = self._shop.store, self._books.record
+        store, record = self._deps.store, self._recorder.record
         return TrackedRun(
             record, self._recipe, store.run_folder(record.run), store.rounds(record.run)
         )
 
-    def _begin(self) -> _Standing:
+    def _begin(self) -> RunState:
         """Wait for devices, and begin where the last commit left off."""
-        shop, rounds, run = self._shop, self._recipe.rounds, self._books.record.run
-        check_dataset(self._recipe, shop.dataset)
-        checkpoint = shop.store.checkpoint(run)
-        self._books.status("running" if checkpoint else "waiting")
+        deps, rounds, run = self._deps, self._recipe.rounds, self._recorder.record.run
+        check_dataset(self._recipe, deps.dataset)
+        checkpoint = deps.store.checkpoint(run)
+        self._recorder.status("running" if checkpoint else "waiting")
         wanted = rounds.min_devices if checkpoint is None else 1
         admission = admit(
             self._fleet,
             self._recipe,
-            shop.dataset,
+            deps.dataset,
             wanted,
-            recorded=self._books.record.spec,
-            warn=self._books.warn,
-            clock=shop.clock,
+            recorded=self._recorder.record.spec,
+            warn=self._recorder.warn,
+            clock=deps.clock,
             stop=self._controls.interrupted,
             check=self._check_orders,
         )
-        subject = make_subject(
+        run_model = make_run_model(
             self._recipe,
-            shop.dataset,
+            deps.dataset,
             admission.spec,
-            user_models=shop.user_models,
-            memory=shop.memory,
+            user_models=deps.user_models,
+            memory=deps.memory,
         )
-        check_augmentation(self._recipe, subject.spec.shape)
-        self._algorithm.check_model(subject.model)
+        check_augmentation(self._recipe, run_model.spec.shape)
+        self._algorithm.check_model(run_model.model)
         if checkpoint is None:
             seed, roster = derive(self._recipe.seed, "start"), admission.roster()
-            checkpoint = Checkpoint(self._algorithm.start(subject.model.weights(), roster, seed))
-            first, begun = checkpoint.state, timestamp(shop.clock.now())
-            self._books.save(devices=len(roster), started=begun, **asdict(admission.spec))
-            self._books.written(lambda: shop.store.commit(self._books.record, first, {}))
-        downlink = Downlink(self._recipe.wire.downlink, shop.cache, checkpoint.downlink)
+            checkpoint = Checkpoint(self._algorithm.start(run_model.model.weights(), roster, seed))
+            first, begun = checkpoint.state, timestamp(deps.clock.now())
+            self._recorder.save(devices=len(roster), started=begun, **asdict(admission.spec))
+            self._recorder.written(lambda: deps.store.commit(self._recorder.record, first, {}))
+        downlink = Downlink(self._recipe.wire.downlink, deps.cache, checkpoint.downlink)
         for name in downlink.missing():
-            self._books.warn(
+            self._recorder.warn(
                 f"the blob cache lost {name}; devices are sent it anew, and with a lossy downlink"
                 " the run ends in other bits than undisturbed"
             )
-        rows = shop.store.rounds(run)
+        rows = deps.store.rounds(run)
         scored = rows[-1]["round"] if rows else 0
-        standing = _Standing(
-            subject, admission, checkpoint.state, downlink, checkpoint.open, scored
-        )
-        self._close_through(standing)
-        self._books.status("running")
-        return standing
+        state = RunState(run_model, admission, checkpoint.state, downlink, checkpoint.open, scored)
+        self._close_through(state)
+        self._recorder.status("running")
+        return state
 
-    def _loop(self, standing: _Standing) -> None:
+    def _loop(self, state: RunState) -> None:
         while True:
-            if standing.state.round > standing.scored:
-                self._score_round(standing)
+            if state.state.round > state.scored:
+                self._score_round(state)
                 if self._controls.finishing:
                     return
-            if standing.state.round < self._recipe.rounds.count:  # else nothing is left to wait for
+            if state.state.round < self._recipe.rounds.count:  # else nothing is left to wait for
                 self._pass_gate()
             self._check_orders()
-            opened = standing.open or self._plan(standing)
+            opened = state.open or self._plan(state)
             if opened is None:
                 return
-            self._books.begin_round(opened.round)
-            self._exchange(standing, opened)
+            self._recorder.begin_round(opened.round)
+            self._exchange(state, opened)
 
     def _end(
         self,
-        standing: _Standing | None,
+        state: RunState | None,
         status: Any,
         reason: str = "",
         code: str = "",
         hint: str = "",
     ) -> None:
         """Write the model and the last row; the state stays, so a failed run can be resumed."""
-        digest = self._books.record.weights_digest
+        digest = self._recorder.record.weights_digest
         try:
-            if standing is not None:
-                digest = self._save_model(standing)
+            if state is not None:
+                digest = self._save_model(state)
         except EdgeFedError as error:
             if self._put_off(error):
                 return
             if not (self._controls.aborting and error.code == "storage.full"):
                 status, reason, code, hint = "failed", error.message, error.code, error.hint
-        if standing is not None:
-            self._close_through(standing)
-        ended = timestamp(self._shop.clock.now())
-        self._books.end(status, reason, weights_digest=digest, ended=ended, error=code, hint=hint)
+        if state is not None:
+            self._close_through(state)
+        ended = timestamp(self._deps.clock.now())
+        self._recorder.end(
+            status, reason, weights_digest=digest, ended=ended, error=code, hint=hint
+        )
 
-    def _close_through(self, standing: _Standing) -> None:
+    def _close_through(self, state: RunState) -> None:
         """Let devices throw away their replies, but for those to an exchange that is still open."""
-        over = standing.open.index if standing.open else self._books.record.exchanges
-        self._fleet.closed(self._books.record.run, over - 1)
+        over = state.open.index if state.open else self._recorder.record.exchanges
+        self._fleet.closed(self._recorder.record.run, over - 1)
 
-    def _save_model(self, standing: _Standing) -> str:
-        weights = self._algorithm.weights(standing.state)
+    def _save_model(self, state: RunState) -> str:
+        weights = self._algorithm.weights(state.state)
         digest = weights_digest(weights)
-        record, spec = self._books.record, standing.subject.spec
-        metadata = model_metadata(record, self._recipe, spec, standing.state.round, digest)
-        self._books.written(lambda: self._shop.store.save_model(record.run, weights, metadata))
+        record, spec = self._recorder.record, state.run_model.spec
+        metadata = model_metadata(record, self._recipe, spec, state.state.round, digest)
+        self._recorder.written(lambda: self._deps.store.save_model(record.run, weights, metadata))
         return digest
 
     # -- one exchange -------------------------------------------------------------------------
 
-    def _plan(self, standing: _Standing) -> OpenExchange | None:
+    def _plan(self, state: RunState) -> OpenExchange | None:
         """Plan and put the next exchange; None when there is none."""
-        planned = self._gathered(standing)
+        planned = self._gathered(state)
         if isinstance(planned, Finished):
             return None
-        return self._put(standing, planned, attempt=0)
+        return self._put(state, planned, attempt=0)
 
-    def _gathered(self, standing: _Standing) -> Exchange | Finished:
+    def _gathered(self, state: RunState) -> Exchange | Finished:
         """Plan the next exchange; below its quorum, wait for devices once and plan again."""
-        planned = self._planned(standing)
+        planned = self._planned(state)
         if isinstance(planned, Exchange) and len(planned.questions) < planned.quorum:
-            self._books.warn(
+            self._recorder.warn(
                 f"round {planned.round}: {len(planned.questions)} devices are there, "
                 f"the quorum is {planned.quorum}; waiting"
             )
-            standing.admission.wait_for(
-                planned.quorum, planned.deadline, self._controls.interrupted
-            )
+            state.admission.wait_for(planned.quorum, planned.deadline, self._controls.interrupted)
             self._check_orders()
-            planned = self._planned(standing)
+            planned = self._planned(state)
         return planned
 
-    def _planned(self, standing: _Standing) -> Exchange | Finished:
-        seed = derive(self._recipe.seed, "plan", self._books.record.turn)
-        return self._algorithm.plan(standing.state, standing.admission.roster(), seed)
+    def _planned(self, state: RunState) -> Exchange | Finished:
+        seed = derive(self._recipe.seed, "plan", self._recorder.record.seed_index)
+        return self._algorithm.plan(state.state, state.admission.roster(), seed)
 
-    def _put(self, standing: _Standing, planned: Exchange, attempt: int) -> OpenExchange:
+    def _put(self, state: RunState, planned: Exchange, attempt: int) -> OpenExchange:
         """Write an exchange down, so that a restart puts the same one."""
-        opened = self._books.written(
+        opened = self._recorder.written(
             lambda: open_exchange(
                 planned,
-                run=self._books.record.run,
-                index=self._books.record.exchanges,
-                turn=self._books.record.turn,
+                run=self._recorder.record.run,
+                index=self._recorder.record.exchanges,
+                seed_index=self._recorder.record.seed_index,
                 recipe=self._recipe,
-                subject=standing.subject,
+                run_model=state.run_model,
                 algorithm=self._algorithm,
-                downlink=standing.downlink,
+                downlink=state.downlink,
                 attempt=attempt,
             )
         )
-        self._books.account()
-        asides = self._books.record.asides + opened.aside
-        begun = replace(self._books.record, exchanges=opened.index + 1, asides=asides)
-        held = standing.downlink.to_json()
-        self._books.written(lambda: self._shop.store.begin_exchange(begun, opened, held))
-        self._books.record, standing.open = begun, opened
+        self._recorder.account()
+        preparatory_exchanges = self._recorder.record.preparatory_exchanges + opened.preparatory
+        begun = replace(
+            self._recorder.record,
+            exchanges=opened.index + 1,
+            preparatory_exchanges=preparatory_exchanges,
+        )
+        held = state.downlink.to_json()
+        self._recorder.written(lambda: self._deps.store.begin_exchange(begun, opened, held))
+        self._recorder.record, state.open = begun, opened
         return opened
 
-    def _exchange(self, standing: _Standing, opened: OpenExchange) -> None:
+    def _exchange(self, state: RunState, opened: OpenExchange) -> None:
         """Ask, merge and commit; a missed quorum asks the round's question of a new cohort."""
-        collector = self._collector(standing, opened)
-        merged = self._algorithm.merge(standing.state, asked_exchange(opened), collector.answers())
+        collector = self._collector(state, opened)
+        merged = self._algorithm.merge(state.state, asked_exchange(opened), collector.answers())
         self._check_orders()
-        if collector.tally.accepted < opened.quorum:
-            self._missed(standing, opened, collector.tally)
+        if collector.stats.accepted < opened.quorum:
+            self._missed(state, opened, collector.stats)
             return
-        self._shop.journal.emit("exchange", exchange=opened.exchange, phase="merge")
-        after = self._books.with_answers(Tally() if opened.aside else collector.tally)
-        held = standing.downlink.to_json()
-        self._books.written(lambda: self._shop.store.commit(after, merged, held))
-        for remark in self._algorithm.remarks(standing.state, asked_exchange(opened), merged):
-            self._books.note(remark.text, warning=remark.warning)
-        self._books.record, standing.state, standing.open = after, merged, None
-        self._close_through(standing)
+        self._deps.journal.emit("exchange", exchange=opened.exchange, phase="merge")
+        after = self._recorder.with_answers(ReplyStats() if opened.preparatory else collector.stats)
+        held = state.downlink.to_json()
+        self._recorder.written(lambda: self._deps.store.commit(after, merged, held))
+        for remark in self._algorithm.remarks(state.state, asked_exchange(opened), merged):
+            self._recorder.note(remark.text, warning=remark.warning)
+        self._recorder.record, state.state, state.open = after, merged, None
+        self._close_through(state)
 
-    def _missed(self, standing: _Standing, opened: OpenExchange, tally: Tally) -> None:
+    def _missed(self, state: RunState, opened: OpenExchange, stats: ReplyStats) -> None:
         asked = len(opened.tasks)
         told = (
-            f"{tally.accepted} of {asked} devices answered round {opened.round}, the quorum is "
-            f"{opened.quorum}; {tally.shortfall(asked, opened.deadline)}"
+            f"{stats.accepted} of {asked} devices answered round {opened.round}, the quorum is "
+            f"{opened.quorum}; {stats.shortfall(asked, opened.deadline)}"
         )
         if opened.attempt >= self._recipe.rounds.retries:
             # A run that is resumed asks those who are there then, not those who were silent now.
-            run = self._books.record.run
-            self._books.written(lambda: self._shop.store.close_exchange(run))
-            standing.open = None
+            run = self._recorder.record.run
+            self._recorder.written(lambda: self._deps.store.close_exchange(run))
+            state.open = None
             raise TimeLimitError(
                 f"Only {told}.",
                 code="round.quorum",
-                hint=self._after_missed(tally),
+                hint=self._after_missed(stats),
             )
-        self._books.warn(f"only {told}; asking again")
-        planned = self._gathered(standing)
+        self._recorder.warn(f"only {told}; asking again")
+        planned = self._gathered(state)
         if isinstance(planned, Exchange):
-            self._put(standing, planned, opened.attempt + 1)
+            self._put(state, planned, opened.attempt + 1)
 
-    def _after_missed(self, tally: Tally) -> str:
+    def _after_missed(self, stats: ReplyStats) -> str:
         """Return what an operator can do about a missed quorum."""
-        if tally.diverged:
+        if stats.diverged:
             return f"{LOWER_RATE}, now {self._recipe.training.learning_rate:g}, and start again"
         return "see edgefed device list; then edgefed run resume, or lower rounds.quorum"
 
-    def _collector(self, standing: _Standing, opened: OpenExchange) -> Collector:
-        specs = specs_of(self._algorithm.weights(standing.state))
-        asked, model = asked_exchange(opened), standing.subject.model
+    def _collector(self, state: RunState, opened: OpenExchange) -> ReplyCollector:
+        specs = specs_of(self._algorithm.weights(state.state))
+        asked, model = asked_exchange(opened), state.run_model.model
 
-        def refusal(answer: Answer) -> str:
-            return self._algorithm.refusal(asked, answer, model)
+        def reject_reason(answer: Answer) -> str:
+            return self._algorithm.reject_reason(asked, answer, model)
 
-        return Collector(opened, self._fleet, self._shop.journal, self._controls, specs, refusal)
+        return ReplyCollector(
+            opened, self._fleet, self._deps.journal, self._controls, specs, reject_reason
+        )
 
     # -- scores -------------------------------------------------------------------------------
 
-    def _score_round(self, standing: _Standing) -> None:
+    def _score_round(self, state: RunState) -> None:
         """Test the model if it is time to, and close the round."""
-        number = standing.state.round
-        self._shop.journal.emit("exchange", phase="evaluate")
+        number = state.state.round
+        self._deps.journal.emit("exchange", phase="evaluate")
         # An exchange that an earlier life left open tells that it found it was time.
-        due = standing.open is not None or self._test_is_due(number)
-        scores = self._test(standing) if due else {}
-        self._tracking.round(self._books.close_round(number, scores))
-        asked, standing.scored, standing.open = standing.open, number, None
+        due = state.open is not None or self._test_is_due(number)
+        scores = self._test(state) if due else {}
+        self._tracking.round(self._recorder.close_round(number, scores))
+        asked, state.scored, state.open = state.open, number, None
         if asked is not None:
-            self._close_through(standing)
+            self._close_through(state)
 
     def _test_is_due(self, number: int) -> bool:
         every = self._recipe.evaluation.every
         last = number >= self._recipe.rounds.count or self._controls.finishing
         return last or (every > 0 and number % every == 0)
 
-    def _test(self, standing: _Standing) -> dict[str, float]:
-        where, test = self._recipe.evaluation.on, standing.subject.test
+    def _test(self, state: RunState) -> dict[str, float]:
+        where, test = self._recipe.evaluation.on, state.run_model.test
         scores: dict[str, float] = {}
         if where in ("devices", "both") or not len(test):
-            scores |= self._test_on_devices(standing)
+            scores |= self._test_on_devices(state)
         if where in ("coordinator", "both") and len(test):
-            predict = standing.subject.trainer.predict
-            predictor = self._algorithm.predictor(standing.state, predict)
+            predict = state.run_model.trainer.predict
+            predictor = self._algorithm.predictor(state.state, predict)
             central = score(predictor, test, self._recipe.training.loss)
             if central.accuracy is not None:
                 scores["accuracy"] = central.accuracy
             scores["loss"] = central.loss
         return scores
 
-    def _test_on_devices(self, standing: _Standing) -> dict[str, float]:
+    def _test_on_devices(self, state: RunState) -> dict[str, float]:
         """Ask the devices to test the model on what they keep for it."""
-        opened = standing.open
+        opened = state.open
         if opened is None:
-            seed = derive(self._recipe.seed, "plan", self._books.record.turn)
-            weights = self._algorithm.weights(standing.state)
-            roster = standing.admission.roster()
-            asked = evaluation(self._recipe, weights, standing.state.round, roster, seed)
-            opened = self._put(standing, asked, attempt=0)
+            seed = derive(self._recipe.seed, "plan", self._recorder.record.seed_index)
+            weights = self._algorithm.weights(state.state)
+            roster = state.admission.roster()
+            asked = evaluation(self._recipe, weights, state.state.round, roster, seed)
+            opened = self._put(state, asked, attempt=0)
         squared = self._recipe.training.loss == "squared_error"
         found = DeviceScores(("loss",) if squared else ("accuracy", "loss"))
-        for answer in self._collector(standing, opened).answers():
+        for answer in self._collector(state, opened).answers():
             found.add(answer.samples, answer.metrics)
         self._check_orders()
         if not found.samples:
-            self._books.warn(f"round {opened.round}: no device keeps samples for evaluation")
+            self._recorder.warn(f"round {opened.round}: no device keeps samples for evaluation")
             return {}
         means = found.means()
         return {**means, **{f"device_{name}": value for name, value in means.items()}}
@@ -435,11 +439,11 @@ class Engine:
 
     def _pass_gate(self) -> None:
         if self._controls.paused:
-            self._books.status("paused")
+            self._recorder.status("paused")
         self._controls.pass_gate()
         self._check_orders()
-        if self._books.record.status == "paused":
-            self._books.status("running")
+        if self._recorder.record.status == "paused":
+            self._recorder.status("running")
 
     def _check_orders(self) -> None:
         if self._controls.aborting:

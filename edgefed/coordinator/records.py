@@ -19,14 +19,14 @@ class RunRecord:
         run: unique id, such as ``r-0007-4f2a``.
         recipe: the recipe as JSON text.
         exchanges: how many exchanges were begun; the next one's index.
-        asides: how many of them only prepared for others (``Exchange.aside``).
+        preparatory_exchanges: how many of them only prepared for others (``Exchange.preparatory``).
         bytes_up, bytes_down: payload bytes from and to devices.
         seconds: time that the run was worked on.
         shape, classes, class_names, by_position: what its data look like, as ``DataSpec`` has it;
             ``classes`` is 0 until the run has begun.
         error, hint: code of the failure and what to do about it.
         progress: of the round at work: its number, ``seconds`` and bytes (``up``, ``down``) when it
-            began, and the ``tally`` of its answers so far.
+            began, and the ``stats`` of its answers so far.
     """
 
     run: str
@@ -45,7 +45,7 @@ class RunRecord:
     rounds: int = 0
     devices: int = 0
     exchanges: int = 0
-    asides: int = 0
+    preparatory_exchanges: int = 0
     accuracy: float | None = None
     loss: float | None = None
     weights_digest: str = ""
@@ -66,9 +66,9 @@ class RunRecord:
         return DataSpec(self.shape, self.classes, self.class_names, self.by_position)
 
     @property
-    def turn(self) -> int:
+    def seed_index(self) -> int:
         """The number of the next exchange that its draws derive from; asides do not count."""
-        return self.exchanges - self.asides
+        return self.exchanges - self.preparatory_exchanges
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,10 @@ class OpenExchange:
         round: counted from 1.
         tasks: one for each device asked.
         wanted, quorum, deadline: as in ``Exchange``.
-        facts: the questions' small values by device, for the algorithm's merge.
+        params: the questions' small values by device, for the algorithm's merge.
         attempt: how often this round's question was put before and missed its quorum.
-        room: bytes that the blobs of any reply may take, whatever its task was.
-        aside: as in ``Exchange``.
+        max_reply_bytes: bytes that the blobs of any reply may take, whatever its task was.
+        preparatory: as in ``Exchange``.
         lost_grace: seconds that it waits for a lost device once it has its quorum; None for as
             long as for any other.
     """
@@ -99,8 +99,8 @@ class OpenExchange:
     quorum: int
     deadline: float
     attempt: int = 0
-    room: int = 0
-    aside: bool = False
+    max_reply_bytes: int = 0
+    preparatory: bool = False
     lost_grace: float | None = None
 
 

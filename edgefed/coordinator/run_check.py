@@ -10,7 +10,7 @@ from edgefed.algorithms.base import Roster
 from edgefed.algorithms.registry import check_fleet, make
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.compatibility import check_compatibility
-from edgefed.coordinator.subject import check_dataset, load_dataset
+from edgefed.coordinator.run_model import check_dataset, load_dataset
 from edgefed.errors import NotAllowedError
 
 

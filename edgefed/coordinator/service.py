@@ -18,21 +18,21 @@ from edgefed.clock import Clock, timestamp
 from edgefed.config.address import Address
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.challenges import Challenges
-from edgefed.coordinator.controls import Controls
-from edgefed.coordinator.directory import Directory
-from edgefed.coordinator.engine import Engine, Workshop
+from edgefed.coordinator.device_registry import DeviceRegistry
+from edgefed.coordinator.dispatcher import Dispatcher
+from edgefed.coordinator.duplicate_coordinator import refuse_second_coordinator
+from edgefed.coordinator.engine import Engine, EngineDeps
+from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.event_log import EventLog
-from edgefed.coordinator.hub import Hub
-from edgefed.coordinator.journal import Journal
 from edgefed.coordinator.last_run import UNFINISHED, with_last_run
 from edgefed.coordinator.mqtt_fleet import MqttFleet
+from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.records import RunRecord
-from edgefed.coordinator.requests import SLOW, Requests
+from edgefed.coordinator.request_handler import SLOW, RequestHandler
 from edgefed.coordinator.run_check import RunCheck
-from edgefed.coordinator.runs import create_run
+from edgefed.coordinator.run_controls import RunControls
+from edgefed.coordinator.run_model import check_model_allowed, load_dataset
 from edgefed.coordinator.store import Store
-from edgefed.coordinator.subject import check_model_allowed, load_dataset
-from edgefed.coordinator.takeover import refuse_second
 from edgefed.coordinator.trackers.base import Tracker
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError, UsageError
 from edgefed.events.model import Event
@@ -95,18 +95,18 @@ class Service:
         self._session = secrets.token_hex(8)
         self._topics = Topics(settings.fleet)
         try:
-            refuse_second(settings.address, self._topics, self._owner)
+            refuse_second_coordinator(settings.address, self._topics, self._owner)
         except EdgeFedError:
             self._lock.release()
             raise
         self._store = Store(settings.folder)
         self._cache = BlobCache(settings.folder / "blobs", CACHE_BYTES)
-        self._journal = Journal(settings.fleet, clock)
+        self._journal = EventJournal(settings.fleet, clock)
         self._journal.begin_with(lambda snapshot: with_last_run(snapshot, self._store))
-        self._directory = Directory(self._journal, clock)
+        self._registry = DeviceRegistry(self._journal, clock)
         self._run_check = RunCheck(settings.folder / "data")
         inbox: Inbox[NoReturn] = Inbox(clock)
-        self._requests = Requests(
+        self._requests = RequestHandler(
             self._session,
             self._store,
             self._journal,
@@ -116,11 +116,11 @@ class Service:
         )
         self._state = CoordinatorState(session=self._session, owner=self._owner, status="online")
         self._link = self._make_link(inbox)
-        self._hub = Hub(
+        self._dispatcher = Dispatcher(
             self._link,
             inbox,
             self._topics,
-            self._directory,
+            self._registry,
             self._cache,
             settings.folder / "staging",
             self._journal,
@@ -130,9 +130,11 @@ class Service:
             self._publish_state,
             self._session,
         )
-        self._fleet = MqttFleet(self._hub, self._directory, self._journal, clock, self._closed)
-        self._pending: queue.SimpleQueue[tuple[RunRecord, Controls] | None] = queue.SimpleQueue()
-        self._jobs: dict[str, Controls] = {}
+        self._fleet = MqttFleet(
+            self._dispatcher, self._registry, self._journal, clock, self._closed
+        )
+        self._pending: queue.SimpleQueue[tuple[RunRecord, RunControls] | None] = queue.SimpleQueue()
+        self._jobs: dict[str, RunControls] = {}
         self._guard = threading.Lock()
         self._state_lock = threading.Lock()
         self._nonces: deque[str] = deque(maxlen=NONCES)
@@ -157,7 +159,7 @@ class Service:
         """Work until ``stop``: first what an earlier life left unfinished, then what is started."""
         self._link.start_now(timeout=10)
         self._take_up_unfinished()  # before a request could start another run
-        self._hub.start()
+        self._dispatcher.start()
         try:
             while not self._stopping:
                 work = self._pending.get()
@@ -175,7 +177,7 @@ class Service:
 
     def _close(self) -> None:
         self._change_state(status="lost")
-        self._hub.stop()
+        self._dispatcher.stop()
         self._link.stop()
         self._journal.close()
         self._store.close()
@@ -213,7 +215,7 @@ class Service:
         Raises:
             EdgeFedError: the recipe cannot be run.
         """
-        return self._run_check.report(recipe, self._directory.roster())
+        return self._run_check.report(recipe, self._registry.roster())
 
     def order(self, run: str, action: str) -> str:
         """Give an order to the run at work, or take up one that failed or was aborted.
@@ -255,7 +257,7 @@ class Service:
             self._journal.emit("run", run=run, status=status)
 
     def _queue(self, record: RunRecord, *, paused: bool) -> None:
-        controls = Controls(paused=paused)
+        controls = RunControls(paused=paused)
         controls.on_change = self._wake_fleet
         self._jobs[record.run] = controls
         self._pending.put((record, controls))
@@ -263,7 +265,7 @@ class Service:
     def _wake_fleet(self) -> None:
         self._fleet.wake()
 
-    def _work(self, record: RunRecord, controls: Controls) -> None:
+    def _work(self, record: RunRecord, controls: RunControls) -> None:
         """Run one run to its end; whatever happens, the coordinator lives on."""
         try:
             recipe = Recipe.model_validate_json(record.recipe)
@@ -278,10 +280,10 @@ class Service:
             self._journal.close()
             self._jobs.pop(record.run, None)
 
-    def _make_engine(self, record: RunRecord, recipe: Recipe, controls: Controls) -> Engine:
+    def _make_engine(self, record: RunRecord, recipe: Recipe, controls: RunControls) -> Engine:
         return Engine(
             record,
-            Workshop(
+            EngineDeps(
                 recipe=recipe,
                 algorithm=make(recipe),
                 fleet=self._fleet,
@@ -294,7 +296,7 @@ class Service:
                 trackers=self._settings.trackers,
                 user_models=self._settings.user_models,
                 memory=self._settings.memory,
-                release=self._hub.release_space,
+                release=self._dispatcher.release_space,
             ),
             self._show_record,
         )
@@ -333,9 +335,9 @@ class Service:
             UnknownNameError: there is no such device.
             NotAllowedError: it is online.
         """
-        forgotten = [device] if device else self._directory.lost()
+        forgotten = [device] if device else self._registry.lost()
         for each in forgotten:
-            self._directory.forget(each)
+            self._registry.forget(each)
             self._link.publish(self._topics.birth(each), b"", retain=True)
         return forgotten
 
@@ -387,7 +389,7 @@ class Service:
 
     def _answer(self, client: str, request: Request) -> None:
         for answer in self._requests.answer(request):
-            self._link.publish(self._topics.answer(client), encode(answer))
+            self._link.publish(self._topics.response(client), encode(answer))
 
 
 def _owner(folder: Path) -> str:

@@ -39,7 +39,7 @@ _TABLES = {
             "run": "text not null",
             "round": "integer not null",
             "layout": "text not null",
-            "facts": "text not null",
+            "params": "text not null",
             "downlink": "text not null",
         },
         ("run",),
@@ -148,8 +148,8 @@ class Store:
             if field.name != "tasks"
         }
         with self._writing(record):
-            for _, number, layout, facts, _ in self._db.rows("checkpoints", run):
-                self._db.put("checkpoints", run, number, layout, facts, json.dumps(downlink))
+            for _, number, layout, params, _ in self._db.rows("checkpoints", run):
+                self._db.put("checkpoints", run, number, layout, params, json.dumps(downlink))
             self._db.put("exchanges", run, json.dumps(plain))
             self._db.delete("tasks", run=run)
             for position, task in enumerate(exchange.tasks):
@@ -164,7 +164,7 @@ class Store:
         """Write the state after an exchange, and close it, in one step."""
         folder, file = self.run_folder(record.run), f"state-{record.exchanges:06d}.safetensors"
         layout = self._files.write(folder, file, state.groups)
-        texts = (json.dumps(layout.to_json()), json.dumps(state.facts), json.dumps(downlink))
+        texts = (json.dumps(layout.to_json()), json.dumps(state.params), json.dumps(downlink))
         with self._writing(record):
             self._db.put("checkpoints", record.run, state.round, *texts)
             self._forget_exchange(record.run)
@@ -196,9 +196,9 @@ class Store:
             return None
         with _readable(f"the state of run {run}"):
             _, number, *texts = rows[0]
-            layout, facts, downlink = (json.loads(str(text)) for text in texts)
+            layout, params, downlink = (json.loads(str(text)) for text in texts)
             groups = self._files.read(self.run_folder(run), Layout.from_json(layout))
-            state = State(round=int(str(number)), groups=groups, facts=facts)
+            state = State(round=int(str(number)), groups=groups, params=params)
             return Checkpoint(state, downlink, self._open_exchange(run))
 
     def group(self, run: str, group: str) -> list[str]:

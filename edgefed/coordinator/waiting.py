@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from edgefed.clock import Clock, timestamp
-from edgefed.coordinator.asking import Asking
-from edgefed.coordinator.journal import Journal
+from edgefed.coordinator.event_journal import EventJournal
+from edgefed.coordinator.pending_exchange import PendingExchange
 from edgefed.events.snapshot import WaitingView
 from edgefed.events.waiting import waiting_in_words
 
@@ -20,18 +20,18 @@ class WaitingReport:
     Nothing is told of an exchange that has no quorum yet while every device is there.
     """
 
-    def __init__(self, asking: Asking, journal: Journal, clock: Clock) -> None:
-        self._asking = asking
+    def __init__(self, pending: PendingExchange, journal: EventJournal, clock: Clock) -> None:
+        self._pending_exchange = pending
         self._journal = journal
         self._clock = clock
         self._told: tuple[bool, frozenset[str], float] | None = None
 
     def update(self) -> None:
         """Tell what has changed: the quorum was met, a device was lost or came back."""
-        asking = self._asking
-        quorum = asking.quorum_at is not None
-        lost, closes_at = asking.lost_devices(), asking.closes_at()
-        if not asking.wanting or not (quorum or lost):
+        pending = self._pending_exchange
+        quorum = pending.quorum_at is not None
+        lost, closes_at = pending.lost_devices(), pending.closes_at()
+        if not pending.wanting or not (quorum or lost):
             self.end()
         elif self._told != (quorum, lost, closes_at):
             self._told = (quorum, lost, closes_at)
@@ -41,20 +41,22 @@ class WaitingReport:
         """Tell that nobody is waited for, if somebody was."""
         if self._told is not None:
             self._told = None
-            self._journal.emit("exchange", exchange=self._asking.exchange.exchange, waiting=None)
+            self._journal.emit(
+                "exchange", exchange=self._pending_exchange.exchange.exchange, waiting=None
+            )
 
     def close(self) -> None:
         """Say who is left behind, if the quorum did not wait for the deadline."""
-        asking = self._asking
-        lost, online = asking.out()
+        pending = self._pending_exchange
+        lost, online = pending.out()
         self.end()
-        if lost and not online and self._clock.monotonic() < asking.deadline:
+        if lost and not online and self._clock.monotonic() < pending.deadline:
             named = waiting_in_words(WaitingView(lost=lost[:NAMED], more=len(lost[NAMED:])))
-            text = f"round {asking.exchange.round} goes on without {named}"
+            text = f"round {pending.exchange.round} goes on without {named}"
             self._journal.emit("note", level="warning", text=text)
 
     def _tell(self, closes_at: float) -> None:
-        lost, online = self._asking.out()
+        lost, online = self._pending_exchange.out()
         left = timedelta(seconds=closes_at - self._clock.monotonic())
         waiting = {
             "lost": lost[:NAMED],
@@ -62,4 +64,6 @@ class WaitingReport:
             "more": max(0, len(lost) + len(online) - NAMED),
             "until": timestamp(self._clock.now() + left),
         }
-        self._journal.emit("exchange", exchange=self._asking.exchange.exchange, waiting=waiting)
+        self._journal.emit(
+            "exchange", exchange=self._pending_exchange.exchange.exchange, waiting=waiting
+        )

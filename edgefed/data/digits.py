@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from edgefed.data.holdout import hold_out
 from edgefed.data.options import DataOptions
-from edgefed.data.split import hold_out
 from edgefed.data.types import Dataset
 from edgefed.errors import MissingDataError
 from edgefed.samples import Samples

@@ -15,10 +15,10 @@ import numpy as np
 from pydantic import Field
 
 from edgefed.data.checks import checked_samples, count_classes, require_samples, same_shape
+from edgefed.data.holdout import held_out_positions
 from edgefed.data.limits import MAX_BYTES, check_bytes, check_file
 from edgefed.data.options import SplitOptions
 from edgefed.data.paths import resolve
-from edgefed.data.split import held_out_positions
 from edgefed.data.types import Array, Dataset, Indices, no_samples, take
 from edgefed.errors import DataError, MissingDataError
 from edgefed.files import storage_error

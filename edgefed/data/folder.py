@@ -16,11 +16,11 @@ import numpy as np
 from edgefed.config.class_names import normal
 from edgefed.data.checks import check_class_count, checked_samples
 from edgefed.data.class_names import checked_names
+from edgefed.data.holdout import hold_out
 from edgefed.data.images import ImageOptions, image_files, read_images
 from edgefed.data.limits import MAX_BYTES, MAX_NAMES_BYTES, check_file
 from edgefed.data.options import SplitOptions
 from edgefed.data.paths import require_folder, resolve
-from edgefed.data.split import hold_out
 from edgefed.data.types import ClassNames, Dataset
 from edgefed.errors import DataError
 from edgefed.files import storage_error

@@ -19,12 +19,12 @@ from edgefed.data.checks import (
     same_targets,
 )
 from edgefed.data.class_names import checked_names
+from edgefed.data.holdout import held_out_positions
 from edgefed.data.jpeg import unpacked
 from edgefed.data.limits import MAX_BYTES
 from edgefed.data.options import SplitOptions
 from edgefed.data.paths import resolve
 from edgefed.data.preparation import read_preparation
-from edgefed.data.split import held_out_positions
 from edgefed.data.types import (
     UNPREPARED,
     Array,
@@ -122,7 +122,7 @@ def read_npz(path: Path, folder: Path | None = None, max_bytes: int = MAX_BYTES)
     `edgefed.data.jpeg`. ``classes``, where present, is the number of labels or the list of their
     names. With ``vocabulary``, the number of tokens, inputs are tokens and stay integers.
     ``groups_train`` or ``writer_train`` says who each training sample is from, ``coarse`` each
-    label's coarse label, ``preparation`` what `edgefed.data.shards` wrote about the inputs.
+    label's coarse label, ``preparation`` what `edgefed.data.shard_files` wrote about the inputs.
 
     Args:
         path: the file.

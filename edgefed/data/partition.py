@@ -8,11 +8,11 @@ import numpy as np
 from pydantic import ConfigDict
 
 from edgefed.config.recipe import DataSection
+from edgefed.data.holdout import hold_out
 from edgefed.data.options import DataOptions, checked_options, nearest
 from edgefed.data.partitioners.cover import Parts, check_parts, too_few
 from edgefed.data.partitioners.dirichlet_equal import equal_concentration
 from edgefed.data.partitioners.registry import PARTITIONERS, Partitioner, Request
-from edgefed.data.split import hold_out
 from edgefed.data.transforms.apply import transform_device
 from edgefed.data.types import Dataset, Indices, Shard, take
 from edgefed.errors import DataError, RecipeError

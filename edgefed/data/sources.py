@@ -28,13 +28,13 @@ from pydantic import Field
 
 from edgefed.data.alphabets import AlphabetName
 from edgefed.data.folder import read_folder
+from edgefed.data.holdout import hold_out
 from edgefed.data.images import ImageOptions
 from edgefed.data.limits import SizedOptions
 from edgefed.data.npz import read_npz
 from edgefed.data.options import checked_options, nearest
 from edgefed.data.preparation import Moments, PreparationOptions, prepare
 from edgefed.data.shakespeare import TextOptions, load_shakespeare
-from edgefed.data.split import hold_out
 from edgefed.data.types import UNPREPARED, ClassNames, DeviceData, Preparation
 from edgefed.data.vision import VISION_SETS, read_vision
 from edgefed.errors import RecipeError, UsageError

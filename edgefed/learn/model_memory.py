@@ -17,10 +17,10 @@ from torch.overrides import TorchFunctionMode
 
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError
+from edgefed.free_memory import free_memory
 from edgefed.learn.models import Model, build, make_module, module_bytes, seeded
 from edgefed.learn.networks.base import Shape
 from edgefed.learn.user_models import FAILED, is_user_model
-from edgefed.machine import free_memory
 from edgefed.units import size
 
 COPIES = 10

@@ -17,6 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, RecipeError
+from edgefed.learn.model_split import halves
 from edgefed.learn.networks.base import Network, NetworkSettings, Shape
 from edgefed.learn.networks.cnn import CNN
 from edgefed.learn.networks.lenet5 import LENET5
@@ -26,7 +27,6 @@ from edgefed.learn.networks.mlp import MLP
 from edgefed.learn.networks.resnet18 import RESNET18
 from edgefed.learn.networks.resnet20 import RESNET20
 from edgefed.learn.networks.vgg9 import VGG9
-from edgefed.learn.splitting import halves
 from edgefed.learn.types import Params, Tensors
 from edgefed.learn.user_models import is_user_model, make_user_model, refused, try_out
 

@@ -14,9 +14,9 @@ from edgefed.errors import EdgeFedError
 from edgefed.learn import capabilities
 from edgefed.learn.augment import augmented, draw
 from edgefed.learn.capabilities import Phase, objective_generator
-from edgefed.learn.chain import Chain, chain_of
+from edgefed.learn.compiled_chain import Chain, chain_of
 from edgefed.learn.devices import pick_device, repeatable
-from edgefed.learn.extras import Extras
+from edgefed.learn.extras_cache import ExtrasCache
 from edgefed.learn.jobs import (
     augment_generator,
     check_job,
@@ -30,7 +30,7 @@ from edgefed.learn.jobs import (
 )
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.squared_error import SquaredError
-from edgefed.learn.preload import Preloaded, Preloads, channels_last, check_inputs
+from edgefed.learn.sample_cache import CachedSamples, SampleCache, channels_last, check_inputs
 from edgefed.learn.sgd import Sgd, batch_sizes, permutations, planned_steps
 from edgefed.learn.types import (
     Array,
@@ -46,7 +46,7 @@ from edgefed.learn.types import (
 )
 from edgefed.seeds import derive
 
-EXAM_BATCH = 256
+EVAL_BATCH = 256
 """Samples that a test puts through the model at a time."""
 
 CHECK_EVERY = 32
@@ -78,8 +78,8 @@ class Trainer:
         self.model = model
         self.device = pick_device(device)
         model.module.to(self.device)
-        self.extras = Extras(self.device)
-        self._preloads = Preloads(model, self.device)
+        self.extras = ExtrasCache(self.device)
+        self._preloads = SampleCache(model, self.device)
 
     def held_bytes(self) -> int:
         """Return how many bytes stay taken between jobs: the module's, and copies of samples."""
@@ -120,7 +120,7 @@ class Trainer:
         return Trained(weights, len(samples), steps, loss, variables)
 
     @torch.no_grad()
-    def examine(
+    def evaluate(
         self, weights: Tensors, samples: Samples, loss: LossName = "cross_entropy"
     ) -> Score:
         """Return mean loss and accuracy of ``weights`` on ``samples``; zeros on none.
@@ -138,8 +138,8 @@ class Trainer:
         self.model.module.eval()
         total, right = 0.0, 0
         with repeatable(self.device):
-            for start in range(0, len(samples), EXAM_BATCH):
-                batch = data.part(start, start + EXAM_BATCH)
+            for start in range(0, len(samples), EVAL_BATCH):
+                batch = data.part(start, start + EVAL_BATCH)
                 logits = self.model.forward(params, batch.inputs)
                 if loss == "squared_error":
                     error = SquaredError().of(logits, batch.targets)
@@ -180,10 +180,10 @@ class Trainer:
         outputs = np.empty((len(inputs), *shape), np.float32)
         self.model.module.eval()
         with repeatable(self.device):
-            for start in range(0, len(inputs), EXAM_BATCH):
-                part = self._preloads.inputs(inputs[start : start + EXAM_BATCH])
+            for start in range(0, len(inputs), EVAL_BATCH):
+                part = self._preloads.inputs(inputs[start : start + EVAL_BATCH])
                 answer = forward(params, channels_last(part))
-                outputs[start : start + EXAM_BATCH] = answer.float().cpu().numpy()
+                outputs[start : start + EVAL_BATCH] = answer.float().cpu().numpy()
         return outputs
 
 
@@ -198,7 +198,7 @@ class _Descent:
 
     trainer: Trainer
     job: Job
-    data: Preloaded
+    data: CachedSamples
     params: Params
     trained: tuple[str, ...]
 

@@ -28,11 +28,11 @@ def section(title: str, *content: str, note: str = "") -> str:
     return f"<section><h2>{clean(title)}</h2>{told}{''.join(content)}</section>"
 
 
-def tiles(facts: Iterable[tuple[str, str]]) -> str:
+def tiles(run_data: Iterable[tuple[str, str]]) -> str:
     """Return the large numbers: what each is, and its value; those without one are left out."""
     shown = (
         f'<div class="tile"><span>{clean(name)}</span><b>{clean(value)}</b></div>'
-        for name, value in facts
+        for name, value in run_data
         if value
     )
     return f'<div class="tiles">{"".join(shown)}</div>'

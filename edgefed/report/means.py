@@ -9,7 +9,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from edgefed.errors import StorageError, UnknownNameError
-from edgefed.report.facts import EVENTS, recipe_of
+from edgefed.report.run_data import EVENTS, recipe_of
 from edgefed.sharing.packing import unpack
 from edgefed.sharing.types import Array, Entries
 

@@ -9,32 +9,34 @@ from edgefed.charts.lines import LineChart, Series, line_chart
 from edgefed.charts.svg import clean
 from edgefed.config.write import tables_toml
 from edgefed.report import sections
-from edgefed.report.facts import Facts
 from edgefed.report.html import code, folded, page, pairs, section, tiles
+from edgefed.report.run_data import RunData
 from edgefed.units import clock_time, short_time, size
 
 
-def report(facts: Facts) -> str:
+def report(run_data: RunData) -> str:
     """Return the report of a run."""
-    return page(f"EdgeFed run {facts.record['run']}", _body(facts))
+    return page(f"EdgeFed run {run_data.record['run']}", _body(run_data))
 
 
-def _body(facts: Facts) -> Iterator[str]:
-    yield _head(facts.record)
-    yield tiles(_numbers(facts.record))
-    yield section("Accuracy", line_chart(_accuracy(facts)))
-    yield section("Loss", line_chart(_loss(facts)))
-    yield sections.traffic(facts)
-    yield sections.labels(facts.summary)
-    yield sections.answers(facts.summary)
-    yield sections.device_table(facts.summary)
-    yield sections.averages(facts.summary)
-    yield sections.events(facts.summary)
-    yield section("Run", pairs(_details(facts)))
-    if facts.rounds:
-        yield section("Rounds", folded(f"{len(facts.rounds)} rounds", sections.round_table(facts)))
-    if facts.recipe:
-        yield section("Recipe", code(tables_toml(facts.recipe)))
+def _body(run_data: RunData) -> Iterator[str]:
+    yield _head(run_data.record)
+    yield tiles(_numbers(run_data.record))
+    yield section("Accuracy", line_chart(_accuracy(run_data)))
+    yield section("Loss", line_chart(_loss(run_data)))
+    yield sections.traffic(run_data)
+    yield sections.labels(run_data.summary)
+    yield sections.answers(run_data.summary)
+    yield sections.device_table(run_data.summary)
+    yield sections.averages(run_data.summary)
+    yield sections.events(run_data.summary)
+    yield section("Run", pairs(_details(run_data)))
+    if run_data.rounds:
+        yield section(
+            "Rounds", folded(f"{len(run_data.rounds)} rounds", sections.round_table(run_data))
+        )
+    if run_data.recipe:
+        yield section("Recipe", code(tables_toml(run_data.recipe)))
 
 
 def _head(record: Mapping[str, Any]) -> str:
@@ -59,8 +61,8 @@ def _numbers(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "time", short_time(seconds) if seconds < 120 else clock_time(seconds)
 
 
-def _details(facts: Facts) -> Iterator[tuple[str, str]]:
-    recipe = facts.recipe
+def _details(run_data: RunData) -> Iterator[tuple[str, str]]:
+    recipe = run_data.recipe
     yield "model", str(recipe.get("model", {}).get("name", ""))
     yield "data", str(recipe.get("data", {}).get("name", ""))
     yield "seed", str(recipe.get("seed", ""))
@@ -73,23 +75,23 @@ def _details(facts: Facts) -> Iterator[tuple[str, str]]:
         ("error", "error"),
         ("hint", "hint"),
     ):
-        yield name, str(facts.record.get(key) or "")
+        yield name, str(run_data.record.get(key) or "")
 
 
-def _accuracy(facts: Facts) -> LineChart:
+def _accuracy(run_data: RunData) -> LineChart:
     series = [
-        _curve(facts, "accuracy", "held-out data of the coordinator"),
-        _curve(facts, "device_accuracy", "held-out data of the devices"),
+        _curve(run_data, "accuracy", "held-out data of the coordinator"),
+        _curve(run_data, "device_accuracy", "held-out data of the devices"),
     ]
     shown = _distinct(series)
     return LineChart("accuracy by round", shown, bounds=(0.0, 1.0))
 
 
-def _loss(facts: Facts) -> LineChart:
+def _loss(run_data: RunData) -> LineChart:
     series = [
-        _curve(facts, "loss", "tested"),
-        _curve(facts, "device_loss", "tested on devices"),
-        _curve(facts, "train_loss", "in training"),
+        _curve(run_data, "loss", "tested"),
+        _curve(run_data, "device_loss", "tested on devices"),
+        _curve(run_data, "train_loss", "in training"),
     ]
     return LineChart("loss by round", _distinct(series))
 
@@ -103,8 +105,8 @@ def _distinct(series: list[Series]) -> list[Series]:
     return kept[::-1]
 
 
-def _curve(facts: Facts, key: str, name: str) -> Series:
-    points = [(row["round"], row[key]) for row in facts.rounds if row.get(key) is not None]
+def _curve(run_data: RunData, key: str, name: str) -> Series:
+    points = [(row["round"], row[key]) for row in run_data.rounds if row.get(key) is not None]
     return Series(name, points)
 
 

@@ -6,8 +6,8 @@ from edgefed.charts.bars import Bar, bar_chart
 from edgefed.charts.heat import heat_map
 from edgefed.charts.lines import LineChart, Series, line_chart
 from edgefed.events.summary import DeviceSummary, RunSummary
-from edgefed.report.facts import Facts
 from edgefed.report.html import scroll, section, table, tiles
+from edgefed.report.run_data import RunData
 from edgefed.units import short_time, size
 
 MAX_ROWS = 300
@@ -24,13 +24,15 @@ def labels(summary: RunSummary) -> str:
     return section("Labels per device", scroll(chart), note=note)
 
 
-def traffic(facts: Facts) -> str:
+def traffic(run_data: RunData) -> str:
     """Return the bytes of each round."""
     chart = LineChart(
         "bytes per round",
         [
-            Series("to devices", [(row["round"], row.get("sent")) for row in facts.rounds]),
-            Series("from devices", [(row["round"], row.get("received")) for row in facts.rounds]),
+            Series("to devices", [(row["round"], row.get("sent")) for row in run_data.rounds]),
+            Series(
+                "from devices", [(row["round"], row.get("received")) for row in run_data.rounds]
+            ),
         ],
         bounds=(0.0,),
         shown=size,
@@ -114,10 +116,10 @@ def events(summary: RunSummary) -> str:
     return section("Events", counted, scroll(table(("time (UTC)", "event"), rows)), note=note)
 
 
-def round_table(facts: Facts) -> str:
+def round_table(run_data: RunData) -> str:
     """Return the rounds as a table."""
-    names = tuple(dict.fromkeys(key for row in facts.rounds for key in row))
-    rows = [[_cell(name, row.get(name)) for name in names] for row in facts.rounds]
+    names = tuple(dict.fromkeys(key for row in run_data.rounds for key in row))
+    rows = [[_cell(name, row.get(name)) for name in names] for row in run_data.rounds]
     head = [name.replace("_", " ") for name in names]
     return scroll(table(head, rows, range(len(names))))
 

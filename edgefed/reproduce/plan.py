@@ -10,10 +10,10 @@ from typing import Any
 from edgefed.algorithms.registry import algorithms
 from edgefed.config.layers import Layer
 from edgefed.config.load import load_recipe
-from edgefed.config.places import Surroundings
-from edgefed.reproduce.choose import part_of
+from edgefed.config.settings_files import Surroundings
 from edgefed.reproduce.sources import Located, locate
 from edgefed.reproduce.table import Column, Row, Scale, Scaled, Settings, Table
+from edgefed.reproduce.table_part import part_of
 from edgefed.simulator.sweep.plan import Case, Check, Plan
 
 

@@ -10,7 +10,7 @@ from edgefed.config.recipe import DataSection
 from edgefed.data.datasets import load
 from edgefed.data.vision import VISION_SETS
 from edgefed.errors import MissingDataError
-from edgefed.reproduce.made import made_texts
+from edgefed.reproduce.synthetic_text import made_texts
 from edgefed.reproduce.table import Settings
 
 MADE = "made-texts"

@@ -13,8 +13,8 @@ from edgefed.learn.training import Stopped
 from edgefed.learn.types import Tensors
 from edgefed.wire.messages import Task
 from edgefed.worker.outcome import Outcome
-from edgefed.worker.trainers import UNBOUNDED
-from edgefed.worker.worker import Bench, Worker, read_blob
+from edgefed.worker.warm_trainers import UNBOUNDED
+from edgefed.worker.worker import TrainerCache, Worker, read_blob
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,17 @@ class Sequential:
 
     Args:
         shards: the devices' data.
-        bench: warm trainers.
+        trainers: warm trainers.
         clock: measures each device's work; None for the machine's.
     """
 
     def __init__(
-        self, shards: Sequence[Shard], bench: Bench | None = None, clock: Clock | None = None
+        self,
+        shards: Sequence[Shard],
+        trainers: TrainerCache | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        shared = bench or Bench(user_models=True, memory=UNBOUNDED)
+        shared = trainers or TrainerCache(user_models=True, memory=UNBOUNDED)
         self._clock = clock or SystemClock()
         self._workers = [worker_of(shard, shared) for shard in shards]
 
@@ -97,9 +100,9 @@ class Sequential:
         """Nothing was started."""
 
 
-def worker_of(shard: Shard, bench: Bench) -> Worker:
+def worker_of(shard: Shard, trainers: TrainerCache) -> Worker:
     """Return the worker of a virtual device."""
-    return Worker(bench, shard.train, shard.test, shard.policy, shard.class_names)
+    return Worker(trainers, shard.train, shard.test, shard.policy, shard.class_names)
 
 
 def perform(

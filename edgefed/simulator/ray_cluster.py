@@ -20,7 +20,7 @@ from typing import Any
 
 from edgefed.errors import EdgeFedError, UnreachableError, UsageError
 from edgefed.optional import wanted
-from edgefed.simulator.pool import core_count
+from edgefed.simulator.process_pool import core_count
 
 LOOPBACK = "127.0.0.1"
 LATEST, OURS = "auto", "local"

@@ -19,10 +19,10 @@ from edgefed.config.recipe import SimulationSection
 from edgefed.data.types import Shard
 from edgefed.errors import EdgeFedError, TimeLimitError, UsageError
 from edgefed.simulator.executors import Executor, Maker, Order
-from edgefed.simulator.parcels import order_bytes, read_outcome
+from edgefed.simulator.ray_actor import check_versions
+from edgefed.simulator.ray_actor_pool import ActorHandle, ActorPool
 from edgefed.simulator.ray_cluster import cause_of, cluster
-from edgefed.simulator.ray_crew import Crew, Hand
-from edgefed.simulator.ray_hand import check_versions
+from edgefed.simulator.serialization import order_bytes, read_outcome
 from edgefed.worker.outcome import Outcome
 
 CRATE = 64
@@ -53,7 +53,7 @@ def on_ray(address: str = "", workers: int = 0, patience: float = PATIENCE) -> I
         EdgeFedError: as ``cluster`` raises them.
     """
     with cluster(address, workers) as joined:
-        crew = Crew(joined)
+        crew = ActorPool(joined)
 
         def make(
             shards: Sequence[Shard], settings: SimulationSection, tell: Callable[[str], None]
@@ -86,7 +86,7 @@ class RayExecutor:
 
     def __init__(
         self,
-        crew: Crew,
+        crew: ActorPool,
         shards: Sequence[Shard],
         workers: int = 0,
         patience: float = PATIENCE,
@@ -161,7 +161,7 @@ class _Exchange:
 
     def __init__(
         self,
-        crew: Crew,
+        crew: ActorPool,
         crates: Sequence[Any],
         blobs: Mapping[str, Any],
         orders: Sequence[Order],
@@ -216,12 +216,12 @@ class _Exchange:
                 hand.order = self._waiting.popleft()
                 hand.answer = self._ask(hand, hand.order)
 
-    def _ask(self, hand: Hand, order: Order) -> Any:
+    def _ask(self, hand: ActorHandle, order: Order) -> Any:
         crate, place = divmod(order.device, CRATE)
         named = {ref.digest: self._blobs[ref.digest] for ref in order.task.blobs.values()}
         return hand.actor.work.remote(order_bytes(order), self._crates[crate], place, named)
 
-    def _replace(self, hand: Hand, order: Order | None, reason: str) -> None:
+    def _replace(self, hand: ActorHandle, order: Order | None, reason: str) -> None:
         """Let a dead actor go; its order is the next to be given out."""
         self._crew.dismiss(hand)
         if order is None:

@@ -10,22 +10,22 @@ from edgefed.algorithms.registry import make
 from edgefed.clock import Clock
 from edgefed.config.recipe import Recipe, SimulationSection
 from edgefed.coordinator.augmentation import check_augmentation, with_augmentation
-from edgefed.coordinator.controls import Controls
-from edgefed.coordinator.engine import Engine, Workshop
-from edgefed.coordinator.journal import Journal
+from edgefed.coordinator.engine import Engine, EngineDeps
+from edgefed.coordinator.event_journal import EventJournal
+from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.records import RunRecord
-from edgefed.coordinator.runs import create_run
+from edgefed.coordinator.run_controls import RunControls
+from edgefed.coordinator.run_model import check_dataset, load_dataset, make_model
 from edgefed.coordinator.store import Store
-from edgefed.coordinator.subject import check_dataset, load_dataset, make_model
 from edgefed.coordinator.trackers.base import Tracker
 from edgefed.data.partition import deal
 from edgefed.data.types import Shard
 from edgefed.errors import DataError
 from edgefed.learn.devices import pick_device, set_threads
+from edgefed.simulator.device_policies import with_policies
 from edgefed.simulator.executors import Executor, Maker, Sequential
 from edgefed.simulator.local_fleet import LocalFleet
-from edgefed.simulator.policies import with_policies
-from edgefed.simulator.pool import Pool, core_count
+from edgefed.simulator.process_pool import ProcessPool, core_count
 from edgefed.simulator.stacked_executor import StackedExecutor
 from edgefed.wire.blobs import BlobCache
 
@@ -85,14 +85,14 @@ class Simulation:
         shards = with_policies(dealt, simulation.sharing, recipe.seed)
         self._executor, self._how = (executors or _executor)(shards, simulation, self._tell)
         self.store = Store(folder, durable=False)
-        self.journal = Journal("simulation", clock)
-        self.controls = Controls()
+        self.journal = EventJournal("simulation", clock)
+        self.controls = RunControls()
         record = create_run(self.store, recipe, clock)
         self.journal.open(self.store.run_folder(record.run) / "events.jsonl")
         cache = BlobCache(folder / "blobs", CACHE_BYTES)
         self._engine = Engine(
             record,
-            Workshop(
+            EngineDeps(
                 recipe=recipe,
                 algorithm=algorithm,
                 fleet=LocalFleet(shards, cache, clock, self.journal.emit, self._executor),
@@ -139,4 +139,4 @@ def _executor(
     count = min(settings.workers or core_count(), len(shards))
     if settings.engine == "sequential" or count < 2 or gpu:
         return Sequential(shards), f"trains one device after another on {pick_device()}"
-    return Pool(shards, count), f"trains in {count} worker processes"
+    return ProcessPool(shards, count), f"trains in {count} worker processes"

@@ -1,8 +1,8 @@
 """Many virtual devices trained at once, in one batch: quick on a GPU, which one small model idles.
 
 What a device sends is, within rounding, what it would send if it trained alone: see
-``edgefed.learn.stacked``. Which devices share a batch depends on nothing but the exchange's orders
-and the chunk, so the same run ends in the same bits, killed or not.
+``edgefed.learn.stacked_trainer``. Which devices share a batch depends on nothing but the exchange's
+orders and the chunk, so the same run ends in the same bits, killed or not.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from edgefed.clock import Clock, SystemClock
 from edgefed.data.types import Shard
 from edgefed.errors import UsageError
-from edgefed.learn.stacked import CHUNK, StackedTrainer
+from edgefed.learn.stacked_trainer import CHUNK, StackedTrainer
 from edgefed.learn.training import Stopped, Trainer
 from edgefed.learn.types import Job, Tensors
 from edgefed.simulator.executors import Order, arrays_of, worker_of
 from edgefed.worker.outcome import Outcome
-from edgefed.worker.trainers import UNBOUNDED
-from edgefed.worker.worker import Bench, Prepared, complete, finish
+from edgefed.worker.warm_trainers import UNBOUNDED
+from edgefed.worker.worker import Prepared, TrainerCache, complete, finish
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class StackedExecutor:
         chunk: most devices that train at once, at least 1; memory grows with it. No more orders
             than that are prepared ahead.
         tell: told, once, how a model is trained, and why it is not as was asked.
-        bench: warm trainers.
+        trainers: warm trainers.
         clock: measures each device's work; of what is trained at once, each has an equal share.
             None for the machine's.
     """
@@ -54,10 +54,10 @@ class StackedExecutor:
         shards: Sequence[Shard],
         chunk: int = CHUNK,
         tell: Callable[[str], None] = lambda text: None,
-        bench: Bench | None = None,
+        trainers: TrainerCache | None = None,
         clock: Clock | None = None,
     ) -> None:
-        shared = bench or Bench(user_models=True, memory=UNBOUNDED)
+        shared = trainers or TrainerCache(user_models=True, memory=UNBOUNDED)
         self._clock = clock or SystemClock()
         self._workers = [worker_of(shard, shared) for shard in shards]
         self._sizes = [len(shard.train) for shard in shards]

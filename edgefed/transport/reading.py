@@ -8,12 +8,12 @@ from edgefed.errors import WireError
 from edgefed.transport.link import Incoming
 from edgefed.wire.envelope import decode
 from edgefed.wire.messages import Message
-from edgefed.wire.topics import Place, Topics
+from edgefed.wire.topics import ParsedTopic, Topics
 
 
 def read_arrival(
-    topics: Topics, arrival: Incoming, refuse: Callable[[Place, str], None]
-) -> tuple[Place, Message] | None:
+    topics: Topics, arrival: Incoming, refuse: Callable[[ParsedTopic, str], None]
+) -> tuple[ParsedTopic, Message] | None:
     """Return where a message came and what it says.
 
     Args:
@@ -25,11 +25,11 @@ def read_arrival(
         None for what is refused, for topics that are not ours, and for the empty payload that
         clears a retained message.
     """
-    place = topics.parse(arrival.topic)
-    if place is None or not arrival.payload:
+    parsed = topics.parse(arrival.topic)
+    if parsed is None or not arrival.payload:
         return None
     try:
-        return place, decode(arrival.payload, place.lane.message)
+        return parsed, decode(arrival.payload, parsed.spec.message)
     except WireError as error:
-        refuse(place, error.message)
+        refuse(parsed, error.message)
         return None

@@ -13,6 +13,8 @@ from textual.screen import Screen
 from edgefed.clock import Clock
 from edgefed.errors import EdgeFedError
 from edgefed.tui.actions import actions_of, bindings_of
+from edgefed.tui.display_state import DisplayState
+from edgefed.tui.interfaces import Control, Feed, FeedUpdate
 from edgefed.tui.messages import Answered, Fresh
 from edgefed.tui.orders import READ_ONLY, Order, order_for
 from edgefed.tui.screens.abort import AbortScreen
@@ -20,10 +22,8 @@ from edgefed.tui.screens.board import Board
 from edgefed.tui.screens.devices import DevicesScreen
 from edgefed.tui.screens.help import HelpScreen
 from edgefed.tui.screens.overview import OverviewScreen
-from edgefed.tui.seams import Control, Feed, FeedUpdate
 from edgefed.tui.symbols import Glyphs
 from edgefed.tui.theme import EDGEFED
-from edgefed.tui.watch import Watch
 
 DRAW_EVERY = 0.5
 """Least seconds between two drawings."""
@@ -65,7 +65,7 @@ class Dashboard(App[None]):
         self._feed = feed
         self._control = control
         self._time = clock
-        self._watch_of_feed = Watch(clock, zone)
+        self._watch_of_feed = DisplayState(clock, zone)
         self._board = Board(self._watch_of_feed, Glyphs(ascii), control is None)
         self._first_screen = screen
         self._drawn_at = -DRAW_EVERY

@@ -9,10 +9,10 @@ from typing import Any
 from rich.text import Text
 
 from edgefed.events.snapshot import DeviceView
+from edgefed.tui.display_state import Shown
 from edgefed.tui.symbols import ACTIVE, DEVICE_LOOKS, HOT, STATES
+from edgefed.tui.text_format import MEBIBYTE, age, bar, binned, clean, sparks
 from edgefed.tui.theme import MUTED, ORANGE, RULE, SKY, VERMILLION
-from edgefed.tui.watch import Shown
-from edgefed.tui.words import MEBIBYTE, age, bar, binned, clean, sparks
 from edgefed.units import size
 
 PADDING = 2

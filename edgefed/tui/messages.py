@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from textual.message import Message
 
+from edgefed.tui.interfaces import FeedUpdate
 from edgefed.tui.orders import Order
-from edgefed.tui.seams import FeedUpdate
 
 
 class Fresh(Message):

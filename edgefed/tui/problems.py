@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edgefed.tui.seams import FeedUpdate
-from edgefed.tui.words import clean
+from edgefed.tui.interfaces import FeedUpdate
+from edgefed.tui.text_format import clean
 
 
 def reason(update: FeedUpdate) -> str:

@@ -10,8 +10,8 @@ from textual.widgets import DataTable
 from edgefed.events.snapshot import DeviceView
 from edgefed.tui.actions import bindings_of
 from edgefed.tui.columns import Column
+from edgefed.tui.display_state import Shown
 from edgefed.tui.symbols import Glyphs
-from edgefed.tui.watch import Shown
 
 
 class DeviceTable(DataTable[Text]):

@@ -143,7 +143,7 @@ class Task(Message):
         error_feedback: whether what the code drops is carried into the next reply.
         samples: the number of samples that the device announced; the most its reply may weigh.
         blobs: what the algorithm sends, by role, such as ``weights``.
-        facts: small values of the algorithm.
+        params: small values of the algorithm.
     """
 
     kind = "task"
@@ -166,7 +166,7 @@ class Task(Message):
     error_feedback: bool = False
     samples: Count
     blobs: Annotated[dict[Word, BlobRef], Field(max_length=256)]
-    facts: dict[str, Any]
+    params: dict[str, Any]
 
 
 class Reply(Message):
@@ -331,7 +331,7 @@ class Request(Message):
     challenge: Annotated[str, Field(pattern=r"^([0-9a-f]{8,32})?$")] = ""
 
 
-class Answer(Message):
+class Response(Message):
     """The coordinator's answer.
 
     Attributes:
@@ -340,7 +340,7 @@ class Answer(Message):
         part, parts: a long body travels in several answers.
     """
 
-    kind = "answer"
+    kind = "response"
     nonce: Session
     ok: bool
     body: bytes
@@ -375,6 +375,6 @@ MESSAGES: tuple[type[Message], ...] = (
     Progress,
     Telemetry,
     Request,
-    Answer,
+    Response,
     EventMessage,
 )

@@ -16,7 +16,6 @@ from typing import Literal
 from edgefed.errors import WireError
 from edgefed.wire import limits
 from edgefed.wire.messages import (
-    Answer,
     Birth,
     Cancel,
     Chunk,
@@ -28,6 +27,7 @@ from edgefed.wire.messages import (
     Receipt,
     Reply,
     Request,
+    Response,
     Task,
     Telemetry,
 )
@@ -43,7 +43,7 @@ _INDEX = re.compile(r"0|[1-9][0-9]{0,6}")
 
 
 @dataclass(frozen=True)
-class Lane:
+class TopicSpec:
     """One kind of topic: the message it carries and how it is published.
 
     Attributes:
@@ -61,31 +61,31 @@ class Lane:
 
 
 _LANES = (
-    Lane("all", "coordinator", CoordinatorState, retained=True),
-    Lane("all", CHUNK_LEAF, Chunk),
-    Lane("down", "task", Task),
-    Lane("down", "receipt", Receipt),
-    Lane("down", "cancel", Cancel),
-    Lane("down", "need", Need),
-    Lane("down", CHUNK_LEAF, Chunk),
-    Lane("up", "birth", Birth, retained=True),
-    Lane("up", "progress", Progress),
-    Lane("up", "telemetry", Telemetry, qos=0),
-    Lane("up", "reply", Reply),
-    Lane("up", "need", Need),
-    Lane("up", CHUNK_LEAF, Chunk),
-    Lane("control", "request", Request),
-    Lane("control", "answer", Answer),
-    Lane("events", "events", EventMessage, qos=0),
+    TopicSpec("all", "coordinator", CoordinatorState, retained=True),
+    TopicSpec("all", CHUNK_LEAF, Chunk),
+    TopicSpec("down", "task", Task),
+    TopicSpec("down", "receipt", Receipt),
+    TopicSpec("down", "cancel", Cancel),
+    TopicSpec("down", "need", Need),
+    TopicSpec("down", CHUNK_LEAF, Chunk),
+    TopicSpec("up", "birth", Birth, retained=True),
+    TopicSpec("up", "progress", Progress),
+    TopicSpec("up", "telemetry", Telemetry, qos=0),
+    TopicSpec("up", "reply", Reply),
+    TopicSpec("up", "need", Need),
+    TopicSpec("up", CHUNK_LEAF, Chunk),
+    TopicSpec("control", "request", Request),
+    TopicSpec("control", "response", Response),
+    TopicSpec("events", "events", EventMessage, qos=0),
 )
-LANES: Mapping[tuple[str, str], Lane] = MappingProxyType(
-    {(lane.branch, lane.leaf): lane for lane in _LANES}
+TOPIC_SPECS: Mapping[tuple[str, str], TopicSpec] = MappingProxyType(
+    {(spec.branch, spec.leaf): spec for spec in _LANES}
 )
 """Every lane, by its branch and leaf."""
 
 
 @dataclass(frozen=True)
-class Place:
+class ParsedTopic:
     """What an incoming topic means.
 
     Attributes:
@@ -103,9 +103,9 @@ class Place:
     index: int = -1
 
     @property
-    def lane(self) -> Lane:
+    def spec(self) -> TopicSpec:
         """How messages travel here, and of which class they are."""
-        return LANES[self.branch, self.leaf]
+        return TOPIC_SPECS[self.branch, self.leaf]
 
 
 @dataclass(frozen=True)
@@ -185,9 +185,9 @@ class Topics:
         """Where a dashboard or a command asks the coordinator."""
         return self._control(client, "request")
 
-    def answer(self, client: str) -> str:
+    def response(self, client: str) -> str:
         """Where the coordinator answers that client."""
-        return self._control(client, "answer")
+        return self._control(client, "response")
 
     def events(self) -> str:
         """Where the run's events appear."""
@@ -213,14 +213,14 @@ class Topics:
         """Filter for the requests of every client."""
         return f"{self.root}/control/+/request"
 
-    def parse(self, topic: str) -> Place | None:
+    def parse(self, topic: str) -> ParsedTopic | None:
         """Return what ``topic`` means, or None when it is not one of this fleet's topics."""
         prefix = f"{self.root}/"
         if len(topic) > 512 or not topic.startswith(prefix):
             return None
         match topic[len(prefix) :].split("/"):
             case ["events"]:
-                return Place("events", "", "events")
+                return ParsedTopic("events", "", "events")
             case ["all", *rest]:
                 return _place("all", "", rest)
             case [("down" | "up" | "control") as branch, who, *rest] if _NAME.fullmatch(who):
@@ -237,16 +237,20 @@ class Topics:
         return f"{self.root}/control/{_level(_NAME, client)}/{leaf}"
 
 
-def _place(branch: Branch, who: str, rest: list[str]) -> Place | None:
+def _place(branch: Branch, who: str, rest: list[str]) -> ParsedTopic | None:
     """Return the place whose last levels are ``rest``, or None."""
-    if not rest or (branch, rest[0]) not in LANES:
+    if not rest or (branch, rest[0]) not in TOPIC_SPECS:
         return None
     match rest:
         case ["c", digest, index] if _DIGEST.fullmatch(digest) and _INDEX.fullmatch(index):
             number = int(index)
-            return Place(branch, who, CHUNK_LEAF, digest, number) if number < _MAX_CHUNKS else None
+            return (
+                ParsedTopic(branch, who, CHUNK_LEAF, digest, number)
+                if number < _MAX_CHUNKS
+                else None
+            )
         case [leaf] if leaf != CHUNK_LEAF:
-            return Place(branch, who, leaf)
+            return ParsedTopic(branch, who, leaf)
     return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from edgefed.algorithms.base import Encoding, Exam, PredictorExam, Result, Work
+from edgefed.algorithms.base import Encoding, EvalJob, PredictorExam, Result, Work
 from edgefed.learn.scoring import score
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Samples
@@ -29,8 +29,8 @@ def run_work(
     Raises:
         Stopped: ``stop`` said so.
     """
-    if isinstance(work, Exam):
-        return trainer.examine(work.weights, work.samples, work.loss)
+    if isinstance(work, EvalJob):
+        return trainer.evaluate(work.weights, work.samples, work.loss)
     if isinstance(work, PredictorExam):
         return score(work.predictor(trainer.predict), work.samples, work.loss)
     if isinstance(work, Encoding):

@@ -33,8 +33,8 @@ from edgefed.wire.messages import Task
 from edgefed.wire.tensors import unpack
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.run_work import run_work
-from edgefed.worker.trainers import Trainers
 from edgefed.worker.uplink import FEEDBACK, encode_groups
+from edgefed.worker.warm_trainers import Trainers
 
 Done = TypeVar("Done")
 
@@ -42,7 +42,7 @@ MAX_ALGORITHMS = 32
 """Algorithms with their settings that stay warm."""
 
 
-class Bench:
+class TrainerCache:
     """Trainers and algorithms that stay warm from task to task; virtual devices share one.
 
     Args:
@@ -110,7 +110,7 @@ class Worker:
     """One device's hands: its data, and a bench that it may share.
 
     Args:
-        bench: warm trainers.
+        trainers: warm trainers.
         train, test: the device's samples.
         policy: what its owner lets it give away beside its model.
         class_names: what its labels are called; a task may number them otherwise.
@@ -118,13 +118,13 @@ class Worker:
 
     def __init__(
         self,
-        bench: Bench,
+        trainers: TrainerCache,
         train: Samples,
         test: Samples,
         policy: Policy = ANYTHING,
         class_names: tuple[str, ...] = (),
     ) -> None:
-        self._bench = bench
+        self._trainer_cache = trainers
         self._train = train
         self._test = test
         self._policy = policy
@@ -164,13 +164,13 @@ class Worker:
 
         ``complete`` does the rest; or whoever trains many devices together does, and ``finish``.
         """
-        refusal = self._misnamed(task)
-        if refusal:
-            return Outcome(status="refused", reason=refusal)
+        reject_reason = self._misnamed(task)
+        if reject_reason:
+            return Outcome(status="refused", reason=reject_reason)
         own = self._numbered_after(task.class_names)
-        refusal = self._refusal(task, own.train)
-        if refusal:
-            return Outcome(status="refused", reason=refusal)
+        reject_reason = self._refusal(task, own.train)
+        if reject_reason:
+            return Outcome(status="refused", reason=reject_reason)
         return _guarded(lambda: self._begin(task, own, read, private))
 
     def _begin(
@@ -180,24 +180,24 @@ class Worker:
         read: Callable[[str], Tensors],
         private: Mapping[str, Tensors],
     ) -> Prepared | Outcome:
-        algorithm = self._bench.algorithm(task)
+        algorithm = self._trainer_cache.algorithm(task)
         wrong = misfit(algorithm.training.loss, own.train)
         if wrong:
             return Outcome(status="refused", reason=f"its targets {wrong} (training.loss)")
-        trainer = self._bench.trainer(task.model, task.shape, task.classes)
+        trainer = self._trainer_cache.trainer(task.model, task.shape, task.classes)
         seen = DeviceTask(
             question=task.question,
             round=task.round,
             device=task.device,
             seed=task.seed,
             groups={role: read(role) for role in task.blobs},
-            facts=task.facts,
+            params=task.params,
         )
         state = {key: value for key, value in private.items() if not key.startswith(FEEDBACK)}
         view = DeviceView(own.train, own.test, state, self._policy, trainer.model)
         if task.question == "evaluate":
-            exam = algorithm.exam(seen, view)
-            return Prepared(task, algorithm, trainer, seen, view, private, exam)
+            eval_job = algorithm.eval_job(seen, view)
+            return Prepared(task, algorithm, trainer, seen, view, private, eval_job)
         work = algorithm.prepare(seen, view)
         if isinstance(work, Answer):
             return _answered(work, task, state, private)
@@ -229,7 +229,7 @@ class Worker:
         if len(train) == 0:
             return "the device has no data"
         name = str(task.model.get("name", ""))
-        if is_user_model(name) and not self._bench.user_models:
+        if is_user_model(name) and not self._trainer_cache.user_models:
             return f"it does not run {name}: user_models is off in its settings"
         shape = tuple(train.inputs.shape[1:])
         if shape != tuple(task.shape):

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from broker.address import LOOPBACK, free_port
 from broker.mosquitto import MosquittoBroker
 from device_agent.cli import app
-from device_agent.namesakes import NEWCOMER
+from device_agent.duplicate_name_guard import NEWCOMER
 from edgefed.config.address import Address
 from edgefed.version import VERSION
 from edgefed.wire.codecs import decode as decode_tensors
@@ -35,7 +35,15 @@ from edgefed.wire.messages import (
     Receipt,
     Task,
 )
-from tests.agent.stage import CLASSES, FLEET, PATIENCE, SHAPE, Stage, start_agent, write_data
+from tests.agent.agent_harness import (
+    CLASSES,
+    FLEET,
+    PATIENCE,
+    SHAPE,
+    Stage,
+    start_agent,
+    write_data,
+)
 from tests.processes import outcome
 
 pytestmark = pytest.mark.mosquitto

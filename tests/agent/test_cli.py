@@ -18,8 +18,8 @@ from broker.mosquitto import MosquittoBroker
 from device_agent.cli import app
 from edgefed.config.address import parse_address
 from edgefed.errors import UsageError
-from tests.agent.stage import start_agent, write_data
-from tests.pictures import write_pictures
+from tests.agent.agent_harness import start_agent, write_data
+from tests.generated_images import write_pictures
 from tests.processes import outcome, start_module
 
 NOWHERE = f"mqtt://{LOOPBACK}:{free_port()}"

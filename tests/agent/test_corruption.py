@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from device_agent.memory import Memory
+from device_agent.device_store import DeviceStore
 from edgefed.errors import StorageError
 from edgefed.learn.types import Tensors
 from edgefed.wire.tensors import digest, weights_digest
@@ -24,7 +24,7 @@ BLOBS = [bytes([number]) * 700 for number in range(1, 4)]
 
 def remember(folder: Path, *, closed: bool) -> Path:
     """Return a copy of what a device remembers, as a kill leaves it or a proper end."""
-    with closing(Memory(folder / "live", 2**20)) as one:
+    with closing(DeviceStore(folder / "live", 2**20)) as one:
         for number, blob in enumerate(BLOBS):
             state: dict[str, Tensors] = {"feedback/delta": {"w": np.full(50, number, np.float32)}}
             for run in ("r-1", "r-2"):
@@ -40,7 +40,7 @@ def remember(folder: Path, *, closed: bool) -> Path:
 
 def everything(folder: Path) -> dict[str, Any]:
     """Return all that a device remembers, as plain values."""
-    with closing(Memory(folder, 2**20)) as one:
+    with closing(DeviceStore(folder, 2**20)) as one:
         replies = one.replies()
         return {
             "replies": replies,

@@ -11,10 +11,10 @@ import pytest
 from broker.mosquitto import MosquittoBroker
 from device_agent import agent as agent_module
 from device_agent.agent import Agent
+from device_agent.device_store import DeviceStore
 from device_agent.launch import agent_folder, identity
-from device_agent.memory import Memory
-from device_agent.notice import read_notice
 from device_agent.own_data import load_data
+from device_agent.status_file import read_status_file
 from device_agent.telemetry import Sensors
 from edgefed.clock import SystemClock
 from edgefed.config.settings import AgentSettings
@@ -22,8 +22,8 @@ from edgefed.sharing.policy import Policy
 from edgefed.transport.inbox import InboxLimits
 from edgefed.wire.messages import Chunk
 from edgefed.wire.tensors import digest
-from edgefed.worker.worker import Bench, Worker
-from tests.agent.stage import FLEET, Stage, write_data
+from edgefed.worker.worker import TrainerCache, Worker
+from tests.agent.agent_harness import FLEET, Stage, write_data
 
 pytestmark = pytest.mark.mosquitto
 
@@ -43,8 +43,8 @@ def test_dropped_messages_are_told(
         data=f"npz:{write_data(tmp_path / 'data.npz')}",
     )
     data, sensors, folder = load_data(settings), Sensors(), agent_folder(settings)
-    worker = Worker(Bench(), data.train, data.test, Policy())
-    memory = Memory(folder, settings.cache)
+    worker = Worker(TrainerCache(), data.train, data.test, Policy())
+    memory = DeviceStore(folder, settings.cache)
     agent = Agent(
         identity(settings, data, sensors),
         mosquitto.address,
@@ -61,7 +61,7 @@ def test_dropped_messages_are_told(
             stage.wait_for_state("idle")
             topic = stage.topics.down_chunk("full", digest(b"x"), 0)
             stage.send(topic, Chunk(data=b"x"))
-            stage.wait(lambda: read_notice(folder, "full")["dropped"] == 1, "the notice")
+            stage.wait(lambda: read_status_file(folder, "full")["dropped"] == 1, "the notice")
         finally:
             agent.stop()
             running.join()

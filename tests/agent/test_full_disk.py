@@ -17,7 +17,7 @@ from edgefed.config.recipe import ModelSection
 from edgefed.learn.models import build
 from edgefed.wire.messages import BlobRef, CoordinatorState, Task
 from edgefed.wire.tensors import pack
-from tests.agent.stage import CLASSES, FLEET, SHAPE, Stage, write_data
+from tests.agent.agent_harness import CLASSES, FLEET, SHAPE, Stage, write_data
 from tests.coordinator.full_disk import fill
 from tests.processes import clean_environment
 

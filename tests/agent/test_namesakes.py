@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from device_agent.namesakes import NEWCOMER, Namesakes
+from device_agent.duplicate_name_guard import NEWCOMER, DuplicateNameGuard
 from edgefed.wire.messages import Birth
 
 LOW, HIGH = "0" * 8, "f" * 8
@@ -14,7 +14,7 @@ def birth(session: str) -> Birth:
 
 def meet(low_is_new: bool, high_is_new: bool) -> tuple[list[str], int]:
     """Let two agents hear each other until nobody says anything; return who yielded."""
-    agents = {LOW: Namesakes(LOW), HIGH: Namesakes(HIGH)}
+    agents = {LOW: DuplicateNameGuard(LOW), HIGH: DuplicateNameGuard(HIGH)}
     now = {LOW: 1.0 if low_is_new else 99.0, HIGH: 1.0 if high_is_new else 99.0}
     for agent in agents.values():
         agent.connected(0.0)
@@ -46,21 +46,21 @@ def test_exactly_one_yields_and_it_is_the_newcomer(
 
 
 def test_our_own_birth_and_retained_ones_mean_nothing() -> None:
-    agent = Namesakes(LOW)
+    agent = DuplicateNameGuard(LOW)
     agent.connected(0.0)
     assert agent.meet(birth(LOW), 1.0, live=True) == "ignore"
     assert agent.meet(birth(HIGH), 1.0, live=False) == "ignore"
 
 
 def test_the_will_of_an_earlier_life_is_answered() -> None:
-    agent = Namesakes(LOW)
+    agent = DuplicateNameGuard(LOW)
     agent.connected(0.0)
     will = Birth(session=HIGH, status="lost")
     assert [agent.meet(will, 1.0, live=True) for _ in range(9)] == ["answer"] * 9
 
 
 def test_a_reconnection_makes_nobody_a_newcomer() -> None:
-    agent = Namesakes(HIGH)
+    agent = DuplicateNameGuard(HIGH)
     agent.connected(0.0)
     agent.connected(100.0)
     assert agent.meet(birth(LOW), 100.0 + NEWCOMER / 2, live=True) == "answer"

@@ -31,7 +31,7 @@ from edgefed.samples import Samples
 from edgefed.seeds import derive
 from edgefed.sharing.policy import ANYTHING, Policy
 from edgefed.worker.run_work import run_work
-from tests.worlds import CLASSES, SHAPE, samples
+from tests.run_fixture import CLASSES, SHAPE, samples
 
 SIZES = (5, 9, 6, 4)
 MOST_EXCHANGES = 100
@@ -89,7 +89,7 @@ class Players:
             device=question.device,
             seed=derive(3, exchange.round, exchange.name, question.device),
             groups={role: exchange.payloads[name].arrays for role, name in question.blobs.items()},
-            facts=question.facts,
+            params=question.params,
         )
 
     def view(self, device: str) -> DeviceView:

@@ -20,12 +20,12 @@ from edgefed.algorithms.mean_exchange import MEAN
 from edgefed.algorithms.registry import algorithms, make
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
-from edgefed.coordinator.runs import create_run
+from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.store import Store
 from edgefed.data.types import no_samples
 from edgefed.samples import Samples
 from tests.algorithms.play import Players, algorithm, asked, bits
-from tests.worlds import CLASSES, SHAPE, samples
+from tests.run_fixture import CLASSES, SHAPE, samples
 
 every = pytest.mark.parametrize("name", list(algorithms()))
 
@@ -101,7 +101,7 @@ def test_exchanges_are_well_formed(name: str) -> None:
         named = {blob for question in exchange.questions for blob in question.blobs.values()}
         assert named == exchange.payloads.keys()
         for question in exchange.questions:
-            assert json.loads(json.dumps(dict(question.facts))) == question.facts
+            assert json.loads(json.dumps(dict(question.params))) == question.params
             assert question.samples == len(Players().part(question.device))
 
 
@@ -125,7 +125,7 @@ def test_the_trained_thing_predicts_and_is_tested(name: str) -> None:
     assert predict(samples(5, 1).inputs).shape == (5, CLASSES)
     question = exchange.questions[0]
     task = replace(players.task(exchange, question), groups={"weights": half.weights(state)})
-    assert half.exam(task, players.view(question.device)).samples.targets.shape == (3,)
+    assert half.eval_job(task, players.view(question.device)).samples.targets.shape == (3,)
 
 
 @every

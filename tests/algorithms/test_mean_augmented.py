@@ -26,7 +26,7 @@ from tests.algorithms.mean_play import (
     stacked,
 )
 from tests.algorithms.play import SIZES, Players, algorithm, asked, bits
-from tests.worlds import CLASSES, SHAPE, samples
+from tests.run_fixture import CLASSES, SHAPE, samples
 
 
 @mixing
@@ -198,7 +198,7 @@ def test_averages_that_come_again_may_be_packed_in_another_way() -> None:
     again = half.plan(state, roster, 1)
     assert isinstance(again, Exchange)
     answers = players.answers(half_of(packing="fp32"), again)
-    assert not any(half.refusal(again, each, players.trainer.model) for each in answers)
+    assert not any(half.reject_reason(again, each, players.trainer.model) for each in answers)
     assert len(stacked(half.merge(state, asked(again), answers))) == 4
 
 

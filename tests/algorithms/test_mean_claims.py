@@ -22,7 +22,7 @@ from tests.algorithms.mean_play import (
     planned,
 )
 from tests.algorithms.play import Players
-from tests.worlds import CLASSES, SHAPE
+from tests.run_fixture import CLASSES, SHAPE
 
 
 def mean_answer(**arrays: Any) -> Answer:
@@ -34,17 +34,17 @@ def test_averages_of_another_shape_are_refused_with_a_reason() -> None:
     exchange = planned(half, players.start(half), players)
     model = players.trainer.model
     good = players.answers(half, exchange)[0]
-    assert half.refusal(exchange, good, model) == ""
-    assert half.refusal(replace(exchange, name="fit"), replace(good, groups={}), model) == ""
+    assert half.reject_reason(exchange, good, model) == ""
+    assert half.reject_reason(replace(exchange, name="fit"), replace(good, groups={}), model) == ""
     bad = mean_answer(
         inputs=np.zeros((1, 2, 2), np.float32), targets=np.ones((1, CLASSES), np.float32)
     )
-    assert "another run" in half.refusal(exchange, bad, model)
-    assert "no averaged data" in half.refusal(exchange, replace(good, groups={}), model)
+    assert "another run" in half.reject_reason(exchange, bad, model)
+    assert "no averaged data" in half.reject_reason(exchange, replace(good, groups={}), model)
     nan = mean_answer(
         inputs=np.full((1, *SHAPE), np.nan, np.float32), targets=np.ones((1, 3), np.float32)
     )
-    assert "NaN" in half.refusal(exchange, nan, model)
+    assert "NaN" in half.reject_reason(exchange, nan, model)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,9 @@ def test_averages_that_are_told_wrongly_are_refused(metrics: dict[str, float], r
     half, players = half_of(), Players()
     exchange = planned(half, players.start(half), players)
     good = players.answers(half, exchange)[0]
-    assert reason in half.refusal(exchange, replace(good, metrics=metrics), players.trainer.model)
+    assert reason in half.reject_reason(
+        exchange, replace(good, metrics=metrics), players.trainer.model
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,8 +90,8 @@ def test_no_device_takes_more_of_the_stack_than_its_samples_make(
         groups={"means": Group(pack(entries, as_bytes=True))},
         metrics={**good.metrics, "entries": float(count), "group": float(group)},
     )
-    assert half.refusal(exchange, good, players.trainer.model) == ""
-    assert reason in half.refusal(exchange, many, players.trainer.model)
+    assert half.reject_reason(exchange, good, players.trainer.model) == ""
+    assert reason in half.reject_reason(exchange, many, players.trainer.model)
 
 
 @pytest.mark.parametrize("target", [[1e5, 0, 0], [2, -1, 0], [0, 0, 0]])
@@ -98,7 +100,7 @@ def test_targets_that_are_no_shares_of_labels_are_refused(target: list[float]) -
     exchange, good = first_answer(half, players)
     arrays = {**good.groups["means"].arrays, "targets": np.array([target], np.float32)}
     false = replace(good, groups={"means": Group(arrays)})
-    assert "no shares of labels" in half.refusal(exchange, false, players.trainer.model)
+    assert "no shares of labels" in half.reject_reason(exchange, false, players.trainer.model)
 
 
 @pytest.mark.parametrize("split", [0, 1])
@@ -106,9 +108,9 @@ def test_one_device_cannot_say_that_averages_are_of_hidden_states(split: int) ->
     """Else it could have everybody asked again in every round, and drop what others shared."""
     half, players = half_of(split=split), Players()
     exchange, good = first_answer(half, players)
-    assert half.refusal(exchange, good, players.trainer.model) == ""
+    assert half.reject_reason(exchange, good, players.trainer.model) == ""
     false = replace(good, metrics={**good.metrics, "hidden": 1.0 - split})
-    assert "hidden states" in half.refusal(exchange, false, players.trainer.model)
+    assert "hidden states" in half.reject_reason(exchange, false, players.trainer.model)
 
 
 @pytest.mark.parametrize("name", ["fedmix", "naivemix", "globalmix"])
@@ -126,7 +128,7 @@ def test_no_true_answer_is_refused(name: str, packing: str, same_class: bool) ->
             group = answer.groups["means"]
             code = CODECS[group.codec or "fp32"].encode(group.arrays, np.random.default_rng(1))
             sent = replace(answer, groups={"means": Group(decode(code, None))})
-            assert half.refusal(exchange, sent, players.trainer.model) == ""
+            assert half.reject_reason(exchange, sent, players.trainer.model) == ""
 
 
 def test_a_device_refuses_a_stack_that_is_not_of_its_run() -> None:
@@ -151,8 +153,8 @@ def test_the_room_for_averages_follows_what_a_device_announced() -> None:
         sum(array.nbytes for array in answer.groups["means"].arrays.values())
         for answer in players.answers(half, exchange)
     )
-    assert half.room(exchange, model) >= largest
-    assert half.room(replace(exchange, name="fit"), model) == 0
+    assert half.max_reply_bytes(exchange, model) >= largest
+    assert half.max_reply_bytes(replace(exchange, name="fit"), model) == 0
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_raw_tokens_have_room() -> None:
     half, players = half_of("globalmix", split=1), Players(parts, lstm())
     exchange, answer = first_answer(half, players)
     needed = sum(array.nbytes for array in answer.groups["means"].arrays.values())
-    assert half.room(exchange, players.trainer.model) >= needed
+    assert half.max_reply_bytes(exchange, players.trainer.model) >= needed
 
 
 @pytest.mark.parametrize("settings", [{"noise": 0.1}, {"entries": "random"}])
@@ -117,7 +117,9 @@ def test_tokens_are_mixed_behind_the_embedding_and_averaged_once(name: str) -> N
             break
         names.append(exchange.name)
         answers = players.answers(half, exchange)
-        assert not any(half.refusal(exchange, each, players.trainer.model) for each in answers)
+        assert not any(
+            half.reject_reason(exchange, each, players.trainer.model) for each in answers
+        )
         state = half.merge(state, asked(exchange), answers)
     assert names == ["fit", "fit"] if name == "localmix" else [MEAN, "fit", "fit"]
     assert bits(half.weights(state)) != bits(first)

@@ -10,7 +10,7 @@ import pytest
 from edgefed.algorithms.base import Answer
 from edgefed.algorithms.mean_exchange import AVERAGED, MEAN
 from edgefed.algorithms.mean_records import OWN, SHARED, holders
-from edgefed.learn.objectives.entries import KEPT
+from edgefed.learn.objectives.averaged_entries import KEPT
 from edgefed.learn.types import Job
 from edgefed.samples import Samples
 from edgefed.sharing.packing import unpack
@@ -22,7 +22,7 @@ from tests.algorithms.mean_play import (
     stacked,
 )
 from tests.algorithms.play import SIZES, Players, asked
-from tests.worlds import CLASSES, samples
+from tests.run_fixture import CLASSES, samples
 
 
 def test_the_stack_holds_the_mean_of_each_device() -> None:
@@ -74,7 +74,7 @@ def test_the_order_of_the_stack_names_no_device() -> None:
         owners = {
             row: number
             for number, device in enumerate(DEVICES)
-            for start, stop in state.facts[OWN][device]
+            for start, stop in state.params[OWN][device]
             for row in range(start, stop)
         }
         orders.append([owners[row] for row in sorted(owners)])

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from broker.address import LOOPBACK
-from broker.choose import Kind, RunningBroker, start_broker
+from broker.start_broker import Kind, RunningBroker, start_broker
 from edgefed.config.address import Address
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from broker.child import Child, wait_until_accepting
+from broker.child_process import ChildProcess, wait_until_accepting
 from broker.mosquitto import find_mosquitto
 from edgefed.config.address import Address
 
@@ -20,7 +20,9 @@ def running(text: str, address: Address, folder: Path) -> Iterator[None]:
     """Run Mosquitto with the configuration ``text``, which listens on ``address``."""
     file = folder / "test.conf"
     file.write_text(text)
-    child = Child([str(find_mosquitto()), "-c", str(file)], folder=folder, log=folder / "log")
+    child = ChildProcess(
+        [str(find_mosquitto()), "-c", str(file)], folder=folder, log=folder / "log"
+    )
     try:
         wait_until_accepting(child, address)
         yield

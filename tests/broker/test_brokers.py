@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from broker.address import LOOPBACK, free_port, port_is_free
-from broker.choose import Kind, RunningBroker, start_broker
 from broker.probe import Probe
+from broker.start_broker import Kind, RunningBroker, start_broker
 from edgefed.config.address import Address
 from edgefed.errors import UsageError
 from edgefed.wire.limits import CHUNK_BYTES, MAX_MESSAGE_BYTES, MAX_PACKET_BYTES

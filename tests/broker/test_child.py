@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker.address import LOOPBACK, free_port
-from broker.child import Child, wait_until_accepting
+from broker.child_process import ChildProcess, wait_until_accepting
 from edgefed.config.address import Address
 from edgefed.errors import UnreachableError
 from tests.broker.clients import is_gone, until
@@ -18,8 +18,8 @@ STUBBORN = (
 )
 
 
-def child(code: str, folder: Path) -> Child:
-    return Child([sys.executable, "-c", code], folder=folder, log=folder / "log")
+def child(code: str, folder: Path) -> ChildProcess:
+    return ChildProcess([sys.executable, "-c", code], folder=folder, log=folder / "log")
 
 
 def test_one_that_does_not_listen_is_killed(tmp_path: Path) -> None:

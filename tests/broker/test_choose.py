@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from broker.address import LOOPBACK, free_port
-from broker.choose import Kind, start_broker
+from broker.start_broker import Kind, start_broker
 from edgefed.config.address import Address
 from edgefed.errors import UsageError
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from broker.address import LOOPBACK, free_port
-from broker.choose import start_broker
 from broker.mosquitto import MosquittoBroker, find_mosquitto
+from broker.start_broker import start_broker
 from edgefed.config.address import Address
 from edgefed.errors import StorageError, UnreachableError
 from tests.broker.clients import connected

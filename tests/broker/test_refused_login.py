@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from broker.address import LOOPBACK, free_port
 from broker.configuration import configuration
 from device_agent.cli import app as agent_app
-from edgefed.client.watcher import Watched, Watcher
 from edgefed.clock import SystemClock
 from edgefed.config.address import Address
+from edgefed.control.snapshot_watcher import SnapshotWatcher, Watched
 from tests.broker import servers
 from tests.broker.test_secured_fleet import write_data
 from tests.cli.commands import edgefed
@@ -127,7 +127,7 @@ def test_the_dashboard_says_that_the_broker_refuses(wrong: Address, tmp_path: Pa
 def test_a_watcher_says_when_a_broker_begins_to_refuse(tmp_path: Path) -> None:
     address = Address(LOOPBACK, free_port(), "ops", "right")
     seen: queue.SimpleQueue[Watched] = queue.SimpleQueue()
-    watcher = Watcher(address, "lab", SystemClock(), seen.put)
+    watcher = SnapshotWatcher(address, "lab", SystemClock(), seen.put)
     problems: list[str] = []
 
     def told(words: str) -> bool:

@@ -16,11 +16,11 @@ from broker.address import LOOPBACK, free_port
 from broker.check import check
 from broker.configuration import configuration
 from edgefed.cli import processes
-from edgefed.cli.follow import follow
+from edgefed.cli.follow_run import follow
 from edgefed.cli.processes import Processes, wait_for_coordinator
-from edgefed.client.calls import Coordinator
 from edgefed.clock import SystemClock
 from edgefed.config.address import Address
+from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.errors import NotAllowedError
 from tests.broker import servers
 
@@ -70,19 +70,19 @@ def write_data(path: Path, seed: int) -> Path:
 @pytest.mark.mosquitto
 def test_a_run_over_users_and_rules(broker: Address, tmp_path: Path) -> None:
     with ExitStack() as stack:
-        hub = Processes(login(broker, "coordinator"), FLEET, tmp_path / "hub")
-        stack.enter_context(processes.running(hub))
-        hub.start_coordinator()
-        wait_for_coordinator(hub)
+        dispatcher = Processes(login(broker, "coordinator"), FLEET, tmp_path / "dispatcher")
+        stack.enter_context(processes.running(dispatcher))
+        dispatcher.start_coordinator()
+        wait_for_coordinator(dispatcher)
         for seed, device in enumerate(DEVICES):
             own = Processes(login(broker, device), FLEET, tmp_path / device)
             stack.enter_context(processes.running(own))
             own.start_agent(device, f"npz:{write_data(tmp_path / f'{device}.npz', seed)}", 0.2)
-        client = Coordinator(hub.address, FLEET)
+        client = CoordinatorClient(dispatcher.address, FLEET)
         client.connect()
         stack.callback(client.close)
         run = client.order("run.start", recipe=RECIPE)["run"]
-        follow(hub.address, FLEET, run, SystemClock(), quiet=True, alive=hub.check)
+        follow(dispatcher.address, FLEET, run, SystemClock(), quiet=True, alive=dispatcher.check)
         record = client.ask("run.show", run=run)
     assert (record["status"], record["round"]) == ("finished", 2)
     assert record["accuracy"] is not None
@@ -92,7 +92,7 @@ def test_a_run_over_users_and_rules(broker: Address, tmp_path: Path) -> None:
 def test_a_wrong_password_is_refused_and_told(broker: Address) -> None:
     wrong = replace(broker, user="cam-1", password="guess")
     with pytest.raises(NotAllowedError, match="refused us: not authorized") as told:
-        Coordinator(wrong, FLEET).connect()
+        CoordinatorClient(wrong, FLEET).connect()
     assert (told.value.code, "guess" in told.value.message) == ("broker.refused", False)
     with pytest.raises(NotAllowedError) as caught:
         check(wrong.with_login(), 5.0)

@@ -13,9 +13,9 @@ import pytest
 from broker.address import LOOPBACK, free_port
 from edgefed.cli.processes import Processes, running, wait_for_coordinator
 from edgefed.config.address import Address
-from edgefed.coordinator.subject import load_dataset
+from edgefed.coordinator.run_model import load_dataset
 from edgefed.data.partition import deal
-from edgefed.data.shards import write_shard
+from edgefed.data.shard_files import write_shard
 from edgefed.simulator.local_fleet import device_names
 from tests.cli.commands import TINY, Told, edgefed, loaded, recipe_file
 from tests.transport.listening import wait_until

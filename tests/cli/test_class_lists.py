@@ -14,7 +14,7 @@ from broker.address import LOOPBACK, free_port
 from edgefed.cli.processes import Processes, running, wait_for_coordinator
 from edgefed.config.address import Address
 from tests.cli.commands import Told, edgefed, recipe_file
-from tests.pictures import write_pictures
+from tests.generated_images import write_pictures
 from tests.transport.listening import wait_until
 
 pytestmark = pytest.mark.mosquitto

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgefed.cli.main import app
-from edgefed.coordinator.subject import load_dataset
+from edgefed.coordinator.run_model import load_dataset
 from edgefed.data.partition import deal
 from edgefed.data.sources import load_device
 from tests.data.helpers import write_npz

@@ -11,15 +11,15 @@ import pytest
 
 from broker.mosquitto import MosquittoBroker
 from edgefed.coordinator.challenges import Challenges
-from edgefed.coordinator.journal import Journal
-from edgefed.coordinator.requests import Requests
+from edgefed.coordinator.event_journal import EventJournal
+from edgefed.coordinator.request_handler import RequestHandler
 from edgefed.coordinator.store import Store
 from edgefed.transport.inbox import Inbox, InboxLimits
 from edgefed.transport.link import Incoming
 from tests.cli.commands import Told, edgefed
 from tests.cli.test_report import Nobody
-from tests.client.podium import FLEET, Podium
-from tests.worlds import Ticking
+from tests.control.fake_coordinator import FLEET, FakeCoordinator
+from tests.run_fixture import Ticking
 
 pytestmark = pytest.mark.mosquitto
 
@@ -35,18 +35,18 @@ class Overrun:
         clock = Ticking()
         self._url, self._folder = str(broker.address), folder
         self.inbox: Inbox[Any] = Inbox(clock, InboxLimits(0, 0, 0))
-        requests = Requests(
+        requests = RequestHandler(
             "0" * 16,
             Store(folder),
-            Journal(FLEET, clock),
+            EventJournal(FLEET, clock),
             Nobody(),
             Challenges(clock, lambda: "0" * 8),
             lambda: self.inbox.counts,
         )
-        self.podium = Podium(broker.address, requests.answer)
+        self.fake = FakeCoordinator(broker.address, requests.answer)
 
     def close(self) -> None:
-        self.podium.close()
+        self.fake.close()
 
     def __call__(self, *words: str) -> Told:
         return edgefed("--broker", self._url, "--fleet", FLEET, *words, state=self._folder)

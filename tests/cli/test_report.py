@@ -18,19 +18,19 @@ from broker.mosquitto import MosquittoBroker
 from edgefed.cli.main import app
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.challenges import Challenges
-from edgefed.coordinator.journal import Journal
+from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.records import RunRecord
-from edgefed.coordinator.requests import Requests
+from edgefed.coordinator.request_handler import RequestHandler
 from edgefed.events.summary import RunSummary
-from edgefed.report.facts import facts_of_answer, facts_of_folder
 from edgefed.report.page import report
+from edgefed.report.run_data import run_data_of_folder, run_data_of_response
 from edgefed.report.style import CSS
 from edgefed.transport.inbox import InboxCounts
 from edgefed.wire.messages import Request
 from tests.coordinator.conftest import MakeWorld
-from tests.review.test_service import plan, serving
+from tests.coordinator.test_service_orders import plan, serving
+from tests.run_fixture import Ticking, World, recipe
 from tests.transport.listening import wait_until
-from tests.worlds import Ticking, World, recipe
 
 EVIL = "<script>alert('&\"')</script>"
 runner = CliRunner()
@@ -90,9 +90,9 @@ def folder_of(here: World) -> Path:
     """Run a world with its events on disk, and return the run's folder."""
     folder = here.store().run_folder(here.run)
     engine = here.engine()
-    engine._shop.journal.open(folder / "events.jsonl")
+    engine._deps.journal.open(folder / "events.jsonl")
     assert engine.run().status == "finished"
-    engine._shop.journal.close()
+    engine._deps.journal.close()
     return folder
 
 
@@ -118,16 +118,16 @@ def test_a_runs_folder_becomes_a_page(world: MakeWorld, tmp_path: Path) -> None:
 
 def test_averaged_data_have_a_section_where_there_are_some(world: MakeWorld) -> None:
     here = world(recipe(algorithm={"name": "fedmix"}))
-    page = Page(report(facts_of_folder(folder_of(here))))
+    page = Page(report(run_data_of_folder(folder_of(here))))
     assert "Averaged data" in page.words
     at = page.words.index("devices that share")
     assert page.words[at + 1 : at + 6 : 2] == ["4", "4", "4"]
-    plain = Page(report(facts_of_folder(folder_of(world()))))
+    plain = Page(report(run_data_of_folder(folder_of(world()))))
     assert "Averaged data" not in plain.words
 
 
 def test_a_page_needs_nothing_from_elsewhere(world: MakeWorld) -> None:
-    text = report(facts_of_folder(folder_of(world())))
+    text = report(run_data_of_folder(folder_of(world())))
     assert "<script" not in text
     assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}
     assert not re.search(r"url\(|@import", text)
@@ -149,7 +149,7 @@ def test_whatever_devices_and_files_say_is_shown_as_it_is(world: MakeWorld) -> N
         for event in events:
             file.write(json.dumps({"time": EVIL, **event}) + "\n")
     (folder / "recipe.toml").write_text(f"[\"{EVIL[:8]}\"]\nkey = '''{EVIL}'''\n")
-    text = report(facts_of_folder(folder))
+    text = report(run_data_of_folder(folder))
     page = Page(text)
     assert "script" not in page.tags
     assert "<script" not in text
@@ -159,7 +159,7 @@ def test_whatever_devices_and_files_say_is_shown_as_it_is(world: MakeWorld) -> N
 @pytest.mark.parametrize("lines", [[], ["{}"], ['{"kind": "note", "time": "", "text": "hm"}']])
 def test_a_log_of_almost_nothing_makes_a_page(lines: list[str], tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    page = Page(report(facts_of_folder(tmp_path)))
+    page = Page(report(run_data_of_folder(tmp_path)))
     assert "nothing was measured" in page.words
 
 
@@ -210,8 +210,8 @@ class Nobody:
 def asked(here: World, action: str) -> Any:
     clock = Ticking()
     challenges = Challenges(clock, lambda: "0" * 8)
-    requests = Requests(
-        "0" * 16, here.store(), Journal("tests", clock), Nobody(), challenges, InboxCounts
+    requests = RequestHandler(
+        "0" * 16, here.store(), EventJournal("tests", clock), Nobody(), challenges, InboxCounts
     )
     parts = requests.answer(Request(nonce="0" * 8, action=action, arguments={"run": here.run}))
     assert all(part.ok for part in parts)
@@ -221,8 +221,8 @@ def asked(here: World, action: str) -> Any:
 
 def test_tiles_hold_whatever_is_in_them(world: MakeWorld) -> None:
     here = world()
-    facts = facts_of_folder(folder_of(here))
-    text = report(replace(facts, record={**facts.record, "loss": 1.5e30}))
+    params = run_data_of_folder(folder_of(here))
+    text = report(replace(params, record={**params.record, "loss": 1.5e30}))
     assert "<b>1.5e+30</b>" in text
     rules = dict(re.findall(r"^(\.tile[^{]*)\{([^}]*)\}", CSS, re.MULTILINE))
     for text_of_a_tile in (".tile b", ".tile span"):
@@ -232,10 +232,10 @@ def test_tiles_hold_whatever_is_in_them(world: MakeWorld) -> None:
 
 def test_the_coordinators_answers_make_the_same_devices_and_curves(world: MakeWorld) -> None:
     here = world()
-    local = facts_of_folder(folder_of(here))
+    local = run_data_of_folder(folder_of(here))
     summary = asked(here, "run.summary")
     assert "rounds" not in summary
-    far = facts_of_answer(asked(here, "run.show"), RunSummary.model_validate(summary))
+    far = run_data_of_response(asked(here, "run.show"), RunSummary.model_validate(summary))
     assert far.rounds == here.rows == list(local.rounds)
     assert far.summary.devices == local.summary.devices
     assert far.recipe == json.loads(here.record.recipe)

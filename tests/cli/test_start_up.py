@@ -15,7 +15,7 @@ import pytest
 
 from broker.address import LOOPBACK, free_port
 from broker.mosquitto import MosquittoBroker
-from tests.agent.stage import write_data
+from tests.agent.agent_harness import write_data
 from tests.processes import clean_environment, outcome
 from tests.transport.listening import wait_until
 

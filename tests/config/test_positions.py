@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefed.config.layers import leaves
-from edgefed.config.positions import KeyPath, key_lines
 from edgefed.config.toml import parse_toml, read_toml
+from edgefed.config.toml_positions import KeyPath, key_lines
 from edgefed.config.write import toml_value
 from edgefed.errors import RecipeError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgefed.config.load import Flag, load_agent_settings, load_settings
-from edgefed.config.places import places
+from edgefed.config.settings_files import places
 from edgefed.errors import RecipeError
 from tests.config.conftest import MakeAround
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgefed.config.recipe import Recipe
-from tests.worlds import recipe
+from tests.run_fixture import recipe
 
 HIDDEN = 40_000
 STATE_BYTES = 4 * (8 * HIDDEN + HIDDEN + 3 * HIDDEN + 3)

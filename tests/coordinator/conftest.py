@@ -11,7 +11,7 @@ import torch
 
 from edgefed.config.recipe import Recipe
 from edgefed.data.types import Shard
-from tests.worlds import World
+from tests.run_fixture import World
 
 MakeWorld = Callable[..., World]
 

@@ -15,12 +15,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from edgefed.coordinator.controls import Controls
 from edgefed.coordinator.engine import Engine
+from edgefed.coordinator.run_controls import RunControls
 from edgefed.events.model import Event
 from edgefed.learn.devices import set_threads
 from tests.coordinator.big_model import big_recipe
-from tests.worlds import World
+from tests.run_fixture import World
 
 RUBBISH = 3 << 20
 
@@ -36,7 +36,7 @@ def fill(ballast: Path) -> None:
                 continue
 
 
-class Patient(Controls):
+class Patient(RunControls):
     """Sees what everybody is told while the run waits for space, then makes room.
 
     Args:
@@ -57,7 +57,7 @@ class Patient(Controls):
         del seconds
         self.waits += 1
         if self.waits == 1 and self.engine is not None:
-            record = self.engine._shop.store.run(self._here.run)
+            record = self.engine._deps.store.run(self._here.run)
             event = self._here.seen("run")[-1]
             self.shown = {
                 "row": [record.status, record.reason],
@@ -102,7 +102,7 @@ def main(folder: Path, when: str, order: str) -> None:
     engine = here.engine(controls=patient, listener=listener)
     patient.engine = engine
     ended = engine.run()
-    shown = engine._shop.store.run(here.run)
+    shown = engine._deps.store.run(here.run)
     filled = ballast.exists()
     if filled:
         ballast.unlink()

@@ -1,4 +1,4 @@
-"""A coordinator's hub and a thousand light devices: a few connections speak for all of them."""
+"""A dispatcher of a coordinator and a thousand light devices: a few connections serve all of them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-from device_agent.outbox import Outbox
+from device_agent.reply_outbox import ReplyOutbox
 from edgefed.clock import SystemClock
 from edgefed.config.address import Address
-from edgefed.coordinator.directory import Directory
-from edgefed.coordinator.hub import Hub
-from edgefed.coordinator.journal import Journal
+from edgefed.coordinator.device_registry import DeviceRegistry
+from edgefed.coordinator.dispatcher import Dispatcher
+from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.mqtt_fleet import MqttFleet
 from edgefed.coordinator.records import OpenExchange
 from edgefed.transport.inbox import Inbox
@@ -63,7 +63,7 @@ def exchange(devices: Sequence[str], index: int) -> OpenExchange:
             codec="fp32",
             samples=5,
             blobs={},
-            facts={},
+            params={},
         )
         for device in devices
     )
@@ -106,7 +106,7 @@ class LightDevices:
         self.subscribed = 0
         self._clock = clock
         self._lock = threading.Lock()
-        self._outboxes = {device: Outbox(self._send_reply) for device in devices}
+        self._outboxes = {device: ReplyOutbox(self._send_reply) for device in devices}
         filters = tuple(TOPICS.every_down(device) for device in devices)
         self.link = Link(address, f"light-{devices[0]}", self._take, subscriptions=filters)
 
@@ -157,7 +157,7 @@ class LightDevices:
             return
         place = TOPICS.parse(arrival.topic)
         assert place is not None
-        message = decode(arrival.payload, place.lane.message)
+        message = decode(arrival.payload, place.spec.message)
         match message:
             case Task():
                 self.tasks[place.who, message.exchange] += 1
@@ -171,7 +171,7 @@ class LightDevices:
 
 
 class Fleet:
-    """A real hub on a real broker, and light devices on a few connections.
+    """A real dispatcher on a real broker, and light devices on a few connections.
 
     Its clock stands still unless a test sets it, so that nobody repeats anything by itself.
     """
@@ -180,20 +180,20 @@ class Fleet:
         clock = self.clock = HandClock()
         self._held, self._released = threading.Event(), threading.Event()
         self.names = [f"d-{number:04d}" for number in range(devices)]
-        self.journal = Journal("light", clock)
-        self.directory = Directory(self.journal, clock)
+        self.journal = EventJournal("light", clock)
+        self.registry = DeviceRegistry(self.journal, clock)
         self.inbox: Inbox[NoReturn] = Inbox(clock)
         self.link = Link(
             address,
-            "hub",
+            "dispatcher",
             self.inbox.put,
             subscriptions=(TOPICS.every_up(), TOPICS.every_request(), TOPICS.coordinator()),
         )
-        self.hub = Hub(
+        self.dispatcher = Dispatcher(
             self.link,
             self.inbox,
             TOPICS,
-            self.directory,
+            self.registry,
             BlobCache(folder / "blobs", 2**30),
             folder / "staging",
             self.journal,
@@ -204,7 +204,7 @@ class Fleet:
             OURS,
         )
         self.fleet = MqttFleet(
-            self.hub, self.directory, self.journal, clock, lambda run, through: None
+            self.dispatcher, self.registry, self.journal, clock, lambda run, through: None
         )
         self.groups = [
             LightDevices(address, self.names[n::connections], clock) for n in range(connections)
@@ -219,13 +219,13 @@ class Fleet:
         return Counter(view.state for view in self.journal.snapshot.devices)
 
     def hold(self) -> None:
-        """Keep the hub's thread busy from now on, with a request."""
+        """Keep the dispatcher's thread busy from now on, with a request."""
         request = Request(nonce=THEIRS, action="hold")
         self.groups[0].send(TOPICS.request("client"), request)
         assert self._held.wait(PATIENCE)
 
     def release(self) -> None:
-        """Let the hub's thread go on."""
+        """Let the dispatcher's thread go on."""
         self._released.set()
 
     def _hold(self) -> None:
@@ -234,16 +234,16 @@ class Fleet:
 
     def start(self) -> None:
         self.link.start_now(PATIENCE)
-        self.hub.start()
+        self.dispatcher.start()
         for group in self.groups:
             group.join()
-        wait_until(lambda: len(self.directory.roster()) == len(self.names), "the devices")
+        wait_until(lambda: len(self.registry.roster()) == len(self.names), "the devices")
 
     def stop(self) -> None:
         self.release()
         for group in self.groups:
             group.link.stop()
-        self.hub.stop()
+        self.dispatcher.stop()
         self.link.stop()
         self.journal.close()
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from edgefed.algorithms.base import Roster
-from edgefed.coordinator.controls import Controls
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.run_controls import RunControls
 from edgefed.data.class_names import renumbered
 from edgefed.data.types import Shard
 from edgefed.samples import Samples
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import TamperedFleet
-from tests.worlds import SHAPE, World, recipe, samples, shards
+from tests.run_fixture import SHAPE, World, recipe, samples, shards
 
 ABC = ("a", "b", "c")
 LISTED = {"data": {"name": "none", "classes": list(ABC)}}
@@ -149,7 +149,7 @@ def test_a_run_that_goes_on_keeps_its_classes_whoever_is_there(
     sections = {"data": {"name": "none", "classes": list(names)}}
     here = world(recipe(**sections, evaluation={"every": 0}), parts, tests=0)
     here.dataset = replace(here.dataset, classes=len(names), class_names=names, shape=())
-    controls = Controls()
+    controls = RunControls()
 
     def stop(_: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
         controls.stop_process()

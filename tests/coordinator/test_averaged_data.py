@@ -19,7 +19,7 @@ from edgefed.sharing.policy import Policy
 from edgefed.simulator.run import Simulation
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import Forge, TamperedFleet, forged, told
-from tests.worlds import Ticking, World, recipe, shards
+from tests.run_fixture import Ticking, World, recipe, shards
 
 CODED = {"downlink": "int8", "uplink": "int8"}
 
@@ -42,7 +42,7 @@ def test_an_exchange_aside_moves_no_draw_of_the_others(world: MakeWorld) -> None
     mixed = world(recipe(algorithm={"name": "fedmix"}, **how), parts)
     plain = world(recipe(algorithm={"name": "fedavg"}, **how), parts)
     assert digest(mixed) == digest(plain)
-    assert mixed.record.asides == 1
+    assert mixed.record.preparatory_exchanges == 1
     assert mixed.record.exchanges == plain.record.exchanges + 1
 
 

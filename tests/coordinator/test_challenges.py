@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from edgefed.client import calls
 from edgefed.clock import SystemClock
+from edgefed.control import coordinator_client
 from edgefed.coordinator.challenges import MAX_OUTSTANDING, Challenges
 from edgefed.errors import NotAllowedError
 from edgefed.wire.limits import ANSWER_SECONDS, CHALLENGE_SECONDS
@@ -35,7 +35,7 @@ def challenges(clock: Shifted) -> Challenges:
     return Challenges(clock, lambda: next(made))
 
 
-def refusal(challenges: Challenges, token: str) -> NotAllowedError:
+def reject_reason(challenges: Challenges, token: str) -> NotAllowedError:
     with pytest.raises(NotAllowedError) as caught:
         challenges.redeem(token)
     assert caught.value.hint
@@ -46,7 +46,7 @@ def test_a_challenge_admits_one_order(challenges: Challenges) -> None:
     first, second = challenges.issue(), challenges.issue()
     challenges.redeem(second)
     challenges.redeem(first)
-    assert refusal(challenges, first).code == "challenge.expired"
+    assert reject_reason(challenges, first).code == "challenge.expired"
 
 
 def test_a_challenge_expires(challenges: Challenges, clock: Shifted) -> None:
@@ -54,20 +54,20 @@ def test_a_challenge_expires(challenges: Challenges, clock: Shifted) -> None:
     clock.seconds = CHALLENGE_SECONDS
     challenges.redeem(early)
     clock.seconds = CHALLENGE_SECONDS + 0.001
-    assert refusal(challenges, late).code == "challenge.expired"
+    assert reject_reason(challenges, late).code == "challenge.expired"
 
 
 def test_an_unknown_and_a_missing_challenge_are_refused(challenges: Challenges) -> None:
-    assert refusal(challenges, "f" * 16).code == "challenge.expired"
-    assert refusal(challenges, "").code == "challenge.missing"
+    assert reject_reason(challenges, "f" * 16).code == "challenge.expired"
+    assert reject_reason(challenges, "").code == "challenge.missing"
 
 
 def test_only_the_newest_challenges_are_remembered(challenges: Challenges) -> None:
     oldest, *rest = (challenges.issue() for _ in range(MAX_OUTSTANDING + 1))
-    assert refusal(challenges, oldest).code == "challenge.expired"
+    assert reject_reason(challenges, oldest).code == "challenge.expired"
     for token in rest:
         challenges.redeem(token)
 
 
 def test_an_order_expires_before_its_client_gives_up() -> None:
-    assert CHALLENGE_SECONDS < ANSWER_SECONDS == calls.ANSWER_TIMEOUT
+    assert CHALLENGE_SECONDS < ANSWER_SECONDS == coordinator_client.ANSWER_TIMEOUT

@@ -12,7 +12,7 @@ from edgefed.config.recipe import Recipe
 from edgefed.coordinator.compatibility import DataSpec, check_compatibility, misfit
 from edgefed.data.types import ClassNames, Dataset, no_samples
 from edgefed.errors import DataError
-from tests.worlds import samples
+from tests.run_fixture import samples
 
 SHAPE = (1, 4, 4)
 PETS = ("cat", "dog")

@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import pytest
 
-from edgefed.coordinator.controls import Controls
 from edgefed.coordinator.records import RunRecord
+from edgefed.coordinator.run_controls import RunControls
 from edgefed.errors import UsageError
 from edgefed.events.model import Event
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import TamperedFleet
-from tests.worlds import World, recipe, shards
+from tests.run_fixture import World, recipe, shards
 
 PATIENCE = 60.0
 """Seconds after which a wait has failed; no test asserts how long anything takes."""
@@ -23,7 +23,7 @@ PATIENCE = 60.0
 class AtWork:
     """An engine in a thread of its own, and the statuses that it announces."""
 
-    def __init__(self, here: World, controls: Controls) -> None:
+    def __init__(self, here: World, controls: RunControls) -> None:
         self.controls = controls
         self.fleet = TamperedFleet(here.devices)
         self._statuses: queue.Queue[str] = queue.Queue()
@@ -48,7 +48,7 @@ class AtWork:
 
 def test_a_run_that_begins_paused_asks_nobody_until_it_is_resumed(world: MakeWorld) -> None:
     here = world()
-    working = AtWork(here, Controls(paused=True))
+    working = AtWork(here, RunControls(paused=True))
     working.await_status("paused")
     assert working.fleet.asked == []
     assert here.record.status == "paused"
@@ -59,7 +59,7 @@ def test_a_run_that_begins_paused_asks_nobody_until_it_is_resumed(world: MakeWor
 
 def test_each_step_is_one_exchange(world: MakeWorld) -> None:
     here = world()
-    working = AtWork(here, Controls(paused=True))
+    working = AtWork(here, RunControls(paused=True))
     working.await_status("paused")
     for steps in (1, 2):
         working.controls.order("step")
@@ -74,7 +74,7 @@ def test_each_step_is_one_exchange(world: MakeWorld) -> None:
 
 def test_a_pause_waits_for_the_exchange(world: MakeWorld) -> None:
     here = world()
-    controls = Controls()
+    controls = RunControls()
     engine_told: list[str] = []
 
     def pause(event: Event) -> None:
@@ -92,7 +92,7 @@ def test_a_pause_waits_for_the_exchange(world: MakeWorld) -> None:
 
 def test_finish_ends_the_run_after_the_round_with_a_test(world: MakeWorld) -> None:
     here = world(recipe(evaluation={"every": 0}))
-    controls = Controls()
+    controls = RunControls()
     record = here.engine(controls=controls, listener=when(here, "reply", 2, controls, "finish"))
     ended = record.run()
     assert (ended.status, ended.round, ended.reason) == ("finished", 2, "")
@@ -102,7 +102,7 @@ def test_finish_ends_the_run_after_the_round_with_a_test(world: MakeWorld) -> No
 
 def test_finish_lets_a_paused_run_go_on_to_its_end(world: MakeWorld) -> None:
     here = world()
-    working = AtWork(here, Controls(paused=True))
+    working = AtWork(here, RunControls(paused=True))
     working.await_status("paused")
     working.controls.order("finish")
     assert (working.end().status, here.record.round) == ("finished", 1)
@@ -111,7 +111,7 @@ def test_finish_lets_a_paused_run_go_on_to_its_end(world: MakeWorld) -> None:
 @pytest.mark.parametrize("kind", ["run", "round", "exchange", "reply", "scored"])
 def test_an_abort_ends_the_run_at_once_wherever_it_is(world: MakeWorld, kind: str) -> None:
     here = world(recipe(evaluation={"on": "both"}), shards((5, 9, 6), tested=4))
-    controls = Controls()
+    controls = RunControls()
     listener = when(here, kind, 0, controls, "abort")
     record = here.engine(controls=controls, listener=listener).run()
     assert (record.status, record.reason) == ("aborted", "by the operator")
@@ -121,7 +121,7 @@ def test_an_abort_ends_the_run_at_once_wherever_it_is(world: MakeWorld, kind: st
 
 
 def test_an_abort_ends_a_pause(world: MakeWorld) -> None:
-    working = AtWork(world(), Controls(paused=True))
+    working = AtWork(world(), RunControls(paused=True))
     working.await_status("paused")
     working.controls.order("abort")
     assert working.end().status == "aborted"
@@ -129,7 +129,7 @@ def test_an_abort_ends_a_pause(world: MakeWorld) -> None:
 
 def test_a_stop_of_the_process_ends_a_pause_and_decides_nothing(world: MakeWorld) -> None:
     here = world()
-    working = AtWork(here, Controls(paused=True))
+    working = AtWork(here, RunControls(paused=True))
     working.await_status("paused")
     working.controls.stop_process()
     assert working.end().status == here.record.status == "paused"
@@ -137,7 +137,7 @@ def test_a_stop_of_the_process_ends_a_pause_and_decides_nothing(world: MakeWorld
 
 def test_after_an_abort_no_reply_is_merged(world: MakeWorld) -> None:
     here = world()
-    controls = Controls()
+    controls = RunControls()
     record = here.engine(controls=controls, listener=when(here, "reply", 1, controls, "abort"))
     assert record.run().status == "aborted"
     assert len(here.seen("reply")) == 1
@@ -147,14 +147,14 @@ def test_after_an_abort_no_reply_is_merged(world: MakeWorld) -> None:
 
 
 def test_an_unknown_order_is_refused() -> None:
-    controls = Controls()
+    controls = RunControls()
     with pytest.raises(UsageError) as caught:
         controls.order("explode")
     assert caught.value.code == "run.order"
 
 
 def test_orders_are_announced_and_change_what_is_told() -> None:
-    controls, calls = Controls(), list[bool]()
+    controls, calls = RunControls(), list[bool]()
 
     def paused() -> bool:
         return controls.paused
@@ -173,7 +173,7 @@ def test_orders_are_announced_and_change_what_is_told() -> None:
 
 
 def when(
-    here: World, kind: str, round_number: int, controls: Controls, order: str
+    here: World, kind: str, round_number: int, controls: RunControls, order: str
 ) -> Callable[[Event], None]:
     """Give an order at the first event of a kind in a round."""
     given: list[str] = []

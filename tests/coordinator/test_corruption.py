@@ -17,7 +17,7 @@ from edgefed.errors import StorageError
 from edgefed.wire.tensors import weights_digest
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.test_resume import Fuse, PowerCut, cut_in_replies, parts, plan
-from tests.worlds import COARSE, World
+from tests.run_fixture import COARSE, World
 
 FLIPS = 400
 """Of each kind of state; each on a copy of its own."""
@@ -57,7 +57,7 @@ def told(store: Store, run: str) -> dict[str, Any]:
     if found is not None:
         arrays = {group: weights_digest(each) for group, each in found.state.groups.items()}
         state = {
-            "state": (found.state.round, found.state.facts, arrays),
+            "state": (found.state.round, found.state.params, arrays),
             "downlink": found.downlink,
             "open": found.open and {**vars(found.open), "tasks": list(found.open.tasks)},
         }

@@ -27,7 +27,7 @@ from tests.coordinator.fleets import (
     with_blob,
     with_delta,
 )
-from tests.worlds import CLASSES, recipe, samples, shards
+from tests.run_fixture import CLASSES, recipe, samples, shards
 
 LIAR = "device-01"
 """Neither the first nor the last to answer."""

@@ -16,7 +16,7 @@ from edgefed.learn.training import Trainer
 from edgefed.wire.tensors import weights_digest
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import TamperedFleet, silent
-from tests.worlds import CLASSES, EXACT, SHAPE, recipe, shards
+from tests.run_fixture import CLASSES, EXACT, SHAPE, recipe, shards
 
 SIX = (5, 9, 6, 4, 7, 8)
 
@@ -183,7 +183,7 @@ def test_devices_test_the_model_on_what_they_keep(world: MakeWorld) -> None:
     checkpoint = here.stores[0].checkpoint(here.run)
     assert checkpoint is not None
     scores = [
-        Trainer(model, "cpu").examine(checkpoint.state.groups["weights"], part.test)
+        Trainer(model, "cpu").evaluate(checkpoint.state.groups["weights"], part.test)
         for part in parts[:2]
     ]
     row = here.rows[0]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.event_log import MAX_LINES, WINDOW, EventLog
-from edgefed.coordinator.journal import Journal
 from edgefed.events.model import EventKind
 from edgefed.logs import _OneLine
-from tests.review.test_directory import Hands
+from tests.coordinator.test_device_registry import Hands
 
 
 class Scene:
@@ -20,7 +20,7 @@ class Scene:
     def __init__(self, log: pytest.LogCaptureFixture) -> None:
         log.set_level(logging.INFO, "edgefed.coordinator.event_log")
         self.clock = Hands()
-        self.journal = Journal("fleet", self.clock)
+        self.journal = EventJournal("fleet", self.clock)
         self.journal.listen(EventLog(self.clock).take)
         self._log = log
 

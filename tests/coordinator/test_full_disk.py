@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.fleet import Delivered
-from edgefed.coordinator.journal import Journal
 from edgefed.coordinator.records import OpenExchange, RunRecord
 from edgefed.events.log import Log
 from edgefed.events.model import Event
@@ -25,7 +25,7 @@ from tests.base.test_files import files_up_to
 from tests.coordinator.big_model import STATE_BYTES, big_recipe
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import TamperedFleet
-from tests.worlds import Ticking, World
+from tests.run_fixture import Ticking, World
 
 LITTLE = 4096
 """Less than the database already takes."""
@@ -122,7 +122,7 @@ def test_an_exchange_that_could_not_be_written_was_never_asked(world: MakeWorld)
 
 
 def test_events_that_do_not_fit_cost_lines_and_nothing_else(tmp_path: Path) -> None:
-    journal = Journal("tests", Ticking())
+    journal = EventJournal("tests", Ticking())
     journal.open(tmp_path / "events.jsonl")
     with files_up_to(100):
         for number in range(5):
@@ -141,7 +141,7 @@ def test_events_that_do_not_fit_cost_lines_and_nothing_else(tmp_path: Path) -> N
 def test_an_event_after_one_that_a_kill_cut_short_has_a_line_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes(b'{"kind": "no')
-    journal = Journal("tests", Ticking())
+    journal = EventJournal("tests", Ticking())
     journal.open(path)
     journal.emit("note", level="info", text="whole")
     journal.close()

@@ -6,17 +6,17 @@ import json
 import threading
 from pathlib import Path
 
-from edgefed.coordinator.journal import Journal
-from edgefed.coordinator.tally import DeviceScores, Tally
+from edgefed.coordinator.event_journal import EventJournal
+from edgefed.coordinator.reply_stats import DeviceScores, ReplyStats
 from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.model import Event
 from edgefed.events.snapshot import Snapshot
 from edgefed.wire.messages import Reply
-from tests.worlds import Ticking
+from tests.run_fixture import Ticking
 
 
 def test_events_are_written_folded_numbered_and_passed_on(tmp_path: Path) -> None:
-    journal = Journal("mine", Ticking())
+    journal = EventJournal("mine", Ticking())
     heard: list[tuple[Event, int]] = []
     journal.listen(lambda event, number: heard.append((event, number)))
     path = tmp_path / "run" / "events.jsonl"
@@ -36,7 +36,7 @@ def test_events_are_written_folded_numbered_and_passed_on(tmp_path: Path) -> Non
 
 
 def test_a_runs_log_begins_with_the_devices_that_are_there(tmp_path: Path) -> None:
-    journal = Journal("mine", Ticking())
+    journal = EventJournal("mine", Ticking())
     journal.emit("device", device="a", samples=3, labels=[1, 2], joined=True)
     journal.emit("device", device="b", samples=4, joined=True)
     journal.emit("device", device="b", state="lost")
@@ -51,7 +51,7 @@ def test_a_runs_log_begins_with_the_devices_that_are_there(tmp_path: Path) -> No
 
 
 def test_a_run_that_is_taken_up_appends(tmp_path: Path) -> None:
-    journal = Journal("mine", Ticking())
+    journal = EventJournal("mine", Ticking())
     for text in ("one", "two"):
         journal.open(tmp_path / "events.jsonl")
         journal.emit("note", text=text)
@@ -60,7 +60,7 @@ def test_a_run_that_is_taken_up_appends(tmp_path: Path) -> None:
 
 
 def test_no_event_is_lost_between_threads(tmp_path: Path) -> None:
-    journal = Journal("mine", Ticking())
+    journal = EventJournal("mine", Ticking())
     journal.open(tmp_path / "events.jsonl")
     heard: list[int] = []
     journal.listen(lambda _, number: heard.append(number))
@@ -98,22 +98,22 @@ def reply(device: str, samples: int, **metrics: float) -> Reply:
 
 
 def test_the_loss_is_weighted_by_samples() -> None:
-    assert Tally().loss is None
-    tally = Tally()
-    tally.accept(reply("a", 1, loss=4.0))
-    tally.accept(reply("b", 3, loss=0.0))
-    tally.accept(reply("c", 9))
-    assert (tally.accepted, tally.loss) == (3, 1.0)
-    assert tally.devices == {"a", "b", "c"}
+    assert ReplyStats().loss is None
+    stats = ReplyStats()
+    stats.accept(reply("a", 1, loss=4.0))
+    stats.accept(reply("b", 3, loss=0.0))
+    stats.accept(reply("c", 9))
+    assert (stats.accepted, stats.loss) == (3, 1.0)
+    assert stats.devices == {"a", "b", "c"}
 
 
 def test_tallies_of_a_round_add_up_and_travel() -> None:
-    one, two = Tally(), Tally(declined=2)
+    one, two = ReplyStats(), ReplyStats(declined=2)
     one.accept(reply("a", 1, loss=4.0))
     two.accept(reply("b", 3, loss=0.0))
-    one.add(Tally.from_json(json.loads(json.dumps(two.to_json()))))
+    one.add(ReplyStats.from_json(json.loads(json.dumps(two.to_json()))))
     assert (one.accepted, one.declined, one.loss) == (2, 2, 1.0)
-    assert Tally.from_json({}) == Tally()
+    assert ReplyStats.from_json({}) == ReplyStats()
 
 
 def test_means_of_device_tests_do_not_depend_on_their_order() -> None:

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from broker.mosquitto import MosquittoBroker
-from edgefed.client.calls import Coordinator
-from edgefed.coordinator.journal import Journal
+from edgefed.control.coordinator_client import CoordinatorClient
+from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.last_run import with_last_run
-from edgefed.coordinator.runs import create_run
+from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.store import Store
 from edgefed.events.fold import MAX_ROUNDS
 from edgefed.events.snapshot import Snapshot
+from tests.coordinator.test_service_orders import plan, serving
 from tests.events.reference import plain_fold
-from tests.review.test_service import plan, serving
+from tests.run_fixture import Ticking, World
 from tests.transport.listening import wait_until
-from tests.worlds import Ticking, World
 
 FIRST = Snapshot(fleet="tests")
 
@@ -72,7 +72,7 @@ def test_of_a_long_run_the_sums_are_of_all_rounds(tmp_path: Path) -> None:
 def test_the_curve_goes_on_when_the_run_does(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.engine().run()
-    journal = Journal("tests", Ticking())
+    journal = EventJournal("tests", Ticking())
     journal.begin_with(lambda snapshot: with_last_run(snapshot, world.store()))
     journal.emit("run", run=world.run, status="running")
     assert [point.round for point in journal.snapshot.rounds] == [1, 2, 3]
@@ -88,7 +88,7 @@ def test_a_restarted_coordinator_tells_of_its_last_run(
         wait_until(lambda: service._store.run(run).status == "finished", "the end")
         wait_until(lambda: not service._jobs, "the end of the job")
     with serving(mosquitto, tmp_path):
-        client = Coordinator(mosquitto.address, "review")
+        client = CoordinatorClient(mosquitto.address, "review")
         client.connect()
         try:
             client.wait_until_online()

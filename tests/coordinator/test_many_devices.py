@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.mosquitto import MosquittoBroker
-from edgefed.coordinator.asking import REPEAT, Asking
+from edgefed.coordinator.pending_exchange import REPEAT, PendingExchange
 from tests.coordinator.light_devices import STATES, TOPICS, Fleet, exchange, light_fleet
 from tests.transport.listening import PATIENCE, wait_until
 
@@ -41,8 +41,8 @@ def test_a_busy_coordinator_still_reads_its_connection_and_asks_nobody_twice(
     with light_fleet(mosquitto.address, tmp_path, devices=DEVICES) as fleet:
         for group in fleet.groups:
             group.at_once = False
-        asking = Asking(exchange(fleet.names, 0), fleet.clock.monotonic())
-        fleet.hub.open(asking)
+        pending = PendingExchange(exchange(fleet.names, 0), fleet.clock.monotonic())
+        fleet.dispatcher.open(pending)
         once = each_once(fleet, "r-1-0")
         wait_until(lambda: fleet.total("tasks") == once, "the tasks")
         fleet.hold()
@@ -64,7 +64,7 @@ def test_a_busy_coordinator_still_reads_its_connection_and_asks_nobody_twice(
         fleet.clock.seconds += REPEAT + 1  # by now every task would be sent again
         fleet.release()
         for _ in range(DEVICES - 1):
-            delivered = asking.arrivals.get(timeout=PATIENCE)
+            delivered = pending.arrivals.get(timeout=PATIENCE)
             assert delivered is not None
             fleet.fleet.verdict(delivered.reply, "accepted", "")
         del once[silent, "r-1-0"]
@@ -76,4 +76,4 @@ def test_a_busy_coordinator_still_reads_its_connection_and_asks_nobody_twice(
         fleet.clock.seconds += 1
         wait_until(lambda: fleet.total("tasks")[silent, "r-1-0"] == 2, "the silent one's task")
         assert fleet.total("tasks").total() == DEVICES + 1
-        fleet.hub.close(asking)
+        fleet.dispatcher.close(pending)

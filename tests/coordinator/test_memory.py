@@ -14,7 +14,7 @@ from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.records import OpenExchange
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import TamperedFleet, told, with_blob
-from tests.worlds import recipe, shards
+from tests.run_fixture import recipe, shards
 
 HIDDEN = 20_000
 MODEL_BYTES = 4 * (8 * HIDDEN + HIDDEN + 3 * HIDDEN + 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cli.commands import edgefed
-from tests.worlds import World
+from tests.run_fixture import World
 
 
 def test_the_engine_refuses_it_and_asks_nobody(tmp_path: Path) -> None:

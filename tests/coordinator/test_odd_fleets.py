@@ -10,13 +10,13 @@ import pytest
 from edgefed.algorithms.base import Predict, Predictor, Roster, State
 from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.registry import make
-from edgefed.coordinator.checks import LEAST_ROOM
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.reply_checks import LEAST_ROOM
 from edgefed.wire.messages import BlobRef
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import TamperedFleet, exact, forged, told, with_blob
-from tests.worlds import recipe
+from tests.run_fixture import recipe
 
 
 class Outage(TamperedFleet):

@@ -9,13 +9,13 @@ import pytest
 from safetensors.numpy import load_file
 
 from edgefed.config.recipe import Recipe
-from edgefed.coordinator.controls import Controls
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.run_controls import RunControls
 from edgefed.wire.tensors import weights_digest
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import TamperedFleet
-from tests.worlds import COARSE, EXACT, World, recipe, shards
+from tests.run_fixture import COARSE, EXACT, World, recipe, shards
 
 
 class PowerCut(BaseException):
@@ -111,7 +111,7 @@ def test_stopped_after_any_exchange(world: MakeWorld, exchange: int) -> None:
     chosen = plan(COARSE, evaluation={"on": "both"})
     digest, rows = undisturbed(world, chosen)
     here = world(chosen, parts())
-    stopping = Controls()
+    stopping = RunControls()
 
     def stop_then(asked: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
         for place, each in enumerate(replies, start=1):
@@ -161,7 +161,7 @@ def test_an_exchange_is_put_again_as_it_was(world: MakeWorld) -> None:
 
 def test_replies_are_kept_by_devices_while_their_exchange_is_open(world: MakeWorld) -> None:
     here = world(plan(EXACT), parts())
-    aborting = Controls()
+    aborting = RunControls()
 
     def abort_in_round_two(
         exchange: OpenExchange, replies: Iterator[Delivered]
@@ -182,7 +182,7 @@ def test_replies_are_kept_by_devices_while_their_exchange_is_open(world: MakeWor
 def test_an_aborted_run_keeps_its_model_and_can_be_resumed(world: MakeWorld) -> None:
     digest, _ = undisturbed(world, plan(COARSE))
     here = world(plan(COARSE), parts())
-    aborting = Controls()
+    aborting = RunControls()
 
     def abort(exchange: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
         for each in replies:
@@ -205,7 +205,7 @@ def test_an_aborted_run_keeps_its_model_and_can_be_resumed(world: MakeWorld) -> 
 def test_an_open_test_is_finished_although_it_is_no_longer_due(world: MakeWorld) -> None:
     """A run that was to finish after this round is killed in its last test."""
     here = world(plan(EXACT, evaluation={"on": "devices", "every": 0}), parts())
-    finishing = Controls()
+    finishing = RunControls()
     finishing.order("finish")
 
     def cut(exchange: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:

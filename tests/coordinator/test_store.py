@@ -14,14 +14,14 @@ from safetensors.numpy import save_file
 
 from edgefed.algorithms.base import State
 from edgefed.config.recipe import Recipe
+from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.records import OpenExchange, RunRecord
-from edgefed.coordinator.runs import create_run
 from edgefed.coordinator.store import SCHEMA, Store
 from edgefed.errors import StorageError, UnknownNameError
 from edgefed.learn.types import Tensors
 from edgefed.wire.messages import BlobRef, Task
 from tests.algorithms.play import bits
-from tests.worlds import Ticking
+from tests.run_fixture import Ticking
 
 Groups = dict[str, Tensors]
 
@@ -67,7 +67,7 @@ def exchange(record: RunRecord) -> OpenExchange:
             codec="int8",
             samples=7,
             blobs={"weights": BlobRef(digest="ab" * 32, size=9)},
-            facts={"wanted": [1, 2]},
+            params={"wanted": [1, 2]},
         )
         for device in ("b", "a")
     )
@@ -90,7 +90,7 @@ def test_a_state_comes_back_to_the_bit(store: Store) -> None:
     for group, arrays in expected.groups.items():
         for name, array in arrays.items():
             assert bits(found.state.groups[group][name]) == bits(np.asarray(array, order="C"))
-    assert (found.state.round, found.state.facts) == (1, expected.facts)
+    assert (found.state.round, found.state.params) == (1, expected.params)
     assert found.downlink == {"weights": {"ref": "x"}}
     assert found.open is None
 

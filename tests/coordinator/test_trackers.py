@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from edgefed.config.load import load_settings
-from edgefed.config.places import Surroundings
+from edgefed.config.settings_files import Surroundings
 from edgefed.coordinator.records import RunRecord
 from edgefed.coordinator.trackers.base import Row, TrackedRun, Tracker, numbers
 from edgefed.coordinator.trackers.choose import make_trackers
 from edgefed.coordinator.trackers.metrics import COLUMNS, MetricFiles
 from edgefed.errors import RecipeError, StorageError
 from tests.coordinator.conftest import MakeWorld
-from tests.worlds import Ticking, World, recipe
+from tests.run_fixture import Ticking, World, recipe
 
 
 class Remembering:

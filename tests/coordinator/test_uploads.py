@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.coordinator.uploads import MAX_DEVICES, Uploads
+from edgefed.coordinator.reply_uploads import MAX_DEVICES, ReplyUploads
 from edgefed.transport.intake import Ask, Intake
 from edgefed.wire.blobs import BlobCache, chunk
 from edgefed.wire.messages import BlobRef, Reply
@@ -41,13 +41,13 @@ def reply(device: int, data: bytes) -> Reply:
     )
 
 
-def take(uploads: Uploads, device: int, data: bytes) -> list[Ask]:
+def take(uploads: ReplyUploads, device: int, data: bytes) -> list[Ask]:
     asks, whole = uploads.take(reply(device, data), 0, 0.0)
     assert whole == []
     return asks
 
 
-def deliver(uploads: Uploads, intake: Intake, data: bytes) -> tuple[list[str], list[str]]:
+def deliver(uploads: ReplyUploads, intake: Intake, data: bytes) -> tuple[list[str], list[str]]:
     """Let a blob arrive; return who is asked next, and whose replies are whole."""
     intake.chunk(digest(data), 0, chunk(data, 0), 0.0)
     asks, whole = uploads.arrived(digest(data), 0.0)
@@ -55,7 +55,7 @@ def deliver(uploads: Uploads, intake: Intake, data: bytes) -> tuple[list[str], l
 
 
 def test_only_a_few_upload_at_a_time_and_the_next_takes_a_free_place(intake: Intake) -> None:
-    uploads = Uploads(intake)
+    uploads = ReplyUploads(intake)
     asked = [take(uploads, n, blob(n)) for n in range(MAX_DEVICES + 2)]
     assert [len(asks) for asks in asked] == [1] * MAX_DEVICES + [0, 0]
     assert deliver(uploads, intake, blob(3)) == ([f"device-{MAX_DEVICES}"], ["device-3"])
@@ -63,7 +63,7 @@ def test_only_a_few_upload_at_a_time_and_the_next_takes_a_free_place(intake: Int
 
 
 def test_equal_blobs_are_asked_for_once_and_serve_all(intake: Intake) -> None:
-    uploads = Uploads(intake)
+    uploads = ReplyUploads(intake)
     for n in range(MAX_DEVICES):
         take(uploads, n, blob(n))
     take(uploads, 50, blob(0))  # waits for a place
@@ -71,7 +71,7 @@ def test_equal_blobs_are_asked_for_once_and_serve_all(intake: Intake) -> None:
 
 
 def test_a_lost_device_gives_its_place_away(intake: Intake) -> None:
-    uploads = Uploads(intake)
+    uploads = ReplyUploads(intake)
     for n in range(MAX_DEVICES + 1):
         take(uploads, n, blob(n))
     asks, whole = uploads.leave("device-2", 0.0)
@@ -82,7 +82,7 @@ def test_a_lost_device_gives_its_place_away(intake: Intake) -> None:
 
 
 def test_an_equal_blob_of_a_lost_device_is_asked_of_the_other(intake: Intake) -> None:
-    uploads = Uploads(intake)
+    uploads = ReplyUploads(intake)
     take(uploads, 1, blob(9))
     assert take(uploads, 2, blob(9)) == []
     asks, _ = uploads.leave("device-1", 0.0)
@@ -107,7 +107,7 @@ def test_a_blob_inside_a_reply_does_not_wait_for_the_disk(
         sync(file)
 
     monkeypatch.setattr(os, "fsync", counted)
-    _, whole = Uploads(intake).take(inside(1, blob(1)), 0, 0.0)
+    _, whole = ReplyUploads(intake).take(inside(1, blob(1)), 0, 0.0)
     assert [each.device for each in whole] == ["device-1"]
     assert intake.cache.get(digest(blob(1))) == blob(1)
     assert waits == []
@@ -121,6 +121,6 @@ def test_a_blob_that_a_power_cut_damaged_is_taken_again(tmp_path: Path) -> None:
     damaged.write_bytes(bytes(1000))
     cache = BlobCache(tmp_path / "blobs", 2**30)
     with closing(Intake(cache, tmp_path / "staging", random.Random(1))) as intake:
-        _, whole = Uploads(intake).take(inside(1, blob(1)), 0, 0.0)
+        _, whole = ReplyUploads(intake).take(inside(1, blob(1)), 0, 0.0)
         assert [each.device for each in whole] == ["device-1"]
         assert cache.get(digest(blob(1))) == blob(1)

@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from edgefed.config.load import load_recipe
-from edgefed.config.places import Surroundings
+from edgefed.config.settings_files import Surroundings
 from edgefed.data.femnist import read_leaf
 from edgefed.data.sources import load_device
 from edgefed.errors import EdgeFedError

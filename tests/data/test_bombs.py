@@ -13,9 +13,9 @@ from PIL import Image
 from edgefed.data.limits import MAX_BYTES, MAX_PIXELS
 from edgefed.data.sources import load_device
 from edgefed.errors import DataError
-from tests.bounded import Ended, bounded
 from tests.data.bombs import header, write_members, write_packed, write_png, write_zeros
 from tests.data.helpers import write_image, write_npz
+from tests.memory_limit import Ended, bounded
 
 IMPORTS = """
 from edgefed.data.sources import load_device

@@ -15,7 +15,7 @@ from edgefed.data.datasets import load
 from edgefed.data.folder import read_folder
 from edgefed.data.images import ImageOptions
 from edgefed.data.partition import deal
-from edgefed.data.shards import read_shard, write_shard
+from edgefed.data.shard_files import read_shard, write_shard
 from edgefed.data.sources import load_device
 from edgefed.errors import DataError
 from tests.data.helpers import section, write_image, write_npz

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.bounded import bounded
 from tests.data.fuzzing import WRITERS
+from tests.memory_limit import bounded
 
 IMPORTS = """
 from tests.data.fuzzing import WRITERS, fuzz

@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import sys
-import edgefed.data.datasets, edgefed.data.partition, edgefed.data.shards, edgefed.data.sources
+import edgefed.data.datasets, edgefed.data.partition, edgefed.data.shard_files, edgefed.data.sources
 print(sorted({"torch", "torchvision", "sklearn", "PIL"} & set(sys.modules)))
 """
 

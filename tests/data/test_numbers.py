@@ -10,11 +10,11 @@ import pytest
 
 from edgefed.config.recipe import DataSection
 from edgefed.data.datasets import load
+from edgefed.data.holdout import hold_out
 from edgefed.data.npz import read_npz
 from edgefed.data.partition import PARTITIONS, deal, label_counts
-from edgefed.data.shards import read_shard, write_shard
+from edgefed.data.shard_files import read_shard, write_shard
 from edgefed.data.sources import load_device
-from edgefed.data.split import hold_out
 from edgefed.errors import DataError
 from tests.data.helpers import section, write_npz
 from tests.numbers import numbers, write_numbers

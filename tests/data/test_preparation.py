@@ -13,7 +13,7 @@ from edgefed.config.validate import check_section
 from edgefed.data.datasets import load
 from edgefed.data.partition import deal
 from edgefed.data.preparation import measured
-from edgefed.data.shards import read_shard, write_shard
+from edgefed.data.shard_files import read_shard, write_shard
 from edgefed.data.sources import load_device
 from edgefed.data.types import UNPREPARED, Preparation
 from edgefed.data.vision import VisionOptions

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from edgefed.data.alphabets import LEAF, alphabet_of
 from edgefed.data.datasets import load
 from edgefed.data.partition import deal
-from edgefed.data.shards import read_shard, write_shard
+from edgefed.data.shard_files import read_shard, write_shard
 from edgefed.data.sources import load_device
 from edgefed.errors import DataError, RecipeError
 from tests.data.helpers import section, write_npz

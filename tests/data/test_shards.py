@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgefed.data.partition import deal
-from edgefed.data.shards import read_shard, write_shard
+from edgefed.data.shard_files import read_shard, write_shard
 from edgefed.data.sources import load_device
 from edgefed.data.types import Dataset, Shard
 from edgefed.errors import DataError, StorageError

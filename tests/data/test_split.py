@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefed.data.split import hold_out
+from edgefed.data.holdout import hold_out
 from tests.data.helpers import labelled
 
 

@@ -19,9 +19,9 @@ from edgefed.sharing.policy import Policy
 from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.local_fleet import device_names
 from edgefed.simulator.run import Simulation
-from tests.faults.household import FLEET, Household, dealt, household, wait_until
-from tests.faults.meter import Meter
-from tests.faults.spy import Moment, Spy
+from tests.faults.fleet_processes import FLEET, FleetProcesses, dealt, fleet, wait_until
+from tests.faults.traffic_meter import Meter
+from tests.faults.traffic_recorder import Moment, Spy
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
@@ -66,18 +66,20 @@ def simulated(
     return record
 
 
-def finished(home: Household, run: str) -> dict[str, Any]:
+def finished(home: FleetProcesses, run: str) -> dict[str, Any]:
     record = home.finish(run)
     assert record["status"] == "finished", record["reason"]
     return record
 
 
-def mean_exchanges(home: Household, run: str) -> set[str]:
+def mean_exchanges(home: FleetProcesses, run: str) -> set[str]:
     """Return the ids of the exchanges that asked for averages."""
     return {each["exchange"] for each in home.events(run, "exchange", question="mean")}
 
 
-def replies(home: Household, run: str, question: str, outcome: str) -> dict[str, dict[str, Any]]:
+def replies(
+    home: FleetProcesses, run: str, question: str, outcome: str
+) -> dict[str, dict[str, Any]]:
     """Return the last reply to a question, with an outcome, by device."""
     found = home.events(run, "reply", question=question, outcome=outcome)
     return {reply["device"]: reply for reply in found}
@@ -85,7 +87,7 @@ def replies(home: Household, run: str, question: str, outcome: str) -> dict[str,
 
 def test_averages_go_up_once_and_come_down_once(tmp_path: Path) -> None:
     plan = recipe(8)
-    with household(tmp_path / "home", plan) as home:
+    with fleet(tmp_path / "home", plan) as home:
         meter = Meter(home.address, FLEET)
         try:
             run = home.begin()
@@ -122,7 +124,7 @@ def test_a_part_killed_while_averages_are_exchanged_comes_back_to_the_same_bits(
     # With a cohort, training waits for a device that was killed when it had answered.
     plan = recipe(3, cohort=3)
     killed = []
-    with household(tmp_path / "home", plan) as home:
+    with fleet(tmp_path / "home", plan) as home:
         spy = Spy(home.address, FLEET)
         try:
             run = home.begin()
@@ -142,7 +144,7 @@ def test_a_part_killed_while_averages_are_exchanged_comes_back_to_the_same_bits(
 def test_who_does_not_share_says_why_and_trains_all_the_same(tmp_path: Path) -> None:
     plan = recipe(4)
     settings = {"device-01": {"share_means": "false"}, "device-02": {"least_group": "5000"}}
-    with household(tmp_path / "home", plan, settings=settings) as home:
+    with fleet(tmp_path / "home", plan, settings=settings) as home:
         run = home.begin()
         record = finished(home, run)
         refused = replies(home, run, "mean", "refused")
@@ -162,7 +164,7 @@ def test_who_does_not_share_says_why_and_trains_all_the_same(tmp_path: Path) -> 
 def test_where_nobody_shares_it_is_fedavg_to_the_bit_and_says_so(tmp_path: Path) -> None:
     plan = recipe(3)
     silent = {name: {"share_means": "false"} for name in device_names(3)}
-    with household(tmp_path / "home", plan, settings=silent) as home:
+    with fleet(tmp_path / "home", plan, settings=silent) as home:
         run = home.begin()
         record = finished(home, run)
         warnings = [note["text"] for note in home.events(run, "note", level="warning")]
@@ -175,7 +177,7 @@ def test_where_nobody_shares_it_is_fedavg_to_the_bit_and_says_so(tmp_path: Path)
 
 def test_a_late_device_and_one_with_new_data_are_asked_alone(tmp_path: Path) -> None:
     plan = recipe(3, min_devices=2, quorum=0.5)
-    with household(tmp_path / "home", plan, absent={"device-02"}) as home:
+    with fleet(tmp_path / "home", plan, absent={"device-02"}) as home:
         run = home.begin(paused=True)
         home.step(run)
         home.step(run)
@@ -226,7 +228,7 @@ def odd_shards(plan: Recipe) -> dict[str, Shard]:
 
 def test_odd_devices_are_left_out_with_a_reason_and_the_others_share(tmp_path: Path) -> None:
     plan = recipe(5, quorum=0.4)
-    with household(tmp_path / "home", plan, shards=odd_shards(plan)) as home:
+    with fleet(tmp_path / "home", plan, shards=odd_shards(plan)) as home:
         run = home.begin()
         finished(home, run)
         refused = replies(home, run, "mean", "refused")

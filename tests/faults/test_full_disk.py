@@ -16,8 +16,8 @@ import pytest
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
 from edgefed.simulator.run import Simulation
-from tests.faults.household import FLEET, Household, wait_until
-from tests.faults.spy import Spy
+from tests.faults.fleet_processes import FLEET, FleetProcesses, wait_until
+from tests.faults.traffic_recorder import Spy
 
 DISK = "100m"
 DEADLINE = 25.0
@@ -65,8 +65,8 @@ class Filler:
                         file.write(bytes(4096))
 
 
-class SmallDisk(Household):
-    """A household whose coordinator has a disk in memory that only it can see."""
+class SmallDisk(FleetProcesses):
+    """A fleet whose coordinator has a disk in memory that only it can see."""
 
     def start(self, name: str) -> None:
         if name != "coordinator":

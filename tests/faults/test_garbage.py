@@ -15,7 +15,7 @@ from edgefed.wire.envelope import encode
 from edgefed.wire.limits import MAX_MESSAGE_BYTES
 from edgefed.wire.messages import Chunk, Progress
 from edgefed.wire.topics import Topics
-from tests.faults.household import FLEET, household, wait_until
+from tests.faults.fleet_processes import FLEET, fleet, wait_until
 
 RECIPE = Recipe.model_validate(
     {
@@ -48,7 +48,7 @@ def topics(rng: random.Random) -> list[str]:
     """Every topic of the fleet, for devices that are there and for one that is not."""
     tree, blob = Topics(FLEET), f"{rng.getrandbits(256):064x}"
     every = [tree.coordinator(), tree.broadcast_chunk(blob, rng.randrange(99)), tree.events()]
-    every += [tree.request("c-1"), tree.answer("c-1"), f"{tree.root}/all/c/{'0' * 64}/x"]
+    every += [tree.request("c-1"), tree.response("c-1"), f"{tree.root}/all/c/{'0' * 64}/x"]
     for device in ("device-00", "device-01", "nobody"):
         every += [tree.task(device), tree.receipt(device), tree.cancel(device)]
         every += [tree.down_need(device), tree.down_chunk(device, blob, 0)]
@@ -63,7 +63,7 @@ def topics(rng: random.Random) -> list[str]:
 def test_garbage_on_every_topic_changes_nothing(tmp_path: Path) -> None:
     undisturbed = Simulation(RECIPE, tmp_path / "sim", SystemClock()).run().record
     rng = random.Random(5)
-    with household(tmp_path / "home", RECIPE) as home:
+    with fleet(tmp_path / "home", RECIPE) as home:
         vandal = Link(home.address, "vandal", lambda arrival: None)
         vandal.start_now(10)
         run = home.begin()
@@ -86,7 +86,7 @@ def test_garbage_on_every_topic_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.mosquitto
 def test_a_broker_that_is_away_for_a_while_costs_only_time(tmp_path: Path) -> None:
     undisturbed = Simulation(RECIPE, tmp_path / "sim", SystemClock()).run().record
-    with household(tmp_path / "home", RECIPE) as home:
+    with fleet(tmp_path / "home", RECIPE) as home:
         run = home.begin()
         wait_until(lambda: home.record(run)["round"] >= 2, "the second round")
         home.kill("broker")

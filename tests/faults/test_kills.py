@@ -9,8 +9,8 @@ import pytest
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
 from edgefed.simulator.run import Simulation
-from tests.faults.household import FLEET, household
-from tests.faults.spy import Moment, Spy
+from tests.faults.fleet_processes import FLEET, fleet
+from tests.faults.traffic_recorder import Moment, Spy
 
 MOMENTS: tuple[Moment, ...] = ("broadcast", "training", "upload")
 VICTIM = "device-01"
@@ -51,7 +51,7 @@ def test_a_killed_part_comes_back_and_the_run_ends_in_the_same_bits(
     victim: str, tmp_path: Path, undisturbed: str
 ) -> None:
     killed = []
-    with household(tmp_path / "home", RECIPE) as home:
+    with fleet(tmp_path / "home", RECIPE) as home:
         spy = Spy(home.address, FLEET)
         try:
             run = home.begin()

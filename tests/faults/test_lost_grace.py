@@ -11,8 +11,8 @@ import pytest
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
 from edgefed.simulator.run import Simulation
-from tests.faults.household import FLEET, Household, household, wait_until
-from tests.faults.spy import Spy
+from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet, wait_until
+from tests.faults.traffic_recorder import Spy
 from tests.processes import edgefed, outcome
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
@@ -45,7 +45,7 @@ def recipe(grace: float, **rounds: object) -> Recipe:
     )
 
 
-def kill_in_round_one(home: Household) -> str:
+def kill_in_round_one(home: FleetProcesses) -> str:
     """Start the run, kill the victim while it trains in round 1, and return the run's id."""
     spy = Spy(home.address, FLEET)
     try:
@@ -56,16 +56,16 @@ def kill_in_round_one(home: Household) -> str:
     return run
 
 
-def command(home: Household, *words: str) -> subprocess.Popen[str]:
+def command(home: FleetProcesses, *words: str) -> subprocess.Popen[str]:
     """Start a command of the operator's."""
     return edgefed("--broker", str(home.address), "--fleet", FLEET, *words)
 
 
-def waiting_events(home: Household, run: str) -> list[dict[str, Any]]:
+def waiting_events(home: FleetProcesses, run: str) -> list[dict[str, Any]]:
     return [each["waiting"] for each in home.events(run, "exchange") if each.get("waiting")]
 
 
-def waits_for_the_lost(home: Household, run: str) -> None:
+def waits_for_the_lost(home: FleetProcesses, run: str) -> None:
     """Wait until the quorum is met and only the victim is out."""
 
     def told() -> bool:
@@ -76,7 +76,7 @@ def waits_for_the_lost(home: Household, run: str) -> None:
 
 
 def test_a_run_goes_on_and_ends_without_a_device_that_stays_lost(tmp_path: Path) -> None:
-    with household(tmp_path / "home", recipe(2.0)) as home:
+    with fleet(tmp_path / "home", recipe(2.0)) as home:
         run = kill_in_round_one(home)
         record = home.finish(run)
         texts = [note["text"] for note in home.events(run, "note")]
@@ -86,7 +86,7 @@ def test_a_run_goes_on_and_ends_without_a_device_that_stays_lost(tmp_path: Path)
 
 
 def test_an_order_to_finish_waits_no_longer_than_the_grace(tmp_path: Path) -> None:
-    with household(tmp_path / "home", recipe(2.0, count=1000)) as home:
+    with fleet(tmp_path / "home", recipe(2.0, count=1000)) as home:
         run = kill_in_round_one(home)
         home.order(run, "finish")
         record = home.finish(run)
@@ -97,7 +97,7 @@ def test_an_order_to_finish_waits_no_longer_than_the_grace(tmp_path: Path) -> No
 def test_who_is_back_within_the_grace_changes_no_bit_and_is_named_meanwhile(tmp_path: Path) -> None:
     chosen = recipe(HOURS / 2)
     alone = Simulation(chosen, tmp_path / "alone", SystemClock()).run().record
-    with household(tmp_path / "home", chosen) as home:
+    with fleet(tmp_path / "home", chosen) as home:
         run = kill_in_round_one(home)
         watching = command(home, "run", "watch", run)
         waits_for_the_lost(home, run)

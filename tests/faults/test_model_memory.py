@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edgefed.config.recipe import Recipe
-from tests.faults.household import Household
+from tests.faults.fleet_processes import FleetProcesses
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
@@ -29,7 +29,7 @@ RECIPE = Recipe.model_validate(
 
 def ended(folder: Path, settings: Mapping[str, Mapping[str, str]]) -> tuple[dict[str, Any], Any]:
     """Run it and return the run's row, and its replies and questions."""
-    fleet = Household(folder, RECIPE, settings=settings)
+    fleet = FleetProcesses(folder, RECIPE, settings=settings)
     try:
         run = fleet.begin()
         record = fleet.finish(run)

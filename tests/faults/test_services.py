@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.client.calls import Coordinator
 from edgefed.config.recipe import Recipe
+from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.errors import EdgeFedError
 from edgefed.transport.link import Incoming
 from edgefed.wire.envelope import decode
 from edgefed.wire.messages import Birth
 from edgefed.wire.topics import Topics
-from tests.faults.household import FLEET, Household, household, wait_until
+from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet, wait_until
 from tests.transport.listening import linked
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
@@ -31,15 +31,15 @@ RECIPE = Recipe.model_validate(
 )
 
 
-def said(home: Household, part: str) -> str:
+def said(home: FleetProcesses, part: str) -> str:
     return (home.folder / f"{part}.log").read_text()
 
 
-def wait_for_line(home: Household, part: str, line: str) -> None:
+def wait_for_line(home: FleetProcesses, part: str, line: str) -> None:
     wait_until(lambda: line in said(home, part), f"{part} to say {line!r}", home.logs)
 
 
-def wait_for_state(home: Household, device: str, *, lost: bool) -> None:
+def wait_for_state(home: FleetProcesses, device: str, *, lost: bool) -> None:
     def reached() -> bool:
         found = home.devices().get(device)
         return found is not None and (found["state"] == "lost") == lost
@@ -47,8 +47,8 @@ def wait_for_state(home: Household, device: str, *, lost: bool) -> None:
     wait_until(reached, f"{device} to come or go", home.logs)
 
 
-def forget(home: Household, device: str) -> list[str]:
-    client = Coordinator(home.address, FLEET)
+def forget(home: FleetProcesses, device: str) -> list[str]:
+    client = CoordinatorClient(home.address, FLEET)
     client.connect()
     try:
         client.wait_until_online(30.0)
@@ -58,7 +58,7 @@ def forget(home: Household, device: str) -> list[str]:
 
 
 def test_the_logs_tell_who_comes_and_goes_rounds_and_connections(tmp_path: Path) -> None:
-    with household(tmp_path / "home", RECIPE) as home:
+    with fleet(tmp_path / "home", RECIPE) as home:
         run = home.begin()
         home.finish(run)
         home.kill(GONE)
@@ -86,7 +86,7 @@ def test_the_logs_tell_who_comes_and_goes_rounds_and_connections(tmp_path: Path)
 
 
 def test_a_forgotten_device_stays_away_until_it_is_born_again(tmp_path: Path) -> None:
-    with household(tmp_path / "home", RECIPE) as home:
+    with fleet(tmp_path / "home", RECIPE) as home:
         topic = Topics(FLEET).birth(GONE)
         wait_for_state(home, GONE, lost=False)
         home.kill(GONE)

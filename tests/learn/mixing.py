@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from edgefed.config.recipe import ModelSection
 from edgefed.learn.models import Model, build
-from edgefed.learn.objectives.entries import DRAWN
+from edgefed.learn.objectives.averaged_entries import DRAWN
 from edgefed.learn.types import Array, Batch, Context, Objective, Params
 
 CLASSES = 5

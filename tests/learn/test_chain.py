@@ -13,8 +13,8 @@ from torch import nn
 
 from edgefed.config.recipe import ModelSection
 from edgefed.learn.capabilities import Phase
-from edgefed.learn.chain import Chain, chain_of
-from edgefed.learn.chain_plan import plan
+from edgefed.learn.compiled_chain import Chain, chain_of
+from edgefed.learn.compiled_chain_plan import plan
 from edgefed.learn.models import Model, build
 from edgefed.learn.networks.blocks import ConvPoolReLU
 from edgefed.learn.objectives.cross_entropy import CrossEntropy

@@ -15,11 +15,11 @@ from torch.nn import functional
 
 from edgefed.learn import capabilities
 from edgefed.learn.capabilities import Phase
-from edgefed.learn.chain import chain_of
+from edgefed.learn.compiled_chain import chain_of
 from edgefed.learn.models import Model
 from edgefed.learn.networks.blocks import ConvPoolReLU
+from edgefed.learn.objectives.averaged_entries import DRAWN
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.objectives.entries import DRAWN
 from edgefed.learn.objectives.fed_mix import FedMix
 from edgefed.learn.objectives.global_mix import GlobalMix
 from edgefed.learn.objectives.local_mix import LocalMix

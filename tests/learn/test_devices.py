@@ -76,7 +76,7 @@ def test_a_gpu_trains_as_a_cpu_does(name: str) -> None:
     for key, array in on_cpu.weights.items():
         np.testing.assert_allclose(on_gpu.weights[key], array, rtol=1e-3, atol=1e-4)
     scores = [
-        Trainer(worlds.model(name), place).examine(on_cpu.weights, data)
+        Trainer(worlds.model(name), place).evaluate(on_cpu.weights, data)
         for place in ("cpu", "cuda")
     ]
     assert scores[0].loss == pytest.approx(scores[1].loss, rel=1e-5)

@@ -15,11 +15,11 @@ from torch.func import vmap
 from torch.nn import functional
 
 from edgefed.config.recipe import ModelSection
-from edgefed.learn import directional
-from edgefed.learn.directional import Way, along, way_of
+from edgefed.learn import directional_derivative
+from edgefed.learn.directional_derivative import DerivativeMethod, along, way_of
+from edgefed.learn.dual_numbers import Dual, NotPiecewiseLinearError
 from edgefed.learn.models import Model, build
 from edgefed.learn.objectives.fed_mix import FedMix
-from edgefed.learn.tangent import Dual, NotPiecewiseLinearError
 from edgefed.learn.types import Batch, Params
 from tests.learn.mixing import CLASSES, World, assert_equal, literal
 
@@ -40,9 +40,9 @@ def world(name: str) -> World:
     return World(network, shape, batch=3, **settings)
 
 
-def by(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+def by(way: DerivativeMethod, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let all derivatives be taken one way."""
-    monkeypatch.setattr(directional, "way_of", lambda *_: way)
+    monkeypatch.setattr(directional_derivative, "way_of", lambda *_: way)
 
 
 @pytest.mark.parametrize("name", PIECEWISE_LINEAR)
@@ -50,11 +50,14 @@ def test_both_ways_agree_with_the_same_dropout(name: str, monkeypatch: pytest.Mo
     here = world(name)
     context = here.context()
     change = context.extra["inputs"][:1]
-    assert way_of(here.model.forward, here.params, here.batch.inputs, change) is Way.FORWARDS
+    assert (
+        way_of(here.model.forward, here.params, here.batch.inputs, change)
+        is DerivativeMethod.FORWARDS
+    )
     chosen = here.both(FedMix(0.3), context)
-    by(Way.FORWARDS, monkeypatch)
+    by(DerivativeMethod.FORWARDS, monkeypatch)
     forwards = here.both(FedMix(0.3), context)
-    by(Way.BACKWARDS, monkeypatch)
+    by(DerivativeMethod.BACKWARDS, monkeypatch)
     backwards = here.both(FedMix(0.3), context)
     assert_equal(forwards, backwards, 1e-10)
     assert chosen[0] == forwards[0]
@@ -65,7 +68,7 @@ def test_a_change_of_its_own_for_each_sample(name: str, monkeypatch: pytest.Monk
     here = world(name)
     changes = torch.randn_like(here.batch.inputs)
 
-    def gradients(way: Way) -> tuple[float, dict[str, torch.Tensor]]:
+    def gradients(way: DerivativeMethod) -> tuple[float, dict[str, torch.Tensor]]:
         by(way, monkeypatch)
         torch.manual_seed(2)
         outputs, found = along(
@@ -74,7 +77,7 @@ def test_a_change_of_its_own_for_each_sample(name: str, monkeypatch: pytest.Monk
         loss = found + outputs.square().sum()
         return loss.item(), here.gradients(loss)
 
-    assert_equal(gradients(Way.FORWARDS), gradients(Way.BACKWARDS), 1e-10)
+    assert_equal(gradients(DerivativeMethod.FORWARDS), gradients(DerivativeMethod.BACKWARDS), 1e-10)
 
 
 @pytest.mark.parametrize("name", ["lenet5", "cnn", "vgg9 fedmix", "mlp"])
@@ -90,14 +93,14 @@ def test_both_ways_agree_under_vmap(name: str, monkeypatch: pytest.MonkeyPatch) 
     def loss(params: Params) -> torch.Tensor:
         return FedMix(0.3)(here.model.forward, params, here.batch, context)
 
-    def gradients(way: Way) -> tuple[float, dict[str, torch.Tensor]]:
+    def gradients(way: DerivativeMethod) -> tuple[float, dict[str, torch.Tensor]]:
         by(way, monkeypatch)
         losses = vmap(loss, randomness="different")(stacked)
         found = torch.autograd.grad(losses.sum(), list(stacked.values()))
         return losses.sum().item(), dict(zip(stacked, found, strict=True))
 
-    forwards = gradients(Way.FORWARDS)
-    assert_equal(forwards, gradients(Way.BACKWARDS), 1e-10)
+    forwards = gradients(DerivativeMethod.FORWARDS)
+    assert_equal(forwards, gradients(DerivativeMethod.BACKWARDS), 1e-10)
     here.params = {key: part[1].detach().requires_grad_() for key, part in stacked.items()}
     alone = here.both(FedMix(0.3), context)[1]
     for key, part in forwards[1].items():
@@ -114,7 +117,7 @@ def test_under_vmap_the_way_is_found_out_as_well() -> None:
 
     stacked = {key: torch.stack([part, part]).detach() for key, part in here.params.items()}
     vmap(loss, randomness="different")(stacked)
-    assert seen == [Way.FORWARDS]
+    assert seen == [DerivativeMethod.FORWARDS]
 
 
 @pytest.mark.parametrize("name", ["lenet5", "lenet5 padded", "cnn", "vgg9 fedmix"])
@@ -138,7 +141,7 @@ def residual(norm: str) -> World:
 def test_group_normalisation_goes_backwards_and_is_the_formula() -> None:
     here = residual("group")
     inputs = here.batch.inputs
-    assert way_of(here.model.forward, here.params, inputs, inputs[:1]) is Way.BACKWARDS
+    assert way_of(here.model.forward, here.params, inputs, inputs[:1]) is DerivativeMethod.BACKWARDS
     expected = literal(here, 0.2)
     assert_equal(here.both(FedMix(0.2)), (expected.item(), here.gradients(expected)), 1e-9)
 
@@ -160,7 +163,7 @@ def lstm() -> World:
 def test_an_lstm_goes_backwards_and_is_the_formula() -> None:
     here = lstm()
     inputs = here.batch.inputs
-    assert way_of(here.model.forward, here.params, inputs, inputs[:1]) is Way.BACKWARDS
+    assert way_of(here.model.forward, here.params, inputs, inputs[:1]) is DerivativeMethod.BACKWARDS
     expected = literal(here, 0.2)
     assert_equal(here.both(FedMix(0.2)), (expected.item(), here.gradients(expected)), 1e-10)
 
@@ -172,7 +175,7 @@ def test_on_a_gpu_an_lstm_leaves_cudnn_aside() -> None:
     params = {name: part.detach().cuda().requires_grad_() for name, part in here.params.items()}
     inputs = here.batch.inputs.cuda()
     way = way_of(here.model.forward, params, inputs, inputs[:1])
-    assert way is Way.BACKWARDS_WITHOUT_CUDNN
+    assert way is DerivativeMethod.BACKWARDS_WITHOUT_CUDNN
     _, found = along(here.model.forward, params, inputs, inputs[:1], lambda z: z.sin())
     gradients = torch.autograd.grad(found, list(params.values()))
     assert all(bool(part.isfinite().all()) for part in gradients)
@@ -181,13 +184,13 @@ def test_on_a_gpu_an_lstm_leaves_cudnn_aside() -> None:
 def test_the_way_is_found_out_once_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     here = world("cnn")
     asked = []
-    really = directional._find_out
+    really = directional_derivative._find_out
 
-    def counted(*given: Any) -> Way | None:
+    def counted(*given: Any) -> DerivativeMethod | None:
         asked.append(1)
         return really(*given)
 
-    monkeypatch.setattr(directional, "_find_out", counted)
+    monkeypatch.setattr(directional_derivative, "_find_out", counted)
     before = {name: part.clone() for name, part in here.params.items()}
     torch.manual_seed(5)
     here.model.forward(here.params, here.batch.inputs)
@@ -218,7 +221,7 @@ def test_a_network_that_turns_out_otherwise_goes_backwards_from_then_on() -> Non
     here = World(model=model, shape=(7,), batch=5)
     ours = here.both(FedMix(0.2))
     inputs = here.batch.inputs
-    assert way_of(model.forward, here.params, inputs, inputs[:1]) is Way.BACKWARDS
+    assert way_of(model.forward, here.params, inputs, inputs[:1]) is DerivativeMethod.BACKWARDS
     assert_equal(ours, here.both(FedMix(0.2)))
     at = (0.8 * inputs).requires_grad_()
     outputs = model.forward(here.params, at)
@@ -265,7 +268,7 @@ def test_what_is_not_known_goes_backwards_and_is_the_formula(name: str) -> None:
     model = Model(Odd(ODD[name]), (7,), CLASSES)
     here = World(model=model, shape=(7,), batch=1)
     way = way_of(model.forward, here.params, here.batch.inputs, here.batch.inputs[:1])
-    assert way is Way.BACKWARDS
+    assert way is DerivativeMethod.BACKWARDS
     expected = literal(here, 0.2)
     assert_equal(here.both(FedMix(0.2)), (expected.item(), here.gradients(expected)), 1e-10)
 

@@ -12,16 +12,16 @@ import pytest
 import torch
 
 from edgefed.errors import DataError
-from edgefed.learn.extras import Extras
+from edgefed.learn.extras_cache import ExtrasCache
+from edgefed.learn.objectives.averaged_entries import DRAWN, KEPT
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.objectives.entries import DRAWN, KEPT
 from edgefed.learn.objectives.fed_mix import FedMix
 from edgefed.learn.objectives.global_mix import GlobalMix
-from edgefed.learn.objectives.hidden import Hidden
 from edgefed.learn.objectives.local_mix import LocalMix
+from edgefed.learn.objectives.manifold_mixing import ManifoldMixing
 from edgefed.learn.objectives.naive_mix import NaiveMix
 from edgefed.learn.objectives.proximal import Proximal
-from edgefed.learn.stacked import StackedTrainer
+from edgefed.learn.stacked_trainer import StackedTrainer
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Array, Batch, Context, Forward, Objective, Params, Schedule
 from tests.learn import worlds
@@ -33,8 +33,8 @@ MIXING: dict[str, Objective] = {
     "fedmix": FedMix(0.2),
     "global": GlobalMix(0.8),
     "proximal": Proximal(FedMix(0.2), 0.3),
-    "hidden": Hidden(FedMix(0.2), split=1),
-    "hidden proximal": Proximal(Hidden(NaiveMix(0.2), split=1), 0.3),
+    "hidden": ManifoldMixing(FedMix(0.2), split=1),
+    "hidden proximal": Proximal(ManifoldMixing(NaiveMix(0.2), split=1), 0.3),
 }
 
 
@@ -212,7 +212,7 @@ def frozen_array(seed: int = 1) -> Array:
 
 
 def test_an_extra_is_put_on_the_device_once_and_forgotten_with_its_array() -> None:
-    extras = Extras(torch.device("cpu"))
+    extras = ExtrasCache(torch.device("cpu"))
     array, other = frozen_array(), frozen_array(2)
     loaded = extras.all({"a": array, "b": other})
     again = extras.get(array)
@@ -239,11 +239,11 @@ def test_a_trainer_keeps_extras_between_jobs() -> None:
 
 def test_memory_that_torch_can_share_is_shared() -> None:
     array = np.arange(4.0)
-    tensor = Extras(torch.device("cpu")).get(array)
+    tensor = ExtrasCache(torch.device("cpu")).get(array)
     array[0] = 9
     assert tensor.tolist() == [9, 1, 2, 3]
     turned = np.arange(4.0)[::-1]
-    assert Extras(torch.device("cpu")).get(turned).tolist() == [3, 2, 1, 0]
+    assert ExtrasCache(torch.device("cpu")).get(turned).tolist() == [3, 2, 1, 0]
 
 
 def test_draws_are_named_alike_everywhere() -> None:

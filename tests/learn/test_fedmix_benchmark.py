@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from benchmarks.fedmix_step import ANCHORS, Step, plain
-from edgefed.learn.directional import Way, way_of
+from edgefed.learn.directional_derivative import DerivativeMethod, way_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,5 +37,5 @@ def test_the_benchmarks_second_way_is_the_second_way() -> None:
     step = Step(ANCHORS["lenet5"], torch.float32)
     inputs = step.batch.inputs
     forward = step.model.forward
-    assert way_of(forward, step.params, inputs, inputs[:1]) is Way.FORWARDS
-    assert way_of(plain(forward), step.params, inputs, inputs[:1]) is Way.BACKWARDS
+    assert way_of(forward, step.params, inputs, inputs[:1]) is DerivativeMethod.FORWARDS
+    assert way_of(plain(forward), step.params, inputs, inputs[:1]) is DerivativeMethod.BACKWARDS

@@ -14,12 +14,12 @@ from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError
 from edgefed.learn import capabilities
 from edgefed.learn.models import Model, build
+from edgefed.learn.objectives.averaged_entries import DRAWN
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.objectives.entries import DRAWN
 from edgefed.learn.objectives.fed_mix import FedMix
 from edgefed.learn.objectives.global_mix import GlobalMix
-from edgefed.learn.objectives.hidden import Hidden
 from edgefed.learn.objectives.local_mix import LocalMix
+from edgefed.learn.objectives.manifold_mixing import ManifoldMixing
 from edgefed.learn.objectives.naive_mix import NaiveMix
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.training import Trainer
@@ -121,7 +121,7 @@ def step(made: Model, objective: Any, extra: dict[str, Array], **more: Any) -> d
 
 
 def by_hand(
-    made: Model, objective: Hidden, extra: dict[str, Array], hidden_entry: torch.Tensor
+    made: Model, objective: ManifoldMixing, extra: dict[str, Array], hidden_entry: torch.Tensor
 ) -> dict[str, Array]:
     """Return the same by torch.autograd: NaiveMix on hidden states, then cross-entropy."""
     encoder, decoder = made.halves(objective.split)
@@ -157,7 +157,7 @@ def descend(weights: dict[str, torch.Tensor], loss: torch.Tensor, names: tuple[s
 def test_a_step_moves_the_decoder_by_the_mixture_and_then_everything(split: int) -> None:
     made = model("cnn")
     extra = entries(made.halves(split)[1].shape)
-    objective = Hidden(NaiveMix(0.3), split)
+    objective = ManifoldMixing(NaiveMix(0.3), split)
     ours = step(made, objective, extra)
     theirs = by_hand(made, objective, extra, torch.from_numpy(extra["inputs"]))
     for name, array in ours.items():
@@ -170,7 +170,7 @@ def test_averaged_tokens_are_averaged_embeddings() -> None:
     extra = {**entries((1,)), "inputs": one_hot.mean(axis=1)}
     table = made.weights()["embedding.weight"]
     embedded = torch.from_numpy(np.stack([[row @ table for row in each] for each in one_hot]))
-    objective = Hidden(NaiveMix(0.3))
+    objective = ManifoldMixing(NaiveMix(0.3))
     ours = step(made, objective, extra)
     theirs = by_hand(made, objective, extra, embedded.mean(dim=1))
     for name, array in ours.items():
@@ -182,8 +182,8 @@ def test_raw_tokens_are_one_hot_sequences() -> None:
     tokens = np.random.default_rng(1).integers(0, CLASSES, (4, 4))
     for inner in (GlobalMix(ratio=0.3), FedMix(0.3)):
         extra = {**entries((1,)), "inputs": tokens}
-        one = step(made, Hidden(inner), extra)
-        other = step(made, Hidden(inner), {**extra, "inputs": np.eye(CLASSES)[tokens]})
+        one = step(made, ManifoldMixing(inner), extra)
+        other = step(made, ManifoldMixing(inner), {**extra, "inputs": np.eye(CLASSES)[tokens]})
         for name, array in one.items():
             np.testing.assert_allclose(array, other[name], rtol=1e-9, atol=1e-12)
 
@@ -213,7 +213,7 @@ def test_gradients_reach_the_embedding_only_if_asked_for(inner: Any) -> None:
     extra = {**entries((1,)), "inputs": one_hot}
     before = made.weights()
     for reach in (False, True):
-        after = first_update(made, Hidden(inner, embedding_grad=reach), extra)
+        after = first_update(made, ManifoldMixing(inner, embedding_grad=reach), extra)
         moved = not np.array_equal(after["embedding.weight"], before["embedding.weight"])
         assert moved is reach
         assert not np.array_equal(after["decoder.weight"], before["decoder.weight"])
@@ -228,14 +228,16 @@ def test_with_gradients_to_the_embedding_the_table_counts_twice() -> None:
     data = samples(made)
     assert 4 in data.inputs
     unused = Samples(np.minimum(data.inputs, 3), data.targets)
-    job = Job(made.weights(), Hidden(NaiveMix(0.3), 1, True), Schedule(1, 6), 3, extra=extra)
+    job = Job(
+        made.weights(), ManifoldMixing(NaiveMix(0.3), 1, True), Schedule(1, 6), 3, extra=extra
+    )
     after = Trainer(made, "cpu").train(job, unused).weights["embedding.weight"]
     assert not np.array_equal(after[4], made.weights()["embedding.weight"][4])
 
 
 def test_frozen_weights_stay_and_a_frozen_decoder_leaves_one_update() -> None:
     made = model("mlp")
-    objective = Hidden(NaiveMix(0.2), 2)
+    objective = ManifoldMixing(NaiveMix(0.2), 2)
     names = ("fc1.weight", "fc1.bias")
     assert [each.trained for each in objective.phases(made, names)] == [names]
     proximal = capabilities.phases(Proximal(objective, 0.5), made, made.parameter_names)
@@ -249,7 +251,7 @@ def test_running_statistics_are_counted_once() -> None:
         nn.Linear(4, CLASSES),
     )  # fmt: skip
     made = Model(layers.double(), (7,), CLASSES)
-    objective = Hidden(FedMix(0.2), 1)
+    objective = ManifoldMixing(FedMix(0.2), 1)
     mixed = step(made, objective, entries((6,)))
     plain = step(made, CrossEntropy(), {})
     assert mixed["1.num_batches_tracked"] == mixed["4.num_batches_tracked"] == 1
@@ -261,10 +263,12 @@ def test_each_update_has_a_momentum_of_its_own() -> None:
     extra = entries(made.halves(1)[1].shape)
     kept = {"momentum": 0.9, "epochs": 3}
     slow, fast = (
-        step(made, Hidden(NaiveMix(0.2)), extra, **each) for each in ({"epochs": 3}, kept)
+        step(made, ManifoldMixing(NaiveMix(0.2)), extra, **each) for each in ({"epochs": 3}, kept)
     )
     assert not np.array_equal(slow["out.weight"], fast["out.weight"])
-    job = Job(made.weights(), Hidden(NaiveMix(0.2)), Schedule(3, 6, momentum=0.9), 3, extra=extra)
+    job = Job(
+        made.weights(), ManifoldMixing(NaiveMix(0.2)), Schedule(3, 6, momentum=0.9), 3, extra=extra
+    )
     assert_alike(made, [job, replace(job, seed=4)], [samples(made), samples(made)])
 
 
@@ -272,7 +276,10 @@ def test_an_lstm_is_stacked_as_one_by_one() -> None:
     made = model("lstm")
     one_hot = np.eye(CLASSES)[np.random.default_rng(1).integers(0, CLASSES, (4, 4))]
     extra = {**entries((1,)), "inputs": one_hot}
-    for objective in (Hidden(FedMix(0.2)), Hidden(FedMix(0.2), embedding_grad=True)):
+    for objective in (
+        ManifoldMixing(FedMix(0.2)),
+        ManifoldMixing(FedMix(0.2), embedding_grad=True),
+    ):
         job = Job(made.weights(), objective, Schedule(1, 4), 3, extra=extra)
         assert_alike(made, [job, replace(job, seed=4)], [samples(made), samples(made)])
 
@@ -280,10 +287,10 @@ def test_an_lstm_is_stacked_as_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("name", "objective", "shape", "why"),
     [
-        ("cnn", Hidden(FedMix(0.1), 1), (1, 8, 8), "inputs are"),
-        ("cnn", Hidden(FedMix(0.1), 9), (1, 8, 8), "cannot be split after 9"),
-        ("lstm", Hidden(FedMix(0.1), 1), (4, 3), "inputs are"),
-        ("lstm", Hidden(FedMix(0.1), 2), (4, CLASSES), "cannot be split after 2"),
+        ("cnn", ManifoldMixing(FedMix(0.1), 1), (1, 8, 8), "inputs are"),
+        ("cnn", ManifoldMixing(FedMix(0.1), 9), (1, 8, 8), "cannot be split after 9"),
+        ("lstm", ManifoldMixing(FedMix(0.1), 1), (4, 3), "inputs are"),
+        ("lstm", ManifoldMixing(FedMix(0.1), 2), (4, CLASSES), "cannot be split after 2"),
         ("lstm", FedMix(0.1), (4, CLASSES), "tokens"),
     ],
 )
@@ -298,6 +305,6 @@ def test_tokens_are_averaged_through_an_embedding_only() -> None:
     layers = nn.Sequential(nn.Embedding(9, 2), nn.Flatten(), nn.Linear(8, 6), nn.Linear(6, CLASSES))
     made = Model(layers.double(), (4,), CLASSES, vocabulary=9)
     with pytest.raises(DataError, match="through an embedding only"):
-        step(made, Hidden(NaiveMix(0.1), 2), entries((6,)))
-    after = step(made, Hidden(NaiveMix(0.1), 1), entries((4, 9)))
+        step(made, ManifoldMixing(NaiveMix(0.1), 2), entries((6,)))
+    after = step(made, ManifoldMixing(NaiveMix(0.1), 1), entries((4, 9)))
     assert all(np.isfinite(array).all() for array in after.values())

@@ -16,8 +16,8 @@ from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, UsageError
 from edgefed.learn import capabilities
 from edgefed.learn.models import build
+from edgefed.learn.objectives.averaged_entries import DRAWN, KEPT, entries
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.objectives.entries import DRAWN, KEPT, entries
 from edgefed.learn.objectives.fed_mix import FedMix
 from edgefed.learn.objectives.global_mix import GlobalMix
 from edgefed.learn.objectives.local_mix import LocalMix

@@ -12,6 +12,7 @@ import torch
 
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, RecipeError
+from edgefed.free_memory import free_memory
 from edgefed.learn.model_memory import (
     COPIES,
     ModelTooLargeError,
@@ -20,8 +21,7 @@ from edgefed.learn.model_memory import (
     training_bytes,
 )
 from edgefed.learn.models import NETWORKS, build
-from edgefed.machine import free_memory
-from tests.bounded import bounded
+from tests.memory_limit import bounded
 
 HUGE = {"name": "mlp", "hidden": [65536, 65536]}
 

@@ -12,10 +12,10 @@ from torch import nn
 from torch.func import vmap
 from torch.nn import functional
 
-from edgefed.learn.directional import Way, way_of
+from edgefed.learn.directional_derivative import DerivativeMethod, way_of
+from edgefed.learn.dual_numbers import Dual, NotPiecewiseLinearError, carry
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.fed_mix import FedMix
-from edgefed.learn.tangent import Dual, NotPiecewiseLinearError, carry
 from edgefed.learn.types import Params
 from tests.learn.mixing import CLASSES, World, assert_equal, literal
 
@@ -44,7 +44,7 @@ def own(module: nn.Module, batch: int = 4) -> World:
     return World(model=Model(module, (7,), CLASSES), shape=(7,), batch=batch)
 
 
-def way(world: World) -> Way:
+def way(world: World) -> DerivativeMethod:
     inputs = world.batch.inputs
     change = torch.from_numpy(world.extra["inputs"][:1])
     return way_of(world.model.forward, world.params, inputs, change)
@@ -100,7 +100,7 @@ IN_PLACE: dict[str, Between] = {
 @pytest.mark.parametrize("name", IN_PLACE)
 def test_in_place_operations_go_forwards_and_are_the_formula(name: str) -> None:
     here = own(Own(IN_PLACE[name]))
-    assert way(here) is Way.FORWARDS
+    assert way(here) is DerivativeMethod.FORWARDS
     assert_is_the_formula(here)
 
 
@@ -158,7 +158,7 @@ VIEWED: dict[str, Between] = {
 def test_in_place_operations_on_views_are_refused_and_are_the_formula(name: str) -> None:
     here = own(Own(VIEWED[name]))
     assert_refused(VIEWED[name])
-    assert way(here) is Way.BACKWARDS
+    assert way(here) is DerivativeMethod.BACKWARDS
     assert_is_the_formula(here)
 
 
@@ -178,7 +178,7 @@ def test_what_follows_from_a_view_may_be_changed_in_place(shape: str) -> None:
         return functional.relu(layer.double()(flat.get(shape, square.flatten(1))), inplace=True)
 
     here = own(Own(between))
-    assert way(here) is Way.FORWARDS
+    assert way(here) is DerivativeMethod.FORWARDS
     assert_is_the_formula(here)
 
 
@@ -196,7 +196,7 @@ TOLD_APART: dict[str, Between] = {"isinstance": by_kind, "is_tensor": by_torch_s
 @pytest.mark.parametrize("name", TOLD_APART)
 def test_a_network_that_asks_for_the_kind_goes_backwards_and_is_the_formula(name: str) -> None:
     here = own(Own(TOLD_APART[name]))
-    assert way(here) is Way.BACKWARDS
+    assert way(here) is DerivativeMethod.BACKWARDS
     assert_is_the_formula(here)
 
 
@@ -229,7 +229,7 @@ CAUGHT: dict[str, Between] = {
 def test_a_refusal_that_is_caught_still_counts(name: str) -> None:
     here = own(Own(CAUGHT[name]))
     assert_refused(CAUGHT[name])
-    assert way(here) is Way.BACKWARDS
+    assert way(here) is DerivativeMethod.BACKWARDS
     assert_is_the_formula(here)
 
 
@@ -261,11 +261,15 @@ class Detached(nn.Module):
 
 @pytest.mark.parametrize(
     ("detached", "apart", "expected"),
-    [(True, 0.0, Way.BACKWARDS), (False, 1e-7, Way.BACKWARDS), (False, 0.0, Way.FORWARDS)],
+    [
+        (True, 0.0, DerivativeMethod.BACKWARDS),
+        (False, 1e-7, DerivativeMethod.BACKWARDS),
+        (False, 0.0, DerivativeMethod.FORWARDS),
+    ],
 )
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
 def test_gradients_are_compared_too_and_all_in_float64(
-    detached: bool, apart: float, expected: Way, kind: torch.dtype
+    detached: bool, apart: float, expected: DerivativeMethod, kind: torch.dtype
 ) -> None:
     here = own(Detached(detached, apart))
     here.params = {name: part.detach().to(kind) for name, part in here.params.items()}
@@ -277,7 +281,7 @@ def test_gradients_are_compared_too_and_all_in_float64(
 @pytest.mark.parametrize("between", [by_kind, functional.relu])
 def test_under_vmap_both_ways_are_compared_as_well(between: Between) -> None:
     here = own(Own(between))
-    expected = Way.BACKWARDS if between is by_kind else Way.FORWARDS
+    expected = DerivativeMethod.BACKWARDS if between is by_kind else DerivativeMethod.FORWARDS
     stacked = {key: torch.stack([part, 2 * part]).detach() for key, part in here.params.items()}
     seen = []
 
@@ -295,7 +299,9 @@ def test_under_autocast_both_ways_are_compared_in_float64() -> None:
     here.params = {name: part.detach().float() for name, part in here.params.items()}
     inputs = here.batch.inputs.float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert way_of(here.model.forward, here.params, inputs, inputs[:1]) is Way.FORWARDS
+        assert (
+            way_of(here.model.forward, here.params, inputs, inputs[:1]) is DerivativeMethod.FORWARDS
+        )
 
 
 class First(nn.Module):
@@ -316,7 +322,7 @@ class First(nn.Module):
 def test_a_network_may_change_its_input_in_place(backwards: bool) -> None:
     here = own(First(backwards))
     before = here.batch.inputs.clone()
-    assert way(here) is (Way.BACKWARDS if backwards else Way.FORWARDS)
+    assert way(here) is (DerivativeMethod.BACKWARDS if backwards else DerivativeMethod.FORWARDS)
     at = (0.8 * here.batch.inputs).requires_grad_()
     outputs = here.model.forward(here.params, at.clone())
     own_loss = functional.cross_entropy(outputs, here.batch.targets)
@@ -333,4 +339,4 @@ def test_a_batch_that_is_not_finite_decides_nothing() -> None:
     inputs = here.batch.inputs
     broken = inputs * float("inf")
     found = way_of(here.model.forward, here.params, broken, inputs[:1])
-    assert (found, way(here)) == (Way.BACKWARDS, Way.FORWARDS)
+    assert (found, way(here)) == (DerivativeMethod.BACKWARDS, DerivativeMethod.FORWARDS)

@@ -15,7 +15,7 @@ def test_a_single_model_scores_the_same_as_a_predictor() -> None:
     trainer, data = Trainer(worlds.model("mlp"), "cpu"), worlds.samples(40)
     weights = trainer.model.weights()
     found = score(lambda inputs: trainer.predict(weights, inputs), data)
-    tested = trainer.examine(weights, data)
+    tested = trainer.evaluate(weights, data)
     assert found.loss == pytest.approx(tested.loss, rel=1e-6)
     assert (found.accuracy, found.samples) == (tested.accuracy, tested.samples)
 

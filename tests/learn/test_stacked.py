@@ -15,12 +15,12 @@ from torch import nn
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, UsageError
 from edgefed.learn.augment import Augment
+from edgefed.learn.client_stack import ticks
 from edgefed.learn.models import Model, build
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.sgd import batch_sizes
-from edgefed.learn.stack import ticks
-from edgefed.learn.stacked import StackedTrainer, can_stack
+from edgefed.learn.stacked_trainer import StackedTrainer, can_stack
 from edgefed.learn.training import Stopped, Trainer
 from edgefed.learn.types import (
     Batch,

@@ -56,13 +56,13 @@ def test_both_ways_to_test_report_the_mean_squared_error_and_no_accuracy(outputs
     trainer, weights = Trainer(model, "cpu"), model.weights()
     answers = data.inputs.astype(np.float64) @ weights["out.weight"].T + weights["out.bias"]
     wanted = pytest.approx(float(((answers - data.targets) ** 2).mean()), rel=1e-5)
-    found = trainer.examine(weights, data, "squared_error")
+    found = trainer.evaluate(weights, data, "squared_error")
     assert found.loss == wanted
     assert (found.accuracy, found.samples) == (None, 600)
     central = score(lambda inputs: trainer.predict(weights, inputs), data, "squared_error")
     assert central.loss == wanted
     assert (central.accuracy, central.samples) == (None, 600)
-    empty = trainer.examine(weights, numbers(0, 1, outputs), "squared_error")
+    empty = trainer.evaluate(weights, numbers(0, 1, outputs), "squared_error")
     assert (empty.loss, empty.accuracy, empty.samples) == (0.0, None, 0)
 
 
@@ -70,7 +70,7 @@ def test_both_ways_to_test_agree_on_shares_of_labels() -> None:
     model, data = worlds.model("mlp"), worlds.samples(40)
     shares = np.random.default_rng(0).dirichlet(np.ones(model.classes), 40).astype(np.float32)
     soft, trainer = Samples(data.inputs, shares), Trainer(model, "cpu")
-    found = trainer.examine(model.weights(), soft)
+    found = trainer.evaluate(model.weights(), soft)
     central = score(lambda inputs: trainer.predict(model.weights(), inputs), soft)
     assert central.loss == pytest.approx(found.loss, rel=1e-5)
     assert central.accuracy == found.accuracy
@@ -79,4 +79,4 @@ def test_both_ways_to_test_agree_on_shares_of_labels() -> None:
 def test_squared_error_of_labels_is_an_error_and_not_a_number() -> None:
     model, data = worlds.model("mlp"), worlds.samples(5)
     with pytest.raises(DataError, match="needs a target for every output"):
-        Trainer(model, "cpu").examine(model.weights(), data, "squared_error")
+        Trainer(model, "cpu").evaluate(model.weights(), data, "squared_error")

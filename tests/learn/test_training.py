@@ -140,7 +140,7 @@ def test_the_loss_is_the_last_epochs_mean_weighted_by_batch_sizes() -> None:
     trainer = Trainer(model, "cpu")
     still = Schedule(2, batch_size=4, learning_rate=1e-12)
     loss = trainer.train(worlds.job(model, still), data).loss
-    assert loss == pytest.approx(trainer.examine(model.weights(), data).loss, rel=1e-5)
+    assert loss == pytest.approx(trainer.evaluate(model.weights(), data).loss, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn"])
@@ -307,7 +307,7 @@ def test_soft_targets_and_labels_train_alike() -> None:
     for name, array in train(model, worlds.job(model), soft).items():
         np.testing.assert_allclose(array, hard_weights[name], rtol=1e-4, atol=1e-6)
     trainer = Trainer(model, "cpu")
-    hard, mixed = (trainer.examine(model.weights(), test) for test in (data, soft))
+    hard, mixed = (trainer.evaluate(model.weights(), test) for test in (data, soft))
     assert mixed.accuracy == hard.accuracy
     assert mixed.loss == pytest.approx(hard.loss)
 
@@ -336,7 +336,7 @@ def test_a_trained_model_examines_better_and_predicts_what_it_was_examined_on() 
     model, data = worlds.model("cnn"), worlds.samples(300)
     trainer = Trainer(model, "cpu")
     after = trainer.train(worlds.job(model, Schedule(8, 16)), data).weights
-    before, score = (trainer.examine(weights, data) for weights in (model.weights(), after))
+    before, score = (trainer.evaluate(weights, data) for weights in (model.weights(), after))
     assert score.samples == 300
     assert score.accuracy is not None
     assert before.accuracy is not None
@@ -351,7 +351,7 @@ def test_a_trained_model_examines_better_and_predicts_what_it_was_examined_on() 
 def test_examining_drops_nothing_and_leaves_running_statistics() -> None:
     model, data = worlds.normalised_model(), worlds.samples(20)
     trainer, weights = Trainer(model, "cpu"), model.weights()
-    assert trainer.examine(weights, data) == trainer.examine(weights, data)
+    assert trainer.evaluate(weights, data) == trainer.evaluate(weights, data)
     assert same(model.weights(), weights)
     dropping = worlds.model("mlp", dropout=0.9)
     assert np.array_equal(
@@ -363,7 +363,7 @@ def test_examining_drops_nothing_and_leaves_running_statistics() -> None:
 def test_nothing_to_examine_or_predict_is_no_error() -> None:
     model = worlds.model()
     trainer = Trainer(model, "cpu")
-    score = trainer.examine(model.weights(), worlds.samples(0))
+    score = trainer.evaluate(model.weights(), worlds.samples(0))
     assert (score.loss, score.accuracy, score.samples) == (0.0, 0.0, 0)
     nothing = trainer.predict(model.weights(), np.zeros((0, *worlds.SHAPE), np.float32))
     assert nothing.shape == (0, worlds.CLASSES)
@@ -374,7 +374,7 @@ def test_weights_of_another_model_are_refused() -> None:
     with pytest.raises(DataError, match="not this model's"):
         trainer.train(worlds.job(other), worlds.samples(4))
     with pytest.raises(DataError, match="not this model's"):
-        trainer.examine(other.weights(), worlds.samples(4))
+        trainer.evaluate(other.weights(), worlds.samples(4))
 
 
 def test_images_come_in_the_order_that_convolutions_are_fastest_in() -> None:

@@ -31,7 +31,7 @@ def test_a_users_model_is_made_with_its_settings_and_trains() -> None:
     assert model.has_batch_norm
     data = worlds.samples(60)
     trained = Trainer(model, "cpu").train(worlds.job(model, Schedule(4, 6)), data)
-    assert trained.loss < Trainer(model, "cpu").examine(model.weights(), data).loss
+    assert trained.loss < Trainer(model, "cpu").evaluate(model.weights(), data).loss
 
 
 def test_its_weights_depend_on_the_seed_alone_and_trying_it_out_changes_nothing() -> None:

@@ -12,7 +12,7 @@ from torch.nn import functional
 from edgefed.errors import DataError
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.proximal import Proximal
-from edgefed.learn.stacked import StackedTrainer
+from edgefed.learn.stacked_trainer import StackedTrainer
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Batch, Context, Forward, Job, Params, Schedule, Tensors
 from tests.learn import worlds

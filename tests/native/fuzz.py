@@ -156,7 +156,7 @@ class Rooms:
 
 
 def links_of(layers: list[Layer], room: int, rooms: Rooms, gradients: list[Array]) -> Any:
-    """Return a chain as the kernels take it, with room as ``learn/chain.py`` gives it."""
+    """Return a chain as the kernels take it, with room as ``learn/compiled_chain.py`` gives it."""
     links, turned = [], -(-2 * room // chain.SAMPLES) * chain.SAMPLES
     for number, layer in enumerate(layers):
         after, before = layer.weight.shape[:2]

@@ -92,7 +92,7 @@ def test_the_variable_is_known() -> None:
 
 
 def test_doctor_says_whether_it_is_in_use() -> None:
-    from edgefed.checkup import kernels
+    from edgefed.diagnostics import kernels
 
     found = kernels()
     assert (found.state == "good") == (native().library is not None)

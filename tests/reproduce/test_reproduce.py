@@ -11,16 +11,16 @@ import pytest
 
 from edgefed.cli.recipes import checked
 from edgefed.errors import DataError, RecipeError, UnknownNameError
-from edgefed.reproduce.choose import LEFT_OUT
 from edgefed.reproduce.measure import entries, scored, verdicts
 from edgefed.reproduce.outputs import summary, text, write_outputs, write_recipes
 from edgefed.reproduce.plan import Study, make_study
 from edgefed.reproduce.table import Column, Row, Score
+from edgefed.reproduce.table_part import LEFT_OUT
 from edgefed.simulator.sweep.results import Result
 from edgefed.simulator.sweep.trials import Outcome, run_trials
 from tests.cli.commands import loaded
 from tests.reproduce import tiny
-from tests.worlds import Ticking
+from tests.run_fixture import Ticking
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
 

@@ -11,8 +11,8 @@ from edgefed.config.recipe import DataSection
 from edgefed.data.datasets import load
 from edgefed.data.shakespeare import read_roles
 from edgefed.errors import DataError
-from edgefed.reproduce.made import ROLES, made_texts
 from edgefed.reproduce.sources import MADE, SOURCES, fetch, locate
+from edgefed.reproduce.synthetic_text import ROLES, made_texts
 from tests.data.helpers import section
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefed.sharing.stack import as_noise, kept_of, runs_of, stack
+from edgefed.sharing.pooled_means import as_noise, kept_of, runs_of, stack
 from edgefed.sharing.types import Entries
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import sys
 
-from edgefed.simulator.pool import Pool
+from edgefed.simulator.process_pool import ProcessPool
 from tests.simulator.work import LONG, MANY, never, orders, shards
 
 
@@ -21,7 +21,7 @@ def ready() -> bool:
 
 def main() -> None:
     """Start the workers and wait."""
-    pool = Pool(shards(3, MANY), 3)
+    pool = ProcessPool(shards(3, MANY), 3)
     if sys.argv[1] == "busy":
         asked, blobs = orders(3, **LONG)
         list(pool.outcomes(asked, blobs.__getitem__, ready))

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from edgefed.cli.sections import data_problems
+from edgefed.cli.recipe_sections import data_problems
 from edgefed.config.load import Loaded
-from edgefed.config.places import Surroundings
 from edgefed.config.problems import problems_error
 from edgefed.config.recipe import Recipe
+from edgefed.config.settings_files import Surroundings
 from edgefed.simulator.sweep.file import read_sweep
 from edgefed.simulator.sweep.plan import Plan, make_plan
 from edgefed.simulator.sweep.trials import Outcome, Step, run_trials
-from tests.worlds import Ticking
+from tests.run_fixture import Ticking
 
 RECIPE = """
 name = "tiny"

@@ -17,7 +17,7 @@ from edgefed.errors import DataError, EdgeFedError
 from edgefed.learn.augment import Augment
 from edgefed.simulator.run import Simulation
 from tests.coordinator.fleets import TamperedFleet
-from tests.worlds import Ticking, World, recipe, samples
+from tests.run_fixture import Ticking, World, recipe, samples
 
 DECLARED = Preparation(crop=2, crop_fill="reflect", flip=True)
 

@@ -16,9 +16,9 @@ from edgefed.simulator.local_fleet import LocalFleet, device_names
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.envelope import encode
 from edgefed.wire.tensors import pack
-from edgefed.worker.worker import Bench
+from edgefed.worker.worker import TrainerCache
+from tests.run_fixture import Ticking, shards
 from tests.worker.tasks import task, weights
-from tests.worlds import Ticking, shards
 
 PARTS = shards((9, 5, 0), tested=4)
 
@@ -30,16 +30,18 @@ class Bus:
         self.cache = BlobCache(folder / "blobs", 1 << 20)
         self.cache.put(pack(weights()))
         self.events: list[tuple[str, dict[str, object]]] = []
-        hands = Sequential(parts, Bench("cpu"))
+        hands = Sequential(parts, TrainerCache("cpu"))
         self.fleet = LocalFleet(parts, self.cache, Ticking(), self.hear, hands)
 
     def hear(self, kind: str, **fields: object) -> None:
         self.events.append((kind, fields))
 
     def ask(self, index: int, question: str = "fit", codec: str = "int8") -> list[Delivered]:
-        return list(self.asking(index, question, codec))
+        return list(self.pending(index, question, codec))
 
-    def asking(self, index: int, question: str = "fit", codec: str = "int8") -> Iterator[Delivered]:
+    def pending(
+        self, index: int, question: str = "fit", codec: str = "int8"
+    ) -> Iterator[Delivered]:
         return self.fleet.ask(exchange(index, question, codec), lambda: False)
 
 
@@ -176,8 +178,8 @@ def test_devices_tell_what_they_do(tmp_path: Path) -> None:
 def test_each_reply_is_made_when_it_is_taken(tmp_path: Path) -> None:
     bus = Bus(tmp_path)
     bus.events.clear()
-    asking = bus.asking(0)
-    next(asking)
+    pending = bus.pending(0)
+    next(pending)
     assert [fields["device"] for _, fields in bus.events if fields["state"] == "done"] == [
         "device-00"
     ]

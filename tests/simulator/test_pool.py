@@ -15,7 +15,7 @@ from edgefed.clock import SystemClock
 from edgefed.data.types import Shard
 from edgefed.errors import EdgeFedError
 from edgefed.simulator.executors import Sequential
-from edgefed.simulator.pool import Pool
+from edgefed.simulator.process_pool import ProcessPool
 from edgefed.simulator.run import Simulation
 from tests.processes import PATIENCE, start_module
 from tests.simulator.work import LONG, MANY, never, orders, recipe, shards
@@ -34,7 +34,7 @@ def test_workers_end_in_the_bits_of_one_process(tmp_path: Path) -> None:
 def test_outcomes_of_a_pool_are_those_of_one_process() -> None:
     data, (asked, blobs) = shards(4), orders(4)
     alone = {o.device: out for o, out in Sequential(data).outcomes(asked, blobs.__getitem__, never)}
-    pool = Pool(data, 2)
+    pool = ProcessPool(data, 2)
     try:
         pooled = {o.device: out for o, out in pool.outcomes(asked, blobs.__getitem__, never)}
         again = {o.device: out for o, out in pool.outcomes(asked, blobs.__getitem__, never)}
@@ -49,7 +49,7 @@ def test_outcomes_of_a_pool_are_those_of_one_process() -> None:
 
 def test_a_killed_worker_is_replaced_and_its_order_done_again() -> None:
     data, (asked, blobs) = shards(6), orders(6)
-    pool = Pool(data, 2)
+    pool = ProcessPool(data, 2)
     done: list[int] = []
     try:
         for order, outcome in pool.outcomes(asked, blobs.__getitem__, never):
@@ -77,7 +77,7 @@ def test_workers_that_keep_dying_end_the_run_with_a_clear_error() -> None:
                 os._exit(9)
             return self._real[index]  # type: ignore[call-overload, no-any-return]
 
-    pool = Pool(Deadly(shards(3), os.getpid()), 2)
+    pool = ProcessPool(Deadly(shards(3), os.getpid()), 2)
     asked, blobs = orders(3)
     try:
         with pytest.raises(EdgeFedError, match="died twice on device device-01") as caught:
@@ -89,7 +89,7 @@ def test_workers_that_keep_dying_end_the_run_with_a_clear_error() -> None:
 
 
 def test_stopping_ends_the_workers() -> None:
-    pool = Pool(shards(4), 2)
+    pool = ProcessPool(shards(4), 2)
     asked, blobs = orders(4)
     stopping = [False, True]
     list(pool.outcomes(asked, blobs.__getitem__, lambda: stopping.pop(0) if stopping else True))
@@ -97,7 +97,7 @@ def test_stopping_ends_the_workers() -> None:
 
 
 def test_stopping_does_not_wait_for_an_order_to_be_done() -> None:
-    pool, (asked, blobs) = Pool(shards(2, MANY), 2), orders(2, **LONG)
+    pool, (asked, blobs) = ProcessPool(shards(2, MANY), 2), orders(2, **LONG)
     answers = [False, False, True]
     assert not list(pool.outcomes(asked, blobs.__getitem__, lambda: answers.pop(0)))
     assert not answers
@@ -129,7 +129,7 @@ def test_where_no_process_can_be_started_it_says_so(monkeypatch: pytest.MonkeyPa
 
     real = os.fork
     monkeypatch.setattr(os, "fork", fork)
-    pool, (asked, blobs) = Pool(shards(2), 2), orders(2)
+    pool, (asked, blobs) = ProcessPool(shards(2), 2), orders(2)
     with pytest.raises(EdgeFedError, match="cannot be started: Resource temp") as caught:
         list(pool.outcomes(asked, blobs.__getitem__, never))
     assert caught.value.code == "simulation.worker"
@@ -139,7 +139,7 @@ def test_where_no_process_can_be_started_it_says_so(monkeypatch: pytest.MonkeyPa
 def test_pools_leave_no_open_files_behind() -> None:
     before = psutil.Process().num_fds()
     for _ in range(3):
-        pool, (asked, blobs) = Pool(shards(3), 3), orders(3)
+        pool, (asked, blobs) = ProcessPool(shards(3), 3), orders(3)
         for _, outcome in pool.outcomes(asked, blobs.__getitem__, never):
             assert outcome.status == "ok", outcome.reason
         pool.close()

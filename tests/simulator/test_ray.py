@@ -26,9 +26,9 @@ from edgefed.data.types import Shard
 from edgefed.errors import EdgeFedError, TimeLimitError, UnreachableError, UsageError
 from edgefed.events.model import Event
 from edgefed.simulator.executors import Executor, Maker, Sequential
-from edgefed.simulator.ray_crew import gpu_share
+from edgefed.simulator.ray_actor import check_versions, versions
+from edgefed.simulator.ray_actor_pool import gpu_share
 from edgefed.simulator.ray_executor import on_ray
-from edgefed.simulator.ray_hand import check_versions, versions
 from edgefed.simulator.run import Simulation
 from tests.processes import PATIENCE, edgefed, outcome, start_module
 from tests.simulator.sweeps import GRID, write

@@ -10,9 +10,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from edgefed.config.recipe import Recipe
-from edgefed.coordinator.subject import load_dataset
+from edgefed.coordinator.run_model import load_dataset
 from edgefed.data.partition import deal
-from edgefed.data.shards import write_shard
+from edgefed.data.shard_files import write_shard
 from edgefed.data.sources import load_device
 from edgefed.data.types import Dataset, Shard
 from edgefed.errors import DataError, RecipeError
@@ -20,7 +20,7 @@ from edgefed.simulator.run import Simulation, SimulationResult
 from edgefed.simulator.sweep.plan import trial_digest
 from tests.cli.commands import edgefed
 from tests.numbers import FEATURES, least_squares, numbered_shards, numbers, write_numbers
-from tests.worlds import EXACT, Ticking, World, shards
+from tests.run_fixture import EXACT, Ticking, World, shards
 
 SQUARED = {"loss": "squared_error", "batch_size": 64, "learning_rate": 0.3}
 LINEAR = {"name": "mlp", "hidden": []}

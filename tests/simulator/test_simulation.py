@@ -17,7 +17,7 @@ from edgefed.events.model import Event
 from edgefed.events.snapshot import Snapshot
 from edgefed.simulator.run import Simulation, SimulationResult
 from edgefed.wire.tensors import weights_digest
-from tests.worlds import COARSE, Ticking, samples
+from tests.run_fixture import COARSE, Ticking, samples
 
 
 @pytest.fixture

@@ -15,16 +15,16 @@ from torch import nn
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.records import OpenExchange
-from edgefed.learn import stacked
+from edgefed.learn import stacked_trainer
 from edgefed.learn.models import build
 from edgefed.learn.types import Tensors
 from edgefed.simulator.local_fleet import LocalFleet
 from edgefed.simulator.run import Simulation
 from edgefed.simulator.stacked_executor import StackedExecutor
-from edgefed.worker.worker import Bench
+from edgefed.worker.worker import TrainerCache
 from tests.coordinator.fleets import TamperedFleet
-from tests.worlds import COARSE, EXACT, Ticking, World, samples, shards
-from tests.worlds import recipe as small_recipe
+from tests.run_fixture import COARSE, EXACT, Ticking, World, samples, shards
+from tests.run_fixture import recipe as small_recipe
 
 TOLERANCE = 1e-6
 """Of every weight after three rounds without a lossy code, as docs/laboratory.md has it."""
@@ -192,7 +192,7 @@ def test_a_model_that_cannot_be_stacked_is_trained_one_by_one_and_says_so(tmp_pa
 
 def test_a_network_of_ours_for_texts_is_stacked() -> None:
     model = build(ModelSection(name="lstm"), (5,), 4, 1)
-    assert not stacked.why_not(model)
+    assert not stacked_trainer.why_not(model)
 
 
 # -- killed and resumed ---------------------------------------------------------------------------
@@ -227,7 +227,7 @@ def _world(folder: Path) -> World:
 
 def _stacked_fleet(here: World) -> LocalFleet:
     parts = shards((5, 9, 6, 4))
-    executor = StackedExecutor(parts, chunk=2, bench=Bench("cpu"))
+    executor = StackedExecutor(parts, chunk=2, trainers=TrainerCache("cpu"))
     return LocalFleet(parts, here.cache, here.clock, executor=executor)
 
 

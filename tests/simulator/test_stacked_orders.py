@@ -12,9 +12,9 @@ from torch import nn
 
 from edgefed.config.recipe import ModelSection
 from edgefed.data.types import Shard
-from edgefed.learn import stacked
+from edgefed.learn import stacked_trainer
+from edgefed.learn.client_stack import ClientStack
 from edgefed.learn.models import build
-from edgefed.learn.stack import Stack
 from edgefed.learn.types import Tensors, Trained
 from edgefed.samples import Samples
 from edgefed.seeds import derive
@@ -24,10 +24,10 @@ from edgefed.wire.codecs import decode
 from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.tensors import digest, pack, specs_of
 from edgefed.worker.outcome import Outcome
-from edgefed.worker.worker import Bench
-from tests.complete import complete
+from edgefed.worker.worker import TrainerCache
+from tests.complete_task import complete
+from tests.run_fixture import CLASSES, SHAPE, shards
 from tests.simulator.test_stacked_executor import MODEL, assert_near
-from tests.worlds import CLASSES, SHAPE, shards
 
 
 def orders(
@@ -65,7 +65,7 @@ def task(number: int, ref: BlobRef, **changes: Any) -> Task:
         "codec": "fp32",
         "samples": 10,
         "blobs": {"weights": ref},
-        "facts": {},
+        "params": {},
     }
     return Task(**complete({**values, **changes}))
 
@@ -106,8 +106,8 @@ def test_a_device_that_diverges_or_has_no_data_does_not_spoil_the_others() -> No
     largest = np.full_like(wild.inputs, np.finfo(np.float32).max)
     parts[3] = Shard(Samples(largest, wild.targets), wild, CLASSES)
     asked, blobs = orders(sizes)
-    ours = done(StackedExecutor(parts, bench=Bench("cpu")), asked, blobs)
-    assert_outcomes_near(ours, done(Sequential(parts, Bench("cpu")), asked, blobs))
+    ours = done(StackedExecutor(parts, trainers=TrainerCache("cpu")), asked, blobs)
+    assert_outcomes_near(ours, done(Sequential(parts, TrainerCache("cpu")), asked, blobs))
     assert [ours[k].status for k in range(5)] == ["ok", "ok", "refused", "failed", "ok"]
     assert "diverged" in ours[3].reason
 
@@ -119,8 +119,8 @@ def test_different_models_and_questions_in_one_exchange_are_kept_apart() -> None
     asked[0] = Order(0, asked[0].task.model_copy(update={"question": "evaluate"}), {})
     other = {**MODEL, "dropout": 0.0}
     asked[2] = Order(2, asked[2].task.model_copy(update={"model": other}), {})
-    ours = done(StackedExecutor(parts, bench=Bench("cpu")), asked, blobs)
-    assert_outcomes_near(ours, done(Sequential(parts, Bench("cpu")), asked, blobs))
+    ours = done(StackedExecutor(parts, trainers=TrainerCache("cpu")), asked, blobs)
+    assert_outcomes_near(ours, done(Sequential(parts, TrainerCache("cpu")), asked, blobs))
     assert "accuracy" in ours[0].metrics
 
 
@@ -128,8 +128,8 @@ def test_a_stack_that_breaks_is_trained_one_by_one() -> None:
     sizes = (5, 9)
     parts, said = shards(sizes), list[str]()
     asked, blobs = orders(sizes, {"name": f"{__name__}:Moody"})
-    bench = Bench("cpu", user_models=True)
-    ours = done(StackedExecutor(parts, tell=said.append, bench=bench), asked, blobs)
+    trainers = TrainerCache("cpu", user_models=True)
+    ours = done(StackedExecutor(parts, tell=said.append, trainers=trainers), asked, blobs)
     assert [ours[k].status for k in range(2)] == ["ok", "ok"]
     assert len(said) == 2
     assert said[1].startswith("not trained at once, but one device after another: ")
@@ -149,7 +149,7 @@ class Leaving(nn.Linear):
 
 def test_a_users_model_cannot_end_the_program() -> None:
     asked, blobs = orders((5, 9), {"name": f"{__name__}:Leaving"})
-    executor = StackedExecutor(shards((5, 9)), bench=Bench("cpu", user_models=True))
+    executor = StackedExecutor(shards((5, 9)), trainers=TrainerCache("cpu", user_models=True))
     ours = done(executor, asked, blobs)
     assert {outcome.reason for outcome in ours.values()} == {"SystemExit: 3"}
 
@@ -174,7 +174,7 @@ class Moody(nn.Module):
 def test_what_has_no_room_is_halved_until_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = list[int]()
 
-    class Narrow(Stack):
+    class Narrow(ClientStack):
         """A stack on a GPU that has room for two clients."""
 
         def run(self, stop: Callable[[], None]) -> list[Trained | Any]:
@@ -186,9 +186,9 @@ def test_what_has_no_room_is_halved_until_it_has(monkeypatch: pytest.MonkeyPatch
     sizes = (5, 9, 6, 12, 7, 8, 9)
     parts = shards(sizes)
     asked, blobs = orders(sizes)
-    expected = done(Sequential(parts, Bench("cpu")), asked, blobs)
-    monkeypatch.setattr(stacked, "Stack", Narrow)
-    executor = StackedExecutor(parts, chunk=6, bench=Bench("cpu"))
+    expected = done(Sequential(parts, TrainerCache("cpu")), asked, blobs)
+    monkeypatch.setattr(stacked_trainer, "Stack", Narrow)
+    executor = StackedExecutor(parts, chunk=6, trainers=TrainerCache("cpu"))
     assert_outcomes_near(done(executor, asked, blobs), expected)
     assert tried == [6, 3, 1, 1, 1, 1, 1, 1, 1]
 
@@ -196,15 +196,15 @@ def test_what_has_no_room_is_halved_until_it_has(monkeypatch: pytest.MonkeyPatch
 def test_a_single_client_without_room_fails_with_a_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Full(Stack):
+    class Full(ClientStack):
         """A stack on a GPU that has no room at all."""
 
         def run(self, stop: Callable[[], None]) -> list[Trained | Any]:
             raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(stacked, "Stack", Full)
+    monkeypatch.setattr(stacked_trainer, "Stack", Full)
     asked, blobs = orders((5, 6))
-    ours = done(StackedExecutor(shards((5, 6)), bench=Bench("cpu")), asked, blobs)
+    ours = done(StackedExecutor(shards((5, 6)), trainers=TrainerCache("cpu")), asked, blobs)
     assert {each.status for each in ours.values()} == {"failed"}
     assert {each.reason for each in ours.values()} == {"Training ran out of the GPU's memory."}
 
@@ -218,7 +218,7 @@ def test_no_more_orders_are_prepared_ahead_than_a_chunk_holds() -> None:
         stopped_at.append(len(came))
         return False
 
-    executor = StackedExecutor(shards(sizes), chunk=2, bench=Bench("cpu"))
+    executor = StackedExecutor(shards(sizes), chunk=2, trainers=TrainerCache("cpu"))
     for order, _ in executor.outcomes(asked, blobs.__getitem__, stop):
         came.append(order.device)
     assert came == list(range(6))
@@ -234,5 +234,5 @@ def test_stopping_in_the_middle_of_training_ends_the_exchange(kind: Any) -> None
         checks.append(1)
         return len(checks) > 5
 
-    executor = kind(shards((20, 20)), bench=Bench("cpu"))
+    executor = kind(shards((20, 20)), trainers=TrainerCache("cpu"))
     assert list(executor.outcomes(asked, blobs.__getitem__, stop)) == []

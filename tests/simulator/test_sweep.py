@@ -14,13 +14,13 @@ import pytest
 
 from edgefed.errors import NotAllowedError, StorageError
 from edgefed.lock import FolderLock
-from edgefed.report.facts import facts_of_folder
+from edgefed.report.run_data import run_data_of_folder
 from edgefed.simulator.sweep.outputs import summary, write_outputs
 from edgefed.simulator.sweep.results import Results
 from edgefed.simulator.sweep.table import case_rows, rounds_to, runs_csv, spread, text_rows
 from edgefed.simulator.sweep.trials import Step, run_trials
+from tests.run_fixture import Ticking
 from tests.simulator.sweeps import GRID, Swept, planned, write
-from tests.worlds import Ticking
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
 
@@ -68,9 +68,9 @@ def test_a_run_leaves_its_files_and_nothing_else(file: Path, swept: Swept) -> No
         }
         rows = (swept.folder / result.folder / "metrics.jsonl").read_text().splitlines()
         assert [json.loads(row) for row in rows] == list(result.history)
-        facts = facts_of_folder(swept.folder / result.folder)
-        assert list(facts.rounds) == list(result.history)
-        assert [sum(device.labels) for device in facts.summary.devices] == [50, 50]
+        params = run_data_of_folder(swept.folder / result.folder)
+        assert list(params.rounds) == list(result.history)
+        assert [sum(device.labels) for device in params.summary.devices] == [50, 50]
 
 
 def test_a_changed_setting_is_run_anew_and_the_rest_is_not(file: Path, swept: Swept) -> None:

@@ -9,14 +9,14 @@ import pytest
 
 from edgefed.simulator.executors import Sequential
 from edgefed.simulator.local_fleet import LocalFleet
-from edgefed.simulator.parcels import outcome_bytes, read_outcome
-from edgefed.simulator.pool import Pool
+from edgefed.simulator.process_pool import ProcessPool
+from edgefed.simulator.serialization import outcome_bytes, read_outcome
 from edgefed.simulator.stacked_executor import StackedExecutor
 from edgefed.worker.outcome import Outcome
-from edgefed.worker.worker import Bench
+from edgefed.worker.worker import TrainerCache
+from tests.run_fixture import Ticking
 from tests.simulator.test_local_fleet import PARTS, Bus, exchange
 from tests.simulator.work import orders, shards
-from tests.worlds import Ticking
 
 COUNT = 6
 
@@ -27,7 +27,7 @@ def never() -> bool:
 
 def test_one_device_after_another_each_has_its_own_time() -> None:
     asked, blobs = orders(COUNT)
-    hands = Sequential(shards(COUNT), Bench("cpu"), Ticking())
+    hands = Sequential(shards(COUNT), TrainerCache("cpu"), Ticking())
     seconds = [out.seconds for _, out in hands.outcomes(asked, blobs.__getitem__, never)]
     assert seconds == [1.0] * COUNT
 
@@ -35,14 +35,14 @@ def test_one_device_after_another_each_has_its_own_time() -> None:
 @pytest.mark.parametrize("chunk", [2, COUNT])
 def test_of_what_is_trained_at_once_each_device_has_an_equal_share(chunk: int) -> None:
     asked, blobs = orders(COUNT)
-    hands = StackedExecutor(shards(COUNT), chunk, bench=Bench("cpu"), clock=Ticking())
+    hands = StackedExecutor(shards(COUNT), chunk, trainers=TrainerCache("cpu"), clock=Ticking())
     seconds = [out.seconds for _, out in hands.outcomes(asked, blobs.__getitem__, never)]
     assert seconds == [1.0 + 1.0 / chunk] * COUNT  # to prepare it, and of the training
 
 
 def test_the_time_in_worker_processes_holds_no_waiting() -> None:
     asked, blobs = orders(COUNT, epochs=20)
-    pool = Pool(shards(COUNT), 1)
+    pool = ProcessPool(shards(COUNT), 1)
     try:
         begun = time.monotonic()
         done = [out for _, out in pool.outcomes(asked, blobs.__getitem__, never)]
@@ -57,7 +57,7 @@ def test_the_time_in_worker_processes_holds_no_waiting() -> None:
 
 def test_a_reply_tells_the_time_of_the_work(tmp_path: Path) -> None:
     bus = Bus(tmp_path)
-    hands = Sequential(PARTS, Bench("cpu"), Ticking())
+    hands = Sequential(PARTS, TrainerCache("cpu"), Ticking())
     fleet = LocalFleet(PARTS, bus.cache, Ticking(), executor=hands)
     assert [each.seconds for each in fleet.ask(exchange(0), never)] == [1.0, 1.0]
 

@@ -13,7 +13,7 @@ from edgefed.samples import Samples
 from edgefed.simulator.executors import Order
 from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.tensors import digest, pack
-from tests.complete import complete
+from tests.complete_task import complete
 
 SHAPE, CLASSES = (6,), 3
 MODEL = {"name": "mlp", "hidden": [8]}
@@ -73,7 +73,7 @@ def _task(number: int, ref: BlobRef, training: dict[str, int]) -> Task:
         "codec": "bf16",
         "samples": 10,
         "blobs": {"weights": ref},
-        "facts": {},
+        "params": {},
     }
     return Task(**complete(values))
 

@@ -10,8 +10,8 @@ from edgefed.clock import timestamp
 from edgefed.errors import EdgeFedError
 from edgefed.events.snapshot import DeviceView, LineView, RoundView, RunView, Snapshot
 from edgefed.tui.app import Dashboard, ScreenName
-from edgefed.tui.recorded import PERIOD, RecordedFeed
-from edgefed.tui.seams import Control, FeedUpdate
+from edgefed.tui.interfaces import Control, FeedUpdate
+from edgefed.tui.recorded_feed import PERIOD, RecordedFeed
 from edgefed.wire.messages import DeviceState
 
 NOW = datetime(2026, 3, 4, 14, 2, 31, tzinfo=timezone.utc)

@@ -11,11 +11,11 @@ from textual.pilot import Pilot
 
 from edgefed.clock import timestamp
 from edgefed.tui.app import DRAW_EVERY, Dashboard
+from edgefed.tui.interfaces import FeedUpdate
 from edgefed.tui.messages import Fresh
 from edgefed.tui.panes.banner import Banner
 from edgefed.tui.panes.round import RoundPane
-from edgefed.tui.recorded import PERIOD, RecordedFeed
-from edgefed.tui.seams import FeedUpdate
+from edgefed.tui.recorded_feed import PERIOD, RecordedFeed
 from tests.tui.driving import drive, press, screen_text, settle, text_of
 from tests.tui.samples import FakeClock, ago, feed, fine, lines, run_view, snapshot
 

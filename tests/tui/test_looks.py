@@ -20,16 +20,16 @@ from edgefed.tui.panes.curve import labels, rounds_below
 from edgefed.tui.screens.help import keys_text
 from edgefed.tui.symbols import DEVICE_LOOKS, RUN_LOOKS, STATES, Glyphs
 from edgefed.tui.table import DeviceTable
-from edgefed.tui.words import age, bar, binned, cut, sparks
+from edgefed.tui.text_format import age, bar, binned, cut, sparks
 from tests.tui.driving import drive, press, screen_text
 from tests.tui.samples import RecordingControl, dashboard, device_view, fine, snapshot
 
 
 def test_importing_the_app_loads_no_torch_and_no_paho() -> None:
     code = (
-        "import sys, edgefed.tui.app, edgefed.tui.picture\n"
+        "import sys, edgefed.tui.app, edgefed.tui.screenshot\n"
         "heavy = {'torch', 'torchvision', 'paho', 'numpy'}\n"
-        "own = {'edgefed.algorithms', 'edgefed.learn', 'edgefed.client', 'edgefed.transport'}\n"
+        "own = {'edgefed.algorithms', 'edgefed.learn', 'edgefed.control', 'edgefed.transport'}\n"
         "tops = {name.split('.')[0] for name in sys.modules}\n"
         "print(sorted((heavy & tops) | (own & set(sys.modules))))"
     )

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from edgefed.cli.live import LiveFeed
-from edgefed.client import calls
+from edgefed.cli.mqtt_feed import MqttFeed
 from edgefed.clock import SystemClock
+from edgefed.control import coordinator_client
 from edgefed.tui.app import Dashboard
-from tests.client.test_orders import FLEET, SHORT, Scene, at_work
+from tests.control.test_orders import FLEET, SHORT, Scene, at_work
 from tests.transport.listening import PATIENCE
 from tests.tui.driving import drive, notices, press
 
@@ -38,7 +38,7 @@ def press_resume(
     scene: Scene, prepare: Callable[[], None], ready: Callable[[Dashboard], bool]
 ) -> list[tuple[str, str]]:
     """Show the paused run, prepare, press the key that resumes, and return the notices."""
-    feed = LiveFeed(scene.address, FLEET, SystemClock())
+    feed = MqttFeed(scene.address, FLEET, SystemClock())
     app = Dashboard(feed, feed, SystemClock())
     told: list[tuple[str, str]] = []
 
@@ -66,7 +66,7 @@ def test_a_key_pressed_while_the_broker_stands_still_orders_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with at_work(tmp_path) as scene:
-        monkeypatch.setattr(calls, "ANSWER_TIMEOUT", SHORT)
+        monkeypatch.setattr(coordinator_client, "ANSWER_TIMEOUT", SHORT)
         told = press_resume(scene, scene.stop_broker, lambda app: True)
         assert ["did not answer" in title for title, _ in told] == [True]
         scene.continue_broker()

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import pytest
 
 from edgefed.errors import TimeLimitError
-from edgefed.tui import picture
-from edgefed.tui.picture import save_picture
+from edgefed.tui import screenshot
+from edgefed.tui.screenshot import save_picture
 from tests.tui.samples import FakeClock, feed, fine, snapshot
 
 
@@ -31,7 +31,7 @@ def test_keys_are_pressed_before(tmp_path: Path) -> None:
 
 
 def test_a_feed_without_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(picture, "_LOOKS", 3)
+    monkeypatch.setattr(screenshot, "_LOOKS", 3)
     clock, path = FakeClock(), tmp_path / "nothing.svg"
     with pytest.raises(TimeLimitError):
         save_picture(feed(clock, fine(None)), (80, 24), path, clock=clock)

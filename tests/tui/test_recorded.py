@@ -12,14 +12,14 @@ from edgefed.errors import DataError, StorageError
 from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.model import Event
 from edgefed.events.snapshot import Snapshot
-from edgefed.tui.recorded import (
+from edgefed.tui.interfaces import FeedUpdate
+from edgefed.tui.recorded_feed import (
     RecordedFeed,
     last_of_events,
     of_events,
     of_snapshots,
     read_events,
 )
-from edgefed.tui.seams import FeedUpdate
 from tests.tui.samples import FakeClock, ago, snapshot
 
 EVENTS = [

@@ -9,7 +9,7 @@ import pytest
 
 from edgefed.events.snapshot import Snapshot
 from edgefed.tui.app import Dashboard, ScreenName
-from edgefed.tui.seams import FeedUpdate
+from edgefed.tui.interfaces import FeedUpdate
 from tests.tui.samples import (
     RecordingControl,
     ago,

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from edgefed.wire import limits
 from edgefed.wire.messages import (
-    Answer,
     Birth,
     BlobRef,
     Cancel,
@@ -23,6 +22,7 @@ from edgefed.wire.messages import (
     Receipt,
     Reply,
     Request,
+    Response,
     Task,
     Telemetry,
 )
@@ -83,7 +83,7 @@ messages: dict[type[Message], st.SearchStrategy[Any]] = {
         codec=words,
         samples=counts,
         blobs=blobs,
-        facts=open_maps,
+        params=open_maps,
     ),
     Reply: st.builds(
         Reply,
@@ -138,7 +138,7 @@ messages: dict[type[Message], st.SearchStrategy[Any]] = {
         sent=counts,
     ),
     Request: st.builds(Request, nonce=sessions, action=words, arguments=open_maps),
-    Answer: st.builds(Answer, nonce=sessions, ok=st.booleans(), body=st.binary(max_size=200)),
+    Response: st.builds(Response, nonce=sessions, ok=st.booleans(), body=st.binary(max_size=200)),
     EventMessage: st.builds(EventMessage, session=sessions, number=counts, event=open_maps),
 }
 any_message: st.SearchStrategy[Message] = st.one_of(*messages.values())

@@ -10,7 +10,7 @@ import pytest
 from edgefed.version import PROTOCOL
 from edgefed.wire import limits
 from edgefed.wire.messages import MESSAGES, BlobRef, Message, Part, Patch
-from edgefed.wire.topics import LANES, Lane
+from edgefed.wire.topics import TOPIC_SPECS, TopicSpec
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
 ROWS = [
@@ -20,19 +20,19 @@ ROWS = [
 ]
 
 
-def levels(lane: Lane) -> str:
+def levels(spec: TopicSpec) -> str:
     """The topic below the fleet, as the page writes it."""
-    who = {"down": "/{device}", "up": "/{device}", "control": "/{client}"}.get(lane.branch, "")
-    leaf = {"c": "/c/{digest}/{k}", "events": ""}.get(lane.leaf, f"/{lane.leaf}")
-    return f"`{lane.branch}{who}{leaf}`"
+    who = {"down": "/{device}", "up": "/{device}", "control": "/{client}"}.get(spec.branch, "")
+    leaf = {"c": "/c/{digest}/{k}", "events": ""}.get(spec.leaf, f"/{spec.leaf}")
+    return f"`{spec.branch}{who}{leaf}`"
 
 
-@pytest.mark.parametrize("lane", LANES.values(), ids=levels)
-def test_every_topic_is_told(lane: Lane) -> None:
-    (row,) = [row for row in ROWS if row[0] == levels(lane)]
-    assert row[2] == str(lane.qos)
-    assert row[3] == ("yes" if lane.retained else "no")
-    assert row[4] == f"`{lane.message.kind}`"
+@pytest.mark.parametrize("spec", TOPIC_SPECS.values(), ids=levels)
+def test_every_topic_is_told(spec: TopicSpec) -> None:
+    (row,) = [row for row in ROWS if row[0] == levels(spec)]
+    assert row[2] == str(spec.qos)
+    assert row[3] == ("yes" if spec.retained else "no")
+    assert row[4] == f"`{spec.message.kind}`"
 
 
 @pytest.mark.parametrize("model", [*MESSAGES, BlobRef, Patch], ids=lambda model: model.__name__)

@@ -9,29 +9,29 @@ from hypothesis import strategies as st
 from edgefed.errors import WireError
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import MESSAGES, Message
-from edgefed.wire.topics import LANES, Place, Topics
+from edgefed.wire.topics import TOPIC_SPECS, ParsedTopic, Topics
 from tests.wire.strategies import any_message, digests, messages, names
 
 TOPICS = Topics("garden")
 DIGEST = "0f" * 32
 
-PLACES = {
-    TOPICS.coordinator(): Place("all", "", "coordinator"),
-    TOPICS.broadcast_chunk(DIGEST, 0): Place("all", "", "c", DIGEST, 0),
-    TOPICS.task("d-1"): Place("down", "d-1", "task"),
-    TOPICS.receipt("d-1"): Place("down", "d-1", "receipt"),
-    TOPICS.cancel("d-1"): Place("down", "d-1", "cancel"),
-    TOPICS.down_need("d-1"): Place("down", "d-1", "need"),
-    TOPICS.down_chunk("d-1", DIGEST, 17): Place("down", "d-1", "c", DIGEST, 17),
-    TOPICS.birth("d-1"): Place("up", "d-1", "birth"),
-    TOPICS.progress("d-1"): Place("up", "d-1", "progress"),
-    TOPICS.telemetry("d-1"): Place("up", "d-1", "telemetry"),
-    TOPICS.reply("d-1"): Place("up", "d-1", "reply"),
-    TOPICS.up_need("d-1"): Place("up", "d-1", "need"),
-    TOPICS.up_chunk("d-1", DIGEST, 3): Place("up", "d-1", "c", DIGEST, 3),
-    TOPICS.request("tui-1"): Place("control", "tui-1", "request"),
-    TOPICS.answer("tui-1"): Place("control", "tui-1", "answer"),
-    TOPICS.events(): Place("events", "", "events"),
+PARSED = {
+    TOPICS.coordinator(): ParsedTopic("all", "", "coordinator"),
+    TOPICS.broadcast_chunk(DIGEST, 0): ParsedTopic("all", "", "c", DIGEST, 0),
+    TOPICS.task("d-1"): ParsedTopic("down", "d-1", "task"),
+    TOPICS.receipt("d-1"): ParsedTopic("down", "d-1", "receipt"),
+    TOPICS.cancel("d-1"): ParsedTopic("down", "d-1", "cancel"),
+    TOPICS.down_need("d-1"): ParsedTopic("down", "d-1", "need"),
+    TOPICS.down_chunk("d-1", DIGEST, 17): ParsedTopic("down", "d-1", "c", DIGEST, 17),
+    TOPICS.birth("d-1"): ParsedTopic("up", "d-1", "birth"),
+    TOPICS.progress("d-1"): ParsedTopic("up", "d-1", "progress"),
+    TOPICS.telemetry("d-1"): ParsedTopic("up", "d-1", "telemetry"),
+    TOPICS.reply("d-1"): ParsedTopic("up", "d-1", "reply"),
+    TOPICS.up_need("d-1"): ParsedTopic("up", "d-1", "need"),
+    TOPICS.up_chunk("d-1", DIGEST, 3): ParsedTopic("up", "d-1", "c", DIGEST, 3),
+    TOPICS.request("tui-1"): ParsedTopic("control", "tui-1", "request"),
+    TOPICS.response("tui-1"): ParsedTopic("control", "tui-1", "response"),
+    TOPICS.events(): ParsedTopic("events", "", "events"),
 }
 
 
@@ -39,34 +39,34 @@ def test_names_on_the_wire_do_not_drift() -> None:
     assert TOPICS.task("d-1") == "edgefed/garden/down/d-1/task"
     assert TOPICS.coordinator() == "edgefed/garden/all/coordinator"
     assert TOPICS.broadcast_chunk(DIGEST, 4) == f"edgefed/garden/all/c/{DIGEST}/4"
-    assert TOPICS.answer("cli") == "edgefed/garden/control/cli/answer"
+    assert TOPICS.response("cli") == "edgefed/garden/control/cli/response"
     assert TOPICS.events() == "edgefed/garden/events"
 
 
-@pytest.mark.parametrize("topic", PLACES)
+@pytest.mark.parametrize("topic", PARSED)
 def test_every_topic_means_its_place(topic: str) -> None:
-    assert TOPICS.parse(topic) == PLACES[topic]
+    assert TOPICS.parse(topic) == PARSED[topic]
 
 
 def test_every_lane_has_a_topic_and_every_message_a_lane() -> None:
-    assert {(place.branch, place.leaf) for place in PLACES.values()} == set(LANES)
-    assert {lane.message for lane in LANES.values()} == set(MESSAGES)
+    assert {(parsed.branch, parsed.leaf) for parsed in PARSED.values()} == set(TOPIC_SPECS)
+    assert {spec.message for spec in TOPIC_SPECS.values()} == set(MESSAGES)
     assert set(messages) == set(MESSAGES)
 
 
 def test_only_presence_is_retained_and_only_telemetry_and_events_may_be_lost() -> None:
-    assert {key for key, lane in LANES.items() if lane.retained} == {
+    assert {key for key, spec in TOPIC_SPECS.items() if spec.retained} == {
         ("all", "coordinator"),
         ("up", "birth"),
     }
     harmless = {("up", "telemetry"), ("events", "events")}
-    assert {key for key, lane in LANES.items() if lane.qos == 0} == harmless
+    assert {key for key, spec in TOPIC_SPECS.items() if spec.qos == 0} == harmless
 
 
 @settings(max_examples=200, deadline=None)
-@given(any_message, st.sampled_from(sorted(PLACES)))
+@given(any_message, st.sampled_from(sorted(PARSED)))
 def test_a_topic_takes_its_own_message_and_no_other(message: Message, topic: str) -> None:
-    expected = PLACES[topic].lane.message
+    expected = PARSED[topic].spec.message
     if isinstance(message, expected):
         assert decode(encode(message), expected) == message
     else:
@@ -79,8 +79,8 @@ def test_a_topic_takes_its_own_message_and_no_other(message: Message, topic: str
 @given(names, names, digests, st.integers(0, 34_952))
 def test_chunk_topics_return_their_parts(fleet: str, device: str, digest: str, index: int) -> None:
     topics = Topics(fleet)
-    place = topics.parse(topics.up_chunk(device, digest, index))
-    assert place == Place("up", device, "c", digest, index)
+    parsed = topics.parse(topics.up_chunk(device, digest, index))
+    assert parsed == ParsedTopic("up", device, "c", digest, index)
 
 
 @pytest.mark.parametrize(
@@ -142,16 +142,16 @@ def test_what_is_not_ours_means_nothing(topic: str) -> None:
     )
 )
 def test_what_parses_is_a_lane_with_checked_levels(levels: list[str]) -> None:
-    place = TOPICS.parse("/".join([TOPICS.root, *levels]))
-    if place is not None:
-        assert place.lane.leaf == place.leaf
-        assert place.who in ("", "d") or place.who.replace("-", "").isalnum()
-        assert (place.leaf == "c") == (place.index >= 0) == bool(place.digest)
+    parsed = TOPICS.parse("/".join([TOPICS.root, *levels]))
+    if parsed is not None:
+        assert parsed.spec.leaf == parsed.leaf
+        assert parsed.who in ("", "d") or parsed.who.replace("-", "").isalnum()
+        assert (parsed.leaf == "c") == (parsed.index >= 0) == bool(parsed.digest)
 
 
 @pytest.mark.parametrize("name", ["", "+", "#", "a/b", "A", "d\n", "-d", "d" * 65])
 def test_names_that_would_change_the_tree_are_refused(name: str) -> None:
-    for build in (Topics, TOPICS.task, TOPICS.birth, TOPICS.answer, TOPICS.every_down):
+    for build in (Topics, TOPICS.task, TOPICS.birth, TOPICS.response, TOPICS.every_down):
         with pytest.raises(WireError):
             build(name)
 
@@ -178,9 +178,9 @@ def test_filters_match_what_they_promise() -> None:
         (TOPICS.every_request(), "control", "request"),
         (TOPICS.every_broadcast_chunk(DIGEST), "all", "c"),
     ):
-        found = {place for topic, place in PLACES.items() if matches(pattern, topic)}
+        found = {parsed for topic, parsed in PARSED.items() if matches(pattern, topic)}
         assert found == {
-            place
-            for place in PLACES.values()
-            if place.branch == branch and leaf in (None, place.leaf)
+            parsed
+            for parsed in PARSED.values()
+            if parsed.branch == branch and leaf in (None, parsed.leaf)
         }

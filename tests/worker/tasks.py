@@ -11,9 +11,9 @@ from edgefed.learn.types import Tensors
 from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.tensors import digest, pack
 from edgefed.worker.outcome import Outcome
-from edgefed.worker.worker import Bench, Worker, read_blob
-from tests.complete import complete
-from tests.worlds import CLASSES, SHAPE, samples
+from edgefed.worker.worker import TrainerCache, Worker, read_blob
+from tests.complete_task import complete
+from tests.run_fixture import CLASSES, SHAPE, samples
 
 MODEL = {"name": "mlp", "hidden": [4]}
 
@@ -42,13 +42,13 @@ def task(**changes: Any) -> Task:
         "codec": "fp32",
         "samples": 9,
         "blobs": {"weights": BlobRef(digest=digest(packed), size=len(packed))},
-        "facts": {},
+        "params": {},
     }
     return Task(**complete({**values, **changes}))
 
 
-def worker(train: int = 9, test: int = 5, bench: Bench | None = None) -> Worker:
-    return Worker(bench or Bench("cpu"), samples(train, 1), samples(test, 2))
+def worker(train: int = 9, test: int = 5, trainers: TrainerCache | None = None) -> Worker:
+    return Worker(trainers or TrainerCache("cpu"), samples(train, 1), samples(test, 2))
 
 
 def read(role: str) -> Tensors:

@@ -10,9 +10,9 @@ from edgefed.sharing.policy import Policy
 from edgefed.wire.messages import BlobRef
 from edgefed.wire.tensors import digest, pack
 from edgefed.worker.outcome import Outcome
-from edgefed.worker.worker import Bench, Worker, read_blob
+from edgefed.worker.worker import TrainerCache, Worker, read_blob
+from tests.run_fixture import CLASSES, SHAPE, samples
 from tests.worker.tasks import task, weights, work
-from tests.worlds import CLASSES, SHAPE, samples
 
 
 def entries(shape: tuple[int, ...] = SHAPE, classes: int = CLASSES) -> Tensors:
@@ -27,7 +27,7 @@ def trained_with(averaged: Tensors) -> Outcome:
     blobs = {"weights": weights(), "averaged": averaged}
     packed = {role: pack(arrays) for role, arrays in blobs.items()}
     refs = {role: BlobRef(digest=digest(data), size=len(data)) for role, data in packed.items()}
-    device = Worker(Bench("cpu"), samples(9, 1), samples(5, 2))
+    device = Worker(TrainerCache("cpu"), samples(9, 1), samples(5, 2))
     given = task(algorithm="fedmix", blobs=refs)
     return device.work(given, lambda role: read_blob(packed[role]), {})
 
@@ -63,7 +63,7 @@ def test_a_stack_of_something_else_fails_with_a_reason(averaged: Tensors, reason
     ],
 )
 def test_an_owner_may_refuse_to_share(policy: Policy, reason: str) -> None:
-    device = Worker(Bench("cpu"), samples(9, 1), samples(5, 2), policy)
+    device = Worker(TrainerCache("cpu"), samples(9, 1), samples(5, 2), policy)
     outcome = work(task(question="mean", algorithm="fedmix", blobs={}), device)
     assert outcome.status == "refused"
     assert outcome.reason.startswith(reason)

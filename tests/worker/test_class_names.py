@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from edgefed.data.class_names import renumbered
-from edgefed.worker.worker import Bench, Prepared, Worker
+from edgefed.worker.worker import Prepared, TrainerCache, Worker
+from tests.run_fixture import samples
 from tests.worker.tasks import read, task, work
-from tests.worlds import samples
 
 ABC = ("a", "b", "c")
 
@@ -15,7 +15,7 @@ ABC = ("a", "b", "c")
 def worker(own: tuple[str, ...], numbering: tuple[str, ...] = ABC) -> Worker:
     """Return a worker with the usual samples, numbered after a list of its own."""
     train, test = (renumbered(each, ABC, numbering) for each in (samples(9, 1), samples(5, 2)))
-    return Worker(Bench("cpu"), train, test, class_names=own)
+    return Worker(TrainerCache("cpu"), train, test, class_names=own)
 
 
 def test_own_numbers_do_not_matter() -> None:
@@ -32,7 +32,7 @@ def test_own_numbers_do_not_matter() -> None:
 
 def test_equal_lists_leave_the_very_samples() -> None:
     given = samples(9, 1)
-    own = Worker(Bench("cpu"), given, samples(5, 2), class_names=tuple("abc"))
+    own = Worker(TrainerCache("cpu"), given, samples(5, 2), class_names=tuple("abc"))
     begun = own.begin(task(class_names=ABC), read, {})
     assert isinstance(begun, Prepared)
     assert begun.view.train is given

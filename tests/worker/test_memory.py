@@ -12,10 +12,10 @@ import pytest
 
 from edgefed.learn.model_memory import COPIES
 from edgefed.samples import Samples
-from edgefed.worker.worker import MAX_ALGORITHMS, Bench
-from tests.bounded import bounded
+from edgefed.worker.worker import MAX_ALGORITHMS, TrainerCache
+from tests.memory_limit import bounded
+from tests.run_fixture import CLASSES, SHAPE
 from tests.worker.tasks import task, work, worker
-from tests.worlds import CLASSES, SHAPE
 
 HUGE = {"name": "mlp", "hidden": [65536, 65536]}
 
@@ -23,7 +23,7 @@ PREPARE = """
 import json
 from edgefed.learn.devices import set_threads
 set_threads(1)
-from edgefed.worker.worker import Bench, Worker
+from edgefed.worker.worker import TrainerCache, Worker
 from tests.worker.tasks import task, work, worker
 work(task(), worker())  # whatever torch takes once
 given = json.loads(sys.argv[1])
@@ -31,26 +31,28 @@ given = json.loads(sys.argv[1])
 
 
 def test_a_task_with_a_huge_model_is_refused_and_nothing_is_built() -> None:
-    act = "print(work(task(model=given), worker(bench=Bench('cpu', memory=2**30))).reason)"
+    act = (
+        "print(work(task(model=given), worker(trainers=TrainerCache('cpu', memory=2**30))).reason)"
+    )
     ended = bounded(PREPARE, act, json.dumps(HUGE), megabytes=128)
     assert ended.trouble == ""
     assert "Training the model mlp takes about 1" in ended.said
     assert "1.0 GiB (1073741824 bytes) are available here" in ended.said
-    outcome = work(task(model=HUGE), worker(bench=Bench("cpu", memory=2**30)))
+    outcome = work(task(model=HUGE), worker(trainers=TrainerCache("cpu", memory=2**30)))
     assert outcome.status == "refused"
 
 
 def test_without_a_setting_half_of_what_is_free_is_the_limit() -> None:
     layers = {"name": "mlp", "hidden": [65536] * 64}  # ten tebibytes
-    outcome = work(task(model=layers), worker(bench=Bench("cpu")))
+    outcome = work(task(model=layers), worker(trainers=TrainerCache("cpu")))
     assert outcome.status == "refused"
     assert "are available here" in outcome.reason
 
 
 MANY = """
 def ask(count):
-    bench = Bench("cpu", memory=120 * 2**20)
-    whom = worker(bench=bench)
+    trainers = TrainerCache("cpu", memory=120 * 2**20)
+    whom = worker(trainers=trainers)
     for number in range(count):
         model = {"name": "mlp", "hidden": [1500, 1500 + number]}
         outcome = work(task(model=model, question="evaluate"), whom)
@@ -67,9 +69,9 @@ def test_forty_tasks_with_forty_models_hold_no_more_than_allowed() -> None:
 TWO = """
 def build(hidden):
     model = {"name": "mlp", "hidden": [hidden, hidden]}
-    bench.trainer(model, (1,), 2)
+    trainers.trainer(model, (1,), 2)
 
-bench = Bench("cpu", memory=18 * 10**8)
+trainers = TrainerCache("cpu", memory=18 * 10**8)
 build(6500)  # 169 MB
 """
 
@@ -90,24 +92,24 @@ def weight_bytes(hidden: int) -> int:
 
 def test_the_least_recently_used_goes_first() -> None:
     one = weight_bytes(100)
-    bench = Bench("cpu", memory=COPIES * one + 2 * one)
-    first, second = (bench.trainer(model(100), SHAPE, CLASSES + n) for n in (0, -1))
-    assert bench.trainer(model(100), SHAPE, CLASSES) is first
-    bench.trainer(model(99), SHAPE, CLASSES)
-    bench.trainer(model(98), SHAPE, CLASSES)
-    assert bench.trainer(model(100), SHAPE, CLASSES) is first
-    assert bench.trainer(model(100), SHAPE, CLASSES - 1) is not second
+    trainers = TrainerCache("cpu", memory=COPIES * one + 2 * one)
+    first, second = (trainers.trainer(model(100), SHAPE, CLASSES + n) for n in (0, -1))
+    assert trainers.trainer(model(100), SHAPE, CLASSES) is first
+    trainers.trainer(model(99), SHAPE, CLASSES)
+    trainers.trainer(model(98), SHAPE, CLASSES)
+    assert trainers.trainer(model(100), SHAPE, CLASSES) is first
+    assert trainers.trainer(model(100), SHAPE, CLASSES - 1) is not second
 
 
 def test_a_model_used_again_makes_room_for_its_training() -> None:
     large, small = weight_bytes(100), weight_bytes(10)
-    bench = Bench("cpu", memory=COPIES * large)
-    first = bench.trainer(model(10), SHAPE, CLASSES)
-    great = bench.trainer(model(100), SHAPE, CLASSES)
-    assert bench.trainer(model(100), SHAPE, CLASSES) is great
-    assert bench.trainer(model(10), SHAPE, CLASSES) is not first
+    trainers = TrainerCache("cpu", memory=COPIES * large)
+    first = trainers.trainer(model(10), SHAPE, CLASSES)
+    great = trainers.trainer(model(100), SHAPE, CLASSES)
+    assert trainers.trainer(model(100), SHAPE, CLASSES) is great
+    assert trainers.trainer(model(10), SHAPE, CLASSES) is not first
     assert COPIES * small + large < COPIES * large
-    assert bench.trainer(model(100), SHAPE, CLASSES) is great
+    assert trainers.trainer(model(100), SHAPE, CLASSES) is great
 
 
 def test_copies_of_samples_count() -> None:
@@ -115,27 +117,27 @@ def test_copies_of_samples_count() -> None:
     frozen = np.zeros((50_000, *SHAPE), np.float32)
     frozen.flags.writeable = False  # so that the trainer keeps a copy
     given = Samples(frozen, np.zeros(50_000, np.int64))
-    bench = Bench("cpu", memory=COPIES * one + 3 * one)
-    first = bench.trainer(model(100), SHAPE, CLASSES)
+    trainers = TrainerCache("cpu", memory=COPIES * one + 3 * one)
+    first = trainers.trainer(model(100), SHAPE, CLASSES)
     weights = first.model.weights()
-    second = bench.trainer(model(99), SHAPE, CLASSES)
-    assert bench.trainer(model(100), SHAPE, CLASSES) is first
-    first.examine(weights, given)
-    assert bench.trainer(model(99), SHAPE, CLASSES) is second
-    assert bench.trainer(model(100), SHAPE, CLASSES) is not first
+    second = trainers.trainer(model(99), SHAPE, CLASSES)
+    assert trainers.trainer(model(100), SHAPE, CLASSES) is first
+    first.evaluate(weights, given)
+    assert trainers.trainer(model(99), SHAPE, CLASSES) is second
+    assert trainers.trainer(model(100), SHAPE, CLASSES) is not first
 
 
 def test_algorithms_that_stay_warm_are_few() -> None:
-    bench = Bench("cpu")
-    first = bench.algorithm(task(training={"learning_rate": 1.0}))
+    trainers = TrainerCache("cpu")
+    first = trainers.algorithm(task(training={"learning_rate": 1.0}))
     for number in range(MAX_ALGORITHMS - 1):
-        bench.algorithm(task(training={"learning_rate": 0.5 + number / 100}))
-    assert bench.algorithm(task(training={"learning_rate": 1.0})) is first
-    bench.algorithm(task(training={"learning_rate": 0.01}))
-    assert bench.algorithm(task(training={"learning_rate": 1.0})) is first
+        trainers.algorithm(task(training={"learning_rate": 0.5 + number / 100}))
+    assert trainers.algorithm(task(training={"learning_rate": 1.0})) is first
+    trainers.algorithm(task(training={"learning_rate": 0.01}))
+    assert trainers.algorithm(task(training={"learning_rate": 1.0})) is first
     for number in range(MAX_ALGORITHMS):
-        bench.algorithm(task(training={"learning_rate": 0.02 + number / 1000}))
-    assert bench.algorithm(task(training={"learning_rate": 1.0})) is not first
+        trainers.algorithm(task(training={"learning_rate": 0.02 + number / 1000}))
+    assert trainers.algorithm(task(training={"learning_rate": 1.0})) is not first
 
 
 PEAK = """
@@ -146,9 +148,9 @@ from edgefed.learn.devices import set_threads
 from edgefed.learn.models import build
 from edgefed.wire.messages import BlobRef
 from edgefed.wire.tensors import digest, pack
-from edgefed.worker.worker import Bench, Worker, read_blob
+from edgefed.worker.worker import TrainerCache, Worker, read_blob
 from tests.worker.tasks import task, work, worker
-from tests.worlds import CLASSES, SHAPE, samples
+from tests.run_fixture import CLASSES, SHAPE, samples
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -156,7 +158,7 @@ def peak():
 set_threads(1)
 model = {"name": "mlp", "hidden": [3072, 3072]}
 work(task(), worker())
-device = Worker(Bench("cpu"), samples(9, 1), samples(5, 2))
+device = Worker(TrainerCache("cpu"), samples(9, 1), samples(5, 2))
 file = Path(sys.argv[2])
 if not file.exists():
     file.write_bytes(pack(build(ModelSection.model_validate(model), SHAPE, CLASSES, 3).weights()))

@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import nn
 
-from edgefed.algorithms.base import Exam
+from edgefed.algorithms.base import EvalJob
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError
 from edgefed.learn.models import build
 from edgefed.learn.types import Job, Tensors
 from edgefed.wire.messages import Task
 from edgefed.worker.outcome import Outcome
-from edgefed.worker.worker import Bench, Prepared, Worker, complete, finish
+from edgefed.worker.worker import Prepared, TrainerCache, Worker, complete, finish
+from tests.run_fixture import CLASSES, SHAPE, samples
 from tests.worker.tasks import read, task, work, worker
-from tests.worlds import CLASSES, SHAPE, samples
 
 
 def begun(given: Task, **private: Tensors) -> Prepared:
@@ -41,7 +41,7 @@ def test_the_halves_come_to_what_the_whole_comes_to(codec: str) -> None:
 def test_an_exam_waits_for_its_trainer_too() -> None:
     given = task(question="evaluate")
     first = begun(given)
-    assert isinstance(first.work, Exam)
+    assert isinstance(first.work, EvalJob)
     assert complete(first) == work(given)
 
 
@@ -74,6 +74,6 @@ def test_a_users_model_cannot_end_the_program() -> None:
     model = {"name": f"{__name__}:leaving"}
     section = ModelSection.model_validate(model)
     weights = build(section, SHAPE, CLASSES, 1, allow_user=True).weights()
-    hands = Worker(Bench("cpu", user_models=True), samples(9, 1), samples(5, 2))
+    hands = Worker(TrainerCache("cpu", user_models=True), samples(9, 1), samples(5, 2))
     outcome = hands.work(task(model=model), lambda _role: weights, {})
     assert (outcome.status, outcome.reason) == ("failed", "SystemExit: 3")

@@ -20,10 +20,10 @@ from edgefed.wire.messages import Task
 from edgefed.wire.tensors import specs_of
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.uplink import FEEDBACK
-from edgefed.worker.worker import Bench, Worker
+from edgefed.worker.worker import TrainerCache, Worker
 from tests.algorithms.play import bits
+from tests.run_fixture import CLASSES, SHAPE, samples
 from tests.worker.tasks import MODEL, read, task, weights, work, worker
-from tests.worlds import CLASSES, SHAPE, samples
 
 
 def test_a_fit_sends_what_training_changed() -> None:
@@ -42,8 +42,8 @@ def test_a_fit_is_repeatable_to_the_bit_and_its_seed_matters() -> None:
 
 
 def test_devices_that_share_a_bench_do_not_disturb_each_other() -> None:
-    bench = Bench("cpu")
-    first, second = worker(9, bench=bench), worker(6, bench=bench)
+    trainers = TrainerCache("cpu")
+    first, second = worker(9, trainers=trainers), worker(6, trainers=trainers)
     alone = [work(task(), worker(9)).blobs, work(task(), worker(6)).blobs]
     assert [work(task(), each).blobs for each in (first, second)] == alone
     assert [work(task(), each).blobs for each in (first, second)] == alone
@@ -52,7 +52,7 @@ def test_devices_that_share_a_bench_do_not_disturb_each_other() -> None:
 def test_an_evaluation_sends_scores_and_no_tensors() -> None:
     outcome = work(task(question="evaluate", codec="int8", error_feedback=True))
     model = build(ModelSection.model_validate(MODEL), SHAPE, CLASSES, 0)
-    score = Trainer(model, "cpu").examine(weights(), samples(5, 2))
+    score = Trainer(model, "cpu").evaluate(weights(), samples(5, 2))
     assert outcome.metrics == {"loss": score.loss, "accuracy": score.accuracy}
     assert (outcome.status, outcome.samples, outcome.blobs) == ("ok", 5, {})
 
@@ -98,7 +98,7 @@ def test_what_goes_wrong_is_told(given: Task, reason: str) -> None:
 
 def test_data_that_are_no_numbers_are_told() -> None:
     poisoned = Samples(np.full((4, 8), np.nan, np.float32), np.zeros(4, np.int64))
-    outcome = work(task(), Worker(Bench("cpu"), poisoned, samples(0, 1)))
+    outcome = work(task(), Worker(TrainerCache("cpu"), poisoned, samples(0, 1)))
     assert outcome.status == "failed"
     assert "NaN" in outcome.reason
 
@@ -133,7 +133,7 @@ class Talker(FedAvg):
         )
 
 
-class TalkersBench(Bench):
+class TalkersCache(TrainerCache):
     """A bench on which Talker is the only algorithm."""
 
     def algorithm(self, task: Task) -> Algorithm[Any]:
@@ -147,7 +147,7 @@ def coarse(question: str, index: int) -> Task:
 
 def session() -> Callable[[Task], Outcome]:
     """Return a device whose private state goes on from task to task."""
-    whom, private = worker(bench=TalkersBench("cpu")), dict[str, Tensors]()
+    whom, private = worker(trainers=TalkersCache("cpu")), dict[str, Tensors]()
 
     def do(given: Task) -> Outcome:
         outcome = work(given, whom, dict(private))
@@ -199,7 +199,7 @@ def test_a_users_own_model_is_run_only_where_the_devices_owner_allows_it() -> No
     refused = work(given)
     assert refused.status == "refused"
     assert "user_models is off" in refused.reason
-    allowed = worker(bench=Bench("cpu", user_models=True))
+    allowed = worker(trainers=TrainerCache("cpu", user_models=True))
     done = allowed.work(given, lambda _role: weights_of_it, {})
     assert (done.status, done.reason) == ("ok", "")
     assert decode(done.blobs["delta"], specs_of(weights_of_it)).keys() == weights_of_it.keys()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from edgefed.learn.models import Model
-from edgefed.learn.objectives.entries import check_entries, check_real, draw_entries
+from edgefed.learn.objectives.averaged_entries import check_entries, check_real, draw_entries
 from edgefed.learn.objectives.mixing import Mixing
 from edgefed.learn.types import Array
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from edgefed.errors import UsageError
-from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.objectives.entries import (
+from edgefed.learn.objectives.averaged_entries import (
     check_ratio,
     entries,
 )
+from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.entry_mixing import EntryMixing
 from edgefed.learn.objectives.losses import Loss, mixture, soft
 from edgefed.learn.objectives.mixing import Mixed

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.objectives.entries import (
+from edgefed.learn.objectives.averaged_entries import (
     check_alpha,
     check_ratio,
     draw_entries,
     entries,
 )
+from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.entry_mixing import EntryMixing
 from edgefed.learn.objectives.losses import Loss, mixture
 from edgefed.learn.objectives.mixing import Mixed

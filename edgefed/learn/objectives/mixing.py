@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from edgefed.learn.directional import along
+from edgefed.learn.directional_derivative import along
 from edgefed.learn.objectives.losses import Loss, mixture, soft
 from edgefed.learn.types import Batch, Context, Forward, Params
 
@@ -50,8 +50,8 @@ class Mixed:
 class Mixing(ABC):
     """An objective that is the loss of what it makes of a batch, and no more.
 
-    Whoever knows a quicker way to that loss may take it (``edgefed/learn/chain.py``), unless a
-    class has a ``__call__`` of its own.
+    A quicker way to that loss may be used (``edgefed/learn/compiled_chain.py``), unless a class
+    defines its own ``__call__``.
 
     Attributes:
         loss: ℓ.

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.objectives.entries import (
+from edgefed.learn.objectives.averaged_entries import (
     check_ratio,
     entries,
 )
+from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.entry_mixing import EntryMixing
 from edgefed.learn.objectives.losses import Loss, mixture
 from edgefed.learn.objectives.mixing import Mixed

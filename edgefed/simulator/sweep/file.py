@@ -11,11 +11,11 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 
 from edgefed.config.layers import Layer, document_layer, leaves
-from edgefed.config.places import expand
-from edgefed.config.positions import KeyPath
 from edgefed.config.problems import BAD_VALUE, Problem, dotted, problems_error
 from edgefed.config.recipe import Section
+from edgefed.config.settings_files import expand
 from edgefed.config.toml import read_toml
+from edgefed.config.toml_positions import KeyPath
 from edgefed.config.validate import validate
 from edgefed.config.write import toml_value
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from edgefed.algorithms.registry import make
 from edgefed.config.load import Loaded, load_recipe
-from edgefed.config.places import Surroundings
 from edgefed.config.recipe import Recipe
+from edgefed.config.settings_files import Surroundings
 from edgefed.errors import UsageError
 from edgefed.simulator.sweep.file import Variant, Written
 

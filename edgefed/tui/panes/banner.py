@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from rich.text import Text
 
+from edgefed.tui.display_state import Shown
+from edgefed.tui.interfaces import FeedUpdate
 from edgefed.tui.panes.pane import Pane
 from edgefed.tui.problems import reason
-from edgefed.tui.seams import FeedUpdate
+from edgefed.tui.text_format import countdown, cut, moment, wall_time
 from edgefed.tui.theme import ORANGE, SKY, VERMILLION
-from edgefed.tui.watch import Shown
-from edgefed.tui.words import countdown, cut, moment, wall_time
 
 MANY_LINES = 200
 """From here the snapshot no longer holds all the lines that wait."""

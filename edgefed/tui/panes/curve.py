@@ -13,10 +13,10 @@ from textual.strip import Strip
 
 from edgefed.events.snapshot import Snapshot
 from edgefed.tui.braille import plot
+from edgefed.tui.display_state import Shown
 from edgefed.tui.panes.pane import Pane
 from edgefed.tui.symbols import Glyphs
 from edgefed.tui.theme import MUTED
-from edgefed.tui.watch import Shown
 
 Measure = Literal["accuracy", "loss"]
 Point = tuple[int, float]

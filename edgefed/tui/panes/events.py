@@ -5,11 +5,11 @@ from __future__ import annotations
 from rich.text import Text
 
 from edgefed.events.snapshot import LineView
+from edgefed.tui.display_state import Shown
 from edgefed.tui.panes.pane import Pane
 from edgefed.tui.symbols import MARK_COLOURS
+from edgefed.tui.text_format import clean
 from edgefed.tui.theme import MUTED
-from edgefed.tui.watch import Shown
-from edgefed.tui.words import clean
 
 
 class EventsPane(Pane):

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from edgefed.events.snapshot import DeviceView
+from edgefed.tui.display_state import Shown
 from edgefed.tui.panes.pane import Pane
 from edgefed.tui.symbols import DEVICE_LOOKS, HOT, STATES
+from edgefed.tui.text_format import clean, cut
 from edgefed.tui.theme import MUTED, ORANGE
-from edgefed.tui.watch import Shown
-from edgefed.tui.words import clean, cut
 
 NO_DEVICE = "No device yet. Start its agent: edgefed-agent run"
 

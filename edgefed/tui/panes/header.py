@@ -7,11 +7,11 @@ from statistics import mean
 from rich.text import Text
 
 from edgefed.events.snapshot import RunView, Snapshot
+from edgefed.tui.display_state import Shown
 from edgefed.tui.panes.pane import Pane
 from edgefed.tui.symbols import RUN_LOOKS
+from edgefed.tui.text_format import clean, cut, wall_time
 from edgefed.tui.theme import GREEN, MUTED, RULE, SKY, VERMILLION
-from edgefed.tui.watch import Shown
-from edgefed.tui.words import clean, cut, wall_time
 from edgefed.units import clock_time
 
 WIDE = 100

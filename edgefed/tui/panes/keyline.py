@@ -7,11 +7,11 @@ from rich.text import Text
 from textual import events
 
 from edgefed.tui.actions import ACTIONS, Action
+from edgefed.tui.display_state import Shown
 from edgefed.tui.orders import RESUMABLE
 from edgefed.tui.panes.pane import Pane
 from edgefed.tui.symbols import Glyphs
 from edgefed.tui.theme import MUTED, SKY
-from edgefed.tui.watch import Shown
 
 _CALL = "call"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rich.text import Text
 
+from edgefed.tui.display_state import Shown
 from edgefed.tui.panes.pane import Pane
 from edgefed.tui.symbols import DEVICE_LOOKS
 from edgefed.tui.theme import MUTED
-from edgefed.tui.watch import Shown
 
 
 class Legend(Pane):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rich.text import Text
 
+from edgefed.tui.display_state import Shown
 from edgefed.tui.panes.fleet import NO_DEVICE
 from edgefed.tui.panes.pane import Pane, what_and_next
 from edgefed.tui.symbols import Glyphs
 from edgefed.tui.theme import MUTED
-from edgefed.tui.watch import Shown
 
 
 class DeviceNotice(Pane):

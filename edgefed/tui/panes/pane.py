@@ -6,11 +6,11 @@ from rich.text import Text
 from textual.content import Content
 from textual.widget import Widget
 
+from edgefed.tui.display_state import Shown
 from edgefed.tui.orders import NO_RUN
 from edgefed.tui.problems import next_step, reason
 from edgefed.tui.symbols import Glyphs
 from edgefed.tui.theme import MUTED, VERMILLION
-from edgefed.tui.watch import Shown
 
 LOADING_AFTER = 0.3
 """Seconds of silence after which a pane says that it waits."""

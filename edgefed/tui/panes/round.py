@@ -10,11 +10,11 @@ from rich.text import Text
 from edgefed.events.model import Phase
 from edgefed.events.snapshot import RunView, WaitingView
 from edgefed.events.waiting import MOST_NAMED, waiting_in_words
+from edgefed.tui.display_state import Shown
 from edgefed.tui.orders import ENDED
 from edgefed.tui.panes.pane import Pane, what_and_next
+from edgefed.tui.text_format import bar, clean, countdown
 from edgefed.tui.theme import GREEN, MUTED, ORANGE, RULE, SKY
-from edgefed.tui.watch import Shown
-from edgefed.tui.words import bar, clean, countdown
 
 PHASES: tuple[Phase, ...] = tuple(phase for phase in get_args(Phase) if phase != "done")
 _SHORT: dict[Phase, str] = {"select": "sel", "broadcast": "bcast", "evaluate": "eval"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.text import Text
 
+from edgefed.tui.display_state import Shown
 from edgefed.tui.panes.pane import Pane
-from edgefed.tui.watch import Shown
 
 LEAST = (80, 20)
 """Columns and lines that the screens need."""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from edgefed.events.snapshot import RoundView
+from edgefed.tui.display_state import Shown
 from edgefed.tui.panes.pane import Pane
+from edgefed.tui.text_format import sparks
 from edgefed.tui.theme import GREEN, MUTED, SKY
-from edgefed.tui.watch import Shown
-from edgefed.tui.words import sparks
 from edgefed.units import size
 
 _NAMED = 32

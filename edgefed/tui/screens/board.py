@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from textual.dom import DOMNode
 from textual.widget import Widget
 
+from edgefed.tui.display_state import DisplayState
 from edgefed.tui.panes.banner import Banner
 from edgefed.tui.panes.header import Header
 from edgefed.tui.panes.keyline import KeyLine
 from edgefed.tui.panes.pane import Pane
 from edgefed.tui.panes.too_small import LEAST, TooSmall
 from edgefed.tui.symbols import Glyphs
-from edgefed.tui.watch import Watch
 
 WIDTHS = [(0, "-thin"), (LEAST[0], "-narrow"), (100, "-wide")]
 HEIGHTS = [(0, "-short"), (LEAST[1], "-normal"), (30, "-tall")]
@@ -25,7 +25,7 @@ HEIGHTS = [(0, "-short"), (LEAST[1], "-normal"), (30, "-tall")]
 class Board:
     """What a screen is given: what to draw, with which characters, and whether it may order."""
 
-    watch: Watch
+    watch: DisplayState
     glyphs: Glyphs
     read_only: bool
 

@@ -1,0 +1,259 @@
+"""What a device remembers: blobs, its replies until they are merged, its private state of each run.
+
+A reply and the private state that goes with it are committed in one transaction, keyed by the
+exchange, before the reply is sent. Asked again under the same id, the device answers from here.
+Rows carry digests (``edgefed.database``) and blobs are named by theirs, so what is damaged is told
+and never used.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgefed.database.database import Database, Schema, Table
+from edgefed.errors import StorageError, WireError
+from edgefed.files import make_folder
+from edgefed.wire.blobs import BlobCache
+from edgefed.wire.envelope import decode, encode
+from edgefed.wire.messages import Reply
+from edgefed.wire.staging import prune
+from edgefed.wire.tensors import pack, unpack
+
+if TYPE_CHECKING:
+    from edgefed.learn.types import Tensors
+
+log = logging.getLogger(__name__)
+
+SCHEMA = 2
+"""Version of the database; another one is refused, never half-read."""
+
+RUNS_KEPT = 4
+"""Runs whose private state is kept; older ones are forgotten."""
+
+_TABLES = {
+    "replies": Table(
+        {
+            "exchange": "text not null",
+            "run": "text not null",
+            "position": "integer not null",
+            "reply": "blob not null",
+            "blobs": "text not null",
+        },
+        ("exchange",),
+    ),
+    "private": Table(
+        {"run": "text not null", "blob": "text not null", "used": "integer not null"}, ("run",)
+    ),
+}
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A row of the replies: the message, still packed, and the blobs that it names."""
+
+    exchange: str
+    run: str
+    index: int
+    packed: bytes
+    blobs: tuple[str, ...]
+
+
+class DeviceStore:
+    """A device's state directory.
+
+    Args:
+        folder: created when missing.
+        cache_bytes: most bytes of blobs.
+
+    Raises:
+        StorageError: the folder cannot be used, is damaged, or was written by another version.
+    """
+
+    def __init__(self, folder: Path, cache_bytes: int) -> None:
+        make_folder(folder)
+        self.folder = folder
+        self.staging = folder / "staging"
+        self._db = self._open()
+        try:
+            self.cache = BlobCache(folder / "blobs", cache_bytes, pinned=self._held())
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _open(self) -> Database:
+        """Open the database; on a full disk, in the place of blobs that were half received."""
+        path, schema = self.folder / "agent.db", Schema(SCHEMA, _TABLES, "the agent's database")
+        try:
+            return Database(path, schema)
+        except StorageError as error:
+            if error.code != "storage.full":
+                raise
+            prune(self.staging, ())
+            return Database(path, schema)
+
+    def close(self) -> None:
+        """Close the database."""
+        self._db.close()
+
+    def reply(self, exchange: str) -> Reply | None:
+        """Return the reply to an exchange, if it was made and is kept.
+
+        Raises:
+            StorageError: a blob that it names is damaged.
+        """
+        for kept in self._kept():
+            if kept.exchange == exchange:
+                for digest in kept.blobs:
+                    self._check_blob(digest, f"the reply to {exchange}")
+                return _reply(kept)
+        return None
+
+    def replies(self) -> list[Reply]:
+        """Return all kept replies, oldest first."""
+        return [_reply(kept) for kept in self._kept()]
+
+    def offers(self, digest: str) -> bool:
+        """Whether a kept reply names a blob; no other ever leaves this device."""
+        return any(digest in kept.blobs for kept in self._kept())
+
+    def private(self, run: str) -> dict[str, Tensors]:
+        """Return the private state of a run; empty when there is none.
+
+        Raises:
+            StorageError: it is damaged; training without it would give another model.
+        """
+        digest = self._private().get(run)
+        groups: dict[str, Tensors] = {}
+        if digest is not None:
+            self._check_blob(digest, f"the private state of run {run}")
+            data = self.cache.get(digest) or b""
+            for name, array in unpack(data, None, max_bytes=len(data)).items():
+                group, _, key = name.partition("|")
+                groups.setdefault(group, {})[key] = array
+        return groups
+
+    def free_space(self, keep: Collection[str]) -> int:
+        """Delete what can be fetched again; return how many bytes of it there were.
+
+        Args:
+            keep: blobs that are on their way; what came of them stays.
+        """
+        freed = self.cache.shed()
+        prune(self.staging, keep)
+        self._db.shrink()
+        return freed
+
+    def commit(
+        self,
+        reply: Reply,
+        blobs: Mapping[str, bytes],
+        private: Mapping[str, Tensors] | None,
+    ) -> None:
+        """Keep a reply, its blobs and, where given, the run's new private state, in one step.
+
+        Raises:
+            StorageError: the disk is full; nothing of the reply is kept.
+        """
+        kept: list[str] = []
+        try:
+            kept.extend(self._keep(data) for data in blobs.values())
+            state = self._keep(_packed(private)) if private else ""
+            digests, kept = kept, [*kept, *([state] if state else [])]
+            self._write(reply, digests, state)
+        except BaseException:
+            for digest in kept:
+                self.cache.unpin(digest)
+            raise
+        try:
+            self._forget_old_runs()
+        except StorageError as error:  # the reply is kept; the next commit tries again
+            log.warning("old runs were not forgotten: %s", error.message)
+
+    def _write(self, reply: Reply, digests: list[str], state: str) -> None:
+        """Write the rows of a reply and of the private state that goes with it, if any."""
+        old = self._private().get(reply.run)
+        used = max((int(str(each[2])) for each in self._db.rows("private")), default=0)
+        row = (reply.exchange, reply.run, reply.index, encode(reply), " ".join(digests))
+        with self._db.transaction():
+            self._db.put("replies", *row)
+            if state:
+                self._db.put("private", reply.run, state, used + 1)
+        if state and old:
+            self.cache.unpin(old)
+
+    def forget(self, run: str, through: int) -> None:
+        """Throw away the replies of a run up to an exchange index.
+
+        Raises:
+            StorageError: the disk does not take it; they are kept.
+        """
+        over = [kept for kept in self._kept() if kept.run == run and kept.index <= through]
+        if over:
+            with self._db.transaction():
+                for kept in over:
+                    self._db.delete("replies", exchange=kept.exchange)
+        for kept in over:
+            for digest in kept.blobs:
+                self.cache.unpin(digest)
+
+    def _forget_old_runs(self) -> None:
+        newest = sorted(self._db.rows("private"), key=lambda row: -int(str(row[2])))
+        for run, digest, _ in newest[RUNS_KEPT:]:
+            with self._db.transaction():
+                self._db.delete("private", run=run)
+            self.cache.unpin(str(digest))
+            self.forget(str(run), 2**53)
+        # A run that keeps no private state, and was ended while this device was away.
+        last = dict.fromkeys(kept.run for kept in reversed(self._kept()))
+        for each in list(last)[RUNS_KEPT:]:
+            self.forget(each, 2**53)
+
+    def _keep(self, data: bytes) -> str:
+        digest = self.cache.put(data)
+        self.cache.pin(digest)
+        return digest
+
+    def _check_blob(self, digest: str, what: str) -> None:
+        if not self.cache.intact(digest):
+            raise StorageError(
+                f"A blob of {what} is damaged or missing in {self.folder}.",
+                code="storage.damaged",
+                hint="restore the folder from a backup, or move it away: the device then begins"
+                " anew, without what it kept for itself",
+            )
+
+    def _kept(self) -> list[_Kept]:
+        return [
+            _Kept(str(exchange), str(run), int(str(index)), packed, tuple(str(blobs).split()))
+            for exchange, run, index, packed, blobs in self._db.rows("replies")
+            if isinstance(packed, bytes)
+        ]
+
+    def _private(self) -> dict[str, str]:
+        """Return the blob of each run's private state."""
+        return {str(run): str(blob) for run, blob, _ in self._db.rows("private")}
+
+    def _held(self) -> list[str]:
+        replies = (digest for kept in self._kept() for digest in kept.blobs)
+        return [*self._private().values(), *replies]
+
+
+def _reply(kept: _Kept) -> Reply:
+    try:
+        return decode(kept.packed, Reply)
+    except WireError as error:
+        raise StorageError(
+            f"The reply to {kept.exchange} is kept in a form that this version cannot read.",
+            code="storage.older",
+            hint="use the version of EdgeFed that wrote it, or move the agent's folder away",
+        ) from error
+
+
+def _packed(private: Mapping[str, Tensors]) -> bytes:
+    return pack(
+        {f"{group}|{key}": array for group, each in private.items() for key, array in each.items()}
+    )

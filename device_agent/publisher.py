@@ -1,0 +1,46 @@
+"""What a device says: each kind of message on its own topic, as the protocol wants it published."""
+
+from __future__ import annotations
+
+from edgefed.transport.link import Link
+from edgefed.wire.envelope import encode
+from edgefed.wire.messages import Birth, Message, Need, Progress, Reply, Telemetry
+from edgefed.wire.topics import Topics
+
+
+class Publisher:
+    """Publishes for one device.
+
+    Progress and replies are said only while the broker is there: both are said again after a
+    reconnection, and an old one waiting in a queue would then come too late.
+    """
+
+    def __init__(self, link: Link, topics: Topics, device: str) -> None:
+        self._link = link
+        self._topics = topics
+        self._device = device
+
+    def birth(self, birth: Birth) -> None:
+        """Say who the device is, for all who come later too."""
+        self._publish(self._topics.birth(self._device), birth, retain=True)
+
+    def progress(self, progress: Progress) -> None:
+        """Say what the device is doing."""
+        if self._link.connected:
+            self._publish(self._topics.progress(self._device), progress)
+
+    def telemetry(self, telemetry: Telemetry) -> None:
+        """Say how the board is; nobody misses one that is lost."""
+        self._publish(self._topics.telemetry(self._device), telemetry, qos=0)
+
+    def reply(self, reply: Reply) -> None:
+        """Answer a task."""
+        if self._link.connected:
+            self._publish(self._topics.reply(self._device), reply)
+
+    def need(self, need: Need) -> None:
+        """Ask for chunks."""
+        self._publish(self._topics.up_need(self._device), need)
+
+    def _publish(self, topic: str, message: Message, *, qos: int = 1, retain: bool = False) -> None:
+        self._link.publish(topic, encode(message), qos=qos, retain=retain)

@@ -1,0 +1,35 @@
+"""What the running agent is doing, on a small file that ``edgefed-agent status`` reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from edgefed.errors import UnknownNameError
+from edgefed.files import write_atomic
+from edgefed.lock import is_locked
+
+NAME = "status.json"
+
+
+def write_status_file(folder: Path, status: dict[str, Any]) -> None:
+    """Replace the notice."""
+    write_atomic(folder / NAME, json.dumps(status).encode())
+
+
+def read_status_file(folder: Path, device: str) -> dict[str, Any]:
+    """Return the last notice, with whether the agent still runs.
+
+    Raises:
+        UnknownNameError: no agent of that name ever ran here.
+    """
+    try:
+        status = dict(json.loads((folder / NAME).read_text()))
+    except (OSError, ValueError) as error:
+        raise UnknownNameError(
+            f"No agent {device} has run with state in {folder}.",
+            code="agent.unknown",
+            hint="edgefed-agent run, or give --name, --fleet and --state as it was started",
+        ) from error
+    return {"running": is_locked(folder), **status}

@@ -1,0 +1,135 @@
+"""Follow a run to its end with a progress line, for ``run watch`` and a demo without a screen."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable
+
+import typer
+
+from edgefed.clock import Clock
+from edgefed.config.address import Address
+from edgefed.console import data, talk
+from edgefed.control.snapshot_watcher import SnapshotWatcher, Watched
+from edgefed.events.snapshot import RunView, Snapshot, WaitingView
+from edgefed.events.waiting import waiting_until
+from edgefed.units import score
+
+ENDED = ("finished", "aborted", "failed")
+
+
+def follow(
+    address: Address,
+    fleet: str,
+    run: str,
+    clock: Clock,
+    *,
+    quiet: bool = False,
+    as_json: bool = False,
+    alive: Callable[[], None] = lambda: None,
+) -> RunView:
+    """Return the run once it has ended.
+
+    Args:
+        address: the broker.
+        fleet: whose run it is.
+        run: its id.
+        clock: for the watcher.
+        quiet: print nothing.
+        as_json: print one JSON object a round on stdout.
+        alive: called now and then; raises when there is nothing to wait for any more.
+    """
+    ended = threading.Event()
+    printer = _Printer(run, quiet, as_json, ended)
+    watcher = SnapshotWatcher(address, fleet, clock, printer.take)
+    watcher.start()
+    try:
+        while not ended.wait(0.5):
+            alive()
+    finally:
+        watcher.stop()
+        printer.end()
+    if printer.left is not None:
+        raise printer.left
+    assert printer.last is not None
+    return printer.last
+
+
+class _Printer:
+    """Prints on the watcher's thread.
+
+    Attributes:
+        last: the run as it was last seen.
+        left: what ends the command when nobody reads its output any more.
+    """
+
+    def __init__(self, run: str, quiet: bool, as_json: bool, ended: threading.Event) -> None:
+        self.last: RunView | None = None
+        self.left: typer.Exit | None = None
+        self._run = run
+        self._quiet = quiet
+        self._json = as_json
+        self._ended = ended
+        self._round = 0
+        self._problem = ""
+        self._waiting = ""
+        self._live = sys.stderr.isatty() and not quiet and not as_json
+
+    def take(self, watched: Watched) -> None:
+        if watched.problem != self._problem and not self._quiet:
+            self._problem = watched.problem
+            if watched.problem:
+                talk(f"! {watched.problem}")
+        snapshot = watched.snapshot
+        if snapshot is None or snapshot.run is None or snapshot.run.run != self._run:
+            return
+        self.last = snapshot.run
+        try:
+            self._print(snapshot, snapshot.run)
+        except typer.Exit as left:
+            self.left = left
+            self._ended.set()
+        if snapshot.run.status in ENDED:
+            self._ended.set()
+
+    def end(self) -> None:
+        """Leave the progress line standing."""
+        if self._live:
+            sys.stderr.write("\n")
+
+    def _print(self, snapshot: Snapshot, run: RunView) -> None:
+        if self._live:
+            sys.stderr.write(f"\r\x1b[K{_line(snapshot, run)}")
+            sys.stderr.flush()
+        elif not self._json and not self._quiet:
+            self._print_lost(run.waiting)
+        for point in snapshot.rounds:
+            if point.round <= self._round:
+                continue
+            self._round = point.round
+            if self._json:
+                data(json.dumps(point.model_dump(mode="json")))
+            elif not self._live and not self._quiet:
+                found = score(point.accuracy, point.loss)
+                tested = f"  {found}" if found else ""
+                talk(f"round {point.round}/{run.rounds}{tested}  {point.replies} replies")
+
+    def _print_lost(self, waiting: WaitingView | None) -> None:
+        """Say once whom the round waits for although it is lost."""
+        told = waiting_until(waiting) if waiting is not None and waiting.lost else ""
+        if told and told != self._waiting:
+            talk(f"waiting for {told}")
+        self._waiting = told
+
+
+def _line(snapshot: Snapshot, run: RunView) -> str:
+    found = score(run.accuracy, run.loss)
+    tested = f"  {found}" if found else ""
+    devices = [device for device in snapshot.devices if device.state != "lost"]
+    done = f"{run.accepted}/{run.wanted}" if run.wanted else f"{len(devices)} devices"
+    reason = f": {run.reason}" if run.reason else ""
+    waiting = f"  waiting for {waiting_until(run.waiting)}" if run.waiting else ""
+    shown = f"{run.run}  {run.status}{reason}  round {run.round}/{run.rounds}"
+    return f"{shown}  {done}{tested}{waiting}"

@@ -1,0 +1,89 @@
+"""Where a run's files are: in a typed folder, the state folder, or where a coordinator says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edgefed.cli.context import Globals
+
+
+PLACES = ("simulations", "coordinator/*", "demo/*/coordinator/*")
+"""Where in the state folder runs are kept, whoever ran them."""
+
+_ELSEWHERE = ("broker.unreachable", "coordinator.unreachable", "run.unknown")
+
+
+@contextmanager
+def suggesting_local(command: str) -> Iterator[None]:
+    """Add to the hint of an error that no coordinator knows the run: it may be a local one.
+
+    Args:
+        command: what would look for it on this machine.
+    """
+    from edgefed.errors import EdgeFedError
+
+    try:
+        yield
+    except EdgeFedError as error:
+        if error.code in _ELSEWHERE:
+            told = f"for a run of this machine, such as a simulation: {command} --local"
+            error.hint = "; ".join(filter(None, (error.hint, told)))
+        raise
+
+
+def is_folder(run: str) -> bool:
+    """Whether what was typed for a run is a folder, and no id."""
+    from edgefed.report.run_data import EVENTS
+
+    return "/" in run or (bool(run) and (Path(run).expanduser() / EVENTS).is_file())
+
+
+def folder_of(options: Globals, run: str, local: bool) -> Path:
+    """Return the folder of a run: typed, in the state folder, or where its coordinator keeps it.
+
+    Args:
+        options: the typed options.
+        run: an id or its beginning, or a folder; empty for the newest run.
+        local: look in the state folder and ask no coordinator.
+
+    Raises:
+        UnknownNameError: there is no such run.
+        UnreachableError: no coordinator answers.
+    """
+    if is_folder(run):
+        return Path(run).expanduser()
+    if local:
+        return found(options.settings().value.state, run)
+    from edgefed.cli.connection import connected
+    from edgefed.cli.run import newest
+
+    with suggesting_local(f"edgefed run means {run}".rstrip()), connected(options) as coordinator:
+        return Path(coordinator.ask("run.show", run=run or newest(coordinator))["folder"])
+
+
+def found(state: Path, run: str) -> Path:
+    """Return the folder of a run in the state folder, whoever ran it.
+
+    Raises:
+        UnknownNameError: none or several match.
+    """
+    from edgefed.errors import UnknownNameError
+
+    folders = [
+        path
+        for place in PLACES
+        for path in state.glob(f"{place}/runs/r-*")
+        if path.name.startswith(run)
+    ]
+    newest = max(folders, key=lambda path: path.stat().st_mtime, default=None)
+    if newest is None or (run and len(folders) > 1 and newest.name != run):
+        which = f"run '{run}'" if run else "run"
+        told = f"{len(folders)} runs match '{run}'" if folders else f"No {which}"
+        raise UnknownNameError(
+            f"{told} in {state}.", code="run.unknown", hint="give the whole id, or the folder"
+        )
+    return newest

@@ -1,0 +1,266 @@
+"""Talk to a fleet's coordinator over MQTT: ask, give orders, and hear events."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import zstandard
+
+from edgefed.config.address import Address
+from edgefed.errors import EdgeFedError, UnreachableError, WireError
+from edgefed.transport.link import Arrival, Incoming, Link, LinkDown, LinkUp
+from edgefed.transport.reading import read_arrival
+from edgefed.wire import limits
+from edgefed.wire.envelope import encode
+from edgefed.wire.messages import CoordinatorState, EventMessage, Request, Response
+from edgefed.wire.topics import ParsedTopic, Topics
+
+log = logging.getLogger(__name__)
+
+FIND_TIMEOUT = 3.0
+"""Seconds to wait for the coordinator's retained state."""
+
+ANSWER_TIMEOUT = limits.ANSWER_SECONDS
+MAX_BODY = 64 * 1024 * 1024
+
+
+@dataclass
+class _Waiting:
+    parts: dict[int, Response] = field(default_factory=dict)
+    whole: threading.Event = field(default_factory=threading.Event)
+
+
+class CoordinatorClient:
+    """The coordinator, as a dashboard or a command sees it.
+
+    Args:
+        address: the broker.
+        fleet: whose coordinator.
+        on_event: takes events as they come, on the connection's thread; None for none.
+        on_link: told whether the broker answers, on the connection's thread.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        fleet: str,
+        on_event: Callable[[EventMessage], None] | None = None,
+        on_link: Callable[[bool], None] | None = None,
+    ) -> None:
+        self._topics = Topics(fleet)
+        self._fleet = fleet
+        self._client = f"c-{secrets.token_hex(6)}"
+        self._on_event = on_event
+        self._on_link = on_link
+        self._waiting: dict[str, _Waiting] = {}
+        self._known = threading.Condition()
+        self._state: CoordinatorState | None = None
+        subscriptions = [self._topics.coordinator(), self._topics.response(self._client)]
+        if on_event is not None:
+            subscriptions.append(self._topics.events())
+        self._link = Link(
+            address, f"edgefed-{self._client}", self._take, subscriptions=tuple(subscriptions)
+        )
+
+    def connect(self, timeout: float = 5.0) -> None:
+        """Connect to the broker.
+
+        Raises:
+            UnreachableError: there is none.
+            NotAllowedError: it wants a login, or another one.
+        """
+        self._link.start_now(timeout)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._link.stop()
+
+    @property
+    def connected(self) -> bool:
+        """Whether the broker answers."""
+        return self._link.connected
+
+    @property
+    def refused(self) -> str:
+        """Why the broker refused the connection, such as a wrong password; empty when not."""
+        return self._link.refused
+
+    @property
+    def state(self) -> CoordinatorState | None:
+        """What the coordinator last said of itself."""
+        return self._state
+
+    @property
+    def online(self) -> bool:
+        """Whether the coordinator is there."""
+        return self._state is not None and self._state.status == "online"
+
+    def wait_until_online(self, timeout: float = FIND_TIMEOUT) -> None:
+        """Wait for the coordinator.
+
+        Raises:
+            UnreachableError: it is not there.
+        """
+        with self._known:
+            if self._known.wait_for(lambda: self.online, timeout):
+                return
+        raise UnreachableError(
+            f"Fleet {self._fleet} has no coordinator on {self._link.address}.",
+            code="coordinator.unreachable",
+            hint="start one with: edgefed coordinator, or name the fleet with --fleet",
+        )
+
+    def ask(self, action: str, /, **arguments: Any) -> Any:
+        """Send a request and return what the coordinator answers; see ``call``."""
+        return self.call(action, arguments)
+
+    def call(self, action: str, arguments: dict[str, Any], timeout: float | None = None) -> Any:
+        """Send a request and return what the coordinator answers.
+
+        Args:
+            action: what is asked.
+            arguments: what the action takes.
+            timeout: seconds to wait for the answer; None for ``ANSWER_TIMEOUT``.
+
+        Raises:
+            UnreachableError: nobody answers.
+            EdgeFedError: the coordinator's own error, with its code, hint and exit code.
+        """
+        request = Request(nonce=secrets.token_hex(8), action=action, arguments=arguments)
+        return self._call(request, timeout)
+
+    def order(self, action: str, /, **arguments: Any) -> Any:
+        """Give an order, a request that changes something, and return what the coordinator answers.
+
+        The order returns a challenge that expires before this method gives up: an order that failed
+        is not carried out later.
+
+        Raises:
+            UnreachableError: nobody answers.
+            EdgeFedError: the coordinator's own error, with its code, hint and exit code.
+        """
+        challenge = _token(self.ask("challenge"))
+        request = Request(
+            nonce=secrets.token_hex(8), action=action, arguments=arguments, challenge=challenge
+        )
+        try:
+            return self._call(request)
+        except UnreachableError as error:
+            if error.code == "coordinator.silent":
+                error.hint = (
+                    "it may have been carried out, but will not be any more; see: edgefed status"
+                )
+            raise
+
+    def _call(self, request: Request, timeout: float | None = None) -> Any:
+        timeout = ANSWER_TIMEOUT if timeout is None else timeout
+        self._check_link()
+        self.wait_until_online()
+        waiting = self._waiting[request.nonce] = _Waiting()
+        try:
+            self._link.publish(self._topics.request(self._client), encode(request))
+            if not waiting.whole.wait(timeout):
+                raise UnreachableError(
+                    f"The coordinator did not answer within {timeout:.0f} s.",
+                    code="coordinator.silent",
+                    hint="see its log; it may be busy or just restarting",
+                )
+        finally:
+            del self._waiting[request.nonce]
+        return _body(waiting)
+
+    def _check_link(self) -> None:
+        """Refuse while the broker is away; paho would keep the message and send it later."""
+        if not self._link.connected:
+            raise self._link.unreachable("the connection is lost and being tried again")
+
+    # -- the connection's thread --------------------------------------------------------------
+
+    def _take(self, arrival: Arrival) -> None:
+        match arrival:
+            case Incoming():
+                self._take_message(arrival)
+            case LinkUp() | LinkDown():
+                if self._on_link is not None:
+                    self._on_link(isinstance(arrival, LinkUp))
+
+    def _take_message(self, arrival: Incoming) -> None:
+        read = read_arrival(self._topics, arrival, _refuse)
+        if read is None:
+            return
+        _, message = read
+        match message:
+            case CoordinatorState():
+                with self._known:
+                    self._state = message
+                    self._known.notify_all()
+            case Response():
+                self._take_answer(message)
+            case EventMessage() if self._on_event is not None:
+                self._on_event(message)
+
+    def _take_answer(self, answer: Response) -> None:
+        waiting = self._waiting.get(answer.nonce)
+        if waiting is not None and answer.part < answer.parts:
+            waiting.parts[answer.part] = answer
+            if len(waiting.parts) == answer.parts:
+                waiting.whole.set()
+
+
+def _token(body: Any) -> str:
+    """Return the challenge in an answer.
+
+    Raises:
+        WireError: there is none.
+    """
+    token = body.get("challenge") if isinstance(body, dict) else None
+    if not isinstance(token, str):
+        raise _unreadable()
+    return token
+
+
+def _unreadable() -> WireError:
+    return WireError(
+        "The coordinator's answer cannot be read.",
+        hint="install the same version of EdgeFed here and there",
+    )
+
+
+def _body(waiting: _Waiting) -> Any:
+    """Return what an answer says.
+
+    Raises:
+        WireError: it cannot be read.
+        EdgeFedError: the coordinator's own error.
+    """
+    packed = b"".join(waiting.parts[part].body for part in sorted(waiting.parts))
+    try:
+        body = json.loads(_unpacked(packed))
+        if waiting.parts[0].ok:
+            return body
+        told = body["error"]
+        failure = EdgeFedError(str(told["message"]), code=told["code"], hint=told["hint"])
+        failure.exit_code = int(body["exit_code"])
+    except (zstandard.ZstdError, ValueError, KeyError, TypeError) as error:
+        raise _unreadable() from error
+    raise failure
+
+
+def _unpacked(packed: bytes) -> bytes:
+    """Return what a body was before it was compressed, if that is not too large."""
+    # A frame that states its size would be unpacked whole, whatever the limit given to decompress.
+    with zstandard.ZstdDecompressor().stream_reader(packed) as reader:
+        text: bytes = reader.read(MAX_BODY + 1)
+    if len(text) > MAX_BODY:
+        raise ValueError("the answer is too large")
+    return text
+
+
+def _refuse(parsed: ParsedTopic, reason: str) -> None:
+    log.warning("message on %s refused: %s", parsed.leaf, reason)

@@ -1,0 +1,102 @@
+"""Give devices the blobs they lack: once to all where several ask, alone where one does.
+
+Requests that say "I hold none of it" are gathered until everybody who was asked has spoken, or for
+a moment; then the blob is broadcast once. Requests for single chunks are answered to who asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from edgefed.transport.sender import ChunkSender
+from edgefed.wire.blobs import BlobCache, chunk_count, chunk_span
+from edgefed.wire.messages import Need
+from edgefed.wire.topics import Topics
+
+GATHER = 0.15
+"""Longest wait for others, in seconds, before a blob is broadcast."""
+
+
+@dataclass
+class _Gathering:
+    since: float
+    devices: set[str] = field(default_factory=set)
+
+
+class BlobDistributor:
+    """Answers devices' needs from a cache; owned by one thread.
+
+    Args:
+        cache: where the blobs are.
+        sender: sends chunks.
+        topics: of the fleet.
+    """
+
+    def __init__(self, cache: BlobCache, sender: ChunkSender, topics: Topics) -> None:
+        self._cache = cache
+        self._sender = sender
+        self._topics = topics
+        self._gatherings: dict[str, _Gathering] = {}
+        self.delivered = 0
+
+    def take(self, device: str, need: Need, expected: int, now: float) -> None:
+        """Take a device's request; ``expected`` devices may want the same blob."""
+        if not self._cache.has(need.digest):
+            return
+        if not need.first:
+            self._send_chunks(device, need)
+            return
+        gathering = self._gatherings.setdefault(need.digest, _Gathering(now))
+        gathering.devices.add(device)
+        if len(gathering.devices) >= expected:
+            self._flush(need.digest)
+
+    def due(self, now: float) -> None:
+        """Send what has been gathered long enough."""
+        for digest, gathering in list(self._gatherings.items()):
+            if now - gathering.since >= GATHER:
+                self._flush(digest)
+
+    def next_due(self) -> float | None:
+        """Return the monotonic second of the next ``due``, or None."""
+        return min((each.since + GATHER for each in self._gatherings.values()), default=None)
+
+    def _flush(self, digest: str) -> None:
+        gathering = self._gatherings.pop(digest)
+        size = self._cache.size(digest)
+        if size is None:
+            return
+        devices = gathering.devices
+        self.delivered += size * len(devices)
+        if len(devices) == 1:
+            self._send_to(next(iter(devices)), digest, range(chunk_count(size)))
+        else:
+            self._send(
+                f"all {digest}",
+                lambda number: self._topics.broadcast_chunk(digest, number),
+                digest,
+                range(chunk_count(size)),
+            )
+
+    def _send_chunks(self, device: str, need: Need) -> None:
+        size = self._cache.size(need.digest)
+        if size is None:
+            return
+        numbers = [number for number in need.chunks if number < chunk_count(size)]
+        self.delivered += sum(chunk_span(size, number)[1] for number in numbers)
+        self._send_to(device, need.digest, numbers)
+
+    def _send_to(self, device: str, digest: str, numbers: Iterable[int]) -> None:
+        self._send(
+            f"{device} {digest}",
+            lambda number: self._topics.down_chunk(device, digest, number),
+            digest,
+            numbers,
+        )
+
+    def _send(
+        self, key: str, topic: Callable[[int], str], digest: str, numbers: Iterable[int]
+    ) -> None:
+        """Queue chunks; each is read when it is its turn, so a fleet's transfers need no memory."""
+        self._sender.send(key, topic, lambda number: self._cache.chunk(digest, number), numbers)

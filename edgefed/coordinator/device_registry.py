@@ -1,0 +1,256 @@
+"""Which devices are there, from births and wills, and what they say they are doing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from edgefed.algorithms.base import Member, Roster
+from edgefed.clock import Clock
+from edgefed.coordinator.event_journal import EventJournal
+from edgefed.errors import NotAllowedError, UnknownNameError
+from edgefed.wire.messages import Birth, Progress, Telemetry
+
+REPORT_EVERY = 0.5
+"""Seconds between two progress events of one device that is in one state."""
+
+MEASURED_EVERY = 1.0
+"""Seconds between two events about one device's health."""
+
+DOUBT = 150.0
+"""Seconds in which a device that only a retained birth speaks for has to be heard of: more than
+an agent waits at most before it connects again to a broker that was away."""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    birth: Birth
+    online: bool
+    state: str = "idle"
+    exchange: str = ""
+    reported: float = field(default=-1e9)
+    measured: float = field(default=-1e9)
+    doubted: float | None = None
+    lost: float = field(default=-1e9)
+
+
+class DeviceRegistry:
+    """The devices of a fleet; safe from any thread.
+
+    Args:
+        journal: told what changes.
+        clock: for how often it is told.
+    """
+
+    def __init__(self, journal: EventJournal, clock: Clock) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._entries: dict[str, _Entry] = {}
+        self._changed = threading.Condition()
+        self._listeners: list[Callable[[str], None]] = []
+
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """Call ``listener`` with every device that comes or is lost from now on."""
+        self._listeners.append(listener)
+
+    def roster(self) -> Roster:
+        """Return the devices that are there and not paused, sorted by id."""
+        with self._changed:
+            return tuple(
+                _member(device, entry.birth)
+                for device, entry in sorted(self._entries.items())
+                if entry.online and entry.state != "paused"
+            )
+
+    def online(self, device: str) -> bool:
+        """Whether a device is there."""
+        with self._changed:
+            entry = self._entries.get(device)
+            return entry is not None and entry.online
+
+    def lost_since(self, devices: Iterable[str], start: float) -> dict[str, float]:
+        """Return which of ``devices`` are not there, and since when, but not before ``start``."""
+        with self._changed:
+            entries = ((device, self._entries.get(device)) for device in devices)
+            return {
+                device: start if entry is None else max(start, entry.lost)
+                for device, entry in entries
+                if entry is None or not entry.online
+            }
+
+    def working_on(self, device: str, exchange: str) -> bool:
+        """Whether a device has said that it is working on an exchange, and has not given up."""
+        with self._changed:
+            entry = self._entries.get(device)
+            if entry is None or not entry.online:
+                return False
+            return entry.exchange == exchange and entry.state != "failed"
+
+    def wait_for(self, devices: int, timeout: float, stop: Callable[[], bool]) -> Roster:
+        """Wait until so many devices with samples are there, or time is up, or ``stop``."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: stop() or sum(m.samples > 0 for m in self.roster()) >= devices, timeout
+            )
+            return self.roster()
+
+    def wake(self) -> None:
+        """Make whoever waits look at ``stop`` again."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def take_birth(self, device: str, birth: Birth, *, live: bool = True) -> bool:
+        """Take a birth or a will; return whether a new life of the device began.
+
+        A will of another life than the current one is stale: MQTT orders messages per topic only,
+        and a will can overtake a rebirth. A birth that the broker kept (not ``live``) is believed
+        for a while only, since the will of a device that died with its broker never comes.
+        """
+        now = self._clock.monotonic()
+        with self._changed:
+            before = self._entries.get(device)
+            known = before is not None and before.birth.session == birth.session and before.online
+            if birth.status == "lost":
+                if before is None or not known:
+                    return False
+                self._entries[device] = replace(before, online=False, exchange="", lost=now)
+            elif before is not None and known:
+                self._entries[device] = replace(before, doubted=None if live else before.doubted)
+                return False
+            else:
+                self._entries[device] = _Entry(birth, online=True, doubted=None if live else now)
+            self._changed.notify_all()
+        if birth.status == "lost":
+            self._journal.emit("device", device=device, state="lost", fraction=0.0)
+        else:
+            returned = {"returned": True} if before is not None else {}
+            self._journal.emit("device", **_described(device, birth), **returned)
+        self._tell(device)
+        return birth.status != "lost"
+
+    def doubt(self) -> None:
+        """Note that the broker was away: whoever is not heard of soon has died meanwhile."""
+        now = self._clock.monotonic()
+        with self._changed:
+            for device, entry in self._entries.items():
+                self._entries[device] = replace(entry, doubted=now)
+
+    def hear(self, device: str) -> None:
+        """Note that a device has said something."""
+        with self._changed:
+            entry = self._entries.get(device)
+            if entry is not None and entry.doubted is not None:
+                self._entries[device] = replace(entry, doubted=None)
+
+    def expire(self) -> list[str]:
+        """Give up the devices that were not heard of for too long, and return them."""
+        now = self._clock.monotonic()
+        before = now - DOUBT
+        with self._changed:
+            silent = [
+                device
+                for device, entry in self._entries.items()
+                if entry.online and entry.doubted is not None and entry.doubted <= before
+            ]
+            for device in silent:
+                entry = self._entries[device]
+                self._entries[device] = replace(entry, online=False, exchange="", lost=now)
+            if silent:
+                self._changed.notify_all()
+        for device in silent:
+            self._journal.emit("device", device=device, state="lost", fraction=0.0)
+            self._tell(device)
+        return silent
+
+    def forget(self, device: str) -> None:
+        """Forget a lost device; it is there again once it is born again.
+
+        Raises:
+            UnknownNameError: there is no such device.
+            NotAllowedError: it is online.
+        """
+        with self._changed:
+            entry = self._entries.get(device)
+            if entry is None:
+                raise UnknownNameError(
+                    f"No device {device}.", code="device.unknown", hint="edgefed device list"
+                )
+            if entry.online:
+                raise NotAllowedError(
+                    f"Device {device} is online.",
+                    code="device.online",
+                    hint="stop its agent first; a device that is online joins again at once",
+                )
+            del self._entries[device]
+        self._journal.emit("device", device=device, forgotten=True)
+
+    def lost(self) -> list[str]:
+        """Return the devices that are known and not there, sorted by id."""
+        with self._changed:
+            return sorted(device for device, entry in self._entries.items() if not entry.online)
+
+    def _tell(self, device: str) -> None:
+        for listener in self._listeners:
+            listener(device)
+
+    def take_progress(self, device: str, progress: Progress) -> bool:
+        """Take what a device says it is doing; False when its birth is not known."""
+        now = self._clock.monotonic()
+        with self._changed:
+            entry = self._entries.get(device)
+            if entry is None or not entry.online or entry.birth.session != progress.session:
+                return False
+            moved = entry.state != progress.state
+            quiet = not moved and now - entry.reported < REPORT_EVERY
+            self._entries[device] = replace(
+                entry,
+                state=progress.state,
+                exchange=progress.exchange,
+                reported=entry.reported if quiet else now,
+            )
+            if moved:
+                self._changed.notify_all()
+        if not quiet:
+            self._journal.emit(
+                "device",
+                device=device,
+                state=progress.state,
+                fraction=progress.fraction,
+                exchange=progress.exchange,
+                reason=progress.reason,
+            )
+        return True
+
+    def take_telemetry(self, device: str, telemetry: Telemetry) -> bool:
+        """Take a device's health; False when its birth is not known."""
+        now = self._clock.monotonic()
+        with self._changed:
+            entry = self._entries.get(device)
+            if entry is None or not entry.online or entry.birth.session != telemetry.session:
+                return False
+            quiet = now - entry.measured < MEASURED_EVERY
+            if not quiet:
+                self._entries[device] = replace(entry, measured=now)
+        if not quiet:
+            fields = telemetry.model_dump(exclude={"session"})
+            self._journal.emit("device", device=device, **fields)
+        return True
+
+
+def _member(device: str, birth: Birth) -> Member:
+    return Member(
+        device,
+        birth.samples,
+        tuple(birth.shape),
+        birth.classes,
+        birth.data,
+        tuple(birth.class_names),
+    )
+
+
+def _described(device: str, birth: Birth) -> dict[str, Any]:
+    fields = birth.model_dump(exclude={"session", "status"})
+    said = {"state": "idle", "fraction": 0.0, "reason": "", "joined": True}
+    return {"device": device, **said, **fields}

@@ -1,0 +1,71 @@
+"""See that a fleet has no other coordinator before becoming its coordinator."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import NoReturn
+
+from edgefed.clock import SystemClock
+from edgefed.config.address import Address
+from edgefed.errors import NotAllowedError, WireError
+from edgefed.transport.inbox import Inbox
+from edgefed.transport.link import Incoming, Link, Subscribed
+from edgefed.wire.envelope import decode
+from edgefed.wire.messages import CoordinatorState
+from edgefed.wire.topics import Topics
+
+LISTEN = 0.3
+"""Seconds to wait, after the subscription holds, for a retained state to come."""
+
+
+def refuse_second_coordinator(address: Address, topics: Topics, owner: str) -> None:
+    """Refuse to go on when another coordinator is online in the fleet.
+
+    The retained state of a coordinator that was killed is replaced by its will, and one of the same
+    state directory is our own earlier life, since the directory is locked.
+
+    Raises:
+        NotAllowedError: there is one.
+        UnreachableError: there is no broker.
+    """
+    state = retained_state(address, topics)
+    if state is not None and state.status == "online" and state.owner != owner:
+        raise NotAllowedError(
+            f"Fleet {topics.fleet} already has a coordinator (session {state.session[:8]}).",
+            code="coordinator.taken",
+            hint="stop that one, or choose another fleet with --fleet",
+        )
+
+
+def retained_state(
+    address: Address, topics: Topics, timeout: float = 10.0
+) -> CoordinatorState | None:
+    """Return what the fleet's coordinator last said of itself, or None when there was none."""
+    inbox: Inbox[NoReturn] = Inbox(SystemClock())
+    link = Link(
+        address,
+        f"edgefed-look-{secrets.token_hex(4)}",
+        inbox.put,
+        subscriptions=(topics.coordinator(),),
+    )
+    link.start_now(timeout)
+    try:
+        return _listen(inbox, time.monotonic() + timeout)
+    finally:
+        link.stop()
+
+
+def _listen(inbox: Inbox[NoReturn], until: float) -> CoordinatorState | None:
+    while time.monotonic() < until:
+        arrival = inbox.get(timeout=max(0.01, until - time.monotonic()))
+        if arrival is None:
+            return None
+        if isinstance(arrival, Subscribed):
+            until = min(until, time.monotonic() + LISTEN)
+        if isinstance(arrival, Incoming) and arrival.payload:
+            try:
+                return decode(arrival.payload, CoordinatorState)
+            except WireError:
+                return None
+    return None

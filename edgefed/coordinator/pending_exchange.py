@@ -1,0 +1,140 @@
+"""The exchange that is being asked over MQTT right now: who has what, and what to repeat when."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from edgefed.coordinator.fleet import Delivered
+from edgefed.coordinator.records import OpenExchange
+from edgefed.wire.messages import Reply, Task
+
+REPEAT = 5.0
+"""Seconds after which a task that a device does not seem to work on is sent again, then doubled."""
+
+MAX_REPEAT = 60.0
+
+
+@dataclass
+class PendingExchange:
+    """One open exchange; guarded by its lock.
+
+    Attributes:
+        arrivals: whole replies for the engine; None wakes it.
+        wanting: devices whose reply is still out.
+        lost: those of them that are not there, and since when.
+        accepted: replies that were merged.
+        quorum_at: when there were enough of them; None before.
+    """
+
+    exchange: OpenExchange
+    started: float
+    arrivals: queue.SimpleQueue[Delivered | None] = field(default_factory=queue.SimpleQueue)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    wanting: dict[str, Task] = field(default_factory=dict)
+    lost: dict[str, float] = field(default_factory=dict)
+    accepted: int = 0
+    quorum_at: float | None = None
+    _repeats: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.wanting = {task.device: task for task in self.exchange.tasks}
+        self._repeats = dict.fromkeys(self.wanting, (self.started + REPEAT, REPEAT))
+        if self.exchange.quorum <= 0:
+            self.quorum_at = self.started
+
+    @property
+    def deadline(self) -> float:
+        """When it closes, whoever is still at work."""
+        return self.started + self.exchange.deadline
+
+    def accept(self, now: float) -> None:
+        """Note that a reply was merged."""
+        with self.lock:
+            self.accepted += 1
+            if self.quorum_at is None and self.accepted >= self.exchange.quorum:
+                self.quorum_at = now
+
+    def note_lost(self, lost: Mapping[str, float]) -> None:
+        """Note which devices are not there, and since when."""
+        with self.lock:
+            self.lost = {device: lost[device] for device in lost if device in self.wanting}
+
+    def closes_at(self) -> float:
+        """Return when it closes if nothing else comes.
+
+        With a quorum, and nobody at work but devices that are lost, that is when the last of them
+        has had its grace. Who answered and is not merged yet is not wanted any more, nor lost.
+        """
+        with self.lock:
+            return self._closes_at()
+
+    def is_open(self, now: float) -> bool:
+        """Whether there are replies to merge, or some are out and there is time for them."""
+        with self.lock:
+            if not self.arrivals.empty():
+                return True
+            return bool(self.wanting) and now < self._closes_at()
+
+    def _closes_at(self) -> float:
+        grace = self.exchange.lost_grace
+        if grace is None or self.quorum_at is None or len(self.lost) < len(self.wanting):
+            return self.deadline
+        since = max(self.lost.values(), default=self.quorum_at)
+        return min(self.deadline, max(self.quorum_at, since) + grace)
+
+    def asks(self, exchange: str) -> bool:
+        """Whether it is that exchange."""
+        return self.exchange.exchange == exchange
+
+    def wanted(self) -> list[str]:
+        """Return the devices whose reply is out."""
+        with self.lock:
+            return list(self.wanting)
+
+    def lost_devices(self) -> frozenset[str]:
+        """Return the devices whose reply is out and that are not there."""
+        with self.lock:
+            return frozenset(self.lost)
+
+    def out(self) -> tuple[list[str], list[str]]:
+        """Return the devices whose reply is still out, by name: those lost, those there."""
+        with self.lock:
+            return sorted(self.lost), sorted(self.wanting.keys() - self.lost.keys())
+
+    def task(self, device: str) -> Task | None:
+        """Return the task that a device has still to answer."""
+        with self.lock:
+            return self.wanting.get(device)
+
+    def extend(self, seconds: float) -> None:
+        """Move the deadline: replies could not be taken for so long."""
+        with self.lock:
+            self.started += seconds
+            if self.quorum_at is not None:
+                self.quorum_at += seconds
+
+    def wants(self, reply: Reply) -> bool:
+        """Whether a reply is one that is still out."""
+        with self.lock:
+            return reply.exchange == self.exchange.exchange and reply.device in self.wanting
+
+    def deliver(self, delivered: Delivered) -> None:
+        """Hand a whole reply to the engine; it is not out any more."""
+        device = delivered.reply.device
+        with self.lock:
+            self.wanting.pop(device, None)
+            self.lost.pop(device, None)
+            self._repeats.pop(device, None)
+            self.arrivals.put(delivered)
+
+    def to_repeat(self, now: float) -> list[Task]:
+        """Return the tasks whose time to be sent again has come, if nobody works on them."""
+        with self.lock:
+            due = [device for device, (when, _) in self._repeats.items() if when <= now]
+            for device in due:
+                wait = min(2 * self._repeats[device][1], MAX_REPEAT)
+                self._repeats[device] = (now + wait, wait)
+            return [self.wanting[device] for device in due]

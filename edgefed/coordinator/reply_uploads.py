@@ -1,0 +1,121 @@
+"""Replies on their way in: announced, their blobs pulled, then handed to the engine."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from edgefed.transport.intake import Ask, Intake
+from edgefed.wire.messages import Reply
+from edgefed.wire.tensors import digest
+
+MAX_DEVICES = 8
+"""Devices that upload at one time; the others wait, so that memory and link are bounded."""
+
+
+@dataclass
+class _Upload:
+    reply: Reply
+    size: int
+    lacking: set[str] = field(default_factory=set)
+
+
+class ReplyUploads:
+    """Assembles replies; owned by one thread.
+
+    Args:
+        intake: receives blobs into the coordinator's cache.
+    """
+
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
+        self._running: dict[str, _Upload] = {}
+        self._waiting: deque[_Upload] = deque()
+
+    def take(self, reply: Reply, size: int, now: float) -> tuple[list[Ask], list[Reply]]:
+        """Take a reply; return the requests to send, and the replies that are whole."""
+        if self.knows(reply.device, reply.exchange):
+            return [], []
+        named = {ref.digest for ref in reply.blobs.values()}
+        for name, data in reply.inline.items():
+            if name in named and digest(data) == name:
+                # Its device keeps it until the exchange is over: waiting for the disk, reply after
+                # reply, would hold up a large fleet's receipts.
+                self._intake.cache.put(data, sync=False)
+        lacking = {name for name in named if not self._intake.cache.has(name)}
+        upload = _Upload(reply, size, lacking)
+        if not lacking:
+            return [], [reply]
+        self._waiting.append(upload)
+        return self._start(now)
+
+    def knows(self, device: str, exchange: str) -> bool:
+        """Whether a reply is on its way."""
+        every = [*self._running.values(), *self._waiting]
+        return any(
+            each.reply.device == device and each.reply.exchange == exchange for each in every
+        )
+
+    def arrived(self, blob: str, now: float) -> tuple[list[Ask], list[Reply]]:
+        """Note that a blob is whole; return the requests to send, and the replies now whole."""
+        whole: list[Reply] = []
+        for device, upload in list(self._running.items()):
+            upload.lacking.discard(blob)
+            if not upload.lacking:
+                del self._running[device]
+                whole.append(upload.reply)
+        asks, more = self._start(now)
+        return asks, [*whole, *more]
+
+    def leave(self, device: str, now: float) -> tuple[list[Ask], list[Reply]]:
+        """Give a lost device's place to the next one; it sends its reply again when it is back."""
+        self._waiting = deque(each for each in self._waiting if each.reply.device != device)
+        upload = self._running.pop(device, None)
+        lost = upload.lacking if upload is not None else set()
+        for blob in lost:
+            self._intake.drop(blob)
+        asks: list[Ask] = []
+        for each in self._running.values():
+            if each.lacking & lost:  # an equal blob, which was being asked of the lost device
+                asks += self._fetch(each, now)
+        more, whole = self._start(now)
+        return [*asks, *more], whole
+
+    def failed(self, blob: str) -> list[Reply]:
+        """Give up on replies that need a blob which never came; return them."""
+        gone = [each for each in self._running.values() if blob in each.lacking]
+        for upload in gone:
+            del self._running[upload.reply.device]
+        return [upload.reply for upload in gone]
+
+    def clear(self) -> None:
+        """Forget all replies; the exchange is closed."""
+        for upload in self._running.values():
+            for blob in upload.lacking:
+                self._intake.drop(blob)
+        self._running.clear()
+        self._waiting.clear()
+
+    def _start(self, now: float) -> tuple[list[Ask], list[Reply]]:
+        asks: list[Ask] = []
+        whole: list[Reply] = []
+        while self._waiting and len(self._running) < MAX_DEVICES:
+            upload = self._waiting.popleft()
+            asks += self._fetch(upload, now)
+            if upload.lacking:
+                self._running[upload.reply.device] = upload
+            else:
+                whole.append(upload.reply)
+        return asks, whole
+
+    def _fetch(self, upload: _Upload, now: float) -> list[Ask]:
+        """Ask for what a reply lacks; another's equal blob may have come meanwhile."""
+        asks: list[Ask] = []
+        for ref in upload.reply.blobs.values():
+            if ref.digest in upload.lacking:
+                ask = self._intake.fetch(upload.reply.device, ref.digest, ref.size, "pull", now)
+                if ask is not None:
+                    asks.append(ask)
+                if self._intake.cache.has(ref.digest):
+                    upload.lacking.discard(ref.digest)
+        return asks

@@ -1,0 +1,226 @@
+"""Answer dashboards and the command line: questions, and orders, which change something."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import zstandard
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from edgefed.config.recipe import Recipe
+from edgefed.coordinator.challenges import Challenges
+from edgefed.coordinator.event_journal import EventJournal
+from edgefed.coordinator.records import RunRecord
+from edgefed.coordinator.run_views import run_row, whole_run
+from edgefed.coordinator.store import Store
+from edgefed.errors import EdgeFedError, UsageError
+from edgefed.events.log import Log
+from edgefed.events.summary import summarise
+from edgefed.transport.inbox import InboxCounts
+from edgefed.wire.limits import MAX_MESSAGE_BYTES
+from edgefed.wire.messages import Request, Response
+
+log = logging.getLogger(__name__)
+
+SLOW = ("run.check",)
+"""What reads data for its answer, and so must not be done by the thread that serves the link."""
+
+PART_BYTES = MAX_MESSAGE_BYTES - 4096
+
+MAX_LOG_BYTES = 16 * 1024 * 1024
+"""Of a run's event log that is read for an answer; the link is not served meanwhile."""
+
+
+class RunService(Protocol):
+    """What a request may set in motion."""
+
+    def start(self, recipe: Recipe, *, paused: bool) -> RunRecord:
+        """Begin a run."""
+        ...
+
+    def order(self, run: str, action: str) -> str:
+        """Give an order to a run and return what follows, in words."""
+        ...
+
+    def forget(self, device: str) -> list[str]:
+        """Forget a lost device, or every lost device for an empty name; return which."""
+        ...
+
+    def check(self, recipe: Recipe) -> dict[str, Any]:
+        """Return which devices' data fit a recipe."""
+        ...
+
+
+class _Arguments(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _Nothing(_Arguments):
+    pass
+
+
+class _OneRun(_Arguments):
+    run: str
+
+
+class _Start(_Arguments):
+    recipe: Recipe
+    paused: bool = False
+
+
+class _Check(_Arguments):
+    recipe: Recipe
+
+
+class _Order(_Arguments):
+    run: str
+    action: str
+
+
+class _Forget(_Arguments):
+    device: str
+    """Empty for every lost device."""
+
+
+@dataclass(frozen=True)
+class _Action:
+    """What a request may name.
+
+    Attributes:
+        arguments: checks them.
+        act: returns the answer's body.
+        order: whether it changes something, and so has to return a challenge.
+    """
+
+    arguments: type[_Arguments]
+    act: Callable[[Any], Any]
+    order: bool = False
+
+
+class RequestHandler:
+    """Turns a request into answers; every error becomes one too.
+
+    Args:
+        session: this life of the coordinator.
+        store: runs on disk.
+        journal: the fleet as it stands.
+        runs: starts, orders, and lost devices to forget.
+        challenges: admit orders.
+        inbox_counts: returns what the coordinator's inbox dropped and replaced.
+    """
+
+    def __init__(
+        self,
+        session: str,
+        store: Store,
+        journal: EventJournal,
+        runs: RunService,
+        challenges: Challenges,
+        inbox_counts: Callable[[], InboxCounts],
+    ) -> None:
+        self._session = session
+        self._store = store
+        self._journal = journal
+        self._runs = runs
+        self._challenges = challenges
+        self._inbox_counts = inbox_counts
+        self._actions: Mapping[str, _Action] = {
+            "challenge": _Action(_Nothing, self._challenge),
+            "snapshot": _Action(_Nothing, self._snapshot),
+            "run.list": _Action(_Nothing, self._list),
+            "run.show": _Action(_OneRun, self._show),
+            "run.summary": _Action(_OneRun, self._summarise),
+            "run.check": _Action(_Check, self._check),
+            "run.start": _Action(_Start, self._start, order=True),
+            "run.order": _Action(_Order, self._order, order=True),
+            "device.forget": _Action(_Forget, self._forget, order=True),
+        }
+
+    def answer(self, request: Request) -> list[Response]:
+        """Return the answer, in as many parts as it takes."""
+        try:
+            body: Any = self._carry_out(request)
+            ok = True
+        except ValidationError as error:
+            body, ok = _failure(UsageError(_first(error), code="request.arguments")), False
+        except EdgeFedError as error:
+            body, ok = _failure(error), False
+        except Exception as error:  # who asked must hear of it, or waits in vain
+            log.exception("the request %s failed", request.action)
+            problem = EdgeFedError(f"{type(error).__name__}: {error}", code="internal")
+            body, ok = _failure(problem), False
+        return list(_answers(request.nonce, ok, body))
+
+    def _carry_out(self, request: Request) -> Any:
+        action = self._actions.get(request.action)
+        if action is None:
+            raise UsageError(f"The coordinator knows no '{request.action}'.", code="request")
+        if action.order:
+            self._challenges.redeem(request.challenge)
+        return action.act(action.arguments.model_validate(request.arguments))
+
+    def _challenge(self, arguments: _Nothing) -> dict[str, Any]:
+        del arguments
+        return {"challenge": self._challenges.issue()}
+
+    def _snapshot(self, arguments: _Nothing) -> dict[str, Any]:
+        del arguments
+        snapshot, number = self._journal.current()
+        return {
+            "session": self._session,
+            "number": number,
+            "time": self._journal.now(),
+            "snapshot": snapshot.model_dump(mode="json"),
+            "inbox": self._inbox(),
+        }
+
+    def _inbox(self) -> dict[str, int]:
+        counts = self._inbox_counts()
+        return {**asdict(counts), "dropped": counts.dropped}
+
+    def _list(self, arguments: _Nothing) -> list[dict[str, Any]]:
+        del arguments
+        return [run_row(record) for record in self._store.runs()]
+
+    def _show(self, arguments: _OneRun) -> dict[str, Any]:
+        return whole_run(self._store, arguments.run)
+
+    def _summarise(self, arguments: _OneRun) -> dict[str, Any]:
+        """Return what the run's events say beside its rounds, which ``run.show`` has."""
+        run = self._store.run(arguments.run).run
+        log_file = Log(self._store.run_folder(run) / "events.jsonl", MAX_LOG_BYTES)
+        summary = summarise(log_file.events(), log_file.left_out())
+        return summary.model_dump(mode="json", exclude={"rounds"})
+
+    def _start(self, arguments: _Start) -> dict[str, Any]:
+        return run_row(self._runs.start(arguments.recipe, paused=arguments.paused))
+
+    def _check(self, arguments: _Check) -> dict[str, Any]:
+        return self._runs.check(arguments.recipe)
+
+    def _order(self, arguments: _Order) -> dict[str, Any]:
+        record = self._store.run(arguments.run)
+        return {"run": record.run, "told": self._runs.order(record.run, arguments.action)}
+
+    def _forget(self, arguments: _Forget) -> dict[str, Any]:
+        return {"forgotten": self._runs.forget(arguments.device)}
+
+
+def _failure(error: EdgeFedError) -> dict[str, Any]:
+    return {**error.to_json(), "exit_code": error.exit_code}
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+
+
+def _answers(nonce: str, ok: bool, body: Any) -> Iterator[Response]:
+    packed = zstandard.ZstdCompressor(level=3).compress(json.dumps(body).encode())
+    pieces = [packed[k : k + PART_BYTES] for k in range(0, len(packed), PART_BYTES)]
+    for part, piece in enumerate(pieces):
+        yield Response(nonce=nonce, ok=ok, body=piece, part=part, parts=len(pieces))

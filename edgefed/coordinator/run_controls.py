@@ -1,0 +1,101 @@
+"""What an operator wants of the running run: pause, step, finish, abort. Safe from any thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Literal
+
+from edgefed.errors import UsageError
+
+Action = Literal["pause", "resume", "step", "finish", "abort"]
+
+
+class RunControls:
+    """Orders that the engine looks at between two exchanges; an abort it sees at once.
+
+    Args:
+        paused: whether the run begins paused.
+    """
+
+    def __init__(self, *, paused: bool = False) -> None:
+        self._changed = threading.Condition()
+        self._paused = paused
+        self._steps = 0
+        self._finishing = False
+        self._aborting = False
+        self._stopping = False
+        self.on_change: Callable[[], None] = lambda: None
+
+    def order(self, action: str) -> str:
+        """Take an order and return what follows, in words.
+
+        Raises:
+            UsageError: there is no such order.
+        """
+        with self._changed:
+            match action:
+                case "pause":
+                    self._paused = True
+                    told = "pausing after this exchange"
+                case "resume":
+                    self._paused, self._steps = False, 0
+                    told = "running"
+                case "step":
+                    self._paused = True
+                    self._steps += 1
+                    told = "one exchange, then paused"
+                case "finish":
+                    self._finishing, self._paused = True, False
+                    told = "finishing after this round"
+                case "abort":
+                    self._aborting = True
+                    told = "aborting"
+                case _:
+                    raise UsageError(f"There is no order '{action}'.", code="run.order")
+            self._changed.notify_all()
+        self.on_change()
+        return told
+
+    def stop_process(self) -> None:
+        """End the engine's work as a kill would: nothing is decided, the run goes on later."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self.on_change()
+
+    @property
+    def paused(self) -> bool:
+        """Whether the next exchange has to wait."""
+        return self._paused and not self._steps
+
+    @property
+    def finishing(self) -> bool:
+        """Whether the run ends with this round."""
+        return self._finishing
+
+    @property
+    def aborting(self) -> bool:
+        """Whether the run ends now."""
+        return self._aborting
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the process ends now."""
+        return self._stopping
+
+    def interrupted(self) -> bool:
+        """Whether waiting for replies has lost its point."""
+        return self._aborting or self._stopping
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for so long; True, at once, when waiting has lost its point."""
+        with self._changed:
+            return self._changed.wait_for(self.interrupted, seconds)
+
+    def pass_gate(self) -> None:
+        """Wait while paused; use up a step."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self.paused or self.interrupted())
+            if self._steps:
+                self._steps -= 1

@@ -1,0 +1,193 @@
+"""The engine's bookkeeping: a run's row, its time and bytes, and what the journal is told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from edgefed.clock import Clock
+from edgefed.coordinator.disk_space import DiskSpace
+from edgefed.coordinator.event_journal import EventJournal
+from edgefed.coordinator.fleet import Fleet
+from edgefed.coordinator.records import RunRecord
+from edgefed.coordinator.reply_stats import ReplyStats
+from edgefed.coordinator.store import Store
+from edgefed.errors import DIVERGED, LOWER_RATE, StorageError
+from edgefed.events.model import RunStatus
+
+Result = TypeVar("Result")
+
+
+class RunRecorder:
+    """Keeps one run's row true.
+
+    Args:
+        record: the row as it stands.
+        model: name of the model, for the journal.
+        on_record: told the row whenever it changes on disk.
+        release: deletes what can be fetched or made again, when the disk is full.
+        wait: sleeps for so many seconds; True when an order ends the wait.
+    """
+
+    def __init__(
+        self,
+        record: RunRecord,
+        *,
+        model: str,
+        fleet: Fleet,
+        store: Store,
+        journal: EventJournal,
+        clock: Clock,
+        on_record: Callable[[RunRecord], None],
+        release: Callable[[], None],
+        wait: Callable[[float], bool],
+    ) -> None:
+        self.record = record
+        self._model = model
+        self._fleet = fleet
+        self._store = store
+        self._journal = journal
+        self._clock = clock
+        self._on_record = on_record
+        self._space = DiskSpace(release, wait, self._wait_for_space)
+        self._began = clock.monotonic()
+        self._before = record.seconds
+        self._traffic = fleet.traffic()
+        self._told = False
+
+    def account(self, **changes: Any) -> None:
+        """Bring time and bytes in the row up to now, in memory."""
+        up, down = self._fleet.traffic()
+        self.record = replace(
+            self.record,
+            bytes_up=self.record.bytes_up + up - self._traffic[0],
+            bytes_down=self.record.bytes_down + down - self._traffic[1],
+            seconds=self._before + self._clock.monotonic() - self._began,
+            **changes,
+        )
+        self._traffic = (up, down)
+
+    def written(self, act: Callable[[], Result]) -> Result:
+        """Return what ``act`` returns, which writes; while the disk is full, wait and repeat it.
+
+        Raises:
+            StorageError: it cannot be written, or an order ended the wait.
+        """
+        return self._space.write(act)
+
+    def save(self, **changes: Any) -> None:
+        """Write the row."""
+        self.account(**changes)
+        self.written(lambda: self._store.save_run(self.record))
+        self._on_record(self.record)
+
+    def status(self, status: RunStatus, reason: str = "", **changes: Any) -> None:
+        """Write the row with a new status, and tell the journal."""
+        self.save(status=status, reason=reason, **changes)
+        self._tell()
+
+    def end(self, status: RunStatus, reason: str, **changes: Any) -> None:
+        """Write the last row; where the disk does not even take that, tell everybody all the same.
+
+        A row that was not written still says on disk that the run is at work, so a restart of the
+        coordinator takes it up; until then everybody is shown the end.
+        """
+        try:
+            self.save(status=status, reason=reason, **changes)
+        except StorageError as error:
+            self.warn(f"the end of the run was not written: {error.message}")
+            self._store.show_unwritten(self.record)
+            self._on_record(self.record)
+        self._tell()
+
+    def _tell(self) -> None:
+        record = self.record
+        self._journal.emit(
+            "run",
+            run=record.run,
+            name=record.name,
+            algorithm=record.algorithm,
+            model=self._model,
+            rounds=record.rounds,
+            round=record.round,
+            status=record.status,
+            reason=record.reason,
+            accuracy=record.accuracy,
+            loss=record.loss,
+            weights_digest=record.weights_digest,
+            class_names=list(record.class_names),
+        )
+
+    def _wait_for_space(self, why: str) -> None:
+        """Show that the run waits because the disk is full, or that it goes on."""
+        reason = f"{why} Waiting for space." if why else ""
+        record = replace(self.record, reason=reason)
+        self._store.show_unwritten(record)
+        self._journal.emit("run", run=record.run, status=record.status, reason=reason)
+        if not why:
+            self.note("there is space on the disk again; going on")
+
+    def warn(self, text: str) -> None:
+        """Tell the journal that something is not as it should be."""
+        self.note(text, warning=True)
+
+    def note(self, text: str, *, warning: bool = False) -> None:
+        """Tell the journal what an operator should know."""
+        self._journal.emit("note", level="warning" if warning else "info", text=text)
+
+    def begin_round(self, number: int) -> None:
+        """Open a round, unless it is open, perhaps since an earlier life of the process."""
+        if self.record.progress.get("round") == number:
+            return
+        self.account()
+        now = self.record
+        began = {"seconds": now.seconds, "up": now.bytes_up, "down": now.bytes_down}
+        self.save(round=number, progress={"round": number, **began})
+        self._journal.emit("round", run=now.run, round=number)
+
+    def with_answers(self, stats: ReplyStats) -> RunRecord:
+        """Return the row with an exchange's answers in it, to be written together with them."""
+        self.account()
+        so_far = self._tally()
+        so_far.add(stats)
+        progress = {**self.record.progress, "stats": so_far.to_json()}
+        return replace(self.record, progress=progress)
+
+    def close_round(self, number: int, scores: dict[str, float]) -> dict[str, Any]:
+        """Write a round's row: who answered, what it moved, and its scores if it was tested.
+
+        Return the row.
+        """
+        self.account()
+        if not all(map(math.isfinite, scores.values())) and not self._told:
+            self._told = True
+            self.warn(f"{DIVERGED}: the model's loss is not finite; {LOWER_RATE}")
+        now, began, stats = self.record, self.record.progress, self._tally()
+        row: dict[str, Any] = {
+            "round": number,
+            "accuracy": None,
+            "loss": None,
+            "train_loss": stats.loss,
+            "replies": stats.accepted,
+            "late": stats.declined,
+            "seconds": round(now.seconds - began.get("seconds", now.seconds), 3),
+            "sent": now.bytes_down - began.get("down", now.bytes_down),
+            "received": now.bytes_up - began.get("up", now.bytes_up),
+            **{name: _if_finite(value) for name, value in scores.items()},
+        }
+        tested = {"accuracy": row["accuracy"], "loss": row["loss"]} if scores else {}
+        closed = replace(now, round=number, progress={}, **tested)
+        self.written(lambda: self._store.save_round(closed, row))
+        self.record = closed
+        self._journal.emit("scored", run=now.run, **row)
+        return row
+
+    def _tally(self) -> ReplyStats:
+        return ReplyStats.from_json(self.record.progress.get("stats", {}))
+
+
+def _if_finite(value: float) -> float | None:
+    """Return a score, or None when the model has diverged so far that it has none."""
+    return value if math.isfinite(value) else None

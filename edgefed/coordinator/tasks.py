@@ -1,0 +1,141 @@
+"""From an algorithm's exchange to the tasks on the wire, and back to what its merge is given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgefed.algorithms.base import Algorithm, Exchange, Payload, Question, Roster
+from edgefed.algorithms.cohort import draw
+from edgefed.config.recipe import Recipe
+from edgefed.coordinator.downlink import Downlink
+from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.run_model import RunModel
+from edgefed.learn.models import complete_model
+from edgefed.learn.types import Tensors
+from edgefed.seeds import derive
+from edgefed.wire.messages import BlobRef, Task
+
+
+def open_exchange(
+    exchange: Exchange,
+    *,
+    run: str,
+    index: int,
+    seed_index: int,
+    recipe: Recipe,
+    run_model: RunModel,
+    algorithm: Algorithm[Any],
+    downlink: Downlink,
+    attempt: int,
+) -> OpenExchange:
+    """Encode an exchange's payloads and return its tasks; all draws derive from ``seed_index``."""
+    seed = derive(recipe.seed, "downlink", seed_index)
+    refs = {name: downlink.send(name, payload, seed) for name, payload in exchange.payloads.items()}
+    identifier = f"{run}-{index}"
+    grace = recipe.rounds.lost_grace
+    tasks = tuple(
+        _task(
+            question,
+            exchange,
+            identifier=identifier,
+            run=run,
+            index=index,
+            seed_index=seed_index,
+            recipe=recipe,
+            run_model=run_model,
+            algorithm=algorithm,
+            refs=refs,
+        )
+        for question in exchange.questions
+    )
+    return OpenExchange(
+        exchange=identifier,
+        index=index,
+        name=exchange.name,
+        round=exchange.round,
+        tasks=tasks,
+        wanted=exchange.wanted,
+        quorum=exchange.quorum,
+        deadline=exchange.deadline,
+        attempt=attempt,
+        max_reply_bytes=max(
+            2 * sum(array.nbytes for array in run_model.model.weights().values()),
+            algorithm.max_reply_bytes(exchange, run_model.model),
+        ),
+        preparatory=exchange.preparatory,
+        lost_grace=None if grace == "deadline" else grace,
+    )
+
+
+def evaluation(
+    recipe: Recipe, weights: Tensors, number: int, roster: Roster, seed: int
+) -> Exchange:
+    """Return the exchange that asks a cohort to test the model of round ``number``."""
+    cohort = draw(roster, recipe.rounds, seed)
+    return Exchange(
+        name="evaluate",
+        round=number,
+        questions=tuple(
+            Question(member.device, member.samples, {"weights": "weights"})
+            for member in cohort.members
+        ),
+        payloads={"weights": Payload(weights)},
+        wanted=cohort.wanted,
+        quorum=1,
+        deadline=recipe.rounds.deadline,
+    )
+
+
+def _task(
+    question: Question,
+    exchange: Exchange,
+    *,
+    identifier: str,
+    run: str,
+    index: int,
+    seed_index: int,
+    recipe: Recipe,
+    run_model: RunModel,
+    algorithm: Algorithm[Any],
+    refs: dict[str, BlobRef],
+) -> Task:
+    return Task(
+        run=run,
+        exchange=identifier,
+        index=index,
+        round=exchange.round,
+        question=exchange.name,
+        device=question.device,
+        deadline=exchange.deadline,
+        seed=derive(recipe.seed, "task", seed_index, question.device),
+        algorithm=recipe.algorithm.name,
+        settings=algorithm.settings.model_dump(mode="json"),
+        model=complete_model(recipe.model).model_dump(mode="json"),
+        shape=run_model.spec.shape,
+        classes=run_model.spec.classes,
+        class_names=run_model.spec.class_names,
+        training=recipe.training.model_dump(mode="json"),
+        codec=recipe.wire.uplink,
+        error_feedback=recipe.wire.error_feedback,
+        samples=question.samples,
+        blobs={role: refs[name] for role, name in question.blobs.items()},
+        params=dict(question.params),
+    )
+
+
+def asked_exchange(opened: OpenExchange) -> Exchange:
+    """Return the exchange as an algorithm's merge sees it: what was asked, without the payloads.
+
+    It is made from the tasks in every case, so that a merge after a restart sees the same.
+    """
+    return Exchange(
+        name=opened.name,
+        round=opened.round,
+        questions=tuple(
+            Question(task.device, task.samples, {}, task.params) for task in opened.tasks
+        ),
+        payloads={},
+        wanted=opened.wanted,
+        quorum=opened.quorum,
+        deadline=opened.deadline,
+    )

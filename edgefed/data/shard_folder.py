@@ -1,0 +1,128 @@
+"""A folder of shards, one NPZ file for each device: written whole or not at all, and read back.
+
+The shards are written into a folder beside and renamed at the end, so that a full disk or Ctrl-C
+leaves what was there before.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from edgefed.data.report import holding, report
+from edgefed.data.shard_files import read_shard, write_shard
+from edgefed.data.types import Shard
+from edgefed.errors import DataError, UsageError
+from edgefed.files import make_folder, storage_error, write_atomic
+
+INDEX = "split.json"
+"""What the folder says of itself: the recipe's data section, the seed, the counts."""
+
+
+def check_target(folder: Path, force: bool) -> None:
+    """Raise unless a split may be written to ``folder``: absent, empty, or ``force``.
+
+    Raises:
+        UsageError: something is there.
+        StorageError: the folder cannot be looked into.
+    """
+    try:
+        if folder.is_dir() and (force or not any(folder.iterdir())):
+            return
+        taken = folder.exists()
+    except OSError as error:
+        raise storage_error(folder, error) from error
+    if taken:
+        is_folder = folder.is_dir()
+        raise UsageError(
+            f"{folder} is not empty." if is_folder else f"{folder} is a file, not a folder.",
+            code="data.out",
+            hint="--force replaces an earlier split" if is_folder else "name another folder",
+        )
+
+
+def write_split(
+    folder: Path, shards: Iterable[tuple[str, Shard]], about: Mapping[str, Any], *, force: bool
+) -> dict[str, Any]:
+    """Write each device's shard as ``DEVICE.npz`` and what they are as ``split.json``; return that.
+
+    Args:
+        folder: where; its parents are made.
+        shards: each device's name and shard.
+        about: what ``split.json`` says beside the counts.
+        force: replace the shards of an earlier split there; files that are not its own stay.
+
+    Raises:
+        UsageError: the folder is not empty, and ``force`` is not set.
+        StorageError: it cannot be written; what was there before is intact.
+    """
+    check_target(folder, force)
+    folder = folder.resolve()
+    beside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.part")
+    make_folder(beside)
+    try:
+        holdings = []
+        for device, shard in shards:
+            write_shard(beside / f"{device}.npz", shard)
+            holdings.append(holding(device, shard))
+        index = {**about, **report(holdings)}
+        write_atomic(beside / INDEX, (json.dumps(index) + "\n").encode())
+        _put_in_place(beside, folder)
+    except OSError as error:
+        raise storage_error(folder, error) from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return index
+
+
+def read_split(folder: Path) -> Iterator[tuple[str, Shard]]:
+    """Yield each device's name and shard, by name.
+
+    Raises:
+        DataError: the folder has no shards, or one is damaged or missing.
+        StorageError: the folder cannot be read.
+    """
+    try:
+        names = {path.name for path in folder.glob("*.npz")} | _listed(folder)
+    except OSError as error:
+        raise storage_error(folder, error) from error
+    if not names:
+        raise DataError(
+            f"{folder} has no .npz files.",
+            code="data.empty",
+            hint="name a folder that edgefed data split wrote, or folder:FOLDER for images",
+        )
+    for name in sorted(names):
+        yield Path(name).stem, read_shard(folder / name)
+
+
+def _put_in_place(beside: Path, folder: Path) -> None:
+    """Rename the finished folder to its name; an older one's other files move into it."""
+    if not folder.is_dir():
+        beside.rename(folder)
+        return
+    replaced = _listed(folder) | {path.name for path in beside.iterdir()}
+    aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.old")
+    folder.rename(aside)
+    try:
+        beside.rename(folder)
+    except BaseException:
+        aside.rename(folder)
+        raise
+    for path in aside.iterdir():
+        if path.name not in replaced:
+            path.rename(folder / path.name)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _listed(folder: Path) -> set[str]:
+    """Return the names of the shards that the folder's index lists; none where it has none."""
+    try:
+        devices = json.loads((folder / INDEX).read_bytes())["devices"]
+        return {f"{Path(each['device']).name}.npz" for each in devices}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return set()

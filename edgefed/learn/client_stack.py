@@ -1,0 +1,332 @@
+"""A chunk of clients while they train at once: their weights in one stack, a step for many of them.
+
+Clients do not wait for each other's samples. In an epoch, those that still have full batches take
+them together; then those whose last, shorter batch is of one size take it together. So no batch is
+padded, and every client takes exactly its own steps on exactly its own samples, whatever the
+objective and the normalisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.func import vmap
+
+from edgefed.errors import DataError
+from edgefed.learn import capabilities
+from edgefed.learn.augment import augmented, draw
+from edgefed.learn.capabilities import Phase, objective_generator
+from edgefed.learn.extras_cache import ExtrasCache
+from edgefed.learn.jobs import (
+    augment_generator,
+    diverged,
+    finished,
+    finished_variables,
+    load,
+    load_variables,
+    precision,
+)
+from edgefed.learn.models import Model
+from edgefed.learn.sample_cache import CachedSamples
+from edgefed.learn.sgd import batch_sizes, permutations, planned_steps
+from edgefed.learn.types import Array, Batch, Context, Job, Params, Trained
+
+Who = slice | torch.Tensor
+"""Which clients of the stack: a slice where it can be, so that they are changed in place."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client's part of a stack.
+
+    Attributes:
+        job: what to do.
+        data: its samples on the device.
+        place: where its result belongs among those of the round.
+    """
+
+    job: Job
+    data: CachedSamples
+    place: int
+
+    def __len__(self) -> int:
+        return len(self.data.targets)
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A step that several clients take at once.
+
+    Attributes:
+        clients: their numbers in the stack, rising.
+        starts: where each one's batch begins in its order of the epoch.
+        size: samples in each batch.
+    """
+
+    clients: list[int]
+    starts: list[int]
+    size: int
+
+
+def ticks(plans: Sequence[Sequence[int]], full: int) -> Iterator[Tick]:
+    """Yield the steps of an epoch.
+
+    Args:
+        plans: for each client the sizes of its batches, all of them ``full`` but perhaps the last.
+        full: the size of a full batch.
+    """
+    for number in range(max((len(plan) for plan in plans), default=0)):
+        here = [k for k, plan in enumerate(plans) if len(plan) > number and plan[number] == full]
+        if here:
+            yield Tick(here, [number * full] * len(here), full)
+    for size in sorted({plan[-1] for plan in plans if plan} - {full}):
+        here = [k for k, plan in enumerate(plans) if plan and plan[-1] == size]
+        yield Tick(here, [full * (len(plans[k]) - 1) for k in here], size)
+
+
+@dataclass(frozen=True)
+class _Phase:
+    """An update of a step, and the momentum of what it moves."""
+
+    of: Phase
+    velocity: Params
+
+
+class ClientStack:
+    """Clients that do the same with other samples, trained at once.
+
+    Args:
+        model: what is trained, already on the device and in training mode.
+        clients: their jobs differ in weights, seeds and the values of extras only. Sorted by size,
+            largest first, most steps work in place.
+        trained: names of the weights that are trained.
+        loaded: the clients' extras on the device.
+    """
+
+    def __init__(
+        self, model: Model, clients: Sequence[Client], trained: tuple[str, ...], loaded: ExtrasCache
+    ) -> None:
+        self._model = model
+        self._clients = clients
+        self._job = clients[0].job
+        self._trained = trained
+        self._inputs = torch.cat([client.data.inputs for client in clients])
+        self._targets = torch.cat([client.data.targets for client in clients])
+        self._device = self._inputs.device
+        self._params, self._anchor, self._shared_anchor = self._start()
+        self._phases = [
+            _Phase(phase, {name: torch.zeros_like(self._params[name]) for name in phase.trained})
+            for phase in capabilities.phases(self._job.objective, model, trained)
+        ]
+        self._extra, self._extra_dims = self._extras(loaded)
+        self._chances = [augment_generator(client.job) for client in clients]
+        self._numbers = [objective_generator(client.job) for client in clients]
+        count = len(clients)
+        self._sums = torch.zeros(count, dtype=torch.float64, device=self._device)
+        self._seen = [0] * count
+        self._finite = torch.ones(count, dtype=torch.bool, device=self._device)
+
+    def run(self, stop: Callable[[], None]) -> list[Trained | DataError]:
+        """Train; return what became of each client.
+
+        Args:
+            stop: called before every step; what it raises ends the training.
+        """
+        schedule, pairs = self._job.schedule, self._model.has_batch_norm
+        sizes = [batch_sizes(len(client), schedule, pairs=pairs) for client in self._clients]
+        total = [planned_steps(len(client), schedule, pairs=pairs) for client in self._clients]
+        orders = [permutations(len(client), schedule, client.job.seed) for client in self._clients]
+        for epoch in range(schedule.epochs):
+            order = [next(drawn) for drawn in orders]
+            plans = [
+                each[: max(0, steps - epoch * len(each))]
+                for each, steps in zip(sizes, total, strict=True)
+            ]
+            self._begin([k for k, plan in enumerate(plans) if plan])
+            for tick in ticks(plans, schedule.batch_size):
+                stop()
+                self._step(tick, order)
+        return self._results(total)
+
+    def _start(self) -> tuple[Params, Params, bool]:
+        """Return what is stacked; and the trained weights at the start, once if all are alike."""
+        loaded: dict[int, Params] = {}
+        for client in self._clients:
+            weights = client.job.weights
+            if id(weights) not in loaded:
+                loaded[id(weights)] = load(self._model, weights, self._device)
+        each = [loaded[id(client.job.weights)] for client in self._clients]
+        params = {name: torch.stack([one[name] for one in each]) for name in self._model.names}
+        shared = len(loaded) == 1
+        start = each[0] if shared else {name: part.clone() for name, part in params.items()}
+        anchor = {name: start[name] for name in self._trained if name in start}
+        own = [load_variables(client.job, self._device) for client in self._clients]
+        variables = {name: torch.stack([one[name] for one in own]) for name in own[0]}
+        return params | variables, anchor, shared
+
+    def _extras(self, loaded: ExtrasCache) -> tuple[Params, dict[str, int | None]]:
+        """Return the jobs' extras, and for each whether it is stacked or the same for all."""
+        extra: Params = {}
+        stacked: dict[str, int | None] = {}
+        for name, array in self._job.extra.items():
+            arrays = [client.job.extra[name] for client in self._clients]
+            same = all(other is array for other in arrays)
+            tensors = [loaded.get(each) for each in arrays[: 1 if same else None]]
+            extra[name] = tensors[0] if same else torch.stack(tensors)
+            stacked[name] = None if same else 0
+        return extra, stacked
+
+    def _begin(self, active: Sequence[int]) -> None:
+        """Begin an epoch of some clients: their losses are counted anew."""
+        self._sums[_who(active, self._device)] = 0.0
+        for number in active:
+            self._seen[number] = 0
+
+    def _step(self, tick: Tick, orders: Sequence[torch.Tensor]) -> None:
+        """Take one step with every client of a tick."""
+        who = _who(tick.clients, self._device)
+        batch, draws = self._batch(tick, orders), self._draws(tick)
+        for phase in self._phases:
+            values = self._update(phase, who, batch, draws)
+        self._finite[who] &= torch.isfinite(values)
+        self._sums[who] += values * tick.size
+        for number in tick.clients:
+            self._seen[number] += tick.size
+
+    def _update(self, phase: _Phase, who: Who, batch: Batch, draws: Params) -> torch.Tensor:
+        """Make one update of a step; return each client's loss before it (clients,)."""
+        names = phase.of.trained
+        weights = {name: self._params[name][who].detach() for name in names}
+        kept = {name: part[who] for name, part in self._params.items() if name not in weights}
+        for tensor in weights.values():
+            tensor.requires_grad_()
+        losses = self._losses(phase.of, who, weights, kept, batch, draws)
+        gradients = torch.autograd.grad(
+            losses.sum(), list(weights.values()), allow_unused=True, materialize_grads=True
+        )
+        self._descend(phase, who, weights, list(gradients))
+        if not isinstance(who, slice):
+            for name, tensor in {**weights, **kept}.items():
+                self._params[name][who] = tensor.detach()
+        return losses.detach().double()
+
+    def _draws(self, tick: Tick) -> Params:
+        """Return what the objective draws for the clients of a tick: each (clients, …)."""
+        drawn = [
+            capabilities.draw(
+                self._job.objective,
+                self._numbers[number],
+                tick.size,
+                self._clients[number].job.extra,
+            )
+            for number in tick.clients
+        ]
+        return {
+            name: torch.from_numpy(np.stack([each[name] for each in drawn])).to(self._device)
+            for name in drawn[0]
+        }
+
+    def _batch(self, tick: Tick, orders: Sequence[torch.Tensor]) -> Batch:
+        """Return the batches of a tick: inputs and targets of (clients, size, …)."""
+        offsets = _offsets(self._clients)
+        parts = [
+            orders[number][start : start + tick.size] + offsets[number]
+            for number, start in zip(tick.clients, tick.starts, strict=True)
+        ]
+        index = torch.stack(parts).to(self._device, non_blocking=True)
+        inputs, augment = self._inputs[index], self._job.augment
+        if augment is not None:
+            drawn = [draw(augment, tick.size, self._chances[number]) for number in tick.clients]
+            inputs = torch.stack(
+                [
+                    augmented(augment, each, chance)
+                    for each, chance in zip(inputs, drawn, strict=True)
+                ]
+            )
+        return Batch(inputs, self._targets[index])
+
+    def _losses(
+        self, phase: Phase, who: Who, weights: Params, kept: Params, batch: Batch, draws: Params
+    ) -> torch.Tensor:
+        """Return each client's loss (clients,), differentiable in ``weights``."""
+        anchored = None if self._shared_anchor else 0
+        anchor = {
+            name: part if anchored is None else part[who] for name, part in self._anchor.items()
+        }
+        extra = {
+            name: part if self._extra_dims[name] is None else part[who]
+            for name, part in self._extra.items()
+        }
+
+        def loss(
+            trained: Params,
+            rest: Params,
+            inputs: torch.Tensor,
+            targets: torch.Tensor,
+            start: Params,
+            added: Mapping[str, torch.Tensor],
+            drawn: Mapping[str, torch.Tensor],
+        ) -> torch.Tensor:
+            params, context = {**trained, **rest}, Context(start, added, drawn)
+            return phase.objective(self._model.forward, params, Batch(inputs, targets), context)
+
+        dims = (0, 0, 0, 0, anchored if anchor else None, self._extra_dims, 0 if draws else None)
+        with precision(self._job.schedule.precision, self._device):
+            stacked = vmap(loss, in_dims=dims, randomness="different")
+            losses: torch.Tensor = stacked(
+                weights, kept, batch.inputs, batch.targets, anchor, extra, draws
+            )
+        return losses
+
+    @torch.no_grad()
+    def _descend(
+        self, phase: _Phase, who: Who, weights: Params, gradients: list[torch.Tensor]
+    ) -> None:
+        """Move the weights, in place, as ``Sgd`` does."""
+        schedule, values = self._job.schedule, [tensor.detach() for tensor in weights.values()]
+        if schedule.weight_decay:
+            gradients = list(torch._foreach_add(gradients, values, alpha=schedule.weight_decay))
+        if schedule.momentum:
+            velocity = [part[who] for part in phase.velocity.values()]
+            torch._foreach_mul_(velocity, schedule.momentum)
+            torch._foreach_add_(velocity, gradients)
+            if not isinstance(who, slice):
+                for part, moved in zip(phase.velocity.values(), velocity, strict=True):
+                    part[who] = moved
+            gradients = velocity
+        torch._foreach_add_(values, gradients, alpha=-schedule.learning_rate)
+
+    def _results(self, steps: Sequence[int]) -> list[Trained | DataError]:
+        """Return what became of each client."""
+        after = {name: part.cpu().numpy() for name, part in self._params.items()}
+        sums, finite = self._sums.tolist(), self._finite.tolist()
+        results: list[Trained | DataError] = []
+        for number, client in enumerate(self._clients):
+            own: dict[str, Array] = {name: part[number].copy() for name, part in after.items()}
+            try:
+                if not finite[number]:
+                    raise diverged("the loss is")
+                loss = sums[number] / self._seen[number]
+                weights, variables = finished(client.job, own), finished_variables(client.job, own)
+                results.append(Trained(weights, len(client), steps[number], loss, variables))
+            except DataError as error:
+                results.append(error)
+        return results
+
+
+def _offsets(clients: Sequence[Client]) -> list[int]:
+    """Return where each client's samples begin among those of all."""
+    offsets = [0]
+    for client in clients[:-1]:
+        offsets.append(offsets[-1] + len(client))
+    return offsets
+
+
+def _who(numbers: Sequence[int], device: torch.device) -> Who:
+    """Return rising numbers as a slice where they leave none out."""
+    if numbers and numbers[-1] - numbers[0] + 1 == len(numbers):
+        return slice(numbers[0], numbers[-1] + 1)
+    return torch.tensor(numbers, dtype=torch.int64, device=device)

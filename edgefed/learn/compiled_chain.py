@@ -1,0 +1,223 @@
+"""A shortcut: the gradient of cross-entropy for small chains of layers, in one compiled call.
+
+For models of a few small layers, most of a step is what torch does around the numbers: recording
+the graph, walking it back, handing tensors on. Where the whole model is a chain that the kernels
+know, they take the loss and all gradients at once. The numbers are torch's up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from edgefed.learn.capabilities import Phase
+from edgefed.learn.compiled_chain_plan import Part, plan
+from edgefed.learn.models import Model
+from edgefed.learn.networks.small_conv import is_plain, is_watched
+from edgefed.learn.objectives.cross_entropy import CrossEntropy
+from edgefed.learn.objectives.mixing import Mixed, Mixing
+from edgefed.learn.objectives.proximal import Proximal
+from edgefed.learn.types import Batch, Context, Objective, Params
+from edgefed.native import chain as kernels
+from edgefed.native.library import native
+
+Mix = Callable[[Batch, Context], Mixed]
+"""What an objective makes of a batch."""
+
+
+def chain_of(model: Model, phase: Phase, params: Params, precision: str, room: int) -> Chain | None:
+    """Return the shortcut for an update, or None where torch has to do it.
+
+    Args:
+        model: what is trained.
+        phase: the update.
+        params: all weights of the model, which are to be changed in place only.
+        precision: of the schedule.
+        room: most samples of a batch.
+    """
+    objective, pull = phase.objective, 0.0
+    if isinstance(objective, Proximal):
+        pull = objective.mu
+        objective = objective.inner
+    mix = _mixing(objective)
+    if native().library is None or mix is None or precision != "fp32":
+        return None
+    known = all(is_plain(part) and part.is_contiguous() for part in params.values())
+    parts = plan(model) if known and not is_watched() else []
+    return Chain(parts, model.shape, params, room, mix, pull) if parts else None
+
+
+def _mixing(objective: Objective) -> Mix | None:
+    """Return what an objective makes of a batch, if its loss is cross-entropy of that."""
+    if type(objective) is CrossEntropy:
+        return _as_it_is
+    if not isinstance(objective, Mixing) or type(objective).__call__ is not Mixing.__call__:
+        return None
+    return objective.mixed if type(objective.loss) is CrossEntropy else None
+
+
+def _as_it_is(batch: Batch, _context: Context) -> Mixed:
+    return Mixed(batch.inputs, batch.targets)
+
+
+class Chain:
+    """The layers of a model, with the weights that a job trains and room for its batches.
+
+    Args:
+        parts: the layers, as ``plan`` returns them.
+        shape: of one input.
+        params: all weights; they are read at every call.
+        room: most samples of a batch.
+        mix: what becomes of a batch.
+        pull: FedProx's μ, the strength of the proximal term; 0 for none.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        shape: tuple[int, ...],
+        params: Params,
+        room: int,
+        mix: Mix,
+        pull: float = 0.0,
+    ) -> None:
+        self._mix = mix
+        self._pull = pull
+        self._shape = shape
+        self._room = room
+        self._rooms: list[torch.Tensor] = []
+        self._params = params
+        self._gradients = {
+            f"{part.name}.{end}": torch.empty_like(params[f"{part.name}.{end}"])
+            for part in parts
+            for end in ("weight", "bias")
+        }
+        self._classes = parts[-1].after
+        self._is_dense = parts[0].image is None
+        self._layers = kernels.layers([self._link(part) for part in parts])
+
+    def gradients(
+        self, batch: Batch, names: Sequence[str], context: Context
+    ) -> tuple[torch.Tensor, list[torch.Tensor]] | None:
+        """Return the loss of a batch, and its gradients with respect to the named weights.
+
+        The gradients are overwritten by the next call. None if torch has to do this batch.
+
+        Raises:
+            ValueError: a label is none of the classes.
+        """
+        mixed = self._mix(batch, context)
+        if not self._takes(mixed):
+            return None
+        loss = torch.empty(())
+        if mixed.other is None and mixed.change is None and mixed.own.dim() == 1:
+            inputs, strides = self._rows(mixed.inputs)
+            labels = mixed.own.contiguous()
+            where = (inputs.data_ptr(), strides, labels.data_ptr(), loss.data_ptr())
+            kernels.gradients(self._layers, len(inputs), *where)
+        else:
+            self._mixed(mixed, loss)
+        found = [self._gradients[name] for name in names]
+        return (loss + self._pulled(names, context.anchor, found) if self._pull else loss), found
+
+    def _mixed(self, mixed: Mixed, loss: torch.Tensor) -> None:
+        """Write the loss of mixed targets, and all gradients."""
+        inputs, strides = self._rows(mixed.inputs)
+        change, along = (None, strides) if mixed.change is None else self._rows(mixed.change)
+        own = mixed.own.contiguous()
+        other = None if mixed.other is None else mixed.other.contiguous()
+        kernels.mixed_gradients(
+            self._layers,
+            len(inputs),
+            inputs.data_ptr(),
+            strides,
+            _targets(own),
+            kernels.Targets() if other is None else _targets(other),
+            0.0 if other is None else float(mixed.share),
+            0 if change is None else change.data_ptr(),
+            (0, *along[1:]),
+            mixed.factor,
+            loss.data_ptr(),
+        )
+
+    @torch.no_grad()
+    def _pulled(
+        self, names: Sequence[str], anchor: Params, found: list[torch.Tensor]
+    ) -> torch.Tensor:
+        """Add the proximal term's gradients to those that were found; return the term."""
+        starts = list(anchor.values())
+        ways = torch._foreach_sub([self._params[name] for name in anchor], starts)
+        moved = dict(zip(anchor, ways, strict=True))
+        torch._foreach_add_(found, [moved[name] for name in names], alpha=self._pull)
+        lengths = torch.stack([way.square().sum() for way in ways])
+        return self._pull / 2 * lengths.sum()
+
+    def _rows(self, inputs: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...]]:
+        """Return inputs as the first layer reads them, and their strides."""
+        if not self._is_dense:
+            return inputs, inputs.stride()
+        inputs = inputs.flatten(1).contiguous()
+        return inputs, (*inputs.stride(), 0, 0)
+
+    def _takes(self, mixed: Mixed) -> bool:
+        """Return whether a batch is one that the kernels can do: no address may lead elsewhere."""
+        inputs, own, other, change = mixed.inputs, mixed.own, mixed.other, mixed.change
+        count = len(inputs)
+        return (
+            is_plain(inputs)
+            and 0 < count <= self._room
+            and inputs.shape[1:] == self._shape
+            and self._knows(own, count)
+            and (other is None or self._knows(other, count) or self._is_for_all(other))
+            and (change is None or (is_plain(change) and change.shape == (1, *self._shape)))
+        )
+
+    def _is_for_all(self, targets: torch.Tensor) -> bool:
+        """Return whether these are soft targets of one sample, which all share."""
+        return targets.dim() == 2 and self._knows(targets, 1)
+
+    def _knows(self, targets: torch.Tensor, count: int) -> bool:
+        """Return whether these are labels, or soft targets of float32, of so many samples."""
+        if targets.dim() == 1:
+            return targets.dtype == torch.int64 and len(targets) == count and _is_here(targets)
+        return targets.shape == (count, self._classes) and is_plain(targets)
+
+    def _link(self, part: Part) -> kernels.Link:
+        """Return a layer with its addresses."""
+        weight, bias = (f"{part.name}.{end}" for end in ("weight", "bias"))
+        dense = part.image is None
+        rows = 2 * self._room
+        turned = -(-rows // kernels.SAMPLES) * kernels.SAMPLES
+        return kernels.Link(
+            before=part.before,
+            after=part.after,
+            image=part.image,
+            relu=part.relu,
+            weight=self._params[weight].data_ptr(),
+            bias=self._params[bias].data_ptr(),
+            weight_gradient=self._gradients[weight].data_ptr(),
+            bias_gradient=self._gradients[bias].data_ptr(),
+            output=self._new(rows * part.values),
+            gradient=self._new(rows * part.values),
+            codes=0 if dense else self._new(self._room * part.values, torch.uint8),
+            turned=self._new(part.before * turned) if dense else 0,
+            work=self._new(part.after * turned) if dense else 0,
+        )
+
+    def _new(self, size: int, kind: torch.dtype = torch.float32) -> int:
+        """Return the address of new memory, which lives as long as this does."""
+        self._rooms.append(torch.empty(size, dtype=kind))
+        return self._rooms[-1].data_ptr()
+
+
+def _is_here(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is in this machine's memory."""
+    return tensor.device.type == "cpu" and tensor.layout == torch.strided
+
+
+def _targets(targets: torch.Tensor) -> kernels.Targets:
+    """Return where contiguous targets are."""
+    if targets.dim() == 1:
+        return kernels.Targets(labels=targets.data_ptr())
+    return kernels.Targets(soft=targets.data_ptr(), apart=targets.stride(0) * (len(targets) > 1))

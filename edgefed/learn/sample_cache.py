@@ -1,0 +1,161 @@
+"""A device's samples as tensors, checked and put on the training device once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+
+from edgefed.errors import DataError
+from edgefed.learn.models import Model
+from edgefed.learn.types import Array, Batch, Samples
+
+
+@dataclass(frozen=True)
+class CachedSamples:
+    """Samples on the training device.
+
+    Attributes:
+        inputs: tensor (n, …) of the model's kind of number, or int64 for tokens.
+        targets: int64 labels (n,), or targets (n, classes) of the model's kind of number.
+    """
+
+    inputs: torch.Tensor
+    targets: torch.Tensor
+
+    def batch(self, index: torch.Tensor) -> Batch:
+        """Return the samples whose numbers ``index`` (batch,) holds."""
+        inputs, targets = (each.index_select(0, index) for each in (self.inputs, self.targets))
+        return Batch(channels_last(inputs), targets)
+
+    def part(self, start: int, stop: int) -> Batch:
+        """Return the samples from ``start`` up to ``stop``."""
+        return Batch(channels_last(self.inputs[start:stop]), self.targets[start:stop])
+
+
+class SampleCache:
+    """Keeps samples on the device for as long as somebody holds them, so each is loaded once."""
+
+    def __init__(self, model: Model, device: torch.device) -> None:
+        self._model = model
+        self._device = device
+        self._loaded: WeakKeyDictionary[Samples, CachedSamples] = WeakKeyDictionary()
+
+    def get(self, samples: Samples) -> CachedSamples:
+        """Return ``samples`` on the device, loading them the first time.
+
+        Raises:
+            DataError: the model cannot be trained or tested on them.
+        """
+        loaded = self._loaded.get(samples)
+        if loaded is not None:
+            return loaded
+        check_samples(samples, self._model)
+        kind = self._model.float_kind if samples.targets.dtype.kind == "f" else np.int64
+        loaded = CachedSamples(self.inputs(samples.inputs), self._load(samples.targets, kind))
+        self._loaded[samples] = loaded
+        return loaded
+
+    def copied_bytes(self) -> int:
+        """Return the bytes of tensors that do not share the memory of their array."""
+        pairs = [
+            pair
+            for samples, loaded in self._loaded.items()
+            for pair in ((samples.inputs, loaded.inputs), (samples.targets, loaded.targets))
+        ]
+        return sum(
+            tensor.nbytes for array, tensor in pairs if tensor.data_ptr() != array.ctypes.data
+        )
+
+    def inputs(self, array: Array) -> torch.Tensor:
+        """Return inputs on the device, as the model takes them."""
+        return self._load(array, self._model.input_kind)
+
+    def _load(self, array: Array, kind: type[np.generic]) -> torch.Tensor:
+        """Return an array as a tensor on the device; on a CPU they share memory where they can."""
+        array = np.asarray(array, dtype=kind, order="C")
+        if not array.flags.writeable:
+            array = array.copy()
+        return torch.from_numpy(array).to(self._device)
+
+
+def check_inputs(inputs: Array, model: Model) -> None:
+    """Check that every input has the shape that the model takes, and holds numbers only.
+
+    Tokens may come as whole floats too, but only those that the model knows.
+
+    Raises:
+        DataError: it does not.
+    """
+    if tuple(inputs.shape[1:]) != model.shape:
+        raise DataError(
+            f"One sample has shape {tuple(inputs.shape[1:])}, but the model takes {model.shape}.",
+            code="data.shape",
+            hint="prepare this device's data as the recipe's model expects it",
+        )
+    if not np.isfinite(inputs).all():
+        raise DataError(
+            "Some inputs are not numbers (NaN or infinite).",
+            code="data.not_finite",
+            hint="remove or repair those samples",
+        )
+    # A GPU that looks up a token beyond the table cannot be used any more by this process.
+    if model.vocabulary is not None and inputs.size:
+        whole = inputs.dtype.kind in "iu" or bool((inputs == np.floor(inputs)).all())
+        if not (whole and 0 <= inputs.min() <= inputs.max() < model.vocabulary):
+            raise DataError(
+                f"Inputs must be whole numbers of tokens from 0 to {model.vocabulary - 1}.",
+                code="data.tokens",
+                hint="number the tokens from 0, or set the model's vocabulary to how many exist",
+            )
+
+
+def check_samples(samples: Samples, model: Model) -> None:
+    """Check that a model can be trained on ``samples``.
+
+    Raises:
+        DataError: it cannot, and why.
+    """
+    check_inputs(samples.inputs, model)
+    targets, classes = samples.targets, model.classes
+    if len(samples.inputs) != len(targets):
+        raise DataError(
+            f"There are {len(samples.inputs)} inputs but {len(targets)} targets.",
+            code="data.targets",
+            hint="give every input one target",
+        )
+    if targets.dtype.kind == "f":
+        wanted, given = (len(targets), classes), targets.shape
+        if given != wanted or not np.isfinite(targets).all():
+            raise DataError(
+                f"Soft targets must be finite numbers of shape {wanted}, not {given}.",
+                code="data.targets",
+                hint="give one number for each sample and class",
+            )
+        return
+    if targets.dtype.kind not in "iu" or targets.ndim != 1:
+        raise DataError(
+            f"Labels must be one whole number a sample, not {targets.dtype} of {targets.shape}.",
+            code="data.targets",
+            hint="give labels as 0, 1, 2, …",
+        )
+    if len(targets) and not 0 <= int(targets.min()) <= int(targets.max()) < classes:
+        raise DataError(
+            f"Labels reach from {targets.min()} to {targets.max()},"
+            f" but the model knows 0 to {classes - 1}.",
+            code="data.labels",
+            hint="check the labels, or the number of classes of the run",
+        )
+
+
+def channels_last(inputs: torch.Tensor) -> torch.Tensor:
+    """Return images in the memory order in which a CPU's convolutions and poolings are fastest.
+
+    The values are the same. On a GPU the order is left alone.
+    """
+    if inputs.dim() != 4 or inputs.device.type != "cpu":
+        return inputs
+    # ``contiguous`` would hand one-channel images back in strides that convolutions do not take.
+    return inputs.to(memory_format=torch.channels_last)

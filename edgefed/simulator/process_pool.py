@@ -1,0 +1,259 @@
+"""Warm worker processes for virtual devices: forked once, one thread each, woken by a pipe.
+
+The workers inherit every shard at the fork and copy none. What an exchange sends is written once
+into memory that all processes share. An order and its outcome pass through the worker's pipe as the
+wire's own bytes. A free worker gets the next order, so uneven devices share the cores well; the
+outcome of an order is the same bits whoever does it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import signal
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+
+import msgpack
+
+from edgefed.clock import SystemClock
+from edgefed.data.types import Shard
+from edgefed.errors import EdgeFedError
+from edgefed.learn.devices import set_threads
+from edgefed.learn.training import Stopped
+from edgefed.learn.types import Tensors
+from edgefed.simulator.executors import Order, perform, worker_of
+from edgefed.simulator.serialization import order_bytes, outcome_bytes, read_order, read_outcome
+from edgefed.worker.outcome import Outcome
+from edgefed.worker.warm_trainers import UNBOUNDED
+from edgefed.worker.worker import TrainerCache, Worker
+
+POLL = 0.5
+"""Seconds between two questions whether to stop."""
+
+SPARE = 2
+"""Room for blobs, as a multiple of what the first exchange sends."""
+
+Places = Mapping[str, tuple[int, int]]
+"""Where a blob lies in the shared memory: start and length, by digest."""
+
+
+@dataclass(eq=False)
+class _WorkerProcess:
+    """A worker process, its pipe, and the order it works on."""
+
+    process: BaseProcess
+    pipe: Connection
+    order: Order | None = None
+
+
+class ProcessPool:
+    """Does orders in worker processes.
+
+    Args:
+        shards: the devices' data.
+        workers: how many processes.
+    """
+
+    def __init__(self, shards: Sequence[Shard], workers: int) -> None:
+        self._shards = shards
+        self._count = workers
+        self._hands: list[_WorkerProcess] = []
+        self._memory: mmap.mmap | None = None
+
+    def outcomes(
+        self,
+        orders: Sequence[Order],
+        read: Callable[[str], bytes],
+        stop: Callable[[], bool],
+    ) -> Iterator[tuple[Order, Outcome]]:
+        """Hand the orders out and yield outcomes as they come.
+
+        Raises:
+            EdgeFedError: a worker died, and its successor too, on the same order.
+        """
+        places = self._share(orders, read)
+        waiting, lost = deque(orders), set[int]()
+        for hand in self._hands:
+            self._next(hand, waiting, places)
+        try:
+            while busy := [hand for hand in self._hands if hand.order is not None]:
+                if stop():
+                    return
+                for hand in _ready(busy):
+                    order = hand.order
+                    assert order is not None
+                    try:
+                        outcome = read_outcome(hand.pipe.recv_bytes())
+                    except (EOFError, OSError):
+                        fresh = self._replace(hand, order, lost)
+                        waiting.appendleft(order)
+                        self._next(fresh, waiting, places)
+                        continue
+                    self._next(hand, waiting, places)
+                    yield order, outcome
+        finally:
+            if any(hand.order is not None for hand in self._hands):
+                self.close()
+
+    def close(self) -> None:
+        """End the workers; the next orders start new ones."""
+        for hand in self._hands:
+            hand.pipe.close()
+            hand.process.terminate()
+        while self._hands:
+            self._hands[-1].process.join()
+            self._hands.pop().process.close()
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
+
+    def _share(self, orders: Sequence[Order], read: Callable[[str], bytes]) -> Places:
+        """Write every blob that the orders name into the shared memory, once."""
+        sizes = {ref.digest: ref.size for order in orders for ref in order.task.blobs.values()}
+        needed = sum(sizes.values())
+        if self._memory is None or needed > len(self._memory):
+            self.close()
+            self._memory = mmap.mmap(-1, max(1 << 20, SPARE * needed))
+            self._fill()
+        places, start = {}, 0
+        for digest, size in sizes.items():
+            self._memory[start : start + size] = read(digest)
+            places[digest] = (start, size)
+            start += size
+        return places
+
+    def _fill(self) -> None:
+        """Start workers until there are as many as there shall be.
+
+        Raises:
+            EdgeFedError: the system gives no more processes, or no memory for them.
+        """
+        try:
+            while len(self._hands) < self._count:
+                with _undisturbed():
+                    self._hands.append(self._start())
+        except OSError as error:
+            self.close()
+            raise EdgeFedError(
+                f"Worker processes cannot be started: {error.strerror or error}.",
+                code="simulation.worker",
+                hint="try fewer with --set simulation.workers=1",
+            ) from error
+
+    def _start(self) -> _WorkerProcess:
+        assert self._memory is not None
+        context = get_context("fork")
+        ours, theirs = context.Pipe()
+        # A worker that held another's pipe open would keep it from noticing that we are gone.
+        strange = [ours, *(hand.pipe for hand in self._hands)]
+        given = (theirs, strange, self._shards, self._memory, os.getpid())
+        process = context.Process(target=_work, args=given, daemon=True)
+        try:
+            process.start()
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return _WorkerProcess(process, ours)
+
+    def _next(self, hand: _WorkerProcess, waiting: deque[Order], places: Places) -> None:
+        hand.order = waiting.popleft() if waiting else None
+        if hand.order is not None:
+            named = {ref.digest for ref in hand.order.task.blobs.values()}
+            with contextlib.suppress(OSError):  # a dead worker shows itself when it is read
+                found = {digest: place for digest, place in places.items() if digest in named}
+                hand.pipe.send_bytes(msgpack.packb([order_bytes(hand.order), found]))
+
+    def _replace(self, hand: _WorkerProcess, order: Order, lost: set[int]) -> _WorkerProcess:
+        """Return a successor for a worker that died on an order."""
+        hand.pipe.close()
+        hand.process.join()
+        code = hand.process.exitcode
+        hand.process.close()
+        self._hands.remove(hand)
+        if order.device in lost:
+            killed = ", killed as the system does when memory runs out"
+            raise EdgeFedError(
+                f"Worker processes died twice on device {order.task.device} "
+                f"(exit code {code}{killed if code == -signal.SIGKILL else ''}).",
+                code="simulation.worker",
+                hint="is there enough memory? try --set simulation.workers=1",
+            )
+        lost.add(order.device)
+        self._fill()
+        return self._hands[-1]
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Fork without a signal in between, which would find a child that is not yet its own.
+
+    Python warns of forks beside other threads, such as a tracker's, whose locks stay as they are in
+    the child; a worker uses nothing of theirs.
+    """
+    signals = {signal.SIGINT, signal.SIGTERM}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "This process .* is multi-threaded")
+            yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def core_count() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _ready(hands: Sequence[_WorkerProcess]) -> list[_WorkerProcess]:
+    """Wait until a worker has something to say, or a moment, and return those that have."""
+    by_pipe = {id(hand.pipe): hand for hand in hands}
+    return [by_pipe[id(pipe)] for pipe in wait([hand.pipe for hand in hands], POLL)]
+
+
+# -- in the worker --------------------------------------------------------------------------------
+
+
+def _work(
+    pipe: Connection,
+    strange: Sequence[Connection],
+    shards: Sequence[Shard],
+    memory: mmap.mmap,
+    parent: int,
+) -> None:
+    """Do orders until the pipe closes or the parent is gone; Ctrl-C is the parent's to handle."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+    for each in strange:
+        each.close()
+    set_threads(1)
+    trainers, clock = TrainerCache(user_models=True, memory=UNBOUNDED), SystemClock()
+    workers: dict[int, Worker] = {}
+    decoded: dict[str, Tensors] = {}
+    with contextlib.suppress(EOFError, OSError, Stopped):
+        while True:
+            ordered, places = msgpack.unpackb(pipe.recv_bytes())
+            order = read_order(ordered)
+            shard = shards[order.device]
+            worker = workers.setdefault(order.device, worker_of(shard, trainers))
+            for stale in decoded.keys() - places.keys():
+                del decoded[stale]
+
+            def read(digest: str, places: Places = places) -> bytes:
+                start, size = places[digest]
+                return memory[start : start + size]
+
+            outcome = perform(worker, order, read, decoded, lambda: os.getppid() != parent, clock)
+            pipe.send_bytes(outcome_bytes(outcome))

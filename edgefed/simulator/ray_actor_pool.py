@@ -1,0 +1,79 @@
+"""The actors of this process on a Ray cluster: hired, asked, waited for, let go."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from edgefed.simulator.executors import Order
+from edgefed.simulator.ray_actor import RayActor
+from edgefed.simulator.ray_cluster import Cluster
+
+
+@dataclass(eq=False)
+class ActorHandle:
+    """An actor.
+
+    Attributes:
+        actor: Ray's handle.
+        answer: reference to the answer that is awaited; None for an idle hand.
+        order: what it works on; None while it is greeted, and when it is idle.
+    """
+
+    actor: Any
+    answer: Any
+    order: Order | None = None
+
+
+class ActorPool:
+    """Hands that stay warm from run to run.
+
+    Args:
+        cluster: where they work.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.hands: list[ActorHandle] = []
+        self._ray = cluster.ray
+        self._make: Any = None
+
+    def hire(self, count: int) -> None:
+        """Start actors until there are ``count``; each is there once it has answered a greeting.
+
+        The first call says how many share a GPU.
+        """
+        if self._make is None:
+            share = gpu_share(count, self.cluster.gpus)
+            options = {"num_cpus": 1, "num_gpus": share, "max_restarts": 0, "max_task_retries": 0}
+            self._make = self._ray.remote(**options)(RayActor)
+        accelerator = "cuda" if self.cluster.gpus else "cpu"
+        while len(self.hands) < count:
+            actor = self._make.remote(accelerator)
+            self.hands.append(ActorHandle(actor, actor.greet.remote()))
+
+    def heard(self, seconds: float) -> list[ActorHandle]:
+        """Wait until a hand has answered, or so long, and return those that have."""
+        awaited = {hand.answer: hand for hand in self.hands if hand.answer is not None}
+        if not awaited:
+            return []
+        ready, _ = self._ray.wait(list(awaited), num_returns=1, timeout=seconds)
+        if ready:
+            ready, _ = self._ray.wait(list(awaited), num_returns=len(awaited), timeout=0)
+        return [awaited[each] for each in ready]
+
+    def dismiss(self, hand: ActorHandle) -> None:
+        """End an actor, also one that is dead or was never there."""
+        self.hands.remove(hand)
+        self._ray.kill(hand.actor)
+
+    def close(self) -> None:
+        """End all of them."""
+        for hand in list(self.hands):
+            self.dismiss(hand)
+
+
+def gpu_share(hands: int, gpus: int) -> float:
+    """Return the share of a GPU for each hand; one hand cannot have parts of two GPUs."""
+    return 1 / math.ceil(hands / gpus) if gpus else 0

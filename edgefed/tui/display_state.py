@@ -1,0 +1,136 @@
+"""What the screens draw from: the newest update, the time of the fleet, and the frozen display."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, tzinfo
+
+from edgefed.clock import Clock
+from edgefed.events.snapshot import LineView, RunView, Snapshot
+from edgefed.tui.interfaces import FeedUpdate
+from edgefed.tui.text_format import moment, wall_time
+
+NOTHING = FeedUpdate(snapshot=None, broker=True, coordinator=True)
+"""What is known before the feed said anything."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One drawing of the screen.
+
+    Attributes:
+        update: what the panes show; older than ``latest`` while the display is frozen.
+        latest: the newest update, for the banner.
+        now: time of the fleet, which ages and deadlines are measured against.
+        clock: time of this machine.
+        waited: seconds since the dashboard was opened.
+        zone: zone for times of day; None is this machine's.
+        frozen_at: when the display was frozen, None when it is live.
+        waiting: events that came since then.
+    """
+
+    update: FeedUpdate
+    latest: FeedUpdate
+    now: datetime
+    clock: datetime
+    waited: float = 0.0
+    zone: tzinfo | None = None
+    frozen_at: datetime | None = None
+    waiting: int = 0
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The state of the fleet, None until the first one came."""
+        return self.update.snapshot
+
+    @property
+    def run(self) -> RunView | None:
+        """The run, None when there is none."""
+        return self.snapshot.run if self.snapshot else None
+
+    @property
+    def broken(self) -> bool:
+        """Whether the numbers may be old because something does not answer."""
+        update = self.update
+        return bool(update.problem) or not (update.broker and update.coordinator)
+
+    def time_of(self, stamp: str, *, seconds: bool = True) -> str:
+        """Return the time of day of an ISO 8601 stamp in the screen's zone."""
+        return wall_time(moment(stamp), self.zone, seconds=seconds)
+
+    def since(self, stamp: str) -> timedelta | None:
+        """Return how long ago a stamp of the fleet was, None without one."""
+        when = moment(stamp)
+        return None if when is None else self.now - when
+
+
+class DisplayState:
+    """Holds the newest update and hands out what to draw.
+
+    The clocks of two machines are never compared: the fleet's time is the time of the last event,
+    carried forward by this machine's monotonic clock. That also makes a recording show the ages
+    it had when it was made.
+    """
+
+    def __init__(self, clock: Clock, zone: tzinfo | None = None) -> None:
+        self._clock = clock
+        self._zone = zone
+        self._started = clock.monotonic()
+        self._latest = NOTHING
+        self._fleet_time: datetime | None = None
+        self._fleet_time_at = 0.0
+        self._frozen: Shown | None = None
+
+    @property
+    def latest(self) -> FeedUpdate:
+        """The newest update, whether or not the display is frozen."""
+        return self._latest
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the display stands still."""
+        return self._frozen is not None
+
+    def take(self, update: FeedUpdate) -> None:
+        """Keep ``update`` as the newest."""
+        before, after = self._latest.snapshot, update.snapshot
+        if after is not None and (before is None or before.time != after.time):
+            self._fleet_time = moment(after.time)
+            self._fleet_time_at = self._clock.monotonic()
+        self._latest = update
+
+    def freeze(self) -> None:
+        """Let the display stand still; updates are still kept."""
+        self._frozen = replace(self._live(), frozen_at=self._clock.now())
+
+    def thaw(self) -> None:
+        """Go on with the newest update."""
+        self._frozen = None
+
+    def shown(self) -> Shown:
+        """Return what to draw now."""
+        if self._frozen is None:
+            return self._live()
+        waiting = _newer_lines(self._frozen.update.snapshot, self._latest.snapshot)
+        return replace(self._frozen, latest=self._latest, clock=self._clock.now(), waiting=waiting)
+
+    def _live(self) -> Shown:
+        now, monotonic = self._clock.now(), self._clock.monotonic()
+        fleet = now
+        if self._fleet_time is not None:
+            fleet = self._fleet_time + timedelta(seconds=monotonic - self._fleet_time_at)
+        return Shown(
+            update=self._latest,
+            latest=self._latest,
+            now=fleet,
+            clock=now,
+            waited=monotonic - self._started,
+            zone=self._zone,
+        )
+
+
+def _newer_lines(old: Snapshot | None, new: Snapshot | None) -> int:
+    """Return how many lines of ``new`` stand above the newest line of ``old``."""
+    lines: tuple[LineView, ...] = new.lines if new else ()
+    top = old.lines[0] if old and old.lines else None
+    return lines.index(top) if top in lines else len(lines)

@@ -1,0 +1,65 @@
+"""A picture of the real dashboard, for the README: the program itself, drawn without a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timezone, tzinfo
+from pathlib import Path
+
+from edgefed.clock import Clock
+from edgefed.errors import TimeLimitError
+from edgefed.files import write_atomic
+from edgefed.tui.app import Dashboard, ScreenName
+from edgefed.tui.interfaces import Control, Feed
+
+_LOOKS = 200
+_PAUSE = 0.05
+
+
+def save_picture(
+    feed: Feed,
+    size: tuple[int, int],
+    path: Path,
+    *,
+    clock: Clock,
+    control: Control | None = None,
+    screen: ScreenName = "overview",
+    press: Sequence[str] = (),
+    zone: tzinfo | None = timezone.utc,
+) -> None:
+    """Draw a screen of the dashboard into an SVG file.
+
+    Args:
+        feed: the picture is taken when it has delivered a snapshot.
+        size: columns and lines of the window.
+        path: the file to write.
+        clock: where the time on the screen comes from.
+        control: without one the picture shows a read-only dashboard.
+        screen: which screen.
+        press: keys to press before the picture is taken.
+        zone: zone for times of day.
+
+    Raises:
+        TimeLimitError: the feed delivers nothing.
+        StorageError: the file cannot be written.
+    """
+    app = Dashboard(feed, control, clock, zone=zone, screen=screen)
+    svg = asyncio.run(_picture(app, size, press))
+    write_atomic(path, svg.encode())
+
+
+async def _picture(app: Dashboard, size: tuple[int, int], press: Sequence[str]) -> str:
+    async with app.run_test(size=size) as pilot:
+        for _ in range(_LOOKS):
+            if app.latest.snapshot is not None:
+                break
+            await pilot.pause(_PAUSE)
+        else:
+            raise TimeLimitError(
+                "There is nothing to draw: the feed delivered no snapshot.",
+                hint="Give it a recording with events, or a run that is under way.",
+            )
+        await pilot.press(*press)
+        await pilot.pause()
+        return app.export_screenshot(title="EdgeFed")

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+
+import pytest
+import zstandard
+
+from broker.mosquitto import MosquittoBroker
+from edgefed.control import coordinator_client
+from edgefed.control.coordinator_client import CoordinatorClient
+from edgefed.errors import EdgeFedError, UnreachableError, WireError
+from edgefed.wire.messages import Request, Response
+from tests.control.fake_coordinator import FLEET, Answering, FakeCoordinator, answers, packed
+
+pytestmark = pytest.mark.mosquitto
+Meet = Callable[[Answering], tuple[CoordinatorClient, FakeCoordinator]]
+
+
+@pytest.fixture
+def meet(mosquitto: MosquittoBroker) -> Iterator[Meet]:
+    """Let a client meet a coordinator that answers in some way."""
+    with ExitStack() as opened:
+
+        def make(answering: Answering) -> tuple[CoordinatorClient, FakeCoordinator]:
+            fake = opened.enter_context(closing(FakeCoordinator(mosquitto.address, answering)))
+            client = opened.enter_context(closing(CoordinatorClient(mosquitto.address, FLEET)))
+            client.connect()
+            return client, fake
+
+        yield make
+
+
+def test_a_question_is_answered(meet: Meet) -> None:
+    client, fake = meet(lambda request: answers(request, request.arguments))
+    assert client.ask("echo", run="r-1", deep={"a": [1, 2]}) == {
+        "run": "r-1",
+        "deep": {"a": [1, 2]},
+    }
+    assert [request.action for request in fake.requests] == ["echo"]
+    assert client.online
+
+
+def test_a_long_answer_comes_in_parts_in_any_order(meet: Meet) -> None:
+    body = [f"entry {n * n}" for n in range(5000)]
+    client, _ = meet(lambda request: answers(request, body, parts=7)[::-1])
+    assert client.ask("list") == body
+
+
+def test_the_coordinators_error_is_raised_with_its_exit_code(meet: Meet) -> None:
+    told = {"error": {"code": "run.unknown", "message": "No run.", "hint": "list"}, "exit_code": 5}
+    client, _ = meet(lambda request: answers(request, told, ok=False))
+    with pytest.raises(EdgeFedError) as caught:
+        client.ask("run.show", run="r-9")
+    error = caught.value
+    assert (error.code, error.message, error.hint) == ("run.unknown", "No run.", "list")
+    assert error.exit_code == 5
+
+
+def test_answers_to_other_questions_are_ignored(meet: Meet) -> None:
+    def answering(request: Request) -> list[Response]:
+        other = request.model_copy(update={"nonce": "f" * 16})
+        beyond = Response(nonce=request.nonce, ok=True, body=b"?", part=5, parts=1)
+        return [*answers(other, "wrong"), beyond, *answers(request, "right")]
+
+    client, _ = meet(answering)
+    assert client.ask("which") == "right"
+
+
+BOMB = zstandard.ZstdCompressor().compress(bytes(coordinator_client.MAX_BODY + 1))
+
+
+@pytest.mark.parametrize(
+    ("ok", "body"),
+    [
+        (True, b"not zstd"),
+        (True, zstandard.ZstdCompressor().compress(b"{not json")),
+        (True, packed("cut short")[:-3]),
+        (True, BOMB),
+        (False, packed({"error": "in other words"})),
+        (False, packed([1, 2])),
+    ],
+)
+def test_an_answer_that_cannot_be_read_is_told(meet: Meet, ok: bool, body: bytes) -> None:
+    client, _ = meet(lambda request: [Response(nonce=request.nonce, ok=ok, body=body)])
+    with pytest.raises(WireError, match="answer cannot be read"):
+        client.ask("anything")
+
+
+def test_a_silent_coordinator_is_given_up(meet: Meet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator_client, "ANSWER_TIMEOUT", 0.2)
+    client, _ = meet(lambda request: [])
+    with pytest.raises(UnreachableError) as caught:
+        client.ask("anything")
+    assert caught.value.code == "coordinator.silent"
+
+
+def test_a_lost_coordinator_is_not_asked(meet: Meet) -> None:
+    client, fake = meet(lambda request: answers(request, 1))
+    client.wait_until_online()
+    fake.say("lost")
+    with pytest.raises(UnreachableError) as caught:
+        while True:  # until the news has come
+            client.wait_until_online(0.0)
+    assert caught.value.code == "coordinator.unreachable"
+    assert fake.requests == []

@@ -1,0 +1,331 @@
+"""The coordinator's thread against a real broker and a device that a test plays by hand."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn, cast
+
+import numpy as np
+import pytest
+
+from broker.mosquitto import MosquittoBroker
+from edgefed.clock import SystemClock
+from edgefed.coordinator.device_registry import DeviceRegistry
+from edgefed.coordinator.dispatcher import Dispatcher
+from edgefed.coordinator.event_journal import EventJournal
+from edgefed.coordinator.fleet import Delivered
+from edgefed.coordinator.mqtt_fleet import MqttFleet
+from edgefed.coordinator.pending_exchange import PendingExchange
+from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.reply_checks import LEAST_ROOM
+from edgefed.transport.inbox import Inbox as Arrivals
+from edgefed.transport.inbox import InboxLimits
+from edgefed.transport.link import Link, Subscribed
+from edgefed.wire.blobs import BlobCache, chunk, chunk_count
+from edgefed.wire.envelope import decode, encode
+from edgefed.wire.messages import (
+    Birth,
+    BlobRef,
+    Chunk,
+    CoordinatorState,
+    Message,
+    Need,
+    Receipt,
+    Reply,
+    Request,
+    Task,
+    Telemetry,
+)
+from edgefed.wire.tensors import digest
+from edgefed.wire.topics import Topics
+from tests.transport.listening import PATIENCE, Inbox, wait_until
+
+pytestmark = pytest.mark.mosquitto
+
+TOPICS = Topics("review")
+OURS, OTHER = "a" * 16, "b" * 16
+DEVICES = ("one", "two")
+DATA = np.random.default_rng(1).bytes(3 * 120 * 1024)
+
+
+def task(device: str, index: int = 0) -> Task:
+    return Task(
+        run="r-1",
+        exchange=f"r-1-{index}",
+        index=index,
+        round=1,
+        question="fit",
+        device=device,
+        deadline=PATIENCE,
+        seed=1,
+        algorithm="fedavg",
+        settings={},
+        model={},
+        training={},
+        codec="fp32",
+        samples=5,
+        blobs={},
+        params={},
+    )
+
+
+def exchange(index: int = 0) -> OpenExchange:
+    tasks = tuple(task(device, index) for device in DEVICES)
+    return OpenExchange(
+        exchange=f"r-1-{index}",
+        index=index,
+        name="fit",
+        round=1,
+        tasks=tasks,
+        wanted=1,
+        quorum=1,
+        deadline=PATIENCE,
+    )
+
+
+def reply(device: str, size: int, name: str, **changes: str) -> Reply:
+    fields = {
+        "run": "r-1",
+        "exchange": "r-1-0",
+        "index": 0,
+        "device": device,
+        "session": OTHER,
+        "base": "",
+        "status": "ok",
+        "samples": 5,
+        "blobs": {"delta": BlobRef(digest=name, size=size)},
+        **changes,
+    }
+    return Reply.model_validate(fields)
+
+
+class Scene:
+    """A dispatcher at work, and one client that plays every device."""
+
+    def __init__(
+        self, broker: MosquittoBroker, folder: Path, limits: InboxLimits | None = None
+    ) -> None:
+        clock = SystemClock()
+        inbox: Arrivals[NoReturn] = Arrivals(clock, limits)
+        self.notes: list[str] = []
+        self.requests: list[str] = []
+        self.greetings = 0
+        self.staging = folder / "staging"
+        self.cache = BlobCache(folder / "blobs", 2**30)
+        journal = EventJournal("review", clock)
+        self.journal = journal
+        journal.listen(lambda event, _: self.notes.append(str(event.fields.get("text", ""))))
+        self.registry = DeviceRegistry(journal, clock)
+        filters = (TOPICS.every_up(), TOPICS.every_request(), TOPICS.coordinator())
+        self.link = Link(broker.address, "dispatcher", inbox.put, subscriptions=filters)
+        self.dispatcher = Dispatcher(
+            self.link,
+            inbox,
+            TOPICS,
+            self.registry,
+            self.cache,
+            self.staging,
+            journal,
+            clock,
+            random.Random(1),
+            lambda _, request: self.requests.append(request.action),
+            self._greet,
+            OURS,
+        )
+        self.fleet = MqttFleet(
+            self.dispatcher, self.registry, journal, clock, lambda run, through: None
+        )
+        self.heard = Inbox()
+        self.device = Link(
+            broker.address, "device", self.heard, subscriptions=(f"{TOPICS.root}/down/#",)
+        )
+
+    def _greet(self) -> None:
+        self.greetings += 1
+
+    def start(self) -> None:
+        self.link.start_now(PATIENCE)
+        self.dispatcher.start()
+        self.device.start_now(PATIENCE)
+        self.heard.wait(Subscribed)
+        for device in DEVICES:
+            birth = Birth(session=OTHER, status="online", samples=5)
+            self.send(TOPICS.birth(device), birth, retain=True)
+        wait_until(lambda: len(self.registry.roster()) == len(DEVICES), "the devices")
+
+    def stop(self) -> None:
+        self.device.stop()
+        self.dispatcher.stop()
+        self.link.stop()
+
+    def send(self, topic: str, message: Message, *, retain: bool = False) -> None:
+        self.device.publish(topic, encode(message), retain=retain)
+
+    def told(self, topic: str, kind: type[Message]) -> list[Message]:
+        found = [each for each in self.heard.messages() if each.topic == topic]
+        return [decode(each.payload, kind) for each in found]
+
+    def upload(self, device: str, name: str) -> None:
+        """Send every chunk of ``DATA`` as a device would."""
+        for number in range(chunk_count(len(DATA))):
+            self.send(TOPICS.up_chunk(device, name, number), Chunk(data=chunk(DATA, number)))
+
+
+@contextmanager
+def at_work(
+    broker: MosquittoBroker, folder: Path, limits: InboxLimits | None = None
+) -> Iterator[Scene]:
+    made = Scene(broker, folder, limits)
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def scene(mosquitto: MosquittoBroker, tmp_path: Path) -> Iterator[Scene]:
+    with at_work(mosquitto, tmp_path) as made:
+        yield made
+
+
+def never() -> bool:
+    return False
+
+
+@pytest.mark.parametrize(
+    ("size", "status"), [(3 * LEAST_ROOM, "ok"), (4 * 2**30, "ok"), (len(DATA), "failed")]
+)
+def test_what_will_not_be_merged_is_judged_without_its_blobs(
+    scene: Scene, size: int, status: str
+) -> None:
+    pending = PendingExchange(exchange(), time.monotonic())
+    scene.dispatcher.open(pending)
+    scene.send(TOPICS.reply("one"), reply("one", size, "0" * 64, status=status))
+    delivered = pending.arrivals.get(timeout=PATIENCE)
+    assert delivered is not None
+    assert delivered.reply.device == "one"
+    assert scene.told(TOPICS.down_need("one"), Need) == []
+    assert not scene.staging.exists()
+    scene.dispatcher.close(pending)
+
+
+def test_blobs_of_an_exchange_that_is_over_are_deleted(scene: Scene) -> None:
+    kept = scene.cache.put(b"weights")
+    name, other = digest(DATA), "0" * 64
+    pending = PendingExchange(exchange(3), time.monotonic())
+    scene.dispatcher.open(pending)
+    half = reply("two", len(DATA), other, exchange="r-1-3")
+    scene.send(TOPICS.reply("two"), half)
+    whole = reply("one", len(DATA), name, exchange="r-1-3")
+    scene.send(TOPICS.reply("one"), whole)
+    wait_until(lambda: bool(scene.told(TOPICS.down_need("one"), Need)), "a request")
+    scene.upload("one", name)
+    delivered = pending.arrivals.get(timeout=PATIENCE)
+    assert delivered is not None
+    assert delivered.read(name) == DATA
+    scene.dispatcher.close(pending)
+    scene.dispatcher.forget(2)  # the exchange is still to be merged
+    assert scene.cache.has(name)
+    assert list(scene.staging.iterdir())
+    scene.dispatcher.forget(3)
+    assert not scene.cache.has(name)
+    assert scene.cache.has(kept)
+    assert list(scene.staging.iterdir()) == []
+
+
+def test_a_reply_cannot_have_the_models_own_blob_deleted(scene: Scene) -> None:
+    weights = scene.cache.put(DATA)
+    scene.cache.pin(weights)
+    pending = PendingExchange(exchange(), time.monotonic())
+    scene.dispatcher.open(pending)
+    scene.send(TOPICS.reply("one"), reply("one", len(DATA), weights))
+    assert pending.arrivals.get(timeout=PATIENCE) is not None
+    scene.dispatcher.close(pending)
+    scene.dispatcher.forget(0)
+    assert scene.cache.get(weights) == DATA
+
+
+def test_who_answers_after_enough_others_is_told_so(scene: Scene) -> None:
+    blob = b"x"
+
+    def answer() -> None:
+        wait_until(lambda: all(scene.told(TOPICS.task(each), Task) for each in DEVICES), "tasks")
+        for device in DEVICES:
+            told = reply(device, 1, digest(blob)).model_copy(
+                update={"inline": {digest(blob): blob}}
+            )
+            scene.send(TOPICS.reply(device), told)
+
+    player = threading.Thread(target=answer)
+    player.start()
+    answers = scene.fleet.ask(exchange(), never)
+    first = next(answers).reply.device
+    player.join()
+    # Its request is taken after the replies before it, in the order in which they were sent.
+    scene.send(TOPICS.request("client"), Request(nonce=OTHER, action="mark"))
+    wait_until(lambda: scene.requests == ["mark"], "the request")
+    cast(Generator[Delivered, None, None], answers).close()
+    (second,) = set(DEVICES) - {first}
+    wait_until(lambda: bool(scene.told(TOPICS.receipt(second), Receipt)), "a receipt")
+    (receipt,) = scene.told(TOPICS.receipt(second), Receipt)
+    assert isinstance(receipt, Receipt)
+    assert receipt.outcome == "late"
+    assert scene.told(TOPICS.receipt(first), Receipt) == []
+
+
+def state(session: str, status: str) -> CoordinatorState:
+    return CoordinatorState.model_validate({"session": session, "owner": "o", "status": status})
+
+
+def test_the_late_will_of_an_earlier_life_is_answered(scene: Scene) -> None:
+    wait_until(lambda: scene.greetings == 1, "the first greeting")
+    scene.send(TOPICS.coordinator(), state(OURS, "lost"))
+    scene.send(TOPICS.coordinator(), state(OTHER, "lost"), retain=True)
+    wait_until(lambda: scene.greetings == 2, "the second greeting")
+    scene.send(TOPICS.coordinator(), state(OTHER, "online"))
+    wait_until(lambda: any("another one is at work" in note for note in scene.notes), "a warning")
+    assert scene.greetings == 2
+
+
+def test_a_retained_request_is_not_carried_out(mosquitto: MosquittoBroker, tmp_path: Path) -> None:
+    with at_work(mosquitto, tmp_path / "before") as scene:
+        old = Request(nonce=OURS, action="old")
+        scene.send(TOPICS.request("client"), old, retain=True)
+        wait_until(lambda: scene.requests == ["old"], "the request")
+    with at_work(mosquitto, tmp_path / "after") as scene:
+        scene.send(TOPICS.request("client"), Request(nonce=OTHER, action="new"))
+        wait_until(lambda: bool(scene.requests), "the request")
+        assert scene.requests == ["new"]
+
+
+def test_wrongs_of_one_kind_are_noted_once_a_minute(scene: Scene) -> None:
+    for number in range(50):
+        scene.device.publish(TOPICS.reply("one"), b"garbage %d" % number)
+    scene.send(TOPICS.request("client"), Request(nonce=OTHER, action="mark"))
+    wait_until(lambda: scene.requests == ["mark"], "the request")
+    assert len([note for note in scene.notes if "refused" in note]) == 1
+
+
+def test_dropped_messages_are_noted_once_a_minute(
+    mosquitto: MosquittoBroker, tmp_path: Path
+) -> None:
+    with at_work(mosquitto, tmp_path, InboxLimits(chunks=0)) as scene:
+        for _ in range(2):
+            scene.upload("one", digest(DATA))
+            scene.requests.clear()
+            scene.send(TOPICS.request("client"), Request(nonce=OTHER, action="mark"))
+            wait_until(lambda: scene.requests == ["mark"], "the request")
+            wait_until(lambda: any("too fast" in each for each in scene.notes), "the note")
+        assert len([note for note in scene.notes if "too fast" in note]) == 1
+
+
+def test_a_birth_that_was_lost_is_looked_up_when_its_device_speaks(scene: Scene) -> None:
+    scene.registry._entries.clear()
+    scene.send(TOPICS.telemetry("one"), Telemetry(session=OTHER))
+    wait_until(lambda: len(scene.registry.roster()) == len(DEVICES), "the births")

@@ -1,0 +1,105 @@
+"""The process around the engine: what it takes up, and what a crash of a run leaves behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker.mosquitto import MosquittoBroker
+from edgefed.algorithms.base import Answer, Exchange, State
+from edgefed.algorithms.fedavg import FedAvg
+from edgefed.clock import SystemClock
+from edgefed.config.recipe import Recipe
+from edgefed.coordinator.new_run import create_run
+from edgefed.coordinator.service import Service, ServiceSettings
+from edgefed.coordinator.store import Store
+from edgefed.errors import NotAllowedError
+from edgefed.simulator.local_fleet import LocalFleet
+from edgefed.wire.blobs import BlobCache
+from tests.run_fixture import recipe, shards
+from tests.transport.listening import wait_until
+
+pytestmark = pytest.mark.mosquitto
+
+
+def plan() -> Recipe:
+    return recipe(data={"name": "none"}, evaluation={"every": 0})
+
+
+@contextmanager
+def serving(broker: MosquittoBroker, folder: Path) -> Iterator[Service]:
+    """A coordinator whose devices are virtual ones."""
+    service = Service(ServiceSettings(broker.address, "review", folder), SystemClock())
+    with running_service(service):
+        yield service
+
+
+@contextmanager
+def running_service(service: Service) -> Iterator[None]:
+    """Let a coordinator serve, with virtual devices for real ones."""
+    cache: BlobCache = service._cache
+    devices = LocalFleet(shards((5, 9)), cache, SystemClock())
+    service._fleet.ask = devices.ask  # type: ignore[method-assign]
+    service._fleet.roster = devices.roster  # type: ignore[method-assign]
+    service._fleet.wait_for = devices.wait_for  # type: ignore[method-assign]
+    service._fleet.verdict = devices.verdict  # type: ignore[method-assign]
+    thread = threading.Thread(target=service.serve)
+    thread.start()
+    try:
+        yield
+    finally:
+        service.stop()
+        thread.join()
+
+
+def test_a_bug_in_the_middle_gives_no_index_away_twice(
+    mosquitto: MosquittoBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merge = FedAvg.merge
+
+    def broken(self: FedAvg, state: State, asked: Exchange, answers: Iterable[Answer]) -> State:
+        if asked.round == 2:
+            raise RuntimeError("a bug")
+        return merge(self, state, asked, answers)
+
+    monkeypatch.setattr(FedAvg, "merge", broken)
+    with serving(mosquitto, tmp_path) as service:
+        run = service.start(plan()).run
+        wait_until(lambda: service._store.run(run).status == "failed", "the failure")
+        failed = service._store.run(run)
+        assert (failed.round, failed.exchanges) == (2, 2)
+        assert "a bug" in failed.reason
+        monkeypatch.undo()
+        wait_until(lambda: not service._jobs, "the end of the job")
+        service.order(run, "resume")
+        wait_until(lambda: service._store.run(run).status == "finished", "the end")
+        wait_until(lambda: not service._jobs, "the end of the job")
+        other = service.start(plan()).run
+        wait_until(lambda: service._store.run(other).status == "finished", "the undisturbed run")
+        resumed, undisturbed = service._store.run(run), service._store.run(other)
+        assert resumed.exchanges == undisturbed.exchanges
+        assert resumed.weights_digest == undisturbed.weights_digest != ""
+
+
+def test_every_unfinished_run_is_taken_up_and_takes_orders(
+    mosquitto: MosquittoBroker, tmp_path: Path
+) -> None:
+    store = Store(tmp_path)
+    runs = [create_run(store, plan(), SystemClock()).run for _ in range(2)]
+    for run in runs:
+        store.save_run(replace(store.run(run), status="paused"))
+    store.close()
+    with serving(mosquitto, tmp_path) as service:
+        wait_until(lambda: list(service._jobs) == runs, "the runs")
+        with pytest.raises(NotAllowedError):
+            service.start(plan())
+        for run in runs:
+            assert service.order(run, "resume") == "running"
+        for run in runs:
+            wait_until(lambda at=run: service._store.run(at).status == "finished", run)  # type: ignore[misc]
+        assert len(service._store.rounds(runs[1])) == 3

@@ -1,0 +1,229 @@
+"""A whole fleet of real processes that a test can kill and start again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from broker.address import LOOPBACK, free_port
+from broker.mosquitto import MosquittoBroker
+from edgefed.config.address import Address
+from edgefed.config.recipe import Recipe
+from edgefed.control.coordinator_client import CoordinatorClient
+from edgefed.coordinator.run_model import load_dataset
+from edgefed.data.partition import deal
+from edgefed.data.shard_files import write_shard
+from edgefed.data.types import Shard
+from edgefed.errors import EdgeFedError
+from edgefed.simulator.local_fleet import device_names
+from tests.faults.slow_link import SlowLink
+
+FLEET = "faults"
+DOWN, UP = 5e6, 1.5e6
+"""Rates of the devices' links in bytes per second: slow enough to be caught in the middle."""
+
+PATIENCE = 120.0
+"""Seconds after which a wait has failed; no test asserts how long anything takes."""
+
+
+class FleetProcesses:
+    """Mosquitto, a coordinator and agents behind slow links, each a process of its own.
+
+    Args:
+        folder: of their state and logs.
+        recipe: deals out the data, and is run.
+        shards: what devices hold instead, by name.
+        settings: of agents, beside the usual ones, by device.
+        absent: devices that are not started.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        recipe: Recipe,
+        *,
+        shards: Mapping[str, Shard] | None = None,
+        settings: Mapping[str, Mapping[str, str]] | None = None,
+        absent: Collection[str] = (),
+    ) -> None:
+        self.folder = folder
+        self.recipe = recipe
+        self._settings = settings or {}
+        self.address = Address(LOOPBACK, free_port())
+        self.broker = self._start_broker()
+        self.link = SlowLink(self.address.port, down=DOWN, up=UP)
+        self._sources: dict[str, Path] = {}
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        for name, shard in {**dealt(recipe), **(shards or {})}.items():
+            self.give(name, shard)
+        self.start("coordinator")
+        for device in self._sources:
+            if device not in absent:
+                self.start(device)
+
+    # -- processes ----------------------------------------------------------------------------
+
+    def start(self, name: str) -> None:
+        """Start a part that is not running."""
+        if name == "broker":
+            self.broker = self._start_broker()
+            return
+        log = (self.folder / f"{name}.log").open("ab")
+        self.processes[name] = subprocess.Popen(
+            [sys.executable, *self._command(name)],
+            stdout=log,
+            stderr=log,
+            env={
+                **{k: v for k, v in os.environ.items() if not k.startswith("EDGEFED_")},
+                **{f"EDGEFED_{k.upper()}": v for k, v in self._settings.get(name, {}).items()},
+            },
+        )
+        log.close()
+
+    def kill(self, name: str) -> None:
+        """End a part with SIGKILL and wait until it is gone."""
+        if name == "broker":
+            os.kill(self.broker.pid, signal.SIGKILL)
+            wait_until(lambda: not self.broker.is_running(), "the broker's end")
+            self.broker.stop()
+        else:
+            self.processes[name].kill()
+            self.processes[name].wait()
+
+    def close(self) -> None:
+        """End everything."""
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+        self.link.close()
+        self.broker.stop()
+
+    def logs(self) -> str:
+        """Return what all parts said, for a failed test's message."""
+        paths = sorted(self.folder.glob("*.log"))
+        return "\n".join(f"== {path.name}\n{path.read_text()[-3000:]}" for path in paths)
+
+    def _start_broker(self) -> MosquittoBroker:
+        return MosquittoBroker(self.address, self.folder / "mosquitto")
+
+    def _command(self, name: str) -> list[str]:
+        common = ["--no-config", "--fleet", FLEET, "--state", str(self.folder / "state")]
+        if name == "coordinator":
+            return ["-m", "edgefed.cli.main", *common, "--broker", str(self.address), "coordinator"]
+        link = f"mqtt://{LOOPBACK}:{self.link.port}"
+        own = ["--broker", link, "--name", name, "--data", f"npz:{self._sources[name]}"]
+        return ["-m", "device_agent.cli", "run", *common, *own, "--holdout", "0"]
+
+    def give(self, device: str, shard: Shard) -> None:
+        """Let a device hold other samples from its next start on."""
+        self._sources[device] = self.folder / f"{device}.npz"
+        write_shard(self._sources[device], shard)
+
+    # -- the run ------------------------------------------------------------------------------
+
+    def begin(self, *, paused: bool = False) -> str:
+        """Start the run and return its id."""
+        body = self.recipe.model_dump(mode="json")
+        return str(self._order("run.start", recipe=body, paused=paused)["run"])
+
+    def step(self, run: str) -> None:
+        """Let a paused run put one more exchange, and wait for its end."""
+        begun = self.record(run)["exchanges"]
+        self.order(run, "step")
+
+        def done() -> bool:
+            record = self.record(run)
+            return bool(record["exchanges"] > begun and record["status"] == "paused")
+
+        wait_until(done, "one more exchange", self.logs)
+
+    def resume(self, run: str) -> None:
+        """Let a paused run go on."""
+        self.order(run, "resume")
+
+    def order(self, run: str, action: str) -> None:
+        """Give an order to the run at work."""
+        self._order("run.order", run=run, action=action)
+
+    def devices(self) -> dict[str, dict[str, Any]]:
+        """Return what is known of the devices, by name."""
+        devices = self._ask("snapshot")["snapshot"]["devices"]
+        return {device["device"]: device for device in devices}
+
+    def events(self, run: str, kind: str, **wanted: Any) -> list[dict[str, Any]]:
+        """Return a run's events of a kind that hold what is wanted, as they are on disk."""
+        log = self.folder / "state" / "coordinator" / FLEET / "runs" / run / "events.jsonl"
+        events = [json.loads(line) for line in log.read_text().splitlines()]
+        return [each for each in events if each["kind"] == kind and wanted.items() <= each.items()]
+
+    def record(self, run: str) -> dict[str, Any]:
+        """Return the run's row."""
+        return dict(self._ask("run.show", run=run))
+
+    def finish(self, run: str) -> dict[str, Any]:
+        """Wait for the run's end and return its row."""
+
+        def ended() -> bool:
+            return self.record(run)["status"] in ("finished", "failed", "aborted")
+
+        wait_until(ended, "the end of the run", self.logs)
+        return self.record(run)
+
+    def _ask(self, what: str, /, **arguments: Any) -> Any:
+        return self._call(lambda client: client.ask(what, **arguments))
+
+    def _order(self, what: str, /, **arguments: Any) -> Any:
+        return self._call(lambda client: client.order(what, **arguments))
+
+    def _call(self, call: Callable[[CoordinatorClient], Any]) -> Any:
+        """Talk to the coordinator, which may be on its way back."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            client = CoordinatorClient(self.address, FLEET)
+            try:
+                client.connect()
+                client.wait_until_online(30.0)
+                return call(client)
+            except EdgeFedError as error:
+                if error.exit_code != 3 or time.monotonic() > until:
+                    raise
+                time.sleep(0.2)
+            finally:
+                client.close()
+
+
+def dealt(recipe: Recipe) -> dict[str, Shard]:
+    """Return the data that a recipe deals out, by device."""
+    count = recipe.simulation.devices
+    shards = deal(load_dataset(recipe, None), recipe.data, count, 0.0, recipe.seed)
+    return dict(zip(device_names(count), shards, strict=True))
+
+
+def wait_until(
+    condition: Callable[[], bool], what: str, said: Callable[[], str] = lambda: ""
+) -> None:
+    """Return once a condition holds."""
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > until:
+            raise AssertionError(f"waited in vain for {what}\n{said()}")
+        time.sleep(0.05)
+
+
+@contextmanager
+def fleet(folder: Path, recipe: Recipe, **differences: Any) -> Iterator[FleetProcesses]:
+    """A fleet that is ended with the block; ``differences`` are its keyword arguments."""
+    folder.mkdir(parents=True, exist_ok=True)
+    built = FleetProcesses(folder, recipe, **differences)
+    try:
+        yield built
+    finally:
+        built.close()

@@ -1,0 +1,82 @@
+"""Watch a fleet's topics and act at a chosen moment of a round."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Literal
+
+from edgefed.config.address import Address
+from edgefed.transport.link import Arrival, Incoming, Link
+from edgefed.wire.envelope import decode
+from edgefed.wire.messages import CoordinatorState, Progress
+from edgefed.wire.topics import Topics
+
+Moment = Literal["asked", "broadcast", "training", "upload", "answered"]
+
+
+class Spy:
+    """Sets an event the first time that a moment of a round is seen on the wire.
+
+    A device is asked with a task and has answered with a reply; a chunk towards a device is a
+    broadcast, a device that says ``train`` is training, and a chunk from a device is an upload.
+    """
+
+    def __init__(self, address: Address, fleet: str) -> None:
+        self._topics = Topics(fleet)
+        self._round = 0
+        self._waiting: tuple[int, Moment, str] | None = None
+        self._seen = threading.Event()
+        self._act: Callable[[], None] = lambda: None
+        root = self._topics.root
+        self._link = Link(
+            address,
+            "spy",
+            self._take,
+            subscriptions=(f"{root}/all/#", f"{root}/up/#", f"{root}/down/#"),
+        )
+        self._link.start_now(10)
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._link.stop()
+
+    def at(self, number: int, moment: Moment, device: str, act: Callable[[], None]) -> None:
+        """Call ``act``, once, at a moment of round ``number``, seen at ``device``; wait for it."""
+        self._seen.clear()
+        self._act = act
+        self._waiting = (number, moment, device)
+        if not self._seen.wait(120):
+            raise AssertionError(f"round {number} had no {moment} (round {self._round} now)")
+
+    def _take(self, arrival: Arrival) -> None:
+        if not isinstance(arrival, Incoming):
+            return
+        parsed = self._topics.parse(arrival.topic)
+        if parsed is None or not arrival.payload:
+            return
+        if parsed.leaf == "coordinator":
+            self._round = decode(arrival.payload, CoordinatorState).round
+        if self._waiting is None or self._round != self._waiting[0]:
+            return
+        _, moment, device = self._waiting
+        down = parsed.leaf == "c" and parsed.branch in ("all", "down")
+        up = parsed.leaf == "c" and parsed.branch == "up" and parsed.who == device
+        train = (
+            parsed.leaf == "progress"
+            and parsed.who == device
+            and decode(arrival.payload, Progress).state == "train"
+        )
+        asked = parsed.leaf == "task" and parsed.who == device
+        answered = parsed.leaf == "reply" and parsed.who == device
+        seen = {
+            "asked": asked,
+            "broadcast": down,
+            "training": train,
+            "upload": up,
+            "answered": answered,
+        }
+        if seen[moment]:
+            self._waiting = None
+            self._act()
+            self._seen.set()
