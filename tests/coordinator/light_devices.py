@@ -1,4 +1,4 @@
-"""A dispatcher of a coordinator and a thousand light devices: a few connections serve all of them."""
+"""A dispatcher and a thousand light devices: a few connections speak for all of them."""
 
 from __future__ import annotations
 
