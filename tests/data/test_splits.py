@@ -109,7 +109,7 @@ except StorageError as error:
         check=False,
         cwd=Path(__file__).parents[2],
     )
-    assert done.stderr.strip() == "storage.full"
+    assert done.stderr.strip() == "storage.limit"
     assert _names(tmp_path) == []
 
 
