@@ -15,6 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from edgefed.algorithms.exchange import Exchange as Exchange  # noqa: PLC0414 - of the interface
+from edgefed.algorithms.exchange import Finished as Finished  # noqa: PLC0414
+from edgefed.algorithms.exchange import Payload as Payload  # noqa: PLC0414
+from edgefed.algorithms.exchange import Question as Question  # noqa: PLC0414
+from edgefed.algorithms.exchange import ReplyRole as ReplyRole  # noqa: PLC0414
 from edgefed.config.recipe import CodecName, LossName, RoundsSection, TrainingSection
 from edgefed.learn.models import Model
 from edgefed.learn.scoring import Predictor as Predictor  # noqa: PLC0414 - part of the interface
@@ -79,68 +84,6 @@ class State:
     round: int
     groups: Mapping[str, Tensors]
     params: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Payload:
-    """Arrays to send, by a name that stays the same from exchange to exchange.
-
-    Attributes:
-        arrays: what is sent.
-        codec: how; None for the recipe's downlink codec. A lossy one sends the difference from what
-            was last sent under this name.
-    """
-
-    arrays: Tensors
-    codec: CodecName | None = None
-
-
-@dataclass(frozen=True)
-class Question:
-    """What one device is asked.
-
-    Attributes:
-        device: its id.
-        samples: what it announced; the most that its answer may weigh.
-        blobs: role in the task to name of a payload; devices may get different ones.
-        params: small values.
-    """
-
-    device: str
-    samples: int
-    blobs: Mapping[str, str] = field(default_factory=dict)
-    params: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """One question put to a cohort.
-
-    Attributes:
-        name: ``fit``, ``evaluate``, ``mean``, …
-        round: the round that it belongs to, counted from 1.
-        questions: one for each device asked.
-        payloads: the arrays that the questions name.
-        wanted: answers after which the exchange closes.
-        quorum: answers that suffice when the deadline passes.
-        deadline: seconds.
-        preparatory: consumes no seed index, so that the draws of other exchanges do not depend on
-            it; its answers do not count towards the round.
-    """
-
-    name: str
-    round: int
-    questions: tuple[Question, ...]
-    payloads: Mapping[str, Payload]
-    wanted: int
-    quorum: int
-    deadline: float
-    preparatory: bool = False
-
-
-@dataclass(frozen=True)
-class Finished:
-    """There is nothing left to ask."""
 
 
 @dataclass(frozen=True)

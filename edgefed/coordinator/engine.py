@@ -35,7 +35,7 @@ from edgefed.errors import LOWER_RATE, EdgeFedError, TimeLimitError
 from edgefed.learn.scoring import score
 from edgefed.seeds import derive
 from edgefed.wire.blobs import BlobCache
-from edgefed.wire.tensors import specs_of, weights_digest
+from edgefed.wire.tensors import weights_digest
 
 
 class _Aborted(Exception):  # noqa: N818 - an order, not an error
@@ -372,14 +372,13 @@ class Engine:
         return "see edgefed device list; then edgefed run resume, or lower rounds.quorum"
 
     def _collector(self, state: RunState, opened: OpenExchange) -> ReplyCollector:
-        specs = specs_of(self._algorithm.weights(state.state))
         asked, model = asked_exchange(opened), state.run_model.model
 
         def reject_reason(answer: Answer) -> str:
             return self._algorithm.reject_reason(asked, answer, model)
 
         return ReplyCollector(
-            opened, self._fleet, self._deps.journal, self._controls, specs, reject_reason
+            opened, self._fleet, self._deps.journal, self._controls, reject_reason
         )
 
     # -- scores -------------------------------------------------------------------------------

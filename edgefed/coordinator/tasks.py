@@ -60,10 +60,12 @@ def open_exchange(
         attempt=attempt,
         max_reply_bytes=max(
             2 * sum(array.nbytes for array in run_model.model.weights().values()),
+            2 * sum(role.nbytes for role in exchange.reply_roles.values()),
             algorithm.max_reply_bytes(exchange, run_model.model),
         ),
         preparatory=exchange.preparatory,
         lost_grace=None if grace == "deadline" else grace,
+        reply_roles=exchange.reply_roles,
     )
 
 
@@ -138,4 +140,6 @@ def asked_exchange(opened: OpenExchange) -> Exchange:
         wanted=opened.wanted,
         quorum=opened.quorum,
         deadline=opened.deadline,
+        preparatory=opened.preparatory,
+        reply_roles=opened.reply_roles,
     )
