@@ -48,8 +48,7 @@ def check(
     if reply.exchange != exchange.exchange:
         raise Rejection("it answers another exchange")
     task = _task_of(reply, exchange)
-    if task.blobs and reply.base not in {ref.digest for ref in task.blobs.values()}:
-        raise Rejection("it started from other weights than it was given")
+    _check_bases(reply, task)
     if exchange.name != "evaluate" and reply.samples < 1:
         raise Rejection("it rests on no samples")
     for name, value in reply.metrics.items():
@@ -63,6 +62,15 @@ def check(
     if reason := reject_reason(answer):
         raise Rejection(reason)
     return answer
+
+
+def _check_bases(reply: Reply, task: Task) -> None:
+    for role, ref in task.blobs.items():
+        if reply.bases.get(role) != ref.digest:
+            raise Rejection(f"it started from other {role} than it was given")
+    for role in reply.bases:
+        if role not in task.blobs:
+            raise Rejection(f"it started from {role}, which it was not given")
 
 
 def _check_roles(reply: Reply, roles: Mapping[str, ReplyRole]) -> None:
