@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from edgefed.algorithms.cohort import draw
 from edgefed.algorithms.exchange import Exchange as Exchange  # noqa: PLC0414 - of the interface
 from edgefed.algorithms.exchange import Finished as Finished  # noqa: PLC0414
 from edgefed.algorithms.exchange import Payload as Payload  # noqa: PLC0414
@@ -307,6 +308,25 @@ class Algorithm(ABC, Generic[SettingsT]):
         """Return how the trained thing predicts, given how a single model does."""
         weights = self.weights(state)
         return lambda inputs: predict(weights, inputs)
+
+    def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
+        """Return the exchange that asks devices to test the state's model.
+
+        Its name is ``evaluate``, its round the state's, and its answers hold metrics only.
+        """
+        cohort = draw(roster, self.rounds, seed)
+        return Exchange(
+            name="evaluate",
+            round=state.round,
+            questions=tuple(
+                Question(member.device, member.samples, {"weights": "weights"})
+                for member in cohort.members
+            ),
+            payloads={"weights": Payload(self.weights(state))},
+            wanted=cohort.wanted,
+            quorum=1,
+            deadline=self.rounds.deadline,
+        )
 
     def eval_job(self, task: DeviceTask, device: DeviceView) -> EvalJob | PredictorExam:
         """Return how this device tests the model of an ``evaluate`` task."""

@@ -114,6 +114,10 @@ class Composition(Algorithm[Any]):
         """Return how the algorithm's result predicts."""
         return self._algorithm.predictor(state, predict)
 
+    def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
+        """Return the exchange that tests the algorithm's result on devices."""
+        return self._algorithm.evaluation(state, roster, seed)
+
     def _owner(self, exchange: str) -> Algorithm[Any] | ExchangePart:
         return self._owners.get(exchange, self._algorithm)
 

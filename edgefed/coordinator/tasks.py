@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm, Exchange, Payload, Question, Roster
-from edgefed.algorithms.cohort import draw
+from edgefed.algorithms.base import Algorithm, Exchange, Question
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.downlink import Downlink
 from edgefed.coordinator.records import OpenExchange
 from edgefed.coordinator.run_model import RunModel
 from edgefed.learn.models import complete_model
-from edgefed.learn.types import Tensors
 from edgefed.seeds import derive
 from edgefed.wire.messages import BlobRef, Task
 
@@ -66,25 +64,6 @@ def open_exchange(
         preparatory=exchange.preparatory,
         lost_grace=None if grace == "deadline" else grace,
         reply_roles=exchange.reply_roles,
-    )
-
-
-def evaluation(
-    recipe: Recipe, weights: Tensors, number: int, roster: Roster, seed: int
-) -> Exchange:
-    """Return the exchange that asks a cohort to test the model of round ``number``."""
-    cohort = draw(roster, recipe.rounds, seed)
-    return Exchange(
-        name="evaluate",
-        round=number,
-        questions=tuple(
-            Question(member.device, member.samples, {"weights": "weights"})
-            for member in cohort.members
-        ),
-        payloads={"weights": Payload(weights)},
-        wanted=cohort.wanted,
-        quorum=1,
-        deadline=recipe.rounds.deadline,
     )
 
 
