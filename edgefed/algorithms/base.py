@@ -21,7 +21,7 @@ from edgefed.algorithms.exchange import Finished as Finished  # noqa: PLC0414
 from edgefed.algorithms.exchange import Payload as Payload  # noqa: PLC0414
 from edgefed.algorithms.exchange import Question as Question  # noqa: PLC0414
 from edgefed.algorithms.exchange import ReplyRole as ReplyRole  # noqa: PLC0414
-from edgefed.config.recipe import CodecName, LossName, RoundsSection, TrainingSection
+from edgefed.config.recipe import CodecName, LossName, ModelSection, RoundsSection, TrainingSection
 from edgefed.learn.models import Model
 from edgefed.learn.scoring import Predictor as Predictor  # noqa: PLC0414 - part of the interface
 from edgefed.learn.types import Array, Job, Samples, Score, Tensors, Trained
@@ -303,6 +303,15 @@ class Algorithm(ABC, Generic[SettingsT]):
     def weights(self, state: State) -> Tensors:
         """Return the weights of the global model."""
         return state.groups["weights"]
+
+    def model(self, state: State) -> ModelSection | None:
+        """Return the network that the state's weights belong to; None for the recipe's own."""
+        del state
+        return None
+
+    def models(self, state: State) -> Mapping[str, Tensors]:
+        """Return what is saved as the run's result: weights of ``model``'s network, by name."""
+        return {"model": self.weights(state)}
 
     def predictor(self, state: State, predict: Predict) -> Predictor:
         """Return how the trained thing predicts, given how a single model does."""

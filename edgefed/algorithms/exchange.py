@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgefed.config.recipe import CodecName
+from edgefed.config.recipe import CodecName, ModelSection
 from edgefed.learn.types import Tensors
 from edgefed.wire.tensors import TensorSpec
 
@@ -93,6 +93,11 @@ class Exchange:
         preparatory: consumes no seed index, so that the draws of other exchanges do not depend on
             it; its answers do not count towards the round.
         reply_roles: what every answer holds, by role; one with other roles is rejected.
+        model: the network that its tasks concern; None for that of the state (``Algorithm.model``).
+            ``merge`` and ``reject_reason`` see the one that the tasks had.
+        retired: names of payloads that the run no longer sends; the coordinator and its cache
+            forget them before this exchange's payloads are encoded. A name that is sent again
+            begins anew.
     """
 
     name: str
@@ -104,6 +109,8 @@ class Exchange:
     deadline: float
     preparatory: bool = False
     reply_roles: Mapping[str, ReplyRole] = field(default_factory=dict)
+    model: ModelSection | None = None
+    retired: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

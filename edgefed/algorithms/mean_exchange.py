@@ -170,6 +170,7 @@ class MeanExchange(ExchangePart):
             deadline=training.deadline,
             preparatory=True,
             reply_roles={MEANS: ReplyRole(None, MAX_MEAN)},
+            model=training.model,
         )
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:

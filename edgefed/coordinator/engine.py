@@ -12,12 +12,13 @@ from typing import Any
 
 from edgefed.algorithms.base import Answer, Exchange, Finished
 from edgefed.clock import timestamp
+from edgefed.config.recipe import ModelSection
 from edgefed.coordinator.augmentation import check_augmentation, with_augmentation
 from edgefed.coordinator.device_admission import admit
 from edgefed.coordinator.downlink import Downlink
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import Evaluation
-from edgefed.coordinator.model_file import model_metadata
+from edgefed.coordinator.model_file import model_metadata, model_tensors
 from edgefed.coordinator.records import Checkpoint, OpenExchange, RunRecord
 from edgefed.coordinator.reply_collector import ReplyCollector
 from edgefed.coordinator.reply_stats import ReplyStats
@@ -220,12 +221,24 @@ class Engine:
         self._fleet.closed(self._recorder.record.run, over - 1)
 
     def _save_model(self, state: RunState) -> str:
-        weights = self._algorithm.weights(state.state)
+        models = self._algorithm.models(state.state)
+        weights = model_tensors(models)
         digest = weights_digest(weights)
-        record, spec = self._recorder.record, state.run_model.spec
-        metadata = model_metadata(record, self._recipe, spec, state.state.round, digest)
+        record = self._recorder.record
+        metadata = model_metadata(
+            record,
+            section=self._section(state),
+            spec=state.run_model.spec,
+            number=state.state.round,
+            digest=digest,
+            models=tuple(models),
+        )
         self._recorder.written(lambda: self._deps.store.save_model(record.run, weights, metadata))
         return digest
+
+    def _section(self, state: RunState) -> ModelSection:
+        """Return the network of the state's weights."""
+        return self._algorithm.model(state.state) or self._recipe.model
 
     # -- one exchange -------------------------------------------------------------------------
 
@@ -262,6 +275,7 @@ class Engine:
                 index=self._recorder.record.exchanges,
                 seed_index=self._recorder.record.seed_index,
                 recipe=self._recipe,
+                section=self._section(state),
                 run_model=state.run_model,
                 algorithm=self._algorithm,
                 downlink=state.downlink,
@@ -325,7 +339,8 @@ class Engine:
         return "see edgefed device list; then edgefed run resume, or lower rounds.quorum"
 
     def _collector(self, state: RunState, opened: OpenExchange) -> ReplyCollector:
-        asked, model = asked_exchange(opened), state.run_model.model
+        asked = asked_exchange(opened)
+        model = state.run_model.trainers.get(asked.model).model
 
         def reject_reason(answer: Answer) -> str:
             return self._algorithm.reject_reason(asked, answer, model)

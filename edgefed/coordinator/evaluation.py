@@ -51,7 +51,7 @@ class Evaluation:
         return scores
 
     def _on_coordinator(self, state: RunState) -> dict[str, float]:
-        predict = state.run_model.trainer.predict
+        predict = state.run_model.trainers.get(self._algorithm.model(state.state)).predict
         predictor = self._algorithm.predictor(state.state, predict)
         central = score(predictor, state.run_model.test, self._recipe.training.loss)
         accuracy = {} if central.accuracy is None else {"accuracy": central.accuracy}
