@@ -18,6 +18,7 @@ from edgefed.algorithms.base import (
     State,
 )
 from edgefed.algorithms.fedavg import FedAvg, delta_role
+from edgefed.algorithms.fedmix import FedMix
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.learn.models import Model, build
 from edgefed.learn.types import Tensors
@@ -125,6 +126,18 @@ class Student(FedAvg):
         merged = super().merge(inner, exchange, answers)
         groups = {**merged.groups, "student": merged.groups["weights"]}
         return replace(merged, groups={**groups, "weights": state.groups["weights"]})
+
+
+class WideningMix(Widening, FedMix):
+    """Widens, with averaged data."""
+
+
+class TwoModelsMix(TwoModels, FedMix):
+    """Keeps two models, with averaged data."""
+
+
+class StudentMix(Student, FedMix):
+    """Trains a smaller network, with averages of its hidden states."""
 
 
 class Renaming(FedAvg):

@@ -11,6 +11,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from edgefed.algorithms.base import State
+from edgefed.algorithms.composition import compose
 from edgefed.algorithms.fedavg import FedAvg
 from edgefed.learn.types import Tensors
 from edgefed.learn.warm_trainers import MAX_TRAINERS, Trainers
@@ -22,8 +23,11 @@ from tests.coordinator.model_algorithms import (
     STEP,
     Renaming,
     Student,
+    StudentMix,
     TwoModels,
+    TwoModelsMix,
     Widening,
+    WideningMix,
     network,
     of,
 )
@@ -102,6 +106,35 @@ def test_devices_train_another_model_than_the_one_that_is_tested(world: MakeWorl
     groups = state_of(here).groups
     assert weights_digest(groups["weights"]) == here.record.weights_digest
     assert len(groups["student"]["fc1.bias"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "split", "trained", "tested", "names"),
+    [
+        (WideningMix, 0, [4, 6, 8], [6, 8, 10], 4),
+        (TwoModelsMix, 0, [4, 4, 4], [4, 4, 4], 8),
+        (StudentMix, 1, [3, 3, 3], [4, 4, 4], 4),
+    ],
+)
+def test_a_composed_algorithm_has_its_own_models_too(
+    world: MakeWorld,
+    kind: type[FedAvg],
+    split: int,
+    trained: list[int],
+    tested: list[int],
+    names: int,
+) -> None:
+    plan = recipe(
+        algorithm={"name": "fedmix", "split": split}, wire=COARSE, evaluation={"on": "both"}
+    )
+    here = world(plan, shards((5, 9, 6, 4), tested=3))
+    fleet = TamperedFleet(here.devices)
+    record = here.engine(fleet, algorithm=compose(of(kind, plan))).run()
+    assert record.status == "finished", record.reason
+    assert {outcome for _, outcome, _ in fleet.verdicts} == {"accepted"}
+    assert (widths(fleet, "fit"), widths(fleet, "evaluate")) == (trained, tested)
+    assert widths(fleet, "mean") == trained[: 3 if split else 1]
+    assert len(model_file(here)[0]) == names
 
 
 def test_names_that_are_no_longer_sent_are_forgotten(world: MakeWorld) -> None:

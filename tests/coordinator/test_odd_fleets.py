@@ -22,7 +22,9 @@ from edgefed.algorithms.registry import make
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.records import OpenExchange
 from edgefed.coordinator.reply_checks import LEAST_ROOM
+from edgefed.learn.types import Tensors
 from edgefed.wire.messages import BlobRef
+from edgefed.wire.tensors import specs_of
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import TamperedFleet, exact, forged, told, with_blob
 from tests.run_fixture import recipe
@@ -142,3 +144,26 @@ def test_roles_share_the_room_of_one_answer(
     verdicts = {device: outcome for device, outcome, _ in fleet.verdicts}
     assert verdicts.pop("device-01") == outcome
     assert set(verdicts.values()) == {"accepted"}
+
+
+def test_a_role_of_known_tensors_may_be_as_large_as_they_are(world: MakeWorld) -> None:
+    large: Tensors = {"zeros": np.zeros(LEAST_ROOM, np.float32)}  # 4 MiB, much more than the model
+
+    class Large(FedAvg):
+        """Asks for an array that is larger than the model."""
+
+        def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
+            planned = super().plan(state, roster, seed)
+            if isinstance(planned, Finished):
+                return planned
+            roles = {**planned.reply_roles, "large": ReplyRole(specs_of(large), 1.0)}
+            return replace(planned, reply_roles=roles)
+
+    def add(_: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
+        return (with_blob(exact(large), "large")(each) for each in replies)
+
+    here = world(recipe(rounds={"count": 1}))
+    algorithm = Large(make(here.recipe).settings, here.recipe.training, here.recipe.rounds)
+    fleet = TamperedFleet(here.devices, add)
+    assert here.engine(fleet, algorithm=algorithm).run().status == "finished"
+    assert {outcome for _, outcome, _ in fleet.verdicts} == {"accepted"}
