@@ -12,7 +12,8 @@ import numpy as np
 from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import Recipe
-from edgefed.coordinator.engine import Engine, EngineDeps
+from edgefed.coordinator.engine import Engine
+from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.fleet import Fleet
 from edgefed.coordinator.new_run import create_run

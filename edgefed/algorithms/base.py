@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from edgefed.config.recipe import CodecName, LossName, RoundsSection, TrainingSection
+from edgefed.algorithms.cohort import draw
+from edgefed.algorithms.exchange import Exchange as Exchange  # noqa: PLC0414 - of the interface
+from edgefed.algorithms.exchange import Finished as Finished  # noqa: PLC0414
+from edgefed.algorithms.exchange import Payload as Payload  # noqa: PLC0414
+from edgefed.algorithms.exchange import Question as Question  # noqa: PLC0414
+from edgefed.algorithms.exchange import ReplyRole as ReplyRole  # noqa: PLC0414
+from edgefed.config.recipe import CodecName, LossName, ModelSection, RoundsSection, TrainingSection
 from edgefed.learn.models import Model
 from edgefed.learn.scoring import Predictor as Predictor  # noqa: PLC0414 - part of the interface
 from edgefed.learn.types import Array, Job, Samples, Score, Tensors, Trained
@@ -79,68 +85,6 @@ class State:
     round: int
     groups: Mapping[str, Tensors]
     params: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Payload:
-    """Arrays to send, by a name that stays the same from exchange to exchange.
-
-    Attributes:
-        arrays: what is sent.
-        codec: how; None for the recipe's downlink codec. A lossy one sends the difference from what
-            was last sent under this name.
-    """
-
-    arrays: Tensors
-    codec: CodecName | None = None
-
-
-@dataclass(frozen=True)
-class Question:
-    """What one device is asked.
-
-    Attributes:
-        device: its id.
-        samples: what it announced; the most that its answer may weigh.
-        blobs: role in the task to name of a payload; devices may get different ones.
-        params: small values.
-    """
-
-    device: str
-    samples: int
-    blobs: Mapping[str, str] = field(default_factory=dict)
-    params: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """One question put to a cohort.
-
-    Attributes:
-        name: ``fit``, ``evaluate``, ``mean``, …
-        round: the round that it belongs to, counted from 1.
-        questions: one for each device asked.
-        payloads: the arrays that the questions name.
-        wanted: answers after which the exchange closes.
-        quorum: answers that suffice when the deadline passes.
-        deadline: seconds.
-        preparatory: consumes no seed index, so that the draws of other exchanges do not depend on
-            it; its answers do not count towards the round.
-    """
-
-    name: str
-    round: int
-    questions: tuple[Question, ...]
-    payloads: Mapping[str, Payload]
-    wanted: int
-    quorum: int
-    deadline: float
-    preparatory: bool = False
-
-
-@dataclass(frozen=True)
-class Finished:
-    """There is nothing left to ask."""
 
 
 @dataclass(frozen=True)
@@ -360,10 +304,38 @@ class Algorithm(ABC, Generic[SettingsT]):
         """Return the weights of the global model."""
         return state.groups["weights"]
 
+    def model(self, state: State) -> ModelSection | None:
+        """Return the network that the state's weights belong to; None for the recipe's own."""
+        del state
+        return None
+
+    def models(self, state: State) -> Mapping[str, Tensors]:
+        """Return what is saved as the run's result: weights of ``model``'s network, by name."""
+        return {"model": self.weights(state)}
+
     def predictor(self, state: State, predict: Predict) -> Predictor:
         """Return how the trained thing predicts, given how a single model does."""
         weights = self.weights(state)
         return lambda inputs: predict(weights, inputs)
+
+    def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
+        """Return the exchange that asks devices to test the state's model.
+
+        Its name is ``evaluate``, its round the state's, and its answers hold metrics only.
+        """
+        cohort = draw(roster, self.rounds, seed)
+        return Exchange(
+            name="evaluate",
+            round=state.round,
+            questions=tuple(
+                Question(member.device, member.samples, {"weights": "weights"})
+                for member in cohort.members
+            ),
+            payloads={"weights": Payload(self.weights(state))},
+            wanted=cohort.wanted,
+            quorum=1,
+            deadline=self.rounds.deadline,
+        )
 
     def eval_job(self, task: DeviceTask, device: DeviceView) -> EvalJob | PredictorExam:
         """Return how this device tests the model of an ``evaluate`` task."""

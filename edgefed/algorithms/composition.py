@@ -7,7 +7,7 @@ prepare  likewise; a training job is the algorithm's, changed by each part in tu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from edgefed.algorithms.base import (
@@ -28,6 +28,7 @@ from edgefed.algorithms.base import (
     Work,
 )
 from edgefed.algorithms.exchange_part import ExchangePart
+from edgefed.config.recipe import ModelSection
 from edgefed.learn.models import Model
 from edgefed.learn.types import Job, Tensors
 
@@ -110,9 +111,21 @@ class Composition(Algorithm[Any]):
         """Return the weights of the algorithm's global model."""
         return self._algorithm.weights(state)
 
+    def model(self, state: State) -> ModelSection | None:
+        """Return the network of the algorithm's weights."""
+        return self._algorithm.model(state)
+
+    def models(self, state: State) -> Mapping[str, Tensors]:
+        """Return the algorithm's weights by name."""
+        return self._algorithm.models(state)
+
     def predictor(self, state: State, predict: Predict) -> Predictor:
         """Return how the algorithm's result predicts."""
         return self._algorithm.predictor(state, predict)
+
+    def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
+        """Return the exchange that tests the algorithm's result on devices."""
+        return self._algorithm.evaluation(state, roster, seed)
 
     def _owner(self, exchange: str) -> Algorithm[Any] | ExchangePart:
         return self._owners.get(exchange, self._algorithm)

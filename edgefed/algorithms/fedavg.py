@@ -30,6 +30,7 @@ from edgefed.algorithms.base import (
     Group,
     Payload,
     Question,
+    ReplyRole,
     Result,
     Roster,
     State,
@@ -41,11 +42,14 @@ from edgefed.learn.merging import ExactMean
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.server_optimizers import ServerOptimizer
 from edgefed.learn.types import Job, Objective, Tensors, Trained
+from edgefed.wire.tensors import specs_of
 
 MOST_SAMPLES = 2**22
 """Most that a device weighs, whatever it announces: what 16,000 devices of that size come to can
 still be summed exactly."""
 
+MAX_DELTA = 64.0
+"""Largest magnitude of a value in a delta; a training that moves a weight further has diverged."""
 
 RUNNING = ("running_mean", "running_var", "num_batches_tracked")
 """Last words of batch normalisation's names: statistics are averaged, never optimised, or Adam
@@ -109,6 +113,7 @@ class FedAvg(Algorithm[AveragingSettings]):
             wanted=cohort.wanted,
             quorum=cohort.quorum,
             deadline=self.rounds.deadline,
+            reply_roles={"delta": delta_role(state.groups["weights"])},
         )
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
@@ -173,6 +178,11 @@ class FedAvg(Algorithm[AveragingSettings]):
             tau=settings.tau,
             adam_variant=settings.adam_variant,
         )
+
+
+def delta_role(weights: Tensors) -> ReplyRole:
+    """Return what a delta of these weights must look like."""
+    return ReplyRole(specs_of(weights), MAX_DELTA, trained=True)
 
 
 def difference(after: Tensors, before: Tensors) -> Tensors:

@@ -31,6 +31,7 @@ from edgefed.algorithms.base import (
     Payload,
     Question,
     Remark,
+    ReplyRole,
     Result,
     Roster,
     State,
@@ -66,6 +67,12 @@ from edgefed.sharing.types import Entries
 
 MEAN = "mean"
 """The question that asks for averaged data."""
+
+MEANS = "means"
+"""The role of a device's averages in its answer."""
+
+MAX_MEAN = 1e6
+"""Largest magnitude of an averaged value, which is in the data's own units."""
 
 AVERAGED = "averaged"
 """The stack, as a group of the state, as a payload and as a role of a ``fit`` task."""
@@ -162,6 +169,8 @@ class MeanExchange(ExchangePart):
             quorum=0,
             deadline=training.deadline,
             preparatory=True,
+            reply_roles={MEANS: ReplyRole(None, MAX_MEAN)},
+            model=training.model,
         )
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
@@ -197,20 +206,18 @@ class MeanExchange(ExchangePart):
 
     def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
         """Return why averages cannot be stacked with the others."""
-        found = answer.groups.get("means")
-        if found is None:
-            return "it holds no averaged data"
+        means = answer.groups[MEANS].arrays
         try:
-            self._check(found.arrays, model)
+            self._check(means, model)
             if self.training.loss == "cross_entropy":
-                check_shares(found.arrays)
+                check_shares(means)
         except DataError as error:
             return error.message
         hidden = float(averages_hidden(model, self.settings.split))
         if answer.metrics.get("hidden", 0.0) != hidden:
             return f"its averages are {'' if not hidden else 'not '}said to be of hidden states"
         (samples,) = (q.samples for q in exchange.questions if q.device == answer.device)
-        entries = len(found.arrays["targets"])
+        entries = len(means["targets"])
         return _untrue(answer, entries) or self._too_many(answer, entries, samples, model)
 
     def _too_many(self, answer: Answer, entries: int, samples: int, model: Model) -> str:
@@ -295,7 +302,7 @@ class MeanExchange(ExchangePart):
         return Answer(
             device=task.device,
             samples=len(device.train),
-            groups={"means": Group(self._packed(entries), self._codec)},
+            groups={MEANS: Group(self._packed(entries), self._codec)},
             metrics={
                 "entries": float(len(entries)),
                 "group": float(min(sizes)),

@@ -13,7 +13,7 @@ b_t whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -84,6 +84,14 @@ class Downlink:
         self._sent[name] = payload.arrays
         self._pin()
         return ref
+
+    def retire(self, names: Iterable[str]) -> None:
+        """Forget what devices hold under names that are no longer sent; unpin their blobs."""
+        for name in names:
+            self._refs.pop(name, None)
+            self._sources.pop(name, None)
+            self._sent.pop(name, None)
+        self._pin()
 
     def missing(self) -> list[str]:
         """Return the names of payloads whose mirror is gone from the cache."""

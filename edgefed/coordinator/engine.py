@@ -6,36 +6,32 @@ the next is in the checkpoint, so it can be killed at any line and built again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm, Answer, Exchange, Finished, State
-from edgefed.clock import Clock, timestamp
-from edgefed.config.recipe import Recipe
+from edgefed.algorithms.base import Answer, Exchange, Finished
+from edgefed.clock import timestamp
+from edgefed.config.recipe import ModelSection
 from edgefed.coordinator.augmentation import check_augmentation, with_augmentation
-from edgefed.coordinator.device_admission import Admission, admit
+from edgefed.coordinator.device_admission import admit
 from edgefed.coordinator.downlink import Downlink
-from edgefed.coordinator.event_journal import EventJournal
-from edgefed.coordinator.fleet import Fleet
-from edgefed.coordinator.model_file import model_metadata
+from edgefed.coordinator.engine_deps import EngineDeps
+from edgefed.coordinator.evaluation import Evaluation
+from edgefed.coordinator.model_file import model_metadata, model_tensors
 from edgefed.coordinator.records import Checkpoint, OpenExchange, RunRecord
 from edgefed.coordinator.reply_collector import ReplyCollector
-from edgefed.coordinator.reply_stats import DeviceScores, ReplyStats
-from edgefed.coordinator.run_controls import RunControls
-from edgefed.coordinator.run_model import RunModel, check_dataset, make_run_model
+from edgefed.coordinator.reply_stats import ReplyStats
+from edgefed.coordinator.run_model import check_dataset, make_run_model
 from edgefed.coordinator.run_recorder import RunRecorder
-from edgefed.coordinator.store import Store
-from edgefed.coordinator.tasks import asked_exchange, evaluation, open_exchange
-from edgefed.coordinator.trackers.base import TrackedRun, Tracker
+from edgefed.coordinator.run_state import RunState
+from edgefed.coordinator.tasks import asked_exchange, open_exchange
+from edgefed.coordinator.trackers.base import TrackedRun
 from edgefed.coordinator.trackers.metrics import MetricFiles
 from edgefed.coordinator.trackers.tracking import Tracking
-from edgefed.data.types import Dataset
 from edgefed.errors import LOWER_RATE, EdgeFedError, TimeLimitError
-from edgefed.learn.scoring import score
 from edgefed.seeds import derive
-from edgefed.wire.blobs import BlobCache
-from edgefed.wire.tensors import specs_of, weights_digest
+from edgefed.wire.tensors import weights_digest
 
 
 class _Aborted(Exception):  # noqa: N818 - an order, not an error
@@ -44,51 +40,6 @@ class _Aborted(Exception):  # noqa: N818 - an order, not an error
 
 class _Stopping(Exception):  # noqa: N818 - an order, not an error
     """The process ends; the run goes on later."""
-
-
-@dataclass(frozen=True)
-class EngineDeps:
-    """What an engine works with.
-
-    Attributes:
-        dataset: the recipe's data set, of which the test part is the coordinator's.
-        trackers: who is told the rounds, beside the metric files in the run's folder.
-        user_models: whether the recipe may name a user's own code as its model.
-        memory: most bytes that training the model may take here; 0 for half of what is free.
-        release: deletes what else can be fetched again, beside blobs, when the disk is full.
-    """
-
-    recipe: Recipe
-    algorithm: Algorithm[Any]
-    fleet: Fleet
-    dataset: Dataset
-    store: Store
-    cache: BlobCache
-    journal: EventJournal
-    controls: RunControls
-    clock: Clock
-    trackers: tuple[Tracker, ...] = ()
-    user_models: bool = False
-    memory: int = 0
-    release: Callable[[], None] = lambda: None
-
-
-@dataclass
-class RunState:
-    """Where the run stands.
-
-    Attributes:
-        admission: the devices that take part.
-        open: an exchange that was written down and not yet merged.
-        scored: the last round that was closed.
-    """
-
-    run_model: RunModel
-    admission: Admission
-    state: State
-    downlink: Downlink
-    open: OpenExchange | None
-    scored: int
 
 
 class Engine:
@@ -124,6 +75,9 @@ class Engine:
         )
         self._tracking = Tracking(
             (MetricFiles(), *deps.trackers), self._tracked, self._recorder.warn
+        )
+        self._evaluation = Evaluation(
+            self._recipe, self._algorithm, self._device_answers, self._recorder.warn
         )
 
     # -- the whole run ------------------------------------------------------------------------
@@ -267,12 +221,24 @@ class Engine:
         self._fleet.closed(self._recorder.record.run, over - 1)
 
     def _save_model(self, state: RunState) -> str:
-        weights = self._algorithm.weights(state.state)
+        models = self._algorithm.models(state.state)
+        weights = model_tensors(models)
         digest = weights_digest(weights)
-        record, spec = self._recorder.record, state.run_model.spec
-        metadata = model_metadata(record, self._recipe, spec, state.state.round, digest)
+        record = self._recorder.record
+        metadata = model_metadata(
+            record,
+            section=self._section(state),
+            spec=state.run_model.spec,
+            number=state.state.round,
+            digest=digest,
+            models=tuple(models),
+        )
         self._recorder.written(lambda: self._deps.store.save_model(record.run, weights, metadata))
         return digest
+
+    def _section(self, state: RunState) -> ModelSection:
+        """Return the network of the state's weights."""
+        return self._algorithm.model(state.state) or self._recipe.model
 
     # -- one exchange -------------------------------------------------------------------------
 
@@ -309,6 +275,7 @@ class Engine:
                 index=self._recorder.record.exchanges,
                 seed_index=self._recorder.record.seed_index,
                 recipe=self._recipe,
+                section=self._section(state),
                 run_model=state.run_model,
                 algorithm=self._algorithm,
                 downlink=state.downlink,
@@ -372,14 +339,14 @@ class Engine:
         return "see edgefed device list; then edgefed run resume, or lower rounds.quorum"
 
     def _collector(self, state: RunState, opened: OpenExchange) -> ReplyCollector:
-        specs = specs_of(self._algorithm.weights(state.state))
-        asked, model = asked_exchange(opened), state.run_model.model
+        asked = asked_exchange(opened)
+        model = state.run_model.trainers.get(asked.model).model
 
         def reject_reason(answer: Answer) -> str:
             return self._algorithm.reject_reason(asked, answer, model)
 
         return ReplyCollector(
-            opened, self._fleet, self._deps.journal, self._controls, specs, reject_reason
+            opened, self._fleet, self._deps.journal, self._controls, reject_reason
         )
 
     # -- scores -------------------------------------------------------------------------------
@@ -389,51 +356,22 @@ class Engine:
         number = state.state.round
         self._deps.journal.emit("exchange", phase="evaluate")
         # An exchange that an earlier life left open tells that it found it was time.
-        due = state.open is not None or self._test_is_due(number)
-        scores = self._test(state) if due else {}
+        due = state.open is not None or self._evaluation.is_due(number, self._controls.finishing)
+        scores = self._evaluation.scores(state) if due else {}
         self._tracking.round(self._recorder.close_round(number, scores))
         asked, state.scored, state.open = state.open, number, None
         if asked is not None:
             self._close_through(state)
 
-    def _test_is_due(self, number: int) -> bool:
-        every = self._recipe.evaluation.every
-        last = number >= self._recipe.rounds.count or self._controls.finishing
-        return last or (every > 0 and number % every == 0)
-
-    def _test(self, state: RunState) -> dict[str, float]:
-        where, test = self._recipe.evaluation.on, state.run_model.test
-        scores: dict[str, float] = {}
-        if where in ("devices", "both") or not len(test):
-            scores |= self._test_on_devices(state)
-        if where in ("coordinator", "both") and len(test):
-            predict = state.run_model.trainer.predict
-            predictor = self._algorithm.predictor(state.state, predict)
-            central = score(predictor, test, self._recipe.training.loss)
-            if central.accuracy is not None:
-                scores["accuracy"] = central.accuracy
-            scores["loss"] = central.loss
-        return scores
-
-    def _test_on_devices(self, state: RunState) -> dict[str, float]:
-        """Ask the devices to test the model on what they keep for it."""
+    def _device_answers(self, state: RunState) -> Iterator[Answer]:
+        """Ask the devices to test the model, and yield what they say."""
         opened = state.open
         if opened is None:
             seed = derive(self._recipe.seed, "plan", self._recorder.record.seed_index)
-            weights = self._algorithm.weights(state.state)
-            roster = state.admission.roster()
-            asked = evaluation(self._recipe, weights, state.state.round, roster, seed)
-            opened = self._put(state, asked, attempt=0)
-        squared = self._recipe.training.loss == "squared_error"
-        found = DeviceScores(("loss",) if squared else ("accuracy", "loss"))
-        for answer in self._collector(state, opened).answers():
-            found.add(answer.samples, answer.metrics)
+            planned = self._algorithm.evaluation(state.state, state.admission.roster(), seed)
+            opened = self._put(state, planned, attempt=0)
+        yield from self._collector(state, opened).answers()
         self._check_orders()
-        if not found.samples:
-            self._recorder.warn(f"round {opened.round}: no device keeps samples for evaluation")
-            return {}
-        means = found.means()
-        return {**means, **{f"device_{name}": value for name, value in means.items()}}
 
     # -- orders -------------------------------------------------------------------------------
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgefed.algorithms.base import State
+from edgefed.algorithms.base import ReplyRole, State
 from edgefed.coordinator.compatibility import DataSpec
 from edgefed.events.model import RunStatus
 from edgefed.wire.messages import Task
@@ -82,10 +83,9 @@ class OpenExchange:
         round: counted from 1.
         tasks: one for each device asked.
         wanted, quorum, deadline: as in ``Exchange``.
-        params: the questions' small values by device, for the algorithm's merge.
         attempt: how often this round's question was put before and missed its quorum.
         max_reply_bytes: bytes that the blobs of any reply may take, whatever its task was.
-        preparatory: as in ``Exchange``.
+        preparatory, reply_roles: as in ``Exchange``.
         lost_grace: seconds that it waits for a lost device once it has its quorum; None for as
             long as for any other.
     """
@@ -102,6 +102,7 @@ class OpenExchange:
     max_reply_bytes: int = 0
     preparatory: bool = False
     lost_grace: float | None = None
+    reply_roles: Mapping[str, ReplyRole] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

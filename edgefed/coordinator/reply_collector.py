@@ -11,14 +11,12 @@ from edgefed.coordinator.records import OpenExchange
 from edgefed.coordinator.reply_checks import Rejection, check
 from edgefed.coordinator.reply_stats import ReplyStats
 from edgefed.coordinator.run_controls import RunControls
-from edgefed.wire.tensors import TensorSpec
 
 
 class ReplyCollector:
     """Collects for one exchange.
 
     Args:
-        specs: what a ``delta`` must look like.
         reject_reason: the algorithm's own check of an answer.
     """
 
@@ -28,7 +26,6 @@ class ReplyCollector:
         fleet: Fleet,
         journal: EventJournal,
         controls: RunControls,
-        specs: Mapping[str, TensorSpec],
         reject_reason: Callable[[Answer], str],
     ) -> None:
         self.stats = ReplyStats()
@@ -36,8 +33,7 @@ class ReplyCollector:
         self._fleet = fleet
         self._journal = journal
         self._controls = controls
-        self._specs = specs
-        self._refusal = reject_reason
+        self._reject_reason = reject_reason
 
     def answers(self) -> Iterator[Answer]:
         """Yield checked answers as they come, until enough are there; one is decoded at a time."""
@@ -63,7 +59,7 @@ class ReplyCollector:
             self._note(delivered, reply.status, reply.reason)
             return None
         try:
-            answer = check(delivered, self._opened, self._specs, self._refusal)
+            answer = check(delivered, self._opened, self._reject_reason)
         except Rejection as rejection:
             self.stats.decline(str(rejection))
             self._fleet.verdict(reply, "rejected", str(rejection))

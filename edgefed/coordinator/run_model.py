@@ -1,21 +1,60 @@
-"""What a run is about: its model, and the coordinator's own samples to test it on."""
+"""What a run is about: its models, and the coordinator's own samples to test them on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.compatibility import DataSpec
 from edgefed.data.datasets import Dataset, load
 from edgefed.learn.devices import pick_device
 from edgefed.learn.model_memory import build_within, default_memory
-from edgefed.learn.models import Model
+from edgefed.learn.models import Model, complete_model
 from edgefed.learn.targets import check_targets
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Samples
 from edgefed.learn.user_models import is_user_model, refused
+from edgefed.learn.warm_trainers import Trainers
 from edgefed.seeds import derive
+
+
+class ModelTrainers:
+    """Trainers on the coordinator: of the recipe's own model, and of those that it changes into.
+
+    Args:
+        section: the recipe's ``[model]`` table.
+        own: the trainer of its model.
+        spec: what the data look like.
+        memory: most bytes that training another model may take; 0 for half of what is free.
+        user_models: whether another model may be a user's own code.
+    """
+
+    def __init__(
+        self, section: ModelSection, own: Trainer, spec: DataSpec, memory: int, user_models: bool
+    ) -> None:
+        self._section = complete_model(section)
+        self._own = own
+        self._spec = spec
+        self._user_models = user_models
+        self._others = Trainers(None, memory)
+
+    def get(self, section: ModelSection | None) -> Trainer:
+        """Return the trainer of a model; None stands for the recipe's own.
+
+        Raises:
+            ModelTooLargeError: training it takes too much memory.
+            RecipeError, DataError: it cannot be built.
+        """
+        wanted = None if section is None else complete_model(section)
+        if wanted is None or wanted == self._section:
+            return self._own
+        return self._others.get(
+            wanted.model_dump(mode="json"),
+            self._spec.shape,
+            self._spec.classes,
+            allow_user=self._user_models,
+        )
 
 
 @dataclass(frozen=True)
@@ -23,13 +62,14 @@ class RunModel:
     """A model and a test set.
 
     Attributes:
-        trainer: runs the model for tests on the coordinator.
+        model: the recipe's own, with which a run starts.
+        trainers: run models for tests on the coordinator.
         spec: what the data look like, the coordinator's and the devices'.
         test: the coordinator's held-out samples; empty when it has none.
     """
 
     model: Model
-    trainer: Trainer
+    trainers: ModelTrainers
     spec: DataSpec
     test: Samples
 
@@ -82,7 +122,8 @@ def make_run_model(
         RecipeError: there is no such model, or it does not take such inputs.
     """
     model = make_model(recipe, spec.shape, spec.classes, memory, user_models=user_models)
-    return RunModel(model, Trainer(model), spec, dataset.test)
+    trainers = ModelTrainers(recipe.model, Trainer(model), spec, memory, user_models)
+    return RunModel(model, trainers, spec, dataset.test)
 
 
 def make_model(

@@ -21,7 +21,8 @@ from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.device_registry import DeviceRegistry
 from edgefed.coordinator.dispatcher import Dispatcher
 from edgefed.coordinator.duplicate_coordinator import refuse_second_coordinator
-from edgefed.coordinator.engine import Engine, EngineDeps
+from edgefed.coordinator.engine import Engine
+from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.event_log import EventLog
 from edgefed.coordinator.last_run import UNFINISHED, with_last_run

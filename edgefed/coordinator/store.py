@@ -19,7 +19,7 @@ from typing import Any
 
 from safetensors.numpy import save
 
-from edgefed.algorithms.base import State
+from edgefed.algorithms.base import ReplyRole, State
 from edgefed.coordinator.records import Checkpoint, OpenExchange, RunRecord
 from edgefed.coordinator.state_files import Layout, StateFiles, contiguous
 from edgefed.database.database import Database, Schema, Table
@@ -145,7 +145,10 @@ class Store:
         plain = {
             field.name: getattr(exchange, field.name)
             for field in fields(exchange)
-            if field.name != "tasks"
+            if field.name not in ("tasks", "reply_roles")
+        }
+        plain["reply_roles"] = {
+            role: wanted.to_json() for role, wanted in exchange.reply_roles.items()
         }
         with self._writing(record):
             for _, number, layout, params, _ in self._db.rows("checkpoints", run):
@@ -230,7 +233,9 @@ class Store:
             return None
         rows = self._db.rows("tasks", run)
         tasks = tuple(decode(task, Task) for _, _, task in rows if isinstance(task, bytes))
-        return OpenExchange(tasks=tasks, **json.loads(str(found[0][1])))
+        known = json.loads(str(found[0][1]))
+        roles = {role: ReplyRole.from_json(each) for role, each in known.pop("reply_roles").items()}
+        return OpenExchange(tasks=tasks, reply_roles=roles, **known)
 
 
 def _run_record(text: str) -> RunRecord:

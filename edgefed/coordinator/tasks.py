@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm, Exchange, Payload, Question, Roster
-from edgefed.algorithms.cohort import draw
-from edgefed.config.recipe import Recipe
+from edgefed.algorithms.base import Algorithm, Exchange, Question
+from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.downlink import Downlink
 from edgefed.coordinator.records import OpenExchange
 from edgefed.coordinator.run_model import RunModel
 from edgefed.learn.models import complete_model
-from edgefed.learn.types import Tensors
 from edgefed.seeds import derive
 from edgefed.wire.messages import BlobRef, Task
 
@@ -23,12 +21,22 @@ def open_exchange(
     index: int,
     seed_index: int,
     recipe: Recipe,
+    section: ModelSection,
     run_model: RunModel,
     algorithm: Algorithm[Any],
     downlink: Downlink,
     attempt: int,
 ) -> OpenExchange:
-    """Encode an exchange's payloads and return its tasks; all draws derive from ``seed_index``."""
+    """Encode an exchange's payloads and return its tasks; all draws derive from ``seed_index``.
+
+    ``section`` names the state's own model, which the tasks concern if the exchange has no other.
+
+    Raises:
+        ModelTooLargeError, RecipeError, DataError: its model cannot be built.
+    """
+    section = complete_model(exchange.model or section)
+    model = run_model.trainers.get(section).model
+    downlink.retire(exchange.retired)
     seed = derive(recipe.seed, "downlink", seed_index)
     refs = {name: downlink.send(name, payload, seed) for name, payload in exchange.payloads.items()}
     identifier = f"{run}-{index}"
@@ -42,6 +50,7 @@ def open_exchange(
             index=index,
             seed_index=seed_index,
             recipe=recipe,
+            section=section,
             run_model=run_model,
             algorithm=algorithm,
             refs=refs,
@@ -59,30 +68,13 @@ def open_exchange(
         deadline=exchange.deadline,
         attempt=attempt,
         max_reply_bytes=max(
-            2 * sum(array.nbytes for array in run_model.model.weights().values()),
-            algorithm.max_reply_bytes(exchange, run_model.model),
+            2 * sum(array.nbytes for array in model.weights().values()),
+            2 * sum(role.nbytes for role in exchange.reply_roles.values()),
+            algorithm.max_reply_bytes(exchange, model),
         ),
         preparatory=exchange.preparatory,
         lost_grace=None if grace == "deadline" else grace,
-    )
-
-
-def evaluation(
-    recipe: Recipe, weights: Tensors, number: int, roster: Roster, seed: int
-) -> Exchange:
-    """Return the exchange that asks a cohort to test the model of round ``number``."""
-    cohort = draw(roster, recipe.rounds, seed)
-    return Exchange(
-        name="evaluate",
-        round=number,
-        questions=tuple(
-            Question(member.device, member.samples, {"weights": "weights"})
-            for member in cohort.members
-        ),
-        payloads={"weights": Payload(weights)},
-        wanted=cohort.wanted,
-        quorum=1,
-        deadline=recipe.rounds.deadline,
+        reply_roles=exchange.reply_roles,
     )
 
 
@@ -95,6 +87,7 @@ def _task(
     index: int,
     seed_index: int,
     recipe: Recipe,
+    section: ModelSection,
     run_model: RunModel,
     algorithm: Algorithm[Any],
     refs: dict[str, BlobRef],
@@ -110,7 +103,7 @@ def _task(
         seed=derive(recipe.seed, "task", seed_index, question.device),
         algorithm=recipe.algorithm.name,
         settings=algorithm.settings.model_dump(mode="json"),
-        model=complete_model(recipe.model).model_dump(mode="json"),
+        model=section.model_dump(mode="json"),
         shape=run_model.spec.shape,
         classes=run_model.spec.classes,
         class_names=run_model.spec.class_names,
@@ -138,4 +131,14 @@ def asked_exchange(opened: OpenExchange) -> Exchange:
         wanted=opened.wanted,
         quorum=opened.quorum,
         deadline=opened.deadline,
+        preparatory=opened.preparatory,
+        reply_roles=opened.reply_roles,
+        model=model_of(opened),
     )
+
+
+def model_of(opened: OpenExchange) -> ModelSection | None:
+    """Return the model that the tasks of an exchange concern; None without tasks."""
+    if not opened.tasks:
+        return None
+    return ModelSection.model_validate(opened.tasks[0].model)

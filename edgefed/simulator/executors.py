@@ -11,9 +11,9 @@ from edgefed.config.recipe import SimulationSection
 from edgefed.data.types import Shard
 from edgefed.learn.training import Stopped
 from edgefed.learn.types import Tensors
+from edgefed.learn.warm_trainers import UNBOUNDED
 from edgefed.wire.messages import Task
 from edgefed.worker.outcome import Outcome
-from edgefed.worker.warm_trainers import UNBOUNDED
 from edgefed.worker.worker import TrainerCache, Worker, read_blob
 
 

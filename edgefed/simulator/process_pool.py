@@ -28,10 +28,10 @@ from edgefed.errors import EdgeFedError
 from edgefed.learn.devices import set_threads
 from edgefed.learn.training import Stopped
 from edgefed.learn.types import Tensors
+from edgefed.learn.warm_trainers import UNBOUNDED
 from edgefed.simulator.executors import Order, perform, worker_of
 from edgefed.simulator.serialization import order_bytes, outcome_bytes, read_order, read_outcome
 from edgefed.worker.outcome import Outcome
-from edgefed.worker.warm_trainers import UNBOUNDED
 from edgefed.worker.worker import TrainerCache, Worker
 
 POLL = 0.5

@@ -10,7 +10,8 @@ from edgefed.algorithms.registry import make
 from edgefed.clock import Clock
 from edgefed.config.recipe import Recipe, SimulationSection
 from edgefed.coordinator.augmentation import check_augmentation, with_augmentation
-from edgefed.coordinator.engine import Engine, EngineDeps
+from edgefed.coordinator.engine import Engine
+from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.records import RunRecord

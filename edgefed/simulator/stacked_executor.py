@@ -16,9 +16,9 @@ from edgefed.errors import UsageError
 from edgefed.learn.stacked_trainer import CHUNK, StackedTrainer
 from edgefed.learn.training import Stopped, Trainer
 from edgefed.learn.types import Job, Tensors
+from edgefed.learn.warm_trainers import UNBOUNDED
 from edgefed.simulator.executors import Order, arrays_of, worker_of
 from edgefed.worker.outcome import Outcome
-from edgefed.worker.warm_trainers import UNBOUNDED
 from edgefed.worker.worker import Prepared, TrainerCache, complete, finish
 
 

@@ -173,7 +173,7 @@ class Reply(Message):
     """A device's answer to a task.
 
     Attributes:
-        base: digest of the weights that it started from, empty when the task named none.
+        bases: digest of each blob that it was made from, by the role that the task gave it.
         status: ``ok``; ``refused`` when the device will not (its policy, its data); ``failed``
             when it tried and could not.
         reason: why, when not ok.
@@ -189,7 +189,7 @@ class Reply(Message):
     index: Count
     device: Name
     session: Session
-    base: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
+    bases: Annotated[dict[Word, Digest], Field(max_length=256)]
     status: Literal["ok", "refused", "failed"]
     reason: Text = ""
     samples: Count = 0

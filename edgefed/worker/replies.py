@@ -28,14 +28,13 @@ def make_reply(task: Task, outcome: Outcome, session: str) -> tuple[Reply, dict[
             room -= len(blob)
         else:
             beside[name] = blob
-    first = next(iter(task.blobs.values()), None)
     reply = Reply(
         run=task.run,
         exchange=task.exchange,
         index=task.index,
         device=task.device,
         session=session,
-        base=task.blobs["weights"].digest if "weights" in task.blobs else _digest_of(first),
+        bases={role: ref.digest for role, ref in task.blobs.items()},
         status=outcome.status,
         reason=outcome.reason[:1000],
         samples=outcome.samples,
@@ -44,7 +43,3 @@ def make_reply(task: Task, outcome: Outcome, session: str) -> tuple[Reply, dict[
         inline=inline,
     )
     return reply, beside
-
-
-def _digest_of(ref: BlobRef | None) -> str:
-    return ref.digest if ref is not None else ""

@@ -27,6 +27,7 @@ from edgefed.learn.targets import misfit
 from edgefed.learn.training import Stopped, Trainer
 from edgefed.learn.types import Samples, Score, Tensors
 from edgefed.learn.user_models import is_user_model
+from edgefed.learn.warm_trainers import Trainers
 from edgefed.sharing.means import Withheld
 from edgefed.sharing.policy import ANYTHING, Policy
 from edgefed.wire.messages import Task
@@ -34,7 +35,6 @@ from edgefed.wire.tensors import unpack
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.run_work import run_work
 from edgefed.worker.uplink import FEEDBACK, encode_groups
-from edgefed.worker.warm_trainers import Trainers
 
 Done = TypeVar("Done")
 

@@ -17,7 +17,7 @@ def reply(index: int, run: str = "r-1", blob: bytes = b"") -> Reply:
         index=index,
         device="device-1",
         session=SESSION,
-        base="",
+        bases={},
         status="ok",
         samples=3,
         metrics={"loss": float(index)},

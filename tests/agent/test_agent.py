@@ -117,7 +117,7 @@ def test_a_task_is_fetched_trained_uploaded_and_done(stage: Stage) -> None:
     assert delta["fc1.weight"].shape == (4096, 16)
     assert np.abs(delta["fc1.weight"]).max() > 0
     assert (reply.status, reply.samples, reply.exchange) == ("ok", 32, "once")
-    assert reply.base == task.blobs["weights"].digest
+    assert reply.bases == {"weights": task.blobs["weights"].digest}
     assert not reply.inline
     assert np.isfinite(reply.metrics["loss"])
     stage.receipt(reply)

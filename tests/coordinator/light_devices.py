@@ -137,7 +137,7 @@ class LightDevices:
             index=index,
             device=device,
             session=THEIRS,
-            base="",
+            bases={},
             status="ok",
             samples=5,
             blobs={"delta": BlobRef(digest=name, size=len(blob))},

@@ -18,8 +18,8 @@ from edgefed.errors import RecipeError
 from edgefed.sharing.policy import Policy
 from edgefed.simulator.run import Simulation
 from tests.coordinator.conftest import MakeWorld
-from tests.coordinator.fleets import Forge, TamperedFleet, forged, told
-from tests.run_fixture import Ticking, World, recipe, shards
+from tests.coordinator.fleets import Forge, TamperedFleet, exact, forged, told, with_blob
+from tests.run_fixture import SHAPE, Ticking, World, recipe, shards
 
 CODED = {"downlink": "int8", "uplink": "int8"}
 
@@ -61,7 +61,11 @@ FALSE: dict[str, tuple[Forge, str]] = {
     "NaN in a metric": (told(metrics={"entries": float("nan"), "group": 5.0}), "metric entries"),
     "infinity in a metric": (told(metrics={"entries": 1.0, "group": float("inf")}), "group"),
     "more than it holds": (told(metrics={"entries": 9.0, "group": 5.0}), "holds 1 entries"),
-    "no averages": (told(blobs={}), "no averaged data"),
+    "no averages": (told(blobs={}), "it holds no means"),
+    "too large": (
+        with_blob(exact({"inputs": np.full((1, *SHAPE), 2e6, np.float32)}), role="means"),
+        "means inputs holds 2e+06, more than 1e+06",
+    ),
 }
 
 

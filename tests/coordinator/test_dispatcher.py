@@ -95,7 +95,7 @@ def reply(device: str, size: int, name: str, **changes: str) -> Reply:
         "index": 0,
         "device": device,
         "session": OTHER,
-        "base": "",
+        "bases": {},
         "status": "ok",
         "samples": 5,
         "blobs": {"delta": BlobRef(digest=name, size=size)},

@@ -169,3 +169,19 @@ def test_what_may_still_be_asked_for_is_never_evicted(tmp_path: Path) -> None:
     downlink.release()
     small.put(b"something else")
     assert not any(small.has(name) for name in names)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_name_that_is_retired_is_unpinned_and_begins_anew(code: str, cache: BlobCache) -> None:
+    downlink = Downlink(code, cache)
+    kept = downlink.send("weights", Payload(course()[0]), 1)
+    gone = downlink.send("mask", Payload(course()[1]), 2)
+    downlink.retire({"mask", "never sent"})
+    cache.shed()
+    assert cache.has(kept.digest)
+    assert not any(cache.has(each) for each in (gone.digest, *(p.blob for p in gone.patches)))
+    assert downlink.to_json().keys() == {"weights"}
+    assert downlink.missing() == []
+    again = downlink.send("mask", Payload(course()[1]), 2)
+    assert again == gone
+    assert cache.has(again.digest)

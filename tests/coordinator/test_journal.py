@@ -90,7 +90,7 @@ def reply(device: str, samples: int, **metrics: float) -> Reply:
         index=0,
         device=device,
         session="0123456789abcdef",
-        base="",
+        bases={},
         status="ok",
         samples=samples,
         metrics=metrics,

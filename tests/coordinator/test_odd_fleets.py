@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Predict, Predictor, Roster, State
+from edgefed.algorithms.base import (
+    Exchange,
+    Finished,
+    Predict,
+    Predictor,
+    ReplyRole,
+    Roster,
+    State,
+)
 from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.registry import make
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.records import OpenExchange
 from edgefed.coordinator.reply_checks import LEAST_ROOM
+from edgefed.learn.types import Tensors
 from edgefed.wire.messages import BlobRef
+from edgefed.wire.tensors import specs_of
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import TamperedFleet, exact, forged, told, with_blob
 from tests.run_fixture import recipe
@@ -99,27 +110,60 @@ def test_an_answer_larger_than_the_question_is_never_read(world: MakeWorld) -> N
     assert "larger than anything" in reasons["device-01"]
 
 
-def test_roles_share_the_room_of_one_answer(world: MakeWorld) -> None:
+class Roomy(FedAvg):
+    """Asks for two more roles, of whatever tensors."""
+
+    def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
+        planned = super().plan(state, roster, seed)
+        if isinstance(planned, Finished):
+            return planned
+        more = {role: ReplyRole(None, 1.0) for role in ("one", "two")}
+        return replace(planned, reply_roles={**planned.reply_roles, **more})
+
+
+@pytest.mark.parametrize(
+    ("large", "outcome"), [(("one", "two"), "rejected"), (("two",), "accepted")]
+)
+def test_roles_share_the_room_of_one_answer(
+    world: MakeWorld, large: tuple[str, ...], outcome: str
+) -> None:
     """Zeros shrink to nothing, so a small message could otherwise fill the memory."""
     zeros = exact({"zeros": np.zeros(3 * LEAST_ROOM // 8, np.float32)})  # 1.5 MiB of 2
+    few = exact({"zeros": np.zeros(3, np.float32)})
 
-    def bomb(each: Delivered) -> Delivered:
-        for role in ("one", "two"):
-            each = with_blob(zeros, role)(each)
-        return each
+    def bomb(_: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
+        for each in replies:
+            full = large if each.reply.device == "device-01" else ()
+            one, two = (with_blob(zeros if r in full else few, r) for r in ("one", "two"))
+            yield two(one(each))
 
     here = world(recipe(rounds={"count": 1, "quorum": 0.5}))
-    fleet = TamperedFleet(here.devices, forged("device-01", bomb))
-    assert here.engine(fleet).run().status == "finished"
+    roomy = Roomy(make(here.recipe).settings, here.recipe.training, here.recipe.rounds)
+    fleet = TamperedFleet(here.devices, bomb)
+    assert here.engine(fleet, algorithm=roomy).run().status == "finished"
     verdicts = {device: outcome for device, outcome, _ in fleet.verdicts}
-    assert verdicts.pop("device-01") == "rejected"
+    assert verdicts.pop("device-01") == outcome
     assert set(verdicts.values()) == {"accepted"}
 
 
-@pytest.mark.parametrize("role", ["one"])
-def test_one_role_of_that_size_is_taken(world: MakeWorld, role: str) -> None:
-    zeros = exact({"zeros": np.zeros(3 * LEAST_ROOM // 8, np.float32)})
+def test_a_role_of_known_tensors_may_be_as_large_as_they_are(world: MakeWorld) -> None:
+    large: Tensors = {"zeros": np.zeros(LEAST_ROOM, np.float32)}  # 4 MiB, much more than the model
+
+    class Large(FedAvg):
+        """Asks for an array that is larger than the model."""
+
+        def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
+            planned = super().plan(state, roster, seed)
+            if isinstance(planned, Finished):
+                return planned
+            roles = {**planned.reply_roles, "large": ReplyRole(specs_of(large), 1.0)}
+            return replace(planned, reply_roles=roles)
+
+    def add(_: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
+        return (with_blob(exact(large), "large")(each) for each in replies)
+
     here = world(recipe(rounds={"count": 1}))
-    fleet = TamperedFleet(here.devices, forged("device-01", with_blob(zeros, role)))
-    here.engine(fleet).run()
+    algorithm = Large(make(here.recipe).settings, here.recipe.training, here.recipe.rounds)
+    fleet = TamperedFleet(here.devices, add)
+    assert here.engine(fleet, algorithm=algorithm).run().status == "finished"
     assert {outcome for _, outcome, _ in fleet.verdicts} == {"accepted"}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
+from edgefed.algorithms.base import Algorithm
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.records import OpenExchange
@@ -42,7 +43,7 @@ def parts() -> Any:
     return shards((5, 9, 6, 4), tested=5)
 
 
-def cut_in_replies(here: World, fuse: Fuse) -> None:
+def cut_in_replies(here: World, fuse: Fuse, algorithm: Algorithm[Any] | None = None) -> None:
     """Run until the fuse blows on the way of a reply."""
 
     def tamper(_: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
@@ -50,7 +51,7 @@ def cut_in_replies(here: World, fuse: Fuse) -> None:
             fuse()
             yield each
 
-    here.engine(TamperedFleet(here.devices, tamper)).run()
+    here.engine(TamperedFleet(here.devices, tamper), algorithm=algorithm).run()
 
 
 def cut_in_time(here: World, fuse: Fuse) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from edgefed.algorithms.base import State
+from edgefed.algorithms.base import ReplyRole, State
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.records import OpenExchange, RunRecord
@@ -20,6 +20,7 @@ from edgefed.coordinator.store import SCHEMA, Store
 from edgefed.errors import StorageError, UnknownNameError
 from edgefed.learn.types import Tensors
 from edgefed.wire.messages import BlobRef, Task
+from edgefed.wire.tensors import TensorSpec
 from tests.algorithms.play import bits
 from tests.run_fixture import Ticking
 
@@ -71,7 +72,23 @@ def exchange(record: RunRecord) -> OpenExchange:
         )
         for device in ("b", "a")
     )
-    return OpenExchange(f"{record.run}-0", 0, "fit", 1, tasks, 2, 1, 3.5, attempt=1, lost_grace=2.5)
+    roles = {
+        "delta": ReplyRole({"w": TensorSpec("float32", (2, 3))}, 64.0, trained=True),
+        "means": ReplyRole(None, 1e6),
+    }
+    return OpenExchange(
+        f"{record.run}-0",
+        0,
+        "fit",
+        1,
+        tasks,
+        2,
+        1,
+        3.5,
+        attempt=1,
+        lost_grace=2.5,
+        reply_roles=roles,
+    )
 
 
 def made(store: Store) -> RunRecord:

@@ -35,7 +35,7 @@ def reply(device: int, data: bytes) -> Reply:
         index=0,
         device=f"device-{device}",
         session="0" * 8,
-        base="",
+        bases={},
         status="ok",
         blobs={"delta": BlobRef(digest=digest(data), size=len(data))},
     )

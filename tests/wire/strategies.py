@@ -92,7 +92,7 @@ messages: dict[type[Message], st.SearchStrategy[Any]] = {
         index=counts,
         device=names,
         session=sessions,
-        base=digests | st.just(""),
+        bases=st.dictionaries(words, digests, max_size=3),
         status=st.sampled_from(["ok", "refused", "failed"]),
         reason=words,
         samples=counts,

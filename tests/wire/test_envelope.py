@@ -167,7 +167,7 @@ def test_a_metric_that_is_not_finite_is_refused() -> None:
         index=0,
         device="d",
         session=SESSION,
-        base="",
+        bases={},
         status="ok",
         metrics={"loss": float("nan")},
     )

@@ -25,16 +25,17 @@ def test_a_reply_belongs_to_its_task() -> None:
     given = task()
     assert (made.run, made.exchange, made.index) == (given.run, given.exchange, given.index)
     assert (made.device, made.session) == ("device-00", SESSION)
-    assert made.base == given.blobs["weights"].digest
+    assert made.bases == {"weights": given.blobs["weights"].digest}
     assert (made.samples, made.metrics) == (9, {"loss": 0.5})
     assert made.inline == {digest(b"x"): b"x"}
     assert beside == {}
 
 
-def test_without_weights_the_base_is_the_first_blob_or_nothing() -> None:
-    other = BlobRef(digest="ab" * 32, size=3)
-    assert make_reply(task(blobs={"means": other}), Outcome("ok"), SESSION)[0].base == "ab" * 32
-    assert make_reply(task(blobs={}), Outcome("ok"), SESSION)[0].base == ""
+def test_every_blob_of_the_task_is_named_by_its_role() -> None:
+    one, two = (BlobRef(digest=each * 32, size=3) for each in ("ab", "cd"))
+    made, _ = make_reply(task(blobs={"means": one, "mask": two}), Outcome("ok"), SESSION)
+    assert made.bases == {"means": "ab" * 32, "mask": "cd" * 32}
+    assert make_reply(task(blobs={}), Outcome("ok"), SESSION)[0].bases == {}
 
 
 def test_a_long_reason_is_cut() -> None:

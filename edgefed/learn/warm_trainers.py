@@ -12,14 +12,18 @@ from edgefed.learn.devices import pick_device
 from edgefed.learn.model_memory import COPIES, build_within, default_memory
 from edgefed.learn.training import Trainer
 
+MAX_TRAINERS = 32
+"""Trainers that stay warm, however small they are: an algorithm may change its model each round."""
+
 UNBOUNDED = sys.maxsize
 """The memory of whoever has looked at the model's size already."""
 
 
 class Trainers:
-    """Trainers by a key of their model; the least recently used go when memory is short.
+    """Trainers by a key of their model; the least recently used go first.
 
-    What the others hold, and what training with the one in use takes, is at most ``memory``.
+    What the others hold, and what training with the one in use takes, is at most ``memory``; and
+    there are at most ``MAX_TRAINERS``.
 
     Args:
         accelerator: what trains, as ``pick_device`` takes it.
@@ -57,6 +61,8 @@ class Trainers:
             # The others may have grown, and code of a user's own may tell its size only now.
             self._make_room(COPIES * trainer.model.weight_bytes)
         self._kept[key] = trainer
+        if len(self._kept) > MAX_TRAINERS:
+            self._kept.popitem(last=False)
         return trainer
 
     def _most(self) -> int:

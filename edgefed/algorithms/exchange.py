@@ -1,0 +1,118 @@
+"""What an algorithm asks of a cohort: questions, payloads, and what an answer must look like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgefed.config.recipe import CodecName, ModelSection
+from edgefed.learn.types import Tensors
+from edgefed.wire.tensors import TensorSpec
+
+
+@dataclass(frozen=True)
+class Payload:
+    """Arrays to send, by a name that stays the same from exchange to exchange.
+
+    Attributes:
+        arrays: what is sent.
+        codec: how; None for the recipe's downlink codec. A lossy one sends the difference from what
+            was last sent under this name.
+    """
+
+    arrays: Tensors
+    codec: CodecName | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """What one device is asked.
+
+    Attributes:
+        device: its id.
+        samples: what it announced; the most that its answer may weigh.
+        blobs: role in the task to name of a payload; devices may get different ones.
+        params: small values.
+    """
+
+    device: str
+    samples: int
+    blobs: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ReplyRole:
+    """What the arrays of one role of an answer must look like.
+
+    Attributes:
+        tensors: names, types and shapes; None where the algorithm's ``reject_reason`` checks them.
+        largest: largest magnitude of a real number.
+        trained: whether they come of training, so that a value beyond ``largest`` means that the
+            training diverged.
+    """
+
+    tensors: Mapping[str, TensorSpec] | None
+    largest: float
+    trained: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensors; 0 where they are not known beforehand."""
+        return sum(spec.nbytes for spec in (self.tensors or {}).values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the role as it is written down with an open exchange."""
+        tensors = None
+        if self.tensors is not None:
+            tensors = [[name, each.dtype, each.shape] for name, each in self.tensors.items()]
+        return {"tensors": tensors, "largest": self.largest, "trained": self.trained}
+
+    @classmethod
+    def from_json(cls, known: Mapping[str, Any]) -> ReplyRole:
+        """Return the role that ``to_json`` wrote."""
+        tensors = known["tensors"]
+        if tensors is not None:
+            tensors = {name: TensorSpec(dtype, tuple(shape)) for name, dtype, shape in tensors}
+        return cls(tensors, known["largest"], known["trained"])
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One question put to a cohort.
+
+    Attributes:
+        name: ``fit``, ``evaluate``, ``mean``, …
+        round: the round that it belongs to, counted from 1.
+        questions: one for each device asked.
+        payloads: the arrays that the questions name.
+        wanted: answers after which the exchange closes.
+        quorum: answers that suffice when the deadline passes.
+        deadline: seconds.
+        preparatory: consumes no seed index, so that the draws of other exchanges do not depend on
+            it; its answers do not count towards the round.
+        reply_roles: what every answer holds, by role; one with other roles is rejected.
+        model: the network that its tasks concern; None for that of the state (``Algorithm.model``).
+            ``merge`` and ``reject_reason`` see the one that the tasks had.
+        retired: names of payloads that the run no longer sends; the coordinator and its cache
+            forget them before this exchange's payloads are encoded. A name that is sent again
+            begins anew.
+    """
+
+    name: str
+    round: int
+    questions: tuple[Question, ...]
+    payloads: Mapping[str, Payload]
+    wanted: int
+    quorum: int
+    deadline: float
+    preparatory: bool = False
+    reply_roles: Mapping[str, ReplyRole] = field(default_factory=dict)
+    model: ModelSection | None = None
+    retired: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Finished:
+    """There is nothing left to ask."""

@@ -1,0 +1,45 @@
+"""What an engine works with: the run's parts, the store, the fleet, and who is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from edgefed.algorithms.base import Algorithm
+from edgefed.clock import Clock
+from edgefed.config.recipe import Recipe
+from edgefed.coordinator.event_journal import EventJournal
+from edgefed.coordinator.fleet import Fleet
+from edgefed.coordinator.run_controls import RunControls
+from edgefed.coordinator.store import Store
+from edgefed.coordinator.trackers.base import Tracker
+from edgefed.data.types import Dataset
+from edgefed.wire.blobs import BlobCache
+
+
+@dataclass(frozen=True)
+class EngineDeps:
+    """What an engine works with.
+
+    Attributes:
+        dataset: the recipe's data set, of which the test part is the coordinator's.
+        trackers: who is told the rounds, beside the metric files in the run's folder.
+        user_models: whether the recipe may name a user's own code as its model.
+        memory: most bytes that training the model may take here; 0 for half of what is free.
+        release: deletes what else can be fetched again, beside blobs, when the disk is full.
+    """
+
+    recipe: Recipe
+    algorithm: Algorithm[Any]
+    fleet: Fleet
+    dataset: Dataset
+    store: Store
+    cache: BlobCache
+    journal: EventJournal
+    controls: RunControls
+    clock: Clock
+    trackers: tuple[Tracker, ...] = ()
+    user_models: bool = False
+    memory: int = 0
+    release: Callable[[], None] = lambda: None

@@ -1,0 +1,29 @@
+"""Where a run stands while an engine works on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgefed.algorithms.base import State
+from edgefed.coordinator.device_admission import Admission
+from edgefed.coordinator.downlink import Downlink
+from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.run_model import RunModel
+
+
+@dataclass
+class RunState:
+    """Where the run stands.
+
+    Attributes:
+        admission: the devices that take part.
+        open: an exchange that was written down and not yet merged.
+        scored: the last round that was closed.
+    """
+
+    run_model: RunModel
+    admission: Admission
+    state: State
+    downlink: Downlink
+    open: OpenExchange | None
+    scored: int
