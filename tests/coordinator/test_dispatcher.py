@@ -150,12 +150,13 @@ class Scene:
     def _greet(self) -> None:
         self.greetings += 1
 
-    def start(self) -> None:
+    def start(self, *, play_births: bool = True) -> None:
+        """Connect; with ``play_births`` the one client is every device, else there are agents."""
         self.link.start_now(PATIENCE)
         self.dispatcher.start()
         self.device.start_now(PATIENCE)
         self.heard.wait(Subscribed)
-        for device in DEVICES:
+        for device in DEVICES if play_births else ():
             birth = Birth(session=OTHER, status="online", samples=5)
             self.send(TOPICS.birth(device), birth, retain=True)
         wait_until(lambda: len(self.registry.roster()) == len(DEVICES), "the devices")
@@ -180,10 +181,14 @@ class Scene:
 
 @contextmanager
 def at_work(
-    broker: MosquittoBroker, folder: Path, limits: InboxLimits | None = None
+    broker: MosquittoBroker,
+    folder: Path,
+    limits: InboxLimits | None = None,
+    *,
+    play_births: bool = True,
 ) -> Iterator[Scene]:
     made = Scene(broker, folder, limits)
-    made.start()
+    made.start(play_births=play_births)
     try:
         yield made
     finally:
