@@ -170,7 +170,8 @@ class Engine:
             )
         rows = deps.store.rounds(run)
         scored = rows[-1]["round"] if rows else 0
-        state = RunState(run_model, admission, checkpoint.state, downlink, checkpoint.open, scored)
+        opened = next(iter(checkpoint.open), None)
+        state = RunState(run_model, admission, checkpoint.state, downlink, opened, scored)
         self._close_through(state)
         self._recorder.status("running")
         return state
@@ -290,7 +291,8 @@ class Engine:
             preparatory_exchanges=preparatory_exchanges,
         )
         held = state.downlink.to_json()
-        self._recorder.written(lambda: self._deps.store.begin_exchange(begun, opened, held))
+        missed, store = state.open, self._deps.store
+        self._recorder.written(lambda: store.begin_exchange(begun, opened, held, closes=missed))
         self._recorder.record, state.open = begun, opened
         return opened
 
@@ -305,7 +307,8 @@ class Engine:
         self._deps.journal.emit("exchange", exchange=opened.exchange, phase="merge")
         after = self._recorder.with_answers(ReplyStats() if opened.preparatory else collector.stats)
         held = state.downlink.to_json()
-        self._recorder.written(lambda: self._deps.store.commit(after, merged, held))
+        store = self._deps.store
+        self._recorder.written(lambda: store.commit(after, merged, held, closes=opened))
         for remark in self._algorithm.remarks(state.state, asked_exchange(opened), merged):
             self._recorder.note(remark.text, warning=remark.warning)
         self._recorder.record, state.state, state.open = after, merged, None
@@ -320,7 +323,7 @@ class Engine:
         if opened.attempt >= self._recipe.rounds.retries:
             # A run that is resumed asks those who are there then, not those who were silent now.
             run = self._recorder.record.run
-            self._recorder.written(lambda: self._deps.store.close_exchange(run))
+            self._recorder.written(lambda: self._deps.store.close_exchange(run, opened))
             state.open = None
             raise TimeLimitError(
                 f"Only {told}.",
@@ -358,7 +361,7 @@ class Engine:
         # An exchange that an earlier life left open tells that it found it was time.
         due = state.open is not None or self._evaluation.is_due(number, self._controls.finishing)
         scores = self._evaluation.scores(state) if due else {}
-        self._tracking.round(self._recorder.close_round(number, scores))
+        self._tracking.round(self._recorder.close_round(number, scores, state.open))
         asked, state.scored, state.open = state.open, number, None
         if asked is not None:
             self._close_through(state)

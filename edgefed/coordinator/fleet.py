@@ -1,4 +1,4 @@
-"""The seam between the engine and the devices, real or virtual, that answer its questions."""
+"""The seam between the engine and the devices, real or virtual, that do its tasks."""
 
 from __future__ import annotations
 
@@ -34,6 +34,11 @@ Verdict = Literal["accepted", "rejected", "late"]
 class Fleet(Protocol):
     """Devices that can be asked.
 
+    Several exchanges may be open at the same time; each has an iterator of replies of its own.
+    A device does one task at a time: with several open, those of the exchange put first go first.
+    ``ask`` is made of ``put``, ``replies`` and ``drop``; a fleet that derives from this class
+    inherits it.
+
     Attributes:
         simulated: whether raw data of all devices is at hand.
     """
@@ -48,17 +53,43 @@ class Fleet(Protocol):
         """Wait until so many devices are there, or time is up, or ``stop``; return who is."""
         ...
 
-    def ask(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
-        """Put the tasks to their devices and yield replies as they come.
+    def put(self, exchange: OpenExchange) -> None:
+        """Open an exchange: its tasks go to their devices, and its deadline begins."""
+        ...
+
+    def replies(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
+        """Yield the replies to an open exchange as they come.
 
         Ends when every device asked has replied, when the deadline has passed, when the quorum is
-        met and only lost devices are out that had their grace, or when ``stop`` says so; closing
-        the iterator early means that no more replies are wanted.
+        met and only lost devices are out that had their grace, when the exchange is dropped, or
+        when ``stop`` says so. Closing the iterator drops nothing: a later one goes on from there,
+        and what comes meanwhile is kept for it.
+
+        Raises:
+            KeyError: the exchange is not open.
         """
         ...
 
+    def drop(self, exchange: OpenExchange, *, put_again: bool = False) -> None:
+        """Close an exchange: no more replies to it are wanted. Nothing happens if it is not open.
+
+        Args:
+            exchange: which one.
+            put_again: whether it is put again later, as after a stop; devices whose replies nobody
+                has read are then not told that they are late.
+        """
+        ...
+
+    def ask(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
+        """Put an exchange, yield its replies, and drop it, also when the iterator is closed."""
+        try:
+            self.put(exchange)
+            yield from self.replies(exchange, stop)
+        finally:
+            self.drop(exchange, put_again=stop())
+
     def verdict(self, reply: Reply, outcome: Verdict, reason: str) -> None:
-        """Tell a device what became of its reply; those accepted count towards the quorum."""
+        """Tell a device what became of its reply; those accepted count towards its quorum."""
         ...
 
     def closed(self, run: str, through: int) -> None:

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import queue
-import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from edgefed.algorithms.base import Roster
 from edgefed.clock import Clock
 from edgefed.coordinator.device_registry import DeviceRegistry
 from edgefed.coordinator.dispatcher import Dispatcher
 from edgefed.coordinator.event_journal import EventJournal
-from edgefed.coordinator.fleet import Delivered, Verdict
+from edgefed.coordinator.fleet import Delivered, Fleet, Verdict
 from edgefed.coordinator.pending_exchange import PendingExchange
 from edgefed.coordinator.records import OpenExchange
 from edgefed.coordinator.waiting import WaitingReport
 from edgefed.wire.messages import Reply
 
 
-class MqttFleet:
-    """Puts questions to agents through the dispatcher and waits for what comes back.
+@dataclass(frozen=True)
+class _OpenExchange:
+    pending: PendingExchange
+    report: WaitingReport
+
+
+class MqttFleet(Fleet):
+    """Puts tasks to agents through the dispatcher and waits for what comes back.
+
+    Each open exchange may be read in a thread of its own.
 
     Args:
         dispatcher: the thread that talks to the broker.
@@ -44,8 +52,7 @@ class MqttFleet:
         self._journal = journal
         self._clock = clock
         self._on_closed = on_closed
-        self._pending_exchange: PendingExchange | None = None
-        self._presence_changed = threading.Event()
+        self._open: dict[str, _OpenExchange] = {}
         registry.listen(self._note_presence)
 
     def roster(self) -> Roster:
@@ -56,32 +63,39 @@ class MqttFleet:
         """Wait until so many devices have joined, or time is up, or ``stop``."""
         return self._registry.wait_for(devices, timeout, stop)
 
-    def ask(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
-        """Send the tasks and yield replies until all are in or nobody else is waited for."""
+    def put(self, exchange: OpenExchange) -> None:
+        """Open an exchange and send its tasks."""
         pending = PendingExchange(exchange, self._clock.monotonic())
         report = WaitingReport(pending, self._journal, self._clock)
-        self._pending_exchange = pending
-        self._presence_changed.set()
-        try:
-            self._dispatcher.open(pending)
-            while self._is_open(pending) and not stop():
-                report.update()
-                arrived = self._next(pending)
-                if arrived is not None:
-                    yield arrived
-            if not stop():
-                report.close()
-        finally:
-            self._pending_exchange = None
-            report.end()
-            self._dispatcher.close(pending)
-            if not stop():
-                self._decline_rest(pending)
+        self._open[exchange.exchange] = _OpenExchange(pending, report)
+        self._dispatcher.open(pending)
+
+    def replies(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
+        """Yield replies until all are in or nobody else is waited for."""
+        opened = self._open[exchange.exchange]
+        while self._is_open(opened.pending) and not stop():
+            opened.report.update()
+            arrived = self._next(opened.pending)
+            if arrived is not None:
+                yield arrived
+        if not stop():
+            opened.report.close()
+
+    def drop(self, exchange: OpenExchange, *, put_again: bool = False) -> None:
+        """Close an exchange; who works on it is told, and whose reply nobody read."""
+        opened = self._open.pop(exchange.exchange, None)
+        if opened is None:
+            return
+        opened.report.end()
+        self._dispatcher.close(opened.pending)
+        for unread in opened.pending.drop():
+            if not put_again:
+                self.verdict(unread.reply, "late", "enough others had answered")
 
     def _is_open(self, pending: PendingExchange) -> bool:
         """Look who is lost, and whether anything is left to wait for."""
-        if self._presence_changed.is_set():
-            self._presence_changed.clear()
+        if pending.presence_changed.is_set():
+            pending.presence_changed.clear()
             lost = self._registry.lost_since(pending.wanted(), pending.started)
             pending.note_lost(lost)
         now = self._clock.monotonic()
@@ -97,35 +111,27 @@ class MqttFleet:
 
     def _note_presence(self, device: str) -> None:
         """Look again who is lost: a device came or went."""
-        pending = self._pending_exchange
-        if pending is not None and pending.task(device) is not None:
-            self._presence_changed.set()
-            pending.arrivals.put(None)
-
-    def _decline_rest(self, pending: PendingExchange) -> None:
-        """Tell those whose replies came after enough others that they were late."""
-        while not pending.arrivals.empty():
-            rest = pending.arrivals.get()
-            if rest is not None:
-                self.verdict(rest.reply, "late", "enough others had answered")
+        for pending in self._dispatcher.exchanges.all():
+            if pending.task(device) is not None:
+                pending.presence_changed.set()
+                pending.arrivals.put(None)
 
     def wake(self) -> None:
-        """Make whoever waits in ``ask`` or ``wait_for`` look at ``stop`` again."""
-        pending = self._pending_exchange
-        if pending is not None:
+        """Make whoever waits in ``replies`` or ``wait_for`` look at ``stop`` again."""
+        for pending in self._dispatcher.exchanges.all():
             pending.arrivals.put(None)
         self._registry.wake()
 
     def verdict(self, reply: Reply, outcome: Verdict, reason: str) -> None:
-        """Tell a device what became of its reply; what is accepted counts towards the quorum."""
-        pending = self._pending_exchange
-        if outcome == "accepted" and pending is not None and pending.asks(reply.exchange):
+        """Tell a device what became of its reply; what is accepted counts towards its quorum."""
+        pending = self._dispatcher.exchanges.get(reply.exchange)
+        if outcome == "accepted" and pending is not None:
             pending.accept(self._clock.monotonic())
         self._dispatcher.send_receipt(reply.device, reply.exchange, outcome, reason)
 
     def closed(self, run: str, through: int) -> None:
         """Tell the fleet which exchanges are over."""
-        self._dispatcher.forget(through)
+        self._dispatcher.forget(run, through)
         self._on_closed(run, through)
 
     def traffic(self) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The exchange that is being asked over MQTT right now: who has what, and what to repeat when."""
+"""One open exchange of an MQTT fleet: who has what, and what to repeat when."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ class PendingExchange:
         lost: those of them that are not there, and since when.
         accepted: replies that were merged.
         quorum_at: when there were enough of them; None before.
+        presence_changed: set when devices came or went, so that ``note_lost`` is due.
+        dropped: whether nobody wants its replies any more.
     """
 
     exchange: OpenExchange
@@ -37,11 +39,14 @@ class PendingExchange:
     lost: dict[str, float] = field(default_factory=dict)
     accepted: int = 0
     quorum_at: float | None = None
+    presence_changed: threading.Event = field(default_factory=threading.Event)
+    dropped: bool = False
     _repeats: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.wanting = {task.device: task for task in self.exchange.tasks}
         self._repeats = dict.fromkeys(self.wanting, (self.started + REPEAT, REPEAT))
+        self.presence_changed.set()
         if self.exchange.quorum <= 0:
             self.quorum_at = self.started
 
@@ -74,6 +79,8 @@ class PendingExchange:
     def is_open(self, now: float) -> bool:
         """Whether there are replies to merge, or some are out and there is time for them."""
         with self.lock:
+            if self.dropped:
+                return False
             if not self.arrivals.empty():
                 return True
             return bool(self.wanting) and now < self._closes_at()
@@ -84,10 +91,6 @@ class PendingExchange:
             return self.deadline
         since = max(self.lost.values(), default=self.quorum_at)
         return min(self.deadline, max(self.quorum_at, since) + grace)
-
-    def asks(self, exchange: str) -> bool:
-        """Whether it is that exchange."""
-        return self.exchange.exchange == exchange
 
     def wanted(self) -> list[str]:
         """Return the devices whose reply is out."""
@@ -129,6 +132,26 @@ class PendingExchange:
             self.lost.pop(device, None)
             self._repeats.pop(device, None)
             self.arrivals.put(delivered)
+
+    def sent(self, device: str, now: float) -> None:
+        """Note that a device's task was sent; it is repeated from then on."""
+        with self.lock:
+            if device in self._repeats:
+                self._repeats[device] = (now + REPEAT, REPEAT)
+
+    def drop(self) -> list[Delivered]:
+        """Stop waiting; return the replies that nobody has read."""
+        with self.lock:
+            self.dropped = True
+        unread: list[Delivered] = []
+        while True:
+            try:
+                arrived = self.arrivals.get_nowait()
+            except queue.Empty:
+                self.arrivals.put(None)  # whoever reads replies is to stop
+                return unread
+            if arrived is not None:
+                unread.append(arrived)
 
     def to_repeat(self, now: float) -> list[Task]:
         """Return the tasks whose time to be sent again has come, if nobody works on them."""

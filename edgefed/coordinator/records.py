@@ -112,9 +112,9 @@ class Checkpoint:
     Attributes:
         state: the algorithm's.
         downlink: what devices were last sent, by payload name (``Downlink.to_json``).
-        open: the exchange that was under way, if any.
+        open: the exchanges that were under way, oldest first.
     """
 
     state: State
     downlink: dict[str, Any] = field(default_factory=dict)
-    open: OpenExchange | None = None
+    open: tuple[OpenExchange, ...] = ()

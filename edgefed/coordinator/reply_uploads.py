@@ -9,8 +9,11 @@ from edgefed.transport.intake import Ask, Intake
 from edgefed.wire.messages import Reply
 from edgefed.wire.tensors import digest
 
-MAX_DEVICES = 8
-"""Devices that upload at one time; the others wait, so that memory and link are bounded."""
+MAX_UPLOADS = 8
+"""Replies that are uploaded at one time; the others wait, so that memory and link are bounded."""
+
+_Key = tuple[str, str]
+"""Device and exchange of a reply."""
 
 
 @dataclass
@@ -18,6 +21,10 @@ class _Upload:
     reply: Reply
     size: int
     lacking: set[str] = field(default_factory=set)
+
+    @property
+    def key(self) -> _Key:
+        return self.reply.device, self.reply.exchange
 
 
 class ReplyUploads:
@@ -29,7 +36,7 @@ class ReplyUploads:
 
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
-        self._running: dict[str, _Upload] = {}
+        self._running: dict[_Key, _Upload] = {}
         self._waiting: deque[_Upload] = deque()
 
     def take(self, reply: Reply, size: int, now: float) -> tuple[list[Ask], list[Reply]]:
@@ -51,32 +58,52 @@ class ReplyUploads:
 
     def knows(self, device: str, exchange: str) -> bool:
         """Whether a reply is on its way."""
-        every = [*self._running.values(), *self._waiting]
-        return any(
-            each.reply.device == device and each.reply.exchange == exchange for each in every
+        return any(each.key == (device, exchange) for each in self._all())
+
+    def exchange_of(self, device: str, blob: str) -> str | None:
+        """Return the exchange for whose reply a device uploads a blob; None when for none."""
+        return next(
+            (
+                each.reply.exchange
+                for each in self._running.values()
+                if each.reply.device == device and blob in each.lacking
+            ),
+            None,
         )
 
     def arrived(self, blob: str, now: float) -> tuple[list[Ask], list[Reply]]:
         """Note that a blob is whole; return the requests to send, and the replies now whole."""
         whole: list[Reply] = []
-        for device, upload in list(self._running.items()):
+        for key, upload in list(self._running.items()):
             upload.lacking.discard(blob)
             if not upload.lacking:
-                del self._running[device]
+                del self._running[key]
                 whole.append(upload.reply)
         asks, more = self._start(now)
         return asks, [*whole, *more]
 
     def leave(self, device: str, now: float) -> tuple[list[Ask], list[Reply]]:
         """Give a lost device's place to the next one; it sends its reply again when it is back."""
-        self._waiting = deque(each for each in self._waiting if each.reply.device != device)
-        upload = self._running.pop(device, None)
-        lost = upload.lacking if upload is not None else set()
+        return self._remove([each for each in self._all() if each.reply.device == device], now)
+
+    def drop(self, exchange: str, now: float) -> tuple[list[Ask], list[Reply]]:
+        """Forget the replies of an exchange that is closed; others take their places."""
+        gone = [each for each in self._all() if each.reply.exchange == exchange]
+        return self._remove(gone, now)
+
+    def _all(self) -> list[_Upload]:
+        return [*self._running.values(), *self._waiting]
+
+    def _remove(self, gone: list[_Upload], now: float) -> tuple[list[Ask], list[Reply]]:
+        keys = {each.key for each in gone}
+        self._waiting = deque(each for each in self._waiting if each.key not in keys)
+        running = [self._running.pop(key) for key in keys & self._running.keys()]
+        lost = {blob for each in running for blob in each.lacking}
         for blob in lost:
             self._intake.drop(blob)
         asks: list[Ask] = []
         for each in self._running.values():
-            if each.lacking & lost:  # an equal blob, which was being asked of the lost device
+            if each.lacking & lost:  # an equal blob, which was being asked of another device
                 asks += self._fetch(each, now)
         more, whole = self._start(now)
         return [*asks, *more], whole
@@ -85,25 +112,17 @@ class ReplyUploads:
         """Give up on replies that need a blob which never came; return them."""
         gone = [each for each in self._running.values() if blob in each.lacking]
         for upload in gone:
-            del self._running[upload.reply.device]
+            del self._running[upload.key]
         return [upload.reply for upload in gone]
-
-    def clear(self) -> None:
-        """Forget all replies; the exchange is closed."""
-        for upload in self._running.values():
-            for blob in upload.lacking:
-                self._intake.drop(blob)
-        self._running.clear()
-        self._waiting.clear()
 
     def _start(self, now: float) -> tuple[list[Ask], list[Reply]]:
         asks: list[Ask] = []
         whole: list[Reply] = []
-        while self._waiting and len(self._running) < MAX_DEVICES:
+        while self._waiting and len(self._running) < MAX_UPLOADS:
             upload = self._waiting.popleft()
             asks += self._fetch(upload, now)
             if upload.lacking:
-                self._running[upload.reply.device] = upload
+                self._running[upload.key] = upload
             else:
                 whole.append(upload.reply)
         return asks, whole

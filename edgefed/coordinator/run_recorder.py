@@ -11,7 +11,7 @@ from edgefed.clock import Clock
 from edgefed.coordinator.disk_space import DiskSpace
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.fleet import Fleet
-from edgefed.coordinator.records import RunRecord
+from edgefed.coordinator.records import OpenExchange, RunRecord
 from edgefed.coordinator.reply_stats import ReplyStats
 from edgefed.coordinator.store import Store
 from edgefed.errors import DIVERGED, LOWER_RATE, StorageError
@@ -155,10 +155,12 @@ class RunRecorder:
         progress = {**self.record.progress, "stats": so_far.to_json()}
         return replace(self.record, progress=progress)
 
-    def close_round(self, number: int, scores: dict[str, float]) -> dict[str, Any]:
+    def close_round(
+        self, number: int, scores: dict[str, float], tested_by: OpenExchange | None
+    ) -> dict[str, Any]:
         """Write a round's row: who answered, what it moved, and its scores if it was tested.
 
-        Return the row.
+        Close the exchange that tested it, if one did. Return the row.
         """
         self.account()
         if not all(map(math.isfinite, scores.values())) and not self._told:
@@ -179,7 +181,7 @@ class RunRecorder:
         }
         tested = {"accuracy": row["accuracy"], "loss": row["loss"]} if scores else {}
         closed = replace(now, round=number, progress={}, **tested)
-        self.written(lambda: self._store.save_round(closed, row))
+        self.written(lambda: self._store.save_round(closed, row, closes=tested_by))
         self.record = closed
         self._journal.emit("scored", run=now.run, **row)
         return row

@@ -19,7 +19,7 @@ from edgefed.config.address import Address
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.device_registry import DeviceRegistry
-from edgefed.coordinator.dispatcher import Dispatcher
+from edgefed.coordinator.dispatcher import Dispatcher, DispatcherDeps
 from edgefed.coordinator.duplicate_coordinator import refuse_second_coordinator
 from edgefed.coordinator.engine import Engine
 from edgefed.coordinator.engine_deps import EngineDeps
@@ -118,18 +118,20 @@ class Service:
         self._state = CoordinatorState(session=self._session, owner=self._owner, status="online")
         self._link = self._make_link(inbox)
         self._dispatcher = Dispatcher(
-            self._link,
-            inbox,
-            self._topics,
-            self._registry,
-            self._cache,
-            settings.folder / "staging",
-            self._journal,
-            clock,
-            random.Random(secrets.randbits(64)),
-            self._take_request,
-            self._publish_state,
-            self._session,
+            DispatcherDeps(
+                link=self._link,
+                inbox=inbox,
+                topics=self._topics,
+                registry=self._registry,
+                cache=self._cache,
+                staging=settings.folder / "staging",
+                journal=self._journal,
+                clock=clock,
+                jitter=random.Random(secrets.randbits(64)),
+                on_request=self._take_request,
+                on_up=self._publish_state,
+                session=self._session,
+            )
         )
         self._fleet = MqttFleet(
             self._dispatcher, self._registry, self._journal, clock, self._closed

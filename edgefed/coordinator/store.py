@@ -1,6 +1,6 @@
 """Runs on disk: SQLite for rows, safetensors for weights; committed after every exchange.
 
-``edgefed.db`` holds runs, rounds and the open exchange. A run's folder holds ``recipe.toml``,
+``edgefed.db`` holds runs, rounds and open exchanges. A run's folder holds ``recipe.toml``,
 ``events.jsonl``, ``model.safetensors`` and the algorithm's state of the last commit, by
 ``edgefed.coordinator.state_files``. A state file is written and renamed before the row that names
 it is committed, so a kill at any moment leaves the old state or the new one. Rows carry digests
@@ -29,7 +29,7 @@ from edgefed.learn.types import Tensors
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import Task
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of the state directory; another one is refused, never half-read."""
 
 _TABLES = {
@@ -45,10 +45,19 @@ _TABLES = {
         ("run",),
         "run",
     ),
-    "exchanges": Table({"run": "text not null", "record": "text not null"}, ("run",), "run"),
+    "exchanges": Table(
+        {"run": "text not null", "exchange": "text not null", "record": "text not null"},
+        ("run", "exchange"),
+        "run",
+    ),
     "tasks": Table(
-        {"run": "text not null", "position": "integer not null", "task": "blob not null"},
-        ("run", "position"),
+        {
+            "run": "text not null",
+            "exchange": "text not null",
+            "device": "text not null",
+            "task": "blob not null",
+        },
+        ("run", "exchange", "device"),
         "run",
     ),
     "rounds": Table(
@@ -138,9 +147,17 @@ class Store:
     # -- checkpoints --------------------------------------------------------------------------
 
     def begin_exchange(
-        self, record: RunRecord, exchange: OpenExchange, downlink: Mapping[str, Any]
+        self,
+        record: RunRecord,
+        exchange: OpenExchange,
+        downlink: Mapping[str, Any],
+        *,
+        closes: OpenExchange | None = None,
     ) -> None:
-        """Write down an exchange before it is put to anybody."""
+        """Write down an exchange before it is put to anybody.
+
+        The run's other open exchanges stay open, except ``closes``, which it replaces.
+        """
         run = record.run
         plain = {
             field.name: getattr(exchange, field.name)
@@ -153,32 +170,37 @@ class Store:
         with self._writing(record):
             for _, number, layout, params, _ in self._db.rows("checkpoints", run):
                 self._db.put("checkpoints", run, number, layout, params, json.dumps(downlink))
-            self._db.put("exchanges", run, json.dumps(plain))
-            self._db.delete("tasks", run=run)
-            for position, task in enumerate(exchange.tasks):
-                self._db.put("tasks", run, position, encode(task))
+            self._forget_exchange(run, closes)
+            self._forget_exchange(run, exchange)
+            self._db.put("exchanges", run, exchange.exchange, json.dumps(plain))
+            for task in exchange.tasks:
+                self._db.put("tasks", run, exchange.exchange, task.device, encode(task))
 
     def commit(
         self,
         record: RunRecord,
         state: State,
         downlink: Mapping[str, Any],
+        *,
+        closes: OpenExchange | None = None,
     ) -> None:
-        """Write the state after an exchange, and close it, in one step."""
+        """Write a run's state and close the exchange that was merged into it, in one step."""
         folder, file = self.run_folder(record.run), f"state-{record.exchanges:06d}.safetensors"
         layout = self._files.write(folder, file, state.groups)
         texts = (json.dumps(layout.to_json()), json.dumps(state.params), json.dumps(downlink))
         with self._writing(record):
             self._db.put("checkpoints", record.run, state.round, *texts)
-            self._forget_exchange(record.run)
+            self._forget_exchange(record.run, closes)
         self._files.committed(folder, layout, state.groups)
 
-    def close_exchange(self, run: str) -> None:
-        """Forget the open exchange of a run; its state is as it was."""
+    def close_exchange(self, run: str, exchange: OpenExchange) -> None:
+        """Forget an open exchange of a run; its state is as it was."""
         with self._db.transaction():
-            self._forget_exchange(run)
+            self._forget_exchange(run, exchange)
 
-    def save_round(self, record: RunRecord, row: Mapping[str, Any]) -> None:
+    def save_round(
+        self, record: RunRecord, row: Mapping[str, Any], *, closes: OpenExchange | None = None
+    ) -> None:
         """Write a finished round and the run's row, and close the exchange that tested it.
 
         In one step, since an exchange that was closed alone would, after a restart, be asked again
@@ -186,7 +208,7 @@ class Store:
         """
         with self._writing(record):
             self._db.put("rounds", record.run, row["round"], json.dumps(row))
-            self._forget_exchange(record.run)
+            self._forget_exchange(record.run, closes)
 
     def checkpoint(self, run: str) -> Checkpoint | None:
         """Return where a run stands, or None when it has not begun.
@@ -202,7 +224,7 @@ class Store:
             layout, params, downlink = (json.loads(str(text)) for text in texts)
             groups = self._files.read(self.run_folder(run), Layout.from_json(layout))
             state = State(round=int(str(number)), groups=groups, params=params)
-            return Checkpoint(state, downlink, self._open_exchange(run))
+            return Checkpoint(state, downlink, self._open_exchanges(run))
 
     def group(self, run: str, group: str) -> list[str]:
         """Return the names of the arrays in a group of a run's state, without reading them."""
@@ -223,19 +245,28 @@ class Store:
         write_atomic(path, save(contiguous(weights), dict(metadata)))
         return path
 
-    def _forget_exchange(self, run: str) -> None:
-        self._db.delete("exchanges", run=run)
-        self._db.delete("tasks", run=run)
+    def _forget_exchange(self, run: str, exchange: OpenExchange | None) -> None:
+        if exchange is not None:
+            self._db.delete("exchanges", run=run, exchange=exchange.exchange)
+            self._db.delete("tasks", run=run, exchange=exchange.exchange)
 
-    def _open_exchange(self, run: str) -> OpenExchange | None:
-        found = self._db.rows("exchanges", run)
-        if not found:
-            return None
-        rows = self._db.rows("tasks", run)
-        tasks = tuple(decode(task, Task) for _, _, task in rows if isinstance(task, bytes))
-        known = json.loads(str(found[0][1]))
-        roles = {role: ReplyRole.from_json(each) for role, each in known.pop("reply_roles").items()}
-        return OpenExchange(tasks=tasks, reply_roles=roles, **known)
+    def _open_exchanges(self, run: str) -> tuple[OpenExchange, ...]:
+        """Return the open exchanges by index, each with its tasks in the order of its cohort."""
+        tasks: dict[str, list[Task]] = {}
+        for _, exchange, _, task in self._db.rows("tasks", run):
+            if isinstance(task, bytes):
+                tasks.setdefault(str(exchange), []).append(decode(task, Task))
+        found = (
+            _open_exchange(str(record), tuple(tasks.get(str(exchange), ())))
+            for _, exchange, record in self._db.rows("exchanges", run)
+        )
+        return tuple(sorted(found, key=lambda each: each.index))
+
+
+def _open_exchange(text: str, tasks: tuple[Task, ...]) -> OpenExchange:
+    known = json.loads(text)
+    roles = {role: ReplyRole.from_json(each) for role, each in known.pop("reply_roles").items()}
+    return OpenExchange(tasks=tasks, reply_roles=roles, **known)
 
 
 def _run_record(text: str) -> RunRecord:

@@ -261,7 +261,7 @@ class Database:
         elif version < self._schema.version:
             raise StorageError(
                 f"{self._path} was written by an older EdgeFed (state version {version}, "
-                f"this one reads {self._schema.version}), which kept no digests.",
+                f"this one reads {self._schema.version}).",
                 code="storage.older",
                 hint="finish its runs with that version, then move the folder away; or choose"
                 " another folder with --state",

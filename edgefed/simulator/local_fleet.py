@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from edgefed.algorithms.base import Member, Roster
 from edgefed.clock import Clock
-from edgefed.coordinator.fleet import Delivered, Verdict
+from edgefed.coordinator.fleet import Delivered, Fleet, Verdict
 from edgefed.coordinator.records import OpenExchange
 from edgefed.data.partition import label_counts
 from edgefed.data.types import Shard
@@ -60,7 +60,7 @@ class _VirtualDevice:
         self.private, self.answered = private, exchange
 
 
-class LocalFleet:
+class LocalFleet(Fleet):
     """A fleet of virtual devices.
 
     Args:
@@ -86,6 +86,7 @@ class LocalFleet:
         self._session = secrets.token_hex(8)
         self._up = 0
         self._down = 0
+        self._open: dict[str, dict[str, Task]] = {}
         self._executor: Executor = executor or Sequential(shards, clock=clock)
         names = device_names(len(shards))
         self._devices = {
@@ -104,11 +105,24 @@ class LocalFleet:
         del devices, timeout, stop
         return self.roster()
 
-    def ask(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
-        """Hand the tasks to the executor and yield replies as they come."""
-        orders = [self._order(task) for task in exchange.tasks]
+    def put(self, exchange: OpenExchange) -> None:
+        """Open an exchange; its tasks are done while its replies are read."""
+        self._open[exchange.exchange] = {task.device: task for task in exchange.tasks}
+
+    def replies(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
+        """Hand the tasks that are not done to the executor and yield replies as they come."""
+        wanting = self._open[exchange.exchange]
+        orders = [self._order(task) for task in wanting.values()]
         for order, outcome in self._executor.outcomes(orders, self._get, stop):
+            del wanting[order.task.device]
             yield self._deliver(order, outcome)
+            if exchange.exchange not in self._open:
+                return
+
+    def drop(self, exchange: OpenExchange, *, put_again: bool = False) -> None:
+        """Close an exchange; a virtual device keeps nothing of a task that nobody read."""
+        del put_again
+        self._open.pop(exchange.exchange, None)
 
     def verdict(self, reply: Reply, outcome: Verdict, reason: str) -> None:
         """Nothing to do: a virtual device keeps no replies."""

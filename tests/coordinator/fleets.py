@@ -21,7 +21,7 @@ Tamper = Callable[[OpenExchange, Iterator[Delivered]], Iterator[Delivered]]
 Forge = Callable[[Delivered], Delivered]
 
 
-class TamperedFleet:
+class TamperedFleet(Fleet):
     """A fleet whose replies go through a tamperer.
 
     Attributes:
@@ -45,9 +45,15 @@ class TamperedFleet:
     def wait_for(self, devices: int, timeout: float, stop: Callable[[], bool]) -> Roster:
         return self._inner.wait_for(devices, timeout, stop)
 
-    def ask(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
+    def put(self, exchange: OpenExchange) -> None:
         self.asked.append(exchange)
-        yield from self._tamper(exchange, self._inner.ask(exchange, stop))
+        self._inner.put(exchange)
+
+    def replies(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
+        yield from self._tamper(exchange, self._inner.replies(exchange, stop))
+
+    def drop(self, exchange: OpenExchange, *, put_again: bool = False) -> None:
+        self._inner.drop(exchange, put_again=put_again)
 
     def verdict(self, reply: Reply, outcome: Verdict, reason: str) -> None:
         self.verdicts.append((reply.device, outcome, reason))

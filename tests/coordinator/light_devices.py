@@ -14,7 +14,7 @@ from device_agent.reply_outbox import ReplyOutbox
 from edgefed.clock import SystemClock
 from edgefed.config.address import Address
 from edgefed.coordinator.device_registry import DeviceRegistry
-from edgefed.coordinator.dispatcher import Dispatcher
+from edgefed.coordinator.dispatcher import Dispatcher, DispatcherDeps
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.mqtt_fleet import MqttFleet
 from edgefed.coordinator.records import OpenExchange
@@ -190,18 +190,20 @@ class Fleet:
             subscriptions=(TOPICS.every_up(), TOPICS.every_request(), TOPICS.coordinator()),
         )
         self.dispatcher = Dispatcher(
-            self.link,
-            self.inbox,
-            TOPICS,
-            self.registry,
-            BlobCache(folder / "blobs", 2**30),
-            folder / "staging",
-            self.journal,
-            clock,
-            random.Random(1),
-            lambda client, request: self._hold(),
-            lambda: None,
-            OURS,
+            DispatcherDeps(
+                link=self.link,
+                inbox=self.inbox,
+                topics=TOPICS,
+                registry=self.registry,
+                cache=BlobCache(folder / "blobs", 2**30),
+                staging=folder / "staging",
+                journal=self.journal,
+                clock=clock,
+                jitter=random.Random(1),
+                on_request=lambda client, request: self._hold(),
+                on_up=lambda: None,
+                session=OURS,
+            )
         )
         self.fleet = MqttFleet(
             self.dispatcher, self.registry, self.journal, clock, lambda run, through: None

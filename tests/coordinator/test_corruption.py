@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from edgefed.coordinator.store import Store
+from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.store import SCHEMA, Store
 from edgefed.errors import StorageError
 from edgefed.wire.tensors import weights_digest
 from tests.coordinator.conftest import MakeWorld
@@ -59,7 +60,7 @@ def told(store: Store, run: str) -> dict[str, Any]:
         state = {
             "state": (found.state.round, found.state.params, arrays),
             "downlink": found.downlink,
-            "open": found.open and {**vars(found.open), "tasks": list(found.open.tasks)},
+            "open": [{**vars(each), "tasks": list(each.tasks)} for each in found.open],
         }
     return {
         "record": asdict(store.run(run)),
@@ -96,7 +97,7 @@ def test_a_flipped_bit_changes_nothing_or_is_told(
     untouched = tmp_path / "untouched"
     shutil.copytree(kept, untouched)
     wanted = everything(untouched)
-    assert wanted["r-0001-0000"]["open"] is not None
+    assert wanted["r-0001-0000"]["open"]
     assert len(wanted) == 2
     chance, refused = random.Random(11), 0
     for number in range(FLIPS):
@@ -118,6 +119,7 @@ def test_a_flipped_bit_changes_nothing_or_is_told(
 def test_a_damaged_store_that_is_written_to_still_says_so(world: MakeWorld, tmp_path: Path) -> None:
     kept = copies(interrupted(world), tmp_path, closed=True)
     wanted = everything(kept)
+    interrupted_exchange = OpenExchange(**wanted["r-0001-0000"]["open"][0])
     chance, refused = random.Random(12), 0
     for number in range(FLIPS // 2):
         copy = tmp_path / "copy"
@@ -127,7 +129,7 @@ def test_a_damaged_store_that_is_written_to_still_says_so(world: MakeWorld, tmp_
             with closing(Store(copy)) as store:
                 changed = replace(store.run("r-0001"), reason="written")
                 store.save_run(changed)
-                store.save_round(changed, {"round": 9})
+                store.save_round(changed, {"round": 9}, closes=interrupted_exchange)
             found = everything(copy)
         except StorageError:
             refused += 1
@@ -137,7 +139,7 @@ def test_a_damaged_store_that_is_written_to_still_says_so(world: MakeWorld, tmp_
             assert row["rounds"].pop() == {"round": 9}
             before = wanted["r-0001-0000"]
             record = {k: v for k, v in before["record"].items() if k != "reason"}
-            expected = {**before, "record": record, "open": None}
+            expected = {**before, "record": record, "open": []}
             assert found == {**wanted, "r-0001-0000": expected}, (number, where)
         shutil.rmtree(copy)
     assert refused > FLIPS // 8
@@ -178,9 +180,10 @@ def test_the_last_commits_are_missed(world: MakeWorld, tmp_path: Path) -> None:
     assert "edgefed.db-commits" in caught.value.hint
 
 
-def test_what_an_older_version_wrote_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", range(1, SCHEMA))
+def test_what_an_older_version_wrote_is_refused(tmp_path: Path, version: int) -> None:
     with closing(Store(tmp_path)) as store:
-        store._db.connection.execute("pragma user_version = 1")
+        store._db.connection.execute(f"pragma user_version = {version}")
     with pytest.raises(StorageError, match="older EdgeFed") as caught:
         Store(tmp_path)
     assert caught.value.code == "storage.older"

@@ -16,7 +16,7 @@ import pytest
 from broker.mosquitto import MosquittoBroker
 from edgefed.clock import SystemClock
 from edgefed.coordinator.device_registry import DeviceRegistry
-from edgefed.coordinator.dispatcher import Dispatcher
+from edgefed.coordinator.dispatcher import Dispatcher, DispatcherDeps
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.mqtt_fleet import MqttFleet
@@ -124,18 +124,20 @@ class Scene:
         filters = (TOPICS.every_up(), TOPICS.every_request(), TOPICS.coordinator())
         self.link = Link(broker.address, "dispatcher", inbox.put, subscriptions=filters)
         self.dispatcher = Dispatcher(
-            self.link,
-            inbox,
-            TOPICS,
-            self.registry,
-            self.cache,
-            self.staging,
-            journal,
-            clock,
-            random.Random(1),
-            lambda _, request: self.requests.append(request.action),
-            self._greet,
-            OURS,
+            DispatcherDeps(
+                link=self.link,
+                inbox=inbox,
+                topics=TOPICS,
+                registry=self.registry,
+                cache=self.cache,
+                staging=self.staging,
+                journal=journal,
+                clock=clock,
+                jitter=random.Random(1),
+                on_request=lambda _, request: self.requests.append(request.action),
+                on_up=self._greet,
+                session=OURS,
+            )
         )
         self.fleet = MqttFleet(
             self.dispatcher, self.registry, journal, clock, lambda run, through: None
@@ -148,12 +150,13 @@ class Scene:
     def _greet(self) -> None:
         self.greetings += 1
 
-    def start(self) -> None:
+    def start(self, *, play_births: bool = True) -> None:
+        """Connect; with ``play_births`` the one client is every device, else there are agents."""
         self.link.start_now(PATIENCE)
         self.dispatcher.start()
         self.device.start_now(PATIENCE)
         self.heard.wait(Subscribed)
-        for device in DEVICES:
+        for device in DEVICES if play_births else ():
             birth = Birth(session=OTHER, status="online", samples=5)
             self.send(TOPICS.birth(device), birth, retain=True)
         wait_until(lambda: len(self.registry.roster()) == len(DEVICES), "the devices")
@@ -178,10 +181,14 @@ class Scene:
 
 @contextmanager
 def at_work(
-    broker: MosquittoBroker, folder: Path, limits: InboxLimits | None = None
+    broker: MosquittoBroker,
+    folder: Path,
+    limits: InboxLimits | None = None,
+    *,
+    play_births: bool = True,
 ) -> Iterator[Scene]:
     made = Scene(broker, folder, limits)
-    made.start()
+    made.start(play_births=play_births)
     try:
         yield made
     finally:
@@ -230,10 +237,10 @@ def test_blobs_of_an_exchange_that_is_over_are_deleted(scene: Scene) -> None:
     assert delivered is not None
     assert delivered.read(name) == DATA
     scene.dispatcher.close(pending)
-    scene.dispatcher.forget(2)  # the exchange is still to be merged
+    scene.dispatcher.forget("r-1", 2)  # the exchange is still to be merged
     assert scene.cache.has(name)
     assert list(scene.staging.iterdir())
-    scene.dispatcher.forget(3)
+    scene.dispatcher.forget("r-1", 3)
     assert not scene.cache.has(name)
     assert scene.cache.has(kept)
     assert list(scene.staging.iterdir()) == []
@@ -247,7 +254,7 @@ def test_a_reply_cannot_have_the_models_own_blob_deleted(scene: Scene) -> None:
     scene.send(TOPICS.reply("one"), reply("one", len(DATA), weights))
     assert pending.arrivals.get(timeout=PATIENCE) is not None
     scene.dispatcher.close(pending)
-    scene.dispatcher.forget(0)
+    scene.dispatcher.forget("r-1", 0)
     assert scene.cache.get(weights) == DATA
 
 

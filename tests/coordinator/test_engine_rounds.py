@@ -158,7 +158,7 @@ def test_the_rows_and_the_model_say_what_happened(world: MakeWorld) -> None:
     model = load_file(here.folder / "runs" / here.run / "model.safetensors")
     checkpoint = here.stores[0].checkpoint(here.run)
     assert checkpoint is not None
-    assert checkpoint.open is None
+    assert checkpoint.open == ()
     weights = checkpoint.state.groups["weights"]
     assert weights_digest(weights) == record.weights_digest
     assert {name: array.tobytes() for name, array in model.items()} == {

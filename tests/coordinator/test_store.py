@@ -48,12 +48,12 @@ def state(value: float = 1.0, number: int = 1) -> State:
     return State(number, groups, {"picked": [1, 2], "share": 0.1})
 
 
-def exchange(record: RunRecord) -> OpenExchange:
+def exchange(record: RunRecord, index: int = 0) -> OpenExchange:
     tasks = tuple(
         Task(
             run=record.run,
-            exchange=f"{record.run}-0",
-            index=0,
+            exchange=f"{record.run}-{index}",
+            index=index,
             round=1,
             question="fit",
             device=device,
@@ -77,8 +77,8 @@ def exchange(record: RunRecord) -> OpenExchange:
         "means": ReplyRole(None, 1e6),
     }
     return OpenExchange(
-        f"{record.run}-0",
-        0,
+        f"{record.run}-{index}",
+        index,
         "fit",
         1,
         tasks,
@@ -89,6 +89,12 @@ def exchange(record: RunRecord) -> OpenExchange:
         lost_grace=2.5,
         reply_roles=roles,
     )
+
+
+def opened(store: Store, record: RunRecord) -> tuple[OpenExchange, ...]:
+    found = store.checkpoint(record.run)
+    assert found is not None
+    return found.open
 
 
 def made(store: Store) -> RunRecord:
@@ -109,7 +115,7 @@ def test_a_state_comes_back_to_the_bit(store: Store) -> None:
             assert bits(found.state.groups[group][name]) == bits(np.asarray(array, order="C"))
     assert (found.state.round, found.state.params) == (1, expected.params)
     assert found.downlink == {"weights": {"ref": "x"}}
-    assert found.open is None
+    assert found.open == ()
 
 
 def test_an_open_exchange_comes_back_as_it_was_and_goes_with_the_commit(store: Store) -> None:
@@ -118,12 +124,40 @@ def test_an_open_exchange_comes_back_as_it_was_and_goes_with_the_commit(store: S
     store.begin_exchange(record, exchange(record), {"weights": {"ref": "y"}})
     found = store.checkpoint(record.run)
     assert found is not None
-    assert found.open == exchange(record)
+    assert found.open == (exchange(record),)
     assert found.downlink == {"weights": {"ref": "y"}}
-    store.commit(replace(record, exchanges=1), state(2.0), {})
+    store.commit(replace(record, exchanges=1), state(2.0), {}, closes=exchange(record))
     found = store.checkpoint(record.run)
     assert found is not None
-    assert found.open is None
+    assert found.open == ()
+
+
+def test_several_exchanges_are_open_until_each_is_closed(store: Store) -> None:
+    record = made(store)
+    first, second, third, last = (exchange(record, index) for index in (8, 9, 10, 11))
+    store.commit(record, state(), {})
+    for each in (first, third, second):
+        store.begin_exchange(record, each, {})
+    assert opened(store, record) == (first, second, third)
+    store.commit(record, state(2.0), {}, closes=second)
+    assert opened(store, record) == (first, third)
+    store.begin_exchange(record, last, {}, closes=first)
+    assert opened(store, record) == (third, last)
+    store.save_round(record, {"round": 1, "loss": 0.5}, closes=last)
+    assert opened(store, record) == (third,)
+    store.close_exchange(record.run, third)
+    assert opened(store, record) == ()
+    assert store._db.rows("tasks", record.run) == []
+
+
+def test_an_exchange_that_is_begun_again_replaces_its_tasks(store: Store) -> None:
+    record = made(store)
+    store.commit(record, state(), {})
+    begun = exchange(record)
+    store.begin_exchange(record, begun, {})
+    smaller = replace(begun, tasks=begun.tasks[:1])
+    store.begin_exchange(record, smaller, {})
+    assert opened(store, record) == (smaller,)
 
 
 def test_only_the_last_state_is_kept_on_disk(store: Store) -> None:
@@ -172,10 +206,8 @@ def test_a_round_closes_the_exchange_that_tested_it(store: Store) -> None:
     record = made(store)
     store.commit(record, state(), {})
     store.begin_exchange(record, exchange(record), {})
-    store.save_round(record, {"round": 1, "loss": 0.5})
-    found = store.checkpoint(record.run)
-    assert found is not None
-    assert found.open is None
+    store.save_round(record, {"round": 1, "loss": 0.5}, closes=exchange(record))
+    assert opened(store, record) == ()
     assert store.rounds(record.run) == [{"round": 1, "loss": 0.5}]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.coordinator.reply_uploads import MAX_DEVICES, ReplyUploads
+from edgefed.coordinator.reply_uploads import MAX_UPLOADS, ReplyUploads
 from edgefed.transport.intake import Ask, Intake
 from edgefed.wire.blobs import BlobCache, chunk
 from edgefed.wire.messages import BlobRef, Reply
@@ -56,15 +56,15 @@ def deliver(uploads: ReplyUploads, intake: Intake, data: bytes) -> tuple[list[st
 
 def test_only_a_few_upload_at_a_time_and_the_next_takes_a_free_place(intake: Intake) -> None:
     uploads = ReplyUploads(intake)
-    asked = [take(uploads, n, blob(n)) for n in range(MAX_DEVICES + 2)]
-    assert [len(asks) for asks in asked] == [1] * MAX_DEVICES + [0, 0]
-    assert deliver(uploads, intake, blob(3)) == ([f"device-{MAX_DEVICES}"], ["device-3"])
+    asked = [take(uploads, n, blob(n)) for n in range(MAX_UPLOADS + 2)]
+    assert [len(asks) for asks in asked] == [1] * MAX_UPLOADS + [0, 0]
+    assert deliver(uploads, intake, blob(3)) == ([f"device-{MAX_UPLOADS}"], ["device-3"])
     assert uploads.take(reply(0, blob(0)), 0, 0.0) == ([], [])  # it is on its way
 
 
 def test_equal_blobs_are_asked_for_once_and_serve_all(intake: Intake) -> None:
     uploads = ReplyUploads(intake)
-    for n in range(MAX_DEVICES):
+    for n in range(MAX_UPLOADS):
         take(uploads, n, blob(n))
     take(uploads, 50, blob(0))  # waits for a place
     assert deliver(uploads, intake, blob(0)) == ([], ["device-0", "device-50"])
@@ -72,10 +72,10 @@ def test_equal_blobs_are_asked_for_once_and_serve_all(intake: Intake) -> None:
 
 def test_a_lost_device_gives_its_place_away(intake: Intake) -> None:
     uploads = ReplyUploads(intake)
-    for n in range(MAX_DEVICES + 1):
+    for n in range(MAX_UPLOADS + 1):
         take(uploads, n, blob(n))
     asks, whole = uploads.leave("device-2", 0.0)
-    assert ([ask.source for ask in asks], whole) == ([f"device-{MAX_DEVICES}"], [])
+    assert ([ask.source for ask in asks], whole) == ([f"device-{MAX_UPLOADS}"], [])
     assert not intake.coming(digest(blob(2)))
     assert uploads.leave("device-77", 0.0) == ([], [])
     assert not uploads.knows("device-2", "r-1-0")

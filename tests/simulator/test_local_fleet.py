@@ -183,3 +183,32 @@ def test_each_reply_is_made_when_it_is_taken(tmp_path: Path) -> None:
     assert [fields["device"] for _, fields in bus.events if fields["state"] == "done"] == [
         "device-00"
     ]
+
+
+def test_two_open_exchanges_are_read_in_turns_and_nothing_is_done_twice(tmp_path: Path) -> None:
+    bus, straight = Bus(tmp_path / "bus"), Bus(tmp_path / "straight")
+    first, second = exchange(0), exchange(1)
+    bus.fleet.put(first)
+    bus.fleet.put(second)
+    begun = next(bus.fleet.replies(first, lambda: False))
+    assert begun.reply.exchange == first.exchange
+    rest = list(bus.fleet.replies(first, lambda: False))
+    assert [each.reply.device for each in (begun, *rest)] == list(device_names(2))
+    assert sent([begun, *rest]) == sent(straight.ask(0))
+    half = next(bus.fleet.replies(second, lambda: False))
+    bus.fleet.drop(first)
+    others = list(bus.fleet.replies(second, lambda: False))
+    assert sent([half, *others]) == sent(straight.ask(1))
+    bus.fleet.drop(second)
+    bus.fleet.drop(second)
+    with pytest.raises(KeyError):
+        next(bus.fleet.replies(second, lambda: False))
+
+
+def test_dropping_an_exchange_ends_its_replies(tmp_path: Path) -> None:
+    bus, opened = Bus(tmp_path), exchange(0)
+    bus.fleet.put(opened)
+    replies = bus.fleet.replies(opened, lambda: False)
+    next(replies)
+    bus.fleet.drop(opened)
+    assert list(replies) == []

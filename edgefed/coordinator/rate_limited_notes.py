@@ -1,0 +1,42 @@
+"""Warnings about somebody's messages in the journal, at most one a minute of each kind."""
+
+from __future__ import annotations
+
+from edgefed.clock import Clock
+from edgefed.coordinator.event_journal import EventJournal
+
+WARN_EVERY = 60.0
+"""Seconds between two warnings of one kind about one sender."""
+
+MAX_KINDS = 1024
+"""Kinds and senders that are remembered; others are not warned of until one is forgotten."""
+
+
+class RateLimitedNotes:
+    """Warns of what is wrong with messages; owned by one thread.
+
+    Args:
+        journal: takes the notes.
+        clock: for how often.
+    """
+
+    def __init__(self, journal: EventJournal, clock: Clock) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._warned: dict[tuple[str, str], float] = {}
+
+    def warn(self, sender: str, kind: str, text: str) -> bool:
+        """Note what is wrong, once a minute for each kind of a sender.
+
+        Returns:
+            Whether it was noted.
+        """
+        now = self._clock.monotonic()
+        if now - self._warned.get((sender, kind), -WARN_EVERY) < WARN_EVERY:
+            return False
+        recent = {key: at for key, at in self._warned.items() if now - at < WARN_EVERY}
+        if len(recent) >= MAX_KINDS:  # whoever floods us chose the names
+            return False
+        self._warned = {**recent, (sender, kind): now}
+        self._journal.emit("note", level="warning", text=f"{sender}: {text}")
+        return True

@@ -1,0 +1,185 @@
+"""Replies from devices: routed by exchange, completed with their blobs, handed to the engine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from edgefed.clock import Clock
+from edgefed.coordinator.device_publisher import DevicePublisher
+from edgefed.coordinator.fleet import Delivered
+from edgefed.coordinator.pending_exchange import PendingExchange
+from edgefed.coordinator.pending_exchanges import PendingExchanges
+from edgefed.coordinator.rate_limited_notes import RateLimitedNotes
+from edgefed.coordinator.reply_checks import is_too_large
+from edgefed.coordinator.reply_uploads import ReplyUploads
+from edgefed.errors import StorageError, WireError
+from edgefed.transport.intake import Ask, Intake
+from edgefed.wire.messages import Reply
+
+log = logging.getLogger(__name__)
+
+
+class ReplyReceiver:
+    """Receives the replies of all open exchanges; guarded by the dispatcher's lock.
+
+    Args:
+        exchanges: those that are open.
+        intake: receives blobs into the coordinator's cache.
+        publisher: to the devices.
+        notes: told of replies that are wrong.
+        clock: measures how long a reply took.
+        on_delivered: told which device's reply the engine has got.
+    """
+
+    def __init__(
+        self,
+        exchanges: PendingExchanges,
+        intake: Intake,
+        publisher: DevicePublisher,
+        notes: RateLimitedNotes,
+        clock: Clock,
+        on_delivered: Callable[[str], None],
+    ) -> None:
+        self._exchanges = exchanges
+        self._intake = intake
+        self._cache = intake.cache
+        self._publisher = publisher
+        self._notes = notes
+        self._clock = clock
+        self._on_delivered = on_delivered
+        self._uploads = ReplyUploads(intake)
+        self._sizes: dict[tuple[str, str], int] = {}
+        self._blobs: dict[str, set[str]] = {}
+        self._dropped: dict[str, tuple[str, int]] = {}
+
+    # -- what devices send --------------------------------------------------------------------
+
+    def take(self, device: str, reply: Reply, size: int) -> None:
+        """Take a reply: pull the blobs that it names, decline it, or ignore it."""
+        if reply.device != device:
+            self._notes.warn(device, "name", f"it replied in the name of {reply.device}")
+            return
+        pending = self._exchanges.wanting(reply)
+        if pending is None:
+            self._decline(reply)
+            return
+        self._sizes[device, reply.exchange] = size
+        if reply.status != "ok" or is_too_large(reply, pending.exchange):
+            self._deliver([reply])  # it will be declined; its blobs are not wanted
+            return
+        named = {ref.digest for ref in reply.blobs.values()}
+        self._blobs.setdefault(reply.exchange, set()).update(named)
+        self._go_on(*self._uploads.take(reply, size, self._clock.monotonic()))
+
+    def take_chunk(self, device: str, digest: str, number: int, data: bytes) -> None:
+        """Take a chunk of a blob that a reply names."""
+        now = self._clock.monotonic()
+        exchange = self._uploads.exchange_of(device, digest)
+        if exchange is not None:
+            self._sizes[device, exchange] = self._sizes.get((device, exchange), 0) + len(data)
+        ask = self._intake.chunk(digest, number, data, now)
+        if ask is not None:
+            self._publisher.need(ask)
+        elif self._cache.has(digest):
+            self._go_on(*self._uploads.arrived(digest, now))
+
+    def leave(self, device: str) -> None:
+        """Stop to wait for a lost device's blobs; it sends its replies again when it is back."""
+        self._go_on(*self._uploads.leave(device, self._clock.monotonic()))
+
+    # -- what time brings ---------------------------------------------------------------------
+
+    def due(self, now: float) -> None:
+        """Ask again for what did not come, and give up on what never came."""
+        self._ask(self._intake.due(now))
+        while self._intake.failures:
+            for reply in self._uploads.failed(self._intake.failures.pop()):
+                self._notes.warn(reply.device, "blob", "a blob of its reply never came")
+
+    def next_due(self) -> float | None:
+        """Return the monotonic second of the next ``due``, or None."""
+        return self._intake.next_due()
+
+    def ask_again(self) -> None:
+        """Ask again for all that is on its way: chunks may have been lost."""
+        self._ask(self._intake.reconnected(self._clock.monotonic()))
+
+    # -- what becomes of an exchange ----------------------------------------------------------
+
+    def open(self, pending: PendingExchange) -> None:
+        """Note that an exchange is put, perhaps again."""
+        self._dropped.pop(pending.exchange.exchange, None)
+
+    def close(self, pending: PendingExchange) -> None:
+        """Stop to receive replies of an exchange that was dropped; its blobs are still read."""
+        opened = pending.exchange
+        run = opened.tasks[0].run if opened.tasks else ""
+        self._dropped[opened.exchange] = (run, opened.index)
+        self._sizes = {key: size for key, size in self._sizes.items() if key[1] != opened.exchange}
+        self._go_on(*self._uploads.drop(opened.exchange, self._clock.monotonic()))
+
+    def forget(self, run: str, through: int) -> None:
+        """Delete what came for dropped exchanges that are over: their replies are in the state."""
+        over = [
+            exchange
+            for exchange, (its_run, index) in self._dropped.items()
+            if its_run != run or index <= through
+        ]
+        if not over:
+            return
+        gone: set[str] = set()
+        for exchange in over:
+            del self._dropped[exchange]
+            gone |= self._blobs.pop(exchange, set())
+        kept = self._named_by(self._blobs)
+        try:
+            for digest in gone - kept:
+                self._cache.discard(digest)
+        except StorageError as error:
+            log.warning("%s", error.message)
+        self._intake.prune(kept)
+
+    def release_space(self) -> None:
+        """Delete blobs and parts of blobs that no open exchange needs."""
+        self._cache.shed(self._named_by(self._blobs.keys() - self._dropped.keys()))
+        self._intake.prune()
+
+    def stop(self) -> None:
+        """Stop to receive anything."""
+        self._intake.close()
+
+    def _named_by(self, exchanges: Iterable[str]) -> set[str]:
+        return {digest for exchange in exchanges for digest in self._blobs[exchange]}
+
+    # -- on to the engine ---------------------------------------------------------------------
+
+    def _decline(self, reply: Reply) -> None:
+        """Tell a device that its reply is late, unless its exchange may be put again."""
+        if self._exchanges.is_over(reply):
+            late = "its exchange is closed"
+            self._publisher.receipt(reply.device, reply.exchange, "late", late)
+
+    def _go_on(self, asks: list[Ask], whole: list[Reply]) -> None:
+        self._ask(asks)
+        self._deliver(whole)
+
+    def _ask(self, asks: list[Ask]) -> None:
+        for ask in asks:
+            self._publisher.need(ask)
+
+    def _deliver(self, whole: list[Reply]) -> None:
+        for reply in whole:
+            pending = self._exchanges.wanting(reply)
+            if pending is None:
+                continue
+            seconds = self._clock.monotonic() - pending.started
+            size = self._sizes.pop((reply.device, reply.exchange), 0)
+            pending.deliver(Delivered(reply, self._read, seconds, size))
+            self._on_delivered(reply.device)
+
+    def _read(self, digest: str) -> bytes:
+        data = self._cache.get(digest)
+        if data is None:
+            raise WireError(f"Blob {digest[:12]} is gone from the cache.", code="wire.blob")
+        return data

@@ -1,0 +1,28 @@
+"""The example of several open exchanges in ``docs/architecture.md`` does what it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from tests.simulator.test_local_fleet import Bus, exchange
+
+PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
+
+
+def test_two_exchanges_are_open_at_the_same_time(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    (example,) = (block for block in blocks if "fleet.put(second)" in block)
+    bus = Bus(tmp_path)
+    names: dict[str, Any] = {
+        "fleet": bus.fleet,
+        "first": exchange(0),
+        "second": exchange(1),
+        "stop": lambda: False,
+    }
+    exec(example, names)
+    assert names["delivered"].reply.exchange == exchange(1).exchange
+    found = [names["early"], *names["late"]]
+    assert [each.reply.exchange for each in found] == [exchange(0).exchange] * 2
+    assert [each.reply.device for each in found] == ["device-00", "device-01"]
