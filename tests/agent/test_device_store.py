@@ -145,17 +145,17 @@ ENDLESS = """
 import sys
 from pathlib import Path
 import numpy as np
-from device_agent.device_store import Memory
+from device_agent.device_store import DeviceStore
 from edgefed.wire.tensors import digest
 from tests.agent.replies import reply
-memory = Memory(Path(sys.argv[1]), 2**30)
+store = DeviceStore(Path(sys.argv[1]), 2**30)
 index = int(sys.argv[2])
 while True:
     index += 1
     blob = index.to_bytes(4, "big") * 20000
     private = {"state": {"index": np.full(20000, index, np.int64)}}
-    memory.commit(reply(index, blob=blob), {digest(blob): blob}, private)
-    memory.forget("r-1", index - 5)
+    store.commit(reply(index, blob=blob), {digest(blob): blob}, private)
+    store.forget("r-1", index - 5)
     print(index, flush=True)
 """
 
