@@ -16,7 +16,7 @@ from device_agent.progress_reporter import ProgressReporter
 from device_agent.reply_outbox import ReplyOutbox
 from device_agent.task_inputs import TaskInputs
 from device_agent.training_thread import Done, Progressed, TrainingThread
-from edgefed.clock import Clock
+from edgefed.clock import Clock, timestamp
 from edgefed.errors import EdgeFedError
 from edgefed.transport.link import Link
 from edgefed.wire.messages import CoordinatorState, DeviceState, Task
@@ -139,7 +139,8 @@ class TaskSession:
             self._fetch(inputs)
             return
         self.tell("evaluate" if inputs.task.question == "evaluate" else "train")
-        self._training.begin(inputs.task, inputs.read, self._store.private(inputs.task.run))
+        private, persistent = self._store.private(inputs.task.run), self._store.persistent()
+        self._training.begin(inputs.task, inputs.read, private, persistent)
         self._shortage.end()
 
     def progressed(self, progressed: Progressed) -> None:
@@ -155,7 +156,14 @@ class TaskSession:
         outcome = done.outcome
         reply, beside = make_reply(done.task, outcome, self._session)
         trained = outcome.status == "ok" and done.task.question != "evaluate"
-        self._store.commit(reply, beside, outcome.private if trained else None)
+        self._store.commit(
+            reply,
+            beside,
+            outcome.private if trained else None,
+            outcome.device_state,
+            outcome.ledger,
+            timestamp(self._clock.now()),
+        )
         self._unwritten = None
         self._shortage.end()
         self._keep_last_inputs()
