@@ -12,6 +12,7 @@ import pytest
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.records import OpenExchange
 from edgefed.data.types import Shard
+from edgefed.learn.types import Tensors
 from edgefed.simulator.executors import Executor, Order, Sequential
 from edgefed.simulator.local_fleet import LocalFleet, device_names
 from edgefed.simulator.process_pool import ProcessPool
@@ -119,7 +120,7 @@ def test_without_another_source_two_identical_orders_draw_differently(
 
 
 def test_bytes_carry_what_outlives_a_run() -> None:
-    state = {"kept": {"w": np.arange(3.0)}, "gone": {}}
+    state: dict[str, Tensors] = {"kept": {"w": np.arange(3.0)}, "gone": {}}
     ledger = ({"epsilon": 0.1, "large": 2**80, "text": "ε"}, {"n": [1, None]})
     outcome = read_outcome(outcome_bytes(Outcome("ok", device_state=state, ledger=ledger)))
     assert outcome.ledger == ledger
