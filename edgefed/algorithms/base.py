@@ -218,7 +218,7 @@ class DeviceView:
         private: state that earlier answers of this run left.
         policy: what its owner lets it give away.
         model: the run's model, of which ``classes`` and ``vocabulary`` say what samples mean.
-        device_state: groups of arrays that answers of any run left.
+        device_state: groups of arrays that answers of any run left; read-only.
         ledger: the device's record of releases in all runs, oldest first.
         private_generator: for privacy noise, and nothing else: the run's seed does not determine
             it, so what it draws differs from run to run.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from edgefed.algorithms.base import Answer, LedgerEntry
-from edgefed.learn.types import Tensors
+from edgefed.learn.types import Array, Tensors
 from edgefed.wire.tensors import pack
 
 MAX_GROUPS = 64
@@ -36,6 +36,13 @@ class PersistentState:
 
     device_state: Mapping[str, Tensors] = field(default_factory=dict)
     ledger: tuple[LedgerEntry, ...] = ()
+
+    def read_only(self) -> dict[str, Tensors]:
+        """Return the groups as arrays that nobody can write: they change with an answer only."""
+        return {
+            name: {key: _read_only(array) for key, array in arrays.items()}
+            for name, arrays in self.device_state.items()
+        }
 
     def after(
         self, device_state: Mapping[str, Tensors], ledger: tuple[LedgerEntry, ...]
@@ -69,6 +76,12 @@ def checked_changes(state: PersistentState, answer: Answer) -> tuple[LedgerEntry
     if len(after.ledger) > MAX_LEDGER:
         raise ValueError(f"the ledger has no space: it keeps {MAX_LEDGER} entries")
     return tuple(_plain(entry) for entry in answer.ledger)
+
+
+def _read_only(array: Array) -> Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _plain(entry: LedgerEntry) -> LedgerEntry:

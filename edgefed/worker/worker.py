@@ -215,7 +215,7 @@ class Worker:
             state,
             self._policy,
             trainer.model,
-            persistent.device_state,
+            persistent.read_only(),
             persistent.ledger,
             self._private_randomness(task),
         )

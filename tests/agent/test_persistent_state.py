@@ -113,6 +113,9 @@ def test_the_ledger_grows_over_its_pages(tmp_path: Path, monkeypatch: pytest.Mon
     found = read_releases(tmp_path, "board")
     assert [each.id for each in found] == list(range(1, 31))
     assert [each.entry["n"] for each in found] == list(range(30))
+    with closing(sqlite3.connect(tmp_path / "agent.db")) as other:
+        query = "select count(*) from ledger group by page order by min(id)"
+        assert [row[0] for row in other.execute(query)] == [4] * 7 + [2]
 
 
 @pytest.mark.parametrize("order", ["delete from ledger where id = 2", "delete from ledger"])

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Answer
+from edgefed.algorithms import registry
+from edgefed.algorithms.base import Algorithm, Answer, DeviceTask, DeviceView, Work
 from edgefed.learn.types import Tensors
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Task
@@ -61,6 +62,28 @@ def test_an_answer_sees_what_earlier_ones_left() -> None:
     assert set(kept.device_state) == {"releases", "round-2"}, "an empty group deletes"
     assert [entry["round"] for entry in kept.ledger] == [1, 2]
     assert kept.ledger[0]["shape"] == [1, 2], "as JSON gives it back"
+
+
+def test_state_changes_with_an_answer_only() -> None:
+    first = released(own_worker(), round=1)
+    kept = PersistentState().after(first.device_state, first.ledger)
+    seen = kept.read_only()["releases"]["count"]
+    assert seen.tolist() == [1]
+    with pytest.raises(ValueError, match="read-only"):
+        seen += 1
+    given = task(algorithm=NAME)
+    algorithm = registry.make_device_half(NAME, given.settings, given.training)
+    prepare = type(algorithm).prepare
+
+    def spoiling(self: Algorithm[Any], seen: DeviceTask, device: DeviceView) -> Work | Answer:
+        device.device_state["releases"]["count"][:] = 99
+        return prepare(self, seen, device)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(type(algorithm), "prepare", spoiling)
+        outcome = own_worker().work(given, read, {}, persistent=kept)
+    assert (outcome.status, "read-only" in outcome.reason) == ("failed", True)
+    assert kept.device_state["releases"]["count"].tolist() == [1]
 
 
 def test_an_evaluation_changes_nothing() -> None:
