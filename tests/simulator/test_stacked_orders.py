@@ -202,7 +202,7 @@ def test_a_single_client_without_room_fails_with_a_reason(
         def run(self, stop: Callable[[], None]) -> list[Trained | Any]:
             raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(stacked_trainer, "Stack", Full)
+    monkeypatch.setattr(stacked_trainer, "ClientStack", Full)
     asked, blobs = orders((5, 6))
     ours = done(StackedExecutor(shards((5, 6)), trainers=TrainerCache("cpu")), asked, blobs)
     assert {each.status for each in ours.values()} == {"failed"}
