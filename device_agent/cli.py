@@ -222,6 +222,35 @@ def status(
 
 
 @app.command()
+def ledger(
+    context: typer.Context,
+    *,
+    name: Name = None,
+) -> None:
+    """Show what this device has released, as its algorithms noted it: each release once."""
+    options = common_options(context)
+    with reported(options.json):
+        import json
+
+        from device_agent.device_store import read_releases
+        from device_agent.launch import agent_folder, device_name
+
+        settings = _settings(options, name=name)
+        releases = read_releases(agent_folder(settings), device_name(settings))
+        if options.json:
+            json_out([each.as_json() for each in releases])
+        elif releases:
+            head = ("ID", "TIME", "RUN", "EXCHANGE", "ENTRY")
+            rows = [
+                (str(each.id), each.time, each.run, each.exchange, json.dumps(dict(each.entry)))
+                for each in releases
+            ]
+            data(columns([head, *rows]))
+        else:
+            talk("nothing released yet")
+
+
+@app.command()
 def version(context: typer.Context) -> None:
     """Print versions of the agent, the protocol, Python and torch."""
     import platform

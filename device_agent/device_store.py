@@ -1,7 +1,8 @@
-"""What a device remembers: blobs, its replies until they are merged, its private state of each run.
+"""What a device keeps: blobs, replies until they are merged, state of each run and of all runs.
 
-A reply and the private state that goes with it are committed in one transaction, keyed by the
-exchange, before the reply is sent. Asked again under the same id, the device answers from here.
+A reply, the private state that goes with it, the state that outlives the run and the entries of the
+ledger are committed in one transaction, keyed by the exchange, before the reply is sent. Asked
+again under the same id, the device answers from here.
 Rows carry digests (``edgefed.database``) and blobs are named by theirs, so what is damaged is told
 and never used.
 """
@@ -9,27 +10,32 @@ and never used.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from device_agent.ledger import LEDGER_TABLE, Ledger, Release
 from edgefed.database.database import Database, Schema, Table
-from edgefed.errors import StorageError, WireError
+from edgefed.errors import StorageError, UnknownNameError, WireError
 from edgefed.files import make_folder
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import Reply
 from edgefed.wire.staging import prune
 from edgefed.wire.tensors import pack, unpack
+from edgefed.worker.persistent_state import PersistentState
 
 if TYPE_CHECKING:
+    from edgefed.algorithms.base import LedgerEntry
     from edgefed.learn.types import Tensors
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 2
-"""Version of the database; another one is refused, never half-read."""
+SCHEMA, EXTENDS = 3, 2
+"""Version of the database, and the oldest to which it only adds tables; others are refused."""
 
 RUNS_KEPT = 4
 """Runs whose private state is kept; older ones are forgotten."""
@@ -48,7 +54,15 @@ _TABLES = {
     "private": Table(
         {"run": "text not null", "blob": "text not null", "used": "integer not null"}, ("run",)
     ),
+    "device_state": Table({"name": "text not null", "blob": "text not null"}, ("name",)),
+    "ledger": LEDGER_TABLE,
 }
+
+_SCHEMA = Schema(SCHEMA, _TABLES, "the agent's database", EXTENDS)
+_DATABASE = "agent.db"
+
+
+_NO_GROUPS: Mapping[str, Tensors] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -78,6 +92,7 @@ class DeviceStore:
         self.folder = folder
         self.staging = folder / "staging"
         self._db = self._open()
+        self._ledger = Ledger(self._db)
         try:
             self.cache = BlobCache(folder / "blobs", cache_bytes, pinned=self._held())
         except BaseException:
@@ -86,14 +101,14 @@ class DeviceStore:
 
     def _open(self) -> Database:
         """Open the database; on a full disk, in the place of blobs that were half received."""
-        path, schema = self.folder / "agent.db", Schema(SCHEMA, _TABLES, "the agent's database")
+        path = self.folder / _DATABASE
         try:
-            return Database(path, schema)
+            return Database(path, _SCHEMA)
         except StorageError as error:
             if error.code != "storage.full":
                 raise
             prune(self.staging, ())
-            return Database(path, schema)
+            return Database(path, _SCHEMA)
 
     def close(self) -> None:
         """Close the database."""
@@ -136,6 +151,19 @@ class DeviceStore:
                 groups.setdefault(group, {})[key] = array
         return groups
 
+    def persistent(self) -> PersistentState:
+        """Return what the device keeps across runs.
+
+        Raises:
+            StorageError: it is damaged.
+        """
+        groups: dict[str, Tensors] = {}
+        for name, digest in self._device_state().items():
+            self._check_blob(digest, f"the device state {name}")
+            data = self.cache.get(digest) or b""
+            groups[name] = unpack(data, None, max_bytes=len(data))
+        return PersistentState(groups, tuple(each.entry for each in self._ledger.releases()))
+
     def free_space(self, keep: Collection[str]) -> int:
         """Delete what can be fetched again; return how many bytes of it there were.
 
@@ -152,38 +180,75 @@ class DeviceStore:
         reply: Reply,
         blobs: Mapping[str, bytes],
         private: Mapping[str, Tensors] | None,
+        device_state: Mapping[str, Tensors] = _NO_GROUPS,
+        ledger: Sequence[LedgerEntry] = (),
+        time: str = "",
     ) -> None:
-        """Keep a reply, its blobs and, where given, the run's new private state, in one step.
+        """Keep a reply, its blobs and what it changes on the device, in one step.
+
+        An exchange whose reply is kept already changes nothing.
+
+        Args:
+            reply: to an exchange.
+            blobs: that it names, by digest.
+            private: replaces the run's private state; None leaves it.
+            device_state: groups that replace those of their names; an empty one deletes it.
+            ledger: entries to append.
+            time: of the commit, for the ledger.
 
         Raises:
             StorageError: the disk is full; nothing of the reply is kept.
         """
-        kept: list[str] = []
+        if any(kept.exchange == reply.exchange for kept in self._kept()):
+            return
+        pins: list[str] = []
         try:
-            kept.extend(self._keep(data) for data in blobs.values())
-            state = self._keep(_packed(private)) if private else ""
-            digests, kept = kept, [*kept, *([state] if state else [])]
-            self._write(reply, digests, state)
+            digests = [self._keep(data, pins) for data in blobs.values()]
+            state = self._keep(_packed(private), pins) if private else ""
+            groups = {
+                name: self._keep(pack(arrays), pins) if arrays else ""
+                for name, arrays in device_state.items()
+            }
+            releases = self._ledger.next_releases(reply, ledger, time)
+            replaced = self._write(reply, digests, state, groups, releases)
         except BaseException:
-            for digest in kept:
+            for digest in pins:
                 self.cache.unpin(digest)
             raise
+        self._ledger.committed(releases)
+        for digest in replaced:
+            self.cache.unpin(digest)
         try:
             self._forget_old_runs()
         except StorageError as error:  # the reply is kept; the next commit tries again
             log.warning("old runs were not forgotten: %s", error.message)
 
-    def _write(self, reply: Reply, digests: list[str], state: str) -> None:
-        """Write the rows of a reply and of the private state that goes with it, if any."""
-        old = self._private().get(reply.run)
+    def _write(
+        self,
+        reply: Reply,
+        digests: list[str],
+        state: str,
+        groups: Mapping[str, str],
+        releases: Sequence[Release],
+    ) -> list[str]:
+        """Write the rows of a reply and of what it changes; return the blobs it replaces."""
+        before = self._device_state()
+        replaced = [before[name] for name in groups if name in before]
+        if state and (old := self._private().get(reply.run)):
+            replaced.append(old)
         used = max((int(str(each[2])) for each in self._db.rows("private")), default=0)
         row = (reply.exchange, reply.run, reply.index, encode(reply), " ".join(digests))
         with self._db.transaction():
             self._db.put("replies", *row)
             if state:
                 self._db.put("private", reply.run, state, used + 1)
-        if state and old:
-            self.cache.unpin(old)
+            for name, digest in groups.items():
+                if digest:
+                    self._db.put("device_state", name, digest)
+                else:
+                    self._db.delete("device_state", name=name)
+            self._ledger.put(releases)
+        return replaced
 
     def forget(self, run: str, through: int) -> None:
         """Throw away the replies of a run up to an exchange index.
@@ -212,9 +277,11 @@ class DeviceStore:
         for each in list(last)[RUNS_KEPT:]:
             self.forget(each, 2**53)
 
-    def _keep(self, data: bytes) -> str:
+    def _keep(self, data: bytes, pins: list[str]) -> str:
+        """Put a blob into the cache, pin it, and note the pin."""
         digest = self.cache.put(data)
         self.cache.pin(digest)
+        pins.append(digest)
         return digest
 
     def _check_blob(self, digest: str, what: str) -> None:
@@ -237,9 +304,30 @@ class DeviceStore:
         """Return the blob of each run's private state."""
         return {str(run): str(blob) for run, blob, _ in self._db.rows("private")}
 
+    def _device_state(self) -> dict[str, str]:
+        """Return the blob of each group of arrays that outlives runs."""
+        return {str(name): str(blob) for name, blob in self._db.rows("device_state")}
+
     def _held(self) -> list[str]:
         replies = (digest for kept in self._kept() for digest in kept.blobs)
-        return [*self._private().values(), *replies]
+        return [*self._private().values(), *self._device_state().values(), *replies]
+
+
+def read_releases(folder: Path, device: str) -> tuple[Release, ...]:
+    """Return the ledger in a device's state directory, whether or not its agent runs.
+
+    Raises:
+        UnknownNameError: no agent of that name ever ran here.
+        StorageError: it is damaged, or was written by another version.
+    """
+    if not (folder / _DATABASE).exists():
+        raise UnknownNameError(
+            f"No agent {device} has run with state in {folder}.",
+            code="agent.unknown",
+            hint="edgefed-agent run, or give --name, --fleet and --state as it was started",
+        )
+    with closing(Database(folder / _DATABASE, _SCHEMA)) as database, database.snapshot():
+        return Ledger(database).releases()
 
 
 def _reply(kept: _Kept) -> Reply:

@@ -12,6 +12,7 @@ from edgefed.learn.training import Stopped
 from edgefed.learn.types import Tensors
 from edgefed.wire.messages import Task
 from edgefed.worker.outcome import Outcome
+from edgefed.worker.persistent_state import PersistentState
 from edgefed.worker.worker import Worker
 
 REPORT_EVERY = 0.5
@@ -39,6 +40,7 @@ class _Order:
     task: Task
     read: Callable[[str], Tensors]
     private: Mapping[str, Tensors]
+    persistent: PersistentState
     stop: threading.Event
 
 
@@ -63,11 +65,15 @@ class TrainingThread:
         self._thread.start()
 
     def begin(
-        self, task: Task, read: Callable[[str], Tensors], private: Mapping[str, Tensors]
+        self,
+        task: Task,
+        read: Callable[[str], Tensors],
+        private: Mapping[str, Tensors],
+        persistent: PersistentState,
     ) -> None:
         """Take a task; one that is still being worked on is given up."""
         self.give_up()
-        order = _Order(task, read, private, threading.Event())
+        order = _Order(task, read, private, persistent, threading.Event())
         self._current = order
         self._orders.put(order)
 
@@ -93,7 +99,12 @@ class TrainingThread:
                 continue
             try:
                 outcome = self._worker.work(
-                    order.task, order.read, order.private, self._reporter(order), order.stop.is_set
+                    order.task,
+                    order.read,
+                    order.private,
+                    self._reporter(order),
+                    order.stop.is_set,
+                    persistent=order.persistent,
                 )
             except Stopped:
                 continue

@@ -8,11 +8,13 @@ a run can be stopped after any exchange, written down, and continued elsewhere.
 
 from __future__ import annotations
 
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from edgefed.algorithms.cohort import draw
@@ -32,6 +34,14 @@ if TYPE_CHECKING:
 
 Predict = Callable[[Tensors, Array], Array]
 """A single model: weights and inputs (n, …) to class scores (n, classes)."""
+
+LedgerEntry = Mapping[str, Any]
+"""What a device notes about one release: JSON values by name."""
+
+
+def operating_system_generator() -> np.random.Generator:
+    """Return a new generator whose 256-bit seed the operating system drew."""
+    return np.random.default_rng(secrets.randbits(256))
 
 
 class AlgorithmSettings(BaseModel):
@@ -111,6 +121,10 @@ class Answer:
         metrics: numbers, such as ``loss``.
         private: state to keep on the device, replaced together with this answer or not at all;
             never sent.
+        device_state: groups of arrays by name to keep across runs, committed together with this
+            answer; a group replaces the one of its name, an empty one deletes it; never sent.
+        ledger: entries to append to the device's record of releases, committed together with this
+            answer; never sent.
     """
 
     device: str
@@ -118,6 +132,8 @@ class Answer:
     groups: Mapping[str, Group]
     metrics: Mapping[str, float] = field(default_factory=dict)
     private: Mapping[str, Tensors] = field(default_factory=dict)
+    device_state: Mapping[str, Tensors] = field(default_factory=dict)
+    ledger: tuple[LedgerEntry, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -146,6 +162,10 @@ class DeviceView:
         private: state that earlier answers of this run left.
         policy: what its owner lets it give away.
         model: the run's model, of which ``classes`` and ``vocabulary`` say what samples mean.
+        device_state: groups of arrays that answers of any run left; read-only.
+        ledger: the device's record of releases in all runs, oldest first.
+        private_generator: for privacy noise, and nothing else: the run's seed does not determine
+            it, so what it draws differs from run to run.
     """
 
     train: Samples
@@ -153,6 +173,9 @@ class DeviceView:
     private: Mapping[str, Tensors]
     policy: Policy
     model: Model
+    device_state: Mapping[str, Tensors] = field(default_factory=dict)
+    ledger: tuple[LedgerEntry, ...] = ()
+    private_generator: np.random.Generator = field(default_factory=operating_system_generator)
 
 
 @dataclass(frozen=True)

@@ -60,11 +60,14 @@ class Schema:
         version: raised with every change of the tables.
         tables: by name.
         title: what the file is, for errors, such as ``the run database``.
+        extends: the oldest version to whose tables this one only adds others; such a file gets
+            them when it is opened. 0 when there is none.
     """
 
     version: int
     tables: Mapping[str, Table]
     title: str
+    extends: int = 0
 
 
 class Database:
@@ -155,6 +158,17 @@ class Database:
 
     # -- reading ------------------------------------------------------------------------------
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Read one state of the file within, whatever another process commits meanwhile."""
+        with self._lock, self._errors():
+            self.connection.execute("begin")
+            try:
+                yield
+            finally:
+                if self.connection.in_transaction:
+                    self.connection.execute("rollback")
+
     def rows(self, table: str, part: str = "") -> list[tuple[Value, ...]]:
         """Return a group's rows, in the order in which they were inserted.
 
@@ -228,14 +242,18 @@ class Database:
 
     def _check_root(self) -> None:
         """Check that all groups are there, and that no commit is missing."""
-        rows = self.connection.execute("select commits, digest from root").fetchall()
-        if len(rows) != 1 or rows[0][1] != self._root_digest(rows[0][0]):
-            raise self._damaged("its digests do not fit together")
-        if self._counter is not None:
-            self._check_counter(rows[0][0])
+        noted = self._noted()  # before the rows: another process may commit in between
+        with self.snapshot():
+            rows = self.connection.execute("select commits, digest from root").fetchall()
+            if len(rows) != 1 or rows[0][1] != self._root_digest(rows[0][0]):
+                raise self._damaged("its digests do not fit together")
+        self._check_counter(rows[0][0], noted)
 
-    def _check_counter(self, commits: int) -> None:
-        noted = self._counter.read() if self._counter is not None else 0
+    def _noted(self) -> int:
+        """Return the number of the last commit that was noted."""
+        return self._counter.read() if self._counter is not None else 0
+
+    def _check_counter(self, commits: int, noted: int) -> None:
         if noted > commits:
             raise StorageError(
                 f"The last {noted - commits} commits of {self._schema.title} {self._path} are"
@@ -258,6 +276,9 @@ class Database:
             )
         if version == 0:
             self._make_tables()
+        elif self._schema.extends and self._schema.extends <= version < self._schema.version:
+            with self._schema_change():
+                self._create_tables()
         elif version < self._schema.version:
             raise StorageError(
                 f"{self._path} was written by an older EdgeFed (state version {version}, "
@@ -269,19 +290,28 @@ class Database:
 
     def _make_tables(self) -> None:
         """Make the tables of a new file, or of one whose making was cut short."""
-        if self._counter is not None:
-            self._check_counter(0)
-        self.connection.execute("begin immediate")
-        try:
-            for name, table in self._schema.tables.items():
-                columns = ", ".join(f"{each} {kind}" for each, kind in table.columns.items())
-                key = f"primary key ({', '.join(table.key)})"
-                self.connection.execute(
-                    f"create table {name} ({columns}, digest blob not null, {key})"
-                )
+        self._check_counter(0, self._noted())
+        with self._schema_change():
+            self._create_tables()
             for statement in _OWN_TABLES:
                 self.connection.execute(statement)
             self._write_root(0)
+
+    def _create_tables(self) -> None:
+        """Create the tables that are not there; the digests of empty ones are none."""
+        for name, table in self._schema.tables.items():
+            columns = ", ".join(f"{each} {kind}" for each, kind in table.columns.items())
+            key = f"primary key ({', '.join(table.key)})"
+            self.connection.execute(
+                f"create table if not exists {name} ({columns}, digest blob not null, {key})"
+            )
+
+    @contextmanager
+    def _schema_change(self) -> Iterator[None]:
+        """Commit changes of the tables together with the version."""
+        self.connection.execute("begin immediate")
+        try:
+            yield
             self.connection.execute(f"pragma user_version = {self._schema.version}")
             self.connection.execute("commit")
         except BaseException:

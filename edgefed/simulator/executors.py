@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from edgefed.clock import Clock, SystemClock
@@ -14,6 +14,8 @@ from edgefed.learn.types import Tensors
 from edgefed.learn.warm_trainers import UNBOUNDED
 from edgefed.wire.messages import Task
 from edgefed.worker.outcome import Outcome
+from edgefed.worker.persistent_state import PersistentState
+from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system
 from edgefed.worker.worker import TrainerCache, Worker, read_blob
 
 
@@ -24,11 +26,13 @@ class Order:
     Attributes:
         device: number of the device, as its shard's.
         private: its private state of this run.
+        persistent: what it keeps across runs.
     """
 
     device: int
     task: Task
     private: Mapping[str, Tensors]
+    persistent: PersistentState = field(default_factory=PersistentState)
 
 
 class Executor(Protocol):
@@ -66,6 +70,7 @@ class Sequential:
         shards: the devices' data.
         trainers: warm trainers.
         clock: measures each device's work; None for the machine's.
+        private_randomness: gives the generator of a task's privacy noise.
     """
 
     def __init__(
@@ -73,10 +78,11 @@ class Sequential:
         shards: Sequence[Shard],
         trainers: TrainerCache | None = None,
         clock: Clock | None = None,
+        private_randomness: PrivateRandomness = from_operating_system,
     ) -> None:
         shared = trainers or TrainerCache(user_models=True, memory=UNBOUNDED)
         self._clock = clock or SystemClock()
-        self._workers = [worker_of(shard, shared) for shard in shards]
+        self._workers = [worker_of(shard, shared, private_randomness) for shard in shards]
 
     def outcomes(
         self,
@@ -100,9 +106,15 @@ class Sequential:
         """Nothing was started."""
 
 
-def worker_of(shard: Shard, trainers: TrainerCache) -> Worker:
+def worker_of(
+    shard: Shard,
+    trainers: TrainerCache,
+    private_randomness: PrivateRandomness = from_operating_system,
+) -> Worker:
     """Return the worker of a virtual device."""
-    return Worker(trainers, shard.train, shard.test, shard.policy, shard.class_names)
+    return Worker(
+        trainers, shard.train, shard.test, shard.policy, shard.class_names, private_randomness
+    )
 
 
 def perform(
@@ -115,7 +127,7 @@ def perform(
 ) -> Outcome:
     """Do one order, and measure it; ``decoded`` keeps the arrays of blobs for the next one."""
     arrays, begun = arrays_of(order, read, decoded), clock.monotonic()
-    outcome = worker.work(order.task, arrays, order.private, stop=stop)
+    outcome = worker.work(order.task, arrays, order.private, stop=stop, persistent=order.persistent)
     return replace(outcome, seconds=clock.monotonic() - begun)
 
 

@@ -21,6 +21,7 @@ from edgefed.wire.blobs import BlobCache
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import Reply, Task
 from edgefed.worker.outcome import Outcome
+from edgefed.worker.persistent_state import PersistentState
 from edgefed.worker.replies import make_reply
 
 Emit = Callable[..., None]
@@ -32,32 +33,41 @@ def device_names(count: int) -> tuple[str, ...]:
     return tuple(f"device-{number:0{width}d}" for number in range(count))
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """What a device keeps: private state of the run, and what outlives the run."""
+
+    private: Mapping[str, Tensors] = field(default_factory=dict)
+    persistent: PersistentState = field(default_factory=PersistentState)
+
+
 @dataclass
 class _VirtualDevice:
     """A device.
 
     Attributes:
-        private: its private state after its last answer.
+        kept: what it keeps after its last answer.
         answered: the exchange of that answer.
-        before: its private state before it; the same exchange, asked again, begins from there.
+        before: what it kept before it; the same exchange, asked again, begins from there.
         held: digests of the blobs that it was sent.
     """
 
     number: int
     member: Member
-    private: Mapping[str, Tensors] = field(default_factory=dict)
+    kept: _Kept = _Kept()
     answered: str = ""
-    before: Mapping[str, Tensors] = field(default_factory=dict)
+    before: _Kept = _Kept()
     held: set[str] = field(default_factory=set)
 
-    def private_for(self, exchange: str) -> Mapping[str, Tensors]:
-        """Return the private state that an answer to ``exchange`` begins from."""
-        return self.before if exchange == self.answered else self.private
+    def kept_for(self, exchange: str) -> _Kept:
+        """Return what an answer to ``exchange`` begins from."""
+        return self.before if exchange == self.answered else self.kept
 
-    def keep(self, exchange: str, private: Mapping[str, Tensors]) -> None:
-        """Replace the private state by what an answer left."""
-        self.before = self.private_for(exchange)
-        self.private, self.answered = private, exchange
+    def keep(self, exchange: str, outcome: Outcome) -> None:
+        """Replace what it keeps by what an answer left."""
+        self.before = self.kept_for(exchange)
+        persistent = self.before.persistent.after(outcome.device_state, outcome.ledger)
+        self.kept, self.answered = _Kept(outcome.private, persistent), exchange
 
 
 class LocalFleet(Fleet):
@@ -138,12 +148,13 @@ class LocalFleet(Fleet):
         device = self._devices[task.device]
         self._receive(device, task)
         self._report("device", device=task.device, state="train", exchange=task.exchange)
-        return Order(device.number, task, device.private_for(task.exchange))
+        kept = device.kept_for(task.exchange)
+        return Order(device.number, task, kept.private, kept.persistent)
 
     def _deliver(self, order: Order, outcome: Outcome) -> Delivered:
         task = order.task
         if outcome.status == "ok" and task.question != "evaluate":
-            self._devices[task.device].keep(task.exchange, outcome.private)
+            self._devices[task.device].keep(task.exchange, outcome)
         reply, blobs = make_reply(task, outcome, self._session)
         size = len(encode(reply)) + sum(len(blob) for blob in blobs.values())
         self._up += size

@@ -32,6 +32,7 @@ from edgefed.learn.warm_trainers import UNBOUNDED
 from edgefed.simulator.executors import Order, perform, worker_of
 from edgefed.simulator.serialization import order_bytes, outcome_bytes, read_order, read_outcome
 from edgefed.worker.outcome import Outcome
+from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system
 from edgefed.worker.worker import TrainerCache, Worker
 
 POLL = 0.5
@@ -59,10 +60,17 @@ class ProcessPool:
     Args:
         shards: the devices' data.
         workers: how many processes.
+        private_randomness: gives the generator of a task's privacy noise.
     """
 
-    def __init__(self, shards: Sequence[Shard], workers: int) -> None:
+    def __init__(
+        self,
+        shards: Sequence[Shard],
+        workers: int,
+        private_randomness: PrivateRandomness = from_operating_system,
+    ) -> None:
         self._shards = shards
+        self._private_randomness = private_randomness
         self._count = workers
         self._hands: list[_WorkerProcess] = []
         self._memory: mmap.mmap | None = None
@@ -153,7 +161,8 @@ class ProcessPool:
         ours, theirs = context.Pipe()
         # A worker that held another's pipe open would keep it from noticing that we are gone.
         strange = [ours, *(hand.pipe for hand in self._hands)]
-        given = (theirs, strange, self._shards, self._memory, os.getpid())
+        workers = (self._shards, self._private_randomness)
+        given = (theirs, strange, *workers, self._memory, os.getpid())
         process = context.Process(target=_work, args=given, daemon=True)
         try:
             process.start()
@@ -229,6 +238,7 @@ def _work(
     pipe: Connection,
     strange: Sequence[Connection],
     shards: Sequence[Shard],
+    private_randomness: PrivateRandomness,
     memory: mmap.mmap,
     parent: int,
 ) -> None:
@@ -247,7 +257,8 @@ def _work(
             ordered, places = msgpack.unpackb(pipe.recv_bytes())
             order = read_order(ordered)
             shard = shards[order.device]
-            worker = workers.setdefault(order.device, worker_of(shard, trainers))
+            made = worker_of(shard, trainers, private_randomness)
+            worker = workers.setdefault(order.device, made)
             for stale in decoded.keys() - places.keys():
                 del decoded[stale]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 import msgpack
@@ -12,17 +13,27 @@ from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import Task
 from edgefed.wire.tensors import pack, unpack
 from edgefed.worker.outcome import Outcome
+from edgefed.worker.persistent_state import PersistentState
 
 
 def order_bytes(order: Order) -> bytes:
-    """Return an order as bytes: its task as it is on the wire, its private state packed."""
-    return bytes(msgpack.packb([order.device, encode(order.task), _packed(order.private)]))
+    """Return an order as bytes: its task as it is on the wire, its arrays packed."""
+    persistent = order.persistent
+    fields = [
+        order.device,
+        encode(order.task),
+        _packed(order.private),
+        _packed(persistent.device_state),
+        json.dumps(persistent.ledger),
+    ]
+    return bytes(msgpack.packb(fields))
 
 
 def read_order(data: bytes) -> Order:
     """Return the order that ``order_bytes`` wrote."""
-    device, task, private = msgpack.unpackb(data)
-    return Order(device, decode(task, Task), _groups(private))
+    device, task, private, device_state, ledger = msgpack.unpackb(data)
+    persistent = PersistentState(_groups(device_state), tuple(json.loads(ledger)))
+    return Order(device, decode(task, Task), _groups(private), persistent)
 
 
 def outcome_bytes(outcome: Outcome) -> bytes:
@@ -34,6 +45,8 @@ def outcome_bytes(outcome: Outcome) -> bytes:
         dict(outcome.metrics),
         dict(outcome.blobs),
         _packed(outcome.private),
+        _packed(outcome.device_state),
+        json.dumps(outcome.ledger),
         outcome.seconds,
     ]
     return bytes(msgpack.packb(fields))
@@ -41,8 +54,20 @@ def outcome_bytes(outcome: Outcome) -> bytes:
 
 def read_outcome(data: bytes) -> Outcome:
     """Return the outcome that ``outcome_bytes`` wrote."""
-    status, reason, samples, metrics, blobs, private, seconds = msgpack.unpackb(data)
-    return Outcome(status, reason, samples, metrics, blobs, _groups(private), seconds)
+    status, reason, samples, metrics, blobs, private, device_state, ledger, seconds = (
+        msgpack.unpackb(data)
+    )
+    return Outcome(
+        status,
+        reason,
+        samples,
+        metrics,
+        blobs,
+        _groups(private),
+        _groups(device_state),
+        tuple(json.loads(ledger)),
+        seconds,
+    )
 
 
 def _packed(groups: Mapping[str, Tensors]) -> dict[str, bytes]:

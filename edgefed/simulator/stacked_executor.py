@@ -19,6 +19,7 @@ from edgefed.learn.types import Job, Tensors
 from edgefed.learn.warm_trainers import UNBOUNDED
 from edgefed.simulator.executors import Order, arrays_of, worker_of
 from edgefed.worker.outcome import Outcome
+from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system
 from edgefed.worker.worker import Prepared, TrainerCache, complete, finish
 
 
@@ -47,6 +48,7 @@ class StackedExecutor:
         trainers: warm trainers.
         clock: measures each device's work; of what is trained at once, each has an equal share.
             None for the machine's.
+        private_randomness: gives the generator of a task's privacy noise.
     """
 
     def __init__(
@@ -56,10 +58,11 @@ class StackedExecutor:
         tell: Callable[[str], None] = lambda text: None,
         trainers: TrainerCache | None = None,
         clock: Clock | None = None,
+        private_randomness: PrivateRandomness = from_operating_system,
     ) -> None:
         shared = trainers or TrainerCache(user_models=True, memory=UNBOUNDED)
         self._clock = clock or SystemClock()
-        self._workers = [worker_of(shard, shared) for shard in shards]
+        self._workers = [worker_of(shard, shared, private_randomness) for shard in shards]
         self._sizes = [len(shard.train) for shard in shards]
         self._chunk = chunk
         self._tell = tell
@@ -82,7 +85,10 @@ class StackedExecutor:
                     return
                 start = self._clock.monotonic()
                 begun = self._workers[order.device].begin(
-                    order.task, arrays_of(order, read, decoded), order.private
+                    order.task,
+                    arrays_of(order, read, decoded),
+                    order.private,
+                    order.persistent,
                 )
                 if isinstance(begun, Outcome):
                     yield order, self._timed(begun, start)

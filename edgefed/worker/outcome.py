@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from edgefed.algorithms.base import LedgerEntry
 from edgefed.learn.types import Tensors
 
 
@@ -17,6 +18,8 @@ class Outcome:
         status, reason, samples, metrics: as in the wire's ``Reply``.
         blobs: encoded arrays by role.
         private: replaces the device's private state when, and only when, the answer is kept.
+        device_state, ledger: changes of what the device keeps across runs, committed with the
+            answer; see ``Answer``.
         seconds: that a virtual device's work took, without waiting for its turn; 0 where nobody
             measured it. Two outcomes of the same work are equal.
     """
@@ -27,4 +30,6 @@ class Outcome:
     metrics: Mapping[str, float] = field(default_factory=dict)
     blobs: Mapping[str, bytes] = field(default_factory=dict)
     private: Mapping[str, Tensors] = field(default_factory=dict)
+    device_state: Mapping[str, Tensors] = field(default_factory=dict)
+    ledger: tuple[LedgerEntry, ...] = ()
     seconds: float = field(default=0.0, compare=False)

@@ -33,6 +33,8 @@ from edgefed.sharing.policy import ANYTHING, Policy
 from edgefed.wire.messages import Task
 from edgefed.wire.tensors import unpack
 from edgefed.worker.outcome import Outcome
+from edgefed.worker.persistent_state import PersistentState, checked_changes
+from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system
 from edgefed.worker.run_work import run_work
 from edgefed.worker.uplink import FEEDBACK, encode_groups
 
@@ -40,6 +42,9 @@ Done = TypeVar("Done")
 
 MAX_ALGORITHMS = 32
 """Algorithms with their settings that stay warm."""
+
+NOTHING_KEPT = PersistentState()
+"""Of a device that has kept nothing across runs yet."""
 
 
 class TrainerCache:
@@ -86,6 +91,7 @@ class Prepared:
         work: what it shall do.
         view: the device's samples, of which a ``Job`` trains on ``view.train``.
         private: the device's private state of this run, all of it.
+        persistent: what the device keeps across runs.
     """
 
     task: Task
@@ -94,6 +100,7 @@ class Prepared:
     seen: DeviceTask
     view: DeviceView
     private: Mapping[str, Tensors]
+    persistent: PersistentState
     work: Work
 
 
@@ -114,6 +121,7 @@ class Worker:
         train, test: the device's samples.
         policy: what its owner lets it give away beside its model.
         class_names: what its labels are called; a task may number them otherwise.
+        private_randomness: gives the generator of a task's privacy noise.
     """
 
     def __init__(
@@ -123,12 +131,14 @@ class Worker:
         test: Samples,
         policy: Policy = ANYTHING,
         class_names: tuple[str, ...] = (),
+        private_randomness: PrivateRandomness = from_operating_system,
     ) -> None:
         self._trainer_cache = trainers
         self._train = train
         self._test = test
         self._policy = policy
         self._class_names = class_names
+        self._private_randomness = private_randomness
         self._numbered: _Numbered | None = None
 
     def work(
@@ -138,6 +148,8 @@ class Worker:
         private: Mapping[str, Tensors],
         progress: Callable[[float], None] | None = None,
         stop: Callable[[], bool] | None = None,
+        *,
+        persistent: PersistentState = NOTHING_KEPT,
     ) -> Outcome:
         """Do a task and return what came of it; never raises but when stopped.
 
@@ -147,11 +159,12 @@ class Worker:
             private: this device's private state of this run.
             progress: told the share done, 0 to 1.
             stop: asked before each step; True gives up.
+            persistent: what this device keeps across runs.
 
         Raises:
             Stopped: ``stop`` said so.
         """
-        begun = self.begin(task, read, private)
+        begun = self.begin(task, read, private, persistent)
         return begun if isinstance(begun, Outcome) else complete(begun, progress, stop)
 
     def begin(
@@ -159,6 +172,7 @@ class Worker:
         task: Task,
         read: Callable[[str], Tensors],
         private: Mapping[str, Tensors],
+        persistent: PersistentState = NOTHING_KEPT,
     ) -> Prepared | Outcome:
         """Return a task ready for its trainer, or at once what comes of it; never raises.
 
@@ -171,7 +185,7 @@ class Worker:
         reject_reason = self._refusal(task, own.train)
         if reject_reason:
             return Outcome(status="refused", reason=reject_reason)
-        return _guarded(lambda: self._begin(task, own, read, private))
+        return _guarded(lambda: self._begin(task, own, read, private, persistent))
 
     def _begin(
         self,
@@ -179,6 +193,7 @@ class Worker:
         own: _Numbered,
         read: Callable[[str], Tensors],
         private: Mapping[str, Tensors],
+        persistent: PersistentState,
     ) -> Prepared | Outcome:
         algorithm = self._trainer_cache.algorithm(task)
         wrong = misfit(algorithm.training.loss, own.train)
@@ -194,14 +209,23 @@ class Worker:
             params=task.params,
         )
         state = {key: value for key, value in private.items() if not key.startswith(FEEDBACK)}
-        view = DeviceView(own.train, own.test, state, self._policy, trainer.model)
+        view = DeviceView(
+            own.train,
+            own.test,
+            state,
+            self._policy,
+            trainer.model,
+            persistent.read_only(),
+            persistent.ledger,
+            self._private_randomness(task),
+        )
         if task.question == "evaluate":
             eval_job = algorithm.eval_job(seen, view)
-            return Prepared(task, algorithm, trainer, seen, view, private, eval_job)
+            return Prepared(task, algorithm, trainer, seen, view, private, persistent, eval_job)
         work = algorithm.prepare(seen, view)
         if isinstance(work, Answer):
-            return _answered(work, task, state, private)
-        return Prepared(task, algorithm, trainer, seen, view, private, work)
+            return _answered(work, task, state, private, persistent)
+        return Prepared(task, algorithm, trainer, seen, view, private, persistent, work)
 
     def _misnamed(self, task: Task) -> str:
         """Return why this device's classes are not the task's, or nothing."""
@@ -273,16 +297,22 @@ def _finished(prepared: Prepared, result: Result) -> Outcome:
     if prepared.task.question == "evaluate":
         return _finite(_scored(result))
     answer = prepared.algorithm.answer(prepared.seen, prepared.view, result)
-    return _answered(answer, prepared.task, prepared.view.private, prepared.private)
+    own, private, persistent = prepared.view.private, prepared.private, prepared.persistent
+    return _answered(answer, prepared.task, own, private, persistent)
 
 
 def _answered(
-    answer: Answer, task: Task, own: Mapping[str, Tensors], private: Mapping[str, Tensors]
+    answer: Answer,
+    task: Task,
+    own: Mapping[str, Tensors],
+    private: Mapping[str, Tensors],
+    persistent: PersistentState,
 ) -> Outcome:
-    """Return an answer encoded, and the private state that it leaves.
+    """Return an answer encoded, the private state that it leaves, and what it changes for good.
 
     Of ``private``, all that there was, ``own`` is the algorithm's part.
     """
+    ledger = checked_changes(persistent, answer)
     memory = private if task.error_feedback else None
     blobs, dropped = encode_groups(answer.groups, task.codec, task.seed, memory)
     kept = {key: value for key, value in (memory or {}).items() if key.startswith(FEEDBACK)}
@@ -293,6 +323,8 @@ def _answered(
             metrics=answer.metrics,
             blobs=blobs,
             private={**own, **answer.private, **kept, **dropped},
+            device_state=answer.device_state,
+            ledger=ledger,
         )
     )
 

@@ -29,7 +29,13 @@ def remember(folder: Path, *, closed: bool) -> Path:
             state: dict[str, Tensors] = {"feedback/delta": {"w": np.full(50, number, np.float32)}}
             for run in ("r-1", "r-2"):
                 kept = reply(number, run, blob)
-                one.commit(kept, {digest(blob): blob}, state)
+                groups: dict[str, Tensors] = {
+                    "sum": {"w": np.full(30, number, np.float64)},
+                    f"of-{number}": {"w": np.ones(9)},
+                    f"of-{number - 1}": {},
+                }
+                entries = [{"number": number, "part": part} for part in range(3)]
+                one.commit(kept, {digest(blob): blob}, state, groups, entries, "2024")
         one.forget("r-1", 0)
         if not closed:
             shutil.copytree(folder / "live", folder / "kept")
@@ -41,8 +47,12 @@ def remember(folder: Path, *, closed: bool) -> Path:
 def everything(folder: Path) -> dict[str, Any]:
     """Return all that a device remembers, as plain values."""
     with closing(DeviceStore(folder, 2**20)) as one:
-        replies = one.replies()
+        replies, persistent = one.replies(), one.persistent()
         return {
+            "device state": {
+                name: weights_digest(arrays) for name, arrays in persistent.device_state.items()
+            },
+            "ledger": persistent.ledger,
             "replies": replies,
             "one by one": [one.reply(each.exchange) for each in replies],
             "offered": [one.offers(digest(blob)) for blob in BLOBS],
@@ -62,6 +72,8 @@ def test_a_flipped_bit_changes_nothing_or_is_told(tmp_path: Path, closed: bool) 
     wanted = everything(tmp_path / "untouched")
     assert len(wanted["replies"]) == 5
     assert len(wanted["private"]) == 2
+    assert len(wanted["device state"]) == 2
+    assert len(wanted["ledger"]) == 18
     chance, refused = random.Random(21), 0
     for number in range(FLIPS):
         copy = tmp_path / "copy"

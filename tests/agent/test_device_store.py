@@ -145,17 +145,19 @@ ENDLESS = """
 import sys
 from pathlib import Path
 import numpy as np
-from device_agent.device_store import Memory
+from device_agent.device_store import DeviceStore
 from edgefed.wire.tensors import digest
 from tests.agent.replies import reply
-memory = Memory(Path(sys.argv[1]), 2**30)
+store = DeviceStore(Path(sys.argv[1]), 2**30)
 index = int(sys.argv[2])
 while True:
     index += 1
     blob = index.to_bytes(4, "big") * 20000
     private = {"state": {"index": np.full(20000, index, np.int64)}}
-    memory.commit(reply(index, blob=blob), {digest(blob): blob}, private)
-    memory.forget("r-1", index - 5)
+    groups = {"lasting": {"index": np.full(20000, index, np.int32)}}
+    entries = [{"index": index}]
+    store.commit(reply(index, blob=blob), {digest(blob): blob}, private, groups, entries)
+    store.forget("r-1", index - 5)
     print(index, flush=True)
 """
 
@@ -179,6 +181,9 @@ def test_killed_at_any_moment_it_holds_the_old_or_the_new_and_never_half(tmp_pat
             newest = kept[-1]
             assert newest.index in (said, said + 1)
             assert set(one.private("r-1")["state"]["index"].tolist()) == {newest.index}
+            lasting = one.persistent()
+            assert set(lasting.device_state["lasting"]["index"].tolist()) == {newest.index}
+            assert [each["index"] for each in lasting.ledger] == list(range(1, newest.index + 1))
             for each in kept:
                 blob = one.cache.get(each.blobs["delta"].digest)
                 assert blob == each.index.to_bytes(4, "big") * 20000

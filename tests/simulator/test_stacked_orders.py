@@ -187,7 +187,7 @@ def test_what_has_no_room_is_halved_until_it_has(monkeypatch: pytest.MonkeyPatch
     parts = shards(sizes)
     asked, blobs = orders(sizes)
     expected = done(Sequential(parts, TrainerCache("cpu")), asked, blobs)
-    monkeypatch.setattr(stacked_trainer, "Stack", Narrow)
+    monkeypatch.setattr(stacked_trainer, "ClientStack", Narrow)
     executor = StackedExecutor(parts, chunk=6, trainers=TrainerCache("cpu"))
     assert_outcomes_near(done(executor, asked, blobs), expected)
     assert tried == [6, 3, 1, 1, 1, 1, 1, 1, 1]
@@ -202,7 +202,7 @@ def test_a_single_client_without_room_fails_with_a_reason(
         def run(self, stop: Callable[[], None]) -> list[Trained | Any]:
             raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(stacked_trainer, "Stack", Full)
+    monkeypatch.setattr(stacked_trainer, "ClientStack", Full)
     asked, blobs = orders((5, 6))
     ours = done(StackedExecutor(shards((5, 6)), trainers=TrainerCache("cpu")), asked, blobs)
     assert {each.status for each in ours.values()} == {"failed"}

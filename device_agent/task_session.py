@@ -1,0 +1,269 @@
+"""The task at hand: take it, fetch its inputs, have it trained, write the reply down, send it.
+
+Owned by the agent's thread. A full disk does not end a task: what the disk refused is tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from device_agent.device_store import DeviceStore
+from device_agent.disk_shortage import Shortage
+from device_agent.downloads import Downloads
+from device_agent.progress_reporter import ProgressReporter
+from device_agent.reply_outbox import ReplyOutbox
+from device_agent.task_inputs import TaskInputs
+from device_agent.training_thread import Done, Progressed, TrainingThread
+from edgefed.clock import Clock, timestamp
+from edgefed.errors import EdgeFedError
+from edgefed.transport.link import Link
+from edgefed.wire.messages import CoordinatorState, DeviceState, Task
+from edgefed.worker.replies import make_reply
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TaskServices:
+    """What a task needs of the agent.
+
+    Attributes:
+        session: of this process, for replies.
+    """
+
+    store: DeviceStore
+    downloads: Downloads
+    training: TrainingThread
+    outbox: ReplyOutbox
+    reporter: ProgressReporter
+    link: Link
+    clock: Clock
+    session: str
+
+
+class TaskSession:
+    """At most one task, from its arrival until its reply is sent.
+
+    Args:
+        services: the parts of the agent that it uses.
+    """
+
+    def __init__(self, services: TaskServices) -> None:
+        self._store = services.store
+        self._downloads = services.downloads
+        self._training = services.training
+        self._outbox = services.outbox
+        self._reporter = services.reporter
+        self._link = services.link
+        self._clock = services.clock
+        self._session = services.session
+        self._inputs: TaskInputs | None = None
+        self._last_inputs: TaskInputs | None = None
+        self._shortage = Shortage()
+        self._unwritten: Done | None = None
+        self._pending_state: CoordinatorState | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether there is a task at hand."""
+        return self._inputs is not None
+
+    def guard(self, action: Callable[[], None]) -> None:
+        """Do something for the task; on an error, wait for disk space or give the task up."""
+        try:
+            action()
+        except EdgeFedError as error:
+            if error.code == "storage.full":
+                self._wait_for_space(error.message)
+            else:
+                self.give_up(error.message)
+        except Exception as error:  # a task that is half begun would never be asked for again
+            log.exception("error in the agent")
+            self.give_up(f"{type(error).__name__}: {error}")
+
+    # -- from the task to its inputs ----------------------------------------------------------
+
+    def take(self, task: Task) -> None:
+        """Begin a task, or repeat the reply that was made before."""
+        kept = self._store.reply(task.exchange)
+        if kept is not None:
+            log.info("task %s was done before; its reply is sent again", task.exchange)
+            again = kept.model_copy(update={"session": self._session})
+            self._outbox.put(again, self._clock.monotonic())
+            self.tell("upload", exchange=task.exchange)
+            return
+        if self._at_hand(task.exchange):
+            self._reporter.repeat(self._link.connected)
+            return
+        self._drop_inputs()
+        log.info("task %s taken: %s, round %d", task.exchange, task.question, task.round)
+        self._inputs = TaskInputs(task, self._store.cache)
+        self._downloads.prune(self._inputs.lacking)
+        self.tell("invited")
+        self._fetch(self._inputs)
+
+    def _fetch(self, inputs: TaskInputs) -> None:
+        """Request the blobs that the task lacks, if any."""
+        if inputs.ready:
+            self._begin(inputs)
+            return
+        self.tell("download")
+        self._downloads.want(inputs.lacking)
+
+    def subscribed(self, topic_filter: str) -> None:
+        """Request the blob whose subscription holds now."""
+        wanted = self._inputs.lacking if self._inputs is not None else ()
+        self.received(self._downloads.subscribed(topic_filter, wanted, self._clock.monotonic()))
+
+    def received(self, digest: str) -> None:
+        """Continue if a blob that the task lacked is complete."""
+        inputs = self._inputs
+        if inputs is None or digest not in inputs.lacking or not self._downloads.arrived(digest):
+            return
+        inputs.arrived(digest)
+        if inputs.ready:
+            self._begin(inputs)
+
+    def check_downloads(self, now: float) -> None:
+        """Request again what is due; give up when a blob will never come."""
+        if self._downloads.due(now) and self._shortage.due is None:
+            self.give_up("the coordinator's blob never came")
+
+    # -- from the training to the reply -------------------------------------------------------
+
+    def _begin(self, inputs: TaskInputs) -> None:
+        """Assemble the arrays and train; fetch whole what could not be assembled."""
+        if not inputs.assemble():
+            self._fetch(inputs)
+            return
+        self.tell("evaluate" if inputs.task.question == "evaluate" else "train")
+        private, persistent = self._store.private(inputs.task.run), self._store.persistent()
+        self._training.begin(inputs.task, inputs.read, private, persistent)
+        self._shortage.end()
+
+    def progressed(self, progressed: Progressed) -> None:
+        """Report how far the training is."""
+        if self._at_hand(progressed.exchange):
+            self.tell("train", fraction=progressed.fraction)
+
+    def finished(self, done: Done) -> None:
+        """Write the answer down, then send it."""
+        if not self._at_hand(done.task.exchange):
+            return
+        self._unwritten = done
+        outcome = done.outcome
+        reply, beside = make_reply(done.task, outcome, self._session)
+        trained = outcome.status == "ok" and done.task.question != "evaluate"
+        self._store.commit(
+            reply,
+            beside,
+            outcome.private if trained else None,
+            outcome.device_state,
+            outcome.ledger,
+            timestamp(self._clock.now()),
+        )
+        self._unwritten = None
+        self._shortage.end()
+        self._keep_last_inputs()
+        self.tell("upload", exchange=reply.exchange)
+        self._outbox.put(reply, self._clock.monotonic())
+
+    # -- the end of a task --------------------------------------------------------------------
+
+    def cancel(self, exchange: str) -> None:
+        """Drop a task that nobody waits for any more."""
+        waited = self._outbox.heard(exchange)
+        if self._at_hand(exchange):
+            self._drop_inputs()
+            self.tell("idle")
+        elif self._inputs is None and waited:
+            self.tell("late", reason="nobody waits for the reply any more")
+
+    def close_exchanges(self, state: CoordinatorState) -> None:
+        """Forget the replies of the exchanges that are over."""
+        self._pending_state = state  # until it is written, which a full disk may hinder
+        if state.run:
+            self._outbox.keep(state.run)
+            for reply in self._store.replies():
+                if reply.run == state.run and reply.index <= state.closed_through:
+                    self._outbox.heard(reply.exchange)
+            self._store.forget(state.run, state.closed_through)
+        self._pending_state = None
+
+    def give_up(self, reason: str) -> None:
+        """Drop the task at hand; the coordinator asks again, when perhaps it can be done."""
+        log.warning("%s", reason)
+        self._drop_inputs()
+        self.tell("failed", reason=reason)
+
+    def _drop_inputs(self) -> None:
+        self._unwritten = None
+        if self._inputs is not None:
+            self._training.give_up()
+            self._downloads.drop(self._inputs.lacking)
+            self._keep_last_inputs()
+
+    def _keep_last_inputs(self) -> None:
+        """Keep the last task's blobs pinned: the next broadcast is a difference from them."""
+        if self._last_inputs is not None:
+            self._last_inputs.clear()
+        self._last_inputs, self._inputs = self._inputs, None
+
+    # -- a full disk --------------------------------------------------------------------------
+
+    @property
+    def retry_due(self) -> float | None:
+        """The monotonic second at which what a full disk refused is tried again, or None."""
+        return self._shortage.due
+
+    def retry(self) -> None:
+        """If it is time, do again what a full disk refused."""
+        if self._shortage.over(self._clock.monotonic()):
+            self.guard(self._try_again)
+
+    def _wait_for_space(self, problem: str) -> None:
+        """Delete what can be fetched again; if there is nothing, say so and try again later.
+
+        The task at hand stays, and with it an answer that could not be written.
+        """
+        log.warning("%s", problem)
+        if self._last_inputs is not None:
+            self._last_inputs.clear()
+            self._last_inputs = None
+        lacking = self._inputs.lacking if self._inputs is not None else {}
+        freed = self._store.free_space(lacking)
+        if self._shortage.begin(self._clock.monotonic(), freed):
+            self.tell("paused", reason=f"{problem} Waiting for space.")
+
+    def _try_again(self) -> None:
+        """Do what the full disk refused; raises as before when it is still full."""
+        inputs = self._inputs
+        if self._pending_state is not None:
+            self.close_exchanges(self._pending_state)
+        if self._unwritten is not None:
+            self.finished(self._unwritten)
+        elif inputs is not None and not self._training.work_on(inputs.task.exchange):
+            self._downloads.drop(inputs.lacking)
+            self._fetch(inputs)  # the shortage ends when the task begins
+        elif self._shortage.end():
+            self.tell("train" if inputs is not None else "idle")
+
+    # -- reports ------------------------------------------------------------------------------
+
+    def tell(
+        self, state: DeviceState, *, fraction: float = 0.0, exchange: str = "", reason: str = ""
+    ) -> None:
+        """Report a state of the device, by default about the task at hand."""
+        at_hand = self._inputs.task.exchange if self._inputs is not None else ""
+        self._reporter.tell(
+            state,
+            self._link.connected,
+            fraction=fraction,
+            exchange=exchange or at_hand,
+            reason=reason,
+        )
+
+    def _at_hand(self, exchange: str) -> bool:
+        return self._inputs is not None and self._inputs.task.exchange == exchange

@@ -1,0 +1,23 @@
+"""Randomness for privacy noise: from the operating system, never from a run's seed.
+
+Whoever knows the seed of the noise can subtract it, and the coordinator knows the run's seed. So
+the generator is no setting: only the code that makes a ``Worker`` can pass another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from edgefed.algorithms.base import operating_system_generator
+from edgefed.wire.messages import Task
+
+PrivateRandomness = Callable[[Task], np.random.Generator]
+"""Returns the generator of one task's privacy noise."""
+
+
+def from_operating_system(task: Task) -> np.random.Generator:
+    """Return a new generator whose seed the operating system drew; nothing of the task enters."""
+    del task
+    return operating_system_generator()
