@@ -97,3 +97,8 @@ def test_each_error_code_has_an_exit_code_that_it_is_raised_with() -> None:
         if kind is not None:
             raised.setdefault(code, set()).add(str(kind.exit_code))
     assert {code for code, exits in raised.items() if told[code] not in exits} == set()
+
+
+def test_nothing_is_told_twice() -> None:
+    named = [row[0] for row in ROWS if row[0].startswith("`")]
+    assert {name for name in named if named.count(name) > 1} == set()
