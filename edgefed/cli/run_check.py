@@ -28,9 +28,9 @@ def check(
     sets: Sets = None,
     as_json: Json = False,
 ) -> None:
-    """Check whether the devices' data fit a recipe; name each that does not, and why.
+    """Check whether the devices' data fit a recipe, and say why if they do not.
 
-    Nothing is started. The exit code is 8 if a device does not fit, or none is there.
+    Nothing is started. The exit code is 8 if a device does not fit or no device is online.
     """
     options = globals_of(context)
     as_json = as_json or options.json

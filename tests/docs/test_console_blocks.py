@@ -26,14 +26,11 @@ SERVICE = re.compile(r"edgefed (coordinator|up|broker up)\b|edgefed-agent run\b"
 
 BASH = shutil.which("bash") or ""
 
-HUB = "192.0.2.7:1883"
+BROKER = "192.0.2.7:1883"
 """The broker's address in the pages."""
 
 PREPARED = {"getting-started.md": ("cam-1.npz", "cam-2.npz")}
 """Files that a page's first Python block makes."""
-
-NEEDS_COORDINATOR = ("recipe.md",)
-"""Pages that take a running coordinator for granted."""
 
 
 class Shell:
@@ -54,7 +51,7 @@ class Shell:
 
     def run(self, command: str) -> str:
         """Run a command, or start it where it is a service, and return what it printed."""
-        command = command.replace(HUB, self._address)
+        command = command.replace(BROKER, self._address)
         if command.startswith("export "):
             name, _, value = command.removeprefix("export ").partition("=")
             self._environment[name] = value
@@ -118,7 +115,7 @@ def pattern(line: str) -> str:
     return r"^\s*" + r"\s+".join(words) + r"\s*$"
 
 
-def prepare(page: Path, shell: Shell, folder: Path) -> None:
+def prepare(page: Path, folder: Path) -> None:
     """Make the files that the page's blocks use, as the page tells."""
     for block in blocks(page):
         if block.language == "toml" and block.file:
@@ -127,21 +124,19 @@ def prepare(page: Path, shell: Shell, folder: Path) -> None:
         program = next(block for block in blocks(page) if block.language == "python")
         subprocess.run([sys.executable, "-c", program.text], cwd=folder, check=True)
         assert all((folder / file).exists() for file in PREPARED[page.name])
-    if page.name in NEEDS_COORDINATOR:
-        shell.run("edgefed coordinator")
 
 
 @pytest.mark.slow
 @pytest.mark.mosquitto
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
 def test_the_commands_of_a_page_do_what_it_says(page: Path, shell: Shell, tmp_path: Path) -> None:
-    prepare(page, shell, tmp_path)
+    prepare(page, tmp_path)
     for block in CONSOLE[page]:
         if block.reason:
             continue
         for command, shown in commands(block):
             told = shell.run(command)
-            if '--watch' in command: Path('/tmp/d2/watch').write_text(told)
+
             for line in shown:
                 assert re.search(pattern(line), told, re.MULTILINE), f"{line}\nis not in\n{told}"
             if "--name cam-1" in command:  # "likewise on cam-2"

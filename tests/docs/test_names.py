@@ -47,7 +47,9 @@ def modules(page: Path) -> set[str]:
     return {
         each
         for each in code(page)
-        if _MODULE.fullmatch(each) and each.split(".")[0] in tops and each.split(".")[1] not in FILES
+        if _MODULE.fullmatch(each)
+        and each.split(".")[0] in tops
+        and each.split(".")[1] not in FILES
     }
 
 
