@@ -47,5 +47,5 @@ def coordinator(context: typer.Context) -> None:
         service.serve()
         if signals.number == signal.SIGINT:
             raise InterruptedRunError(
-                "Interrupted; the state is on disk.", hint="edgefed coordinator goes on from there"
+                "Interrupted; the state is on disk.", hint="edgefed coordinator resumes it"
             )

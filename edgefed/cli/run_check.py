@@ -71,11 +71,11 @@ def _failure(found: dict[str, Any]) -> EdgeFedError | None:
     if problem:
         return CheckFailedError(problem["message"], hint=problem["hint"])
     if not found["devices"]:
-        return CheckFailedError("No device is there.", hint="start one: edgefed-agent run")
+        return CheckFailedError("No device is online.", hint="start one: edgefed-agent run")
     unfit = [each["device"] for each in found["devices"] if not each["fits"]]
     if not unfit:
         return None
     return CheckFailedError(
         f"{len(unfit)} of {len(found['devices'])} devices do not fit: {', '.join(unfit)}.",
-        hint="a run leaves them out; mend their data, or data.classes of the recipe",
+        hint="a run excludes them; correct their data, or data.classes of the recipe",
     )
