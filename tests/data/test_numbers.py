@@ -104,8 +104,7 @@ def test_what_goes_by_labels_is_refused_in_one_line(tmp_path: Path, partition: s
         deal(load(chosen, None, 1), chosen, 3, 0.0, 1)
     assert caught.value.code == "data.partition"
     assert caught.value.message == (
-        f"The partition '{partition}' needs labels,"
-        " but the targets of data set 'npz' are numbers."
+        f"The partition '{partition}' needs labels, but the targets of data set 'npz' are numbers."
     )
     assert caught.value.hint == "set data.partition to one of natural, quantity, iid"
 
