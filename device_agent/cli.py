@@ -17,20 +17,24 @@ if TYPE_CHECKING:
 
 app = program(
     "edgefed-agent",
-    help="Take part in a fleet: train on this device's own data, which never leaves it.",
+    help="Take part in a fleet: train on this device's data, which never leaves it.",
 )
 
 Name = Annotated[
-    str | None, typer.Option("--name", help="This device's name; the host name without it.")
+    str | None, typer.Option("--name", help="Name of this device; by default the host name.")
 ]
 Data = Annotated[
     str | None,
-    typer.Option("--data", help="npz:FILE, folder:FOLDER or mnist:FOLDER.", metavar="SOURCE"),
+    typer.Option(
+        "--data",
+        help="Training data: npz:FILE, folder:FOLDER, text:FILE or mnist:FOLDER.",
+        metavar="SOURCE",
+    ),
 ]
 Holdout = Annotated[
-    float | None, typer.Option("--holdout", help="Share of samples kept for evaluation.")
+    float | None, typer.Option("--holdout", help="Fraction of samples held out for evaluation.")
 ]
-Threads = Annotated[int | None, typer.Option("--threads", help="Threads of torch on a CPU.")]
+Threads = Annotated[int | None, typer.Option("--threads", help="Number of torch threads on a CPU.")]
 
 
 def _settings(
@@ -68,8 +72,8 @@ def run(
 ) -> None:
     """Run the agent in the foreground until Ctrl-C or SIGTERM.
 
-    It connects when the broker is there, trains when it is asked to, and, killed at any moment,
-    goes on where it was when it is started again with the same state folder.
+    The agent waits for the broker and trains when the coordinator asks. If it is killed, it
+    resumes when it is started again with the same state folder.
     """
     options = common_options(context)
     with stop_signals() as signals, reported(options.json):
@@ -148,7 +152,7 @@ def doctor(
     *,
     source: Data = None,
 ) -> None:
-    """Check Python, torch, kernels, data, broker and disk; say how to fix each."""
+    """Check Python, torch, kernels, data, broker and disk, and say how to fix problems."""
     options = common_options(context)
     with reported(options.json):
         from device_agent.telemetry import Sensors
@@ -207,7 +211,7 @@ def status(
     *,
     name: Name = None,
 ) -> None:
-    """Show what the agent on this device is doing now."""
+    """Show what the agent on this device is doing."""
     options = common_options(context)
     with reported(options.json):
         from device_agent.launch import agent_folder, device_name

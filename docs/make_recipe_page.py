@@ -28,20 +28,20 @@ PAGE = Path(__file__).with_name("recipe.md")
 OPENING = """\
 # The recipe
 
-A recipe is a TOML file that says what a run trains. Every key has a default, so an empty file is a
-recipe too. An unknown key, or a value out of range, is refused with the line it stands on. This
-page is made from the models that check recipes: `python docs/make_recipe_page.py` writes it, and a
-test keeps it up to date.
+A recipe is a TOML file that defines what a run trains. Every key has a default, so an empty file is
+a valid recipe. An unknown key or a value out of range is refused with its line number. This page is
+generated from the models that validate recipes: `python docs/make_recipe_page.py` writes it, and a
+test checks that it is up to date.
 
 ```console
-$ edgefed config check my.toml                        # every problem of a file
-$ edgefed config show my.toml                         # what counts, and where it was written
-$ edgefed run start my.toml --set training.epochs=3   # another value for one run
-$ edgefed demo --dry-run > my.toml                    # a file to start from
+$ edgefed demo --dry-run > my.toml                             # a file to start from
+$ edgefed config check my.toml                                 # every problem in a file
+$ edgefed config show my.toml                                  # each value and its origin
+$ edgefed run start my.toml --set training.epochs=3 --dry-run  # a run with another value
 ```
 
-Where a value comes from, the strongest first: `--set` and the flags of the command;
-`EDGEFED_TABLE__KEY`, such as `EDGEFED_TRAINING__EPOCHS=3` (the keys of no table:
+Values are taken from these sources, highest precedence first: `--set` and the flags of the command;
+`EDGEFED_TABLE__KEY`, such as `EDGEFED_TRAINING__EPOCHS=3` (for top-level keys:
 `EDGEFED_RECIPE__NAME`, `EDGEFED_RECIPE__SEED`); the recipe file; the `[recipe]` tables of settings
 files (see [cli.md](cli.md)); the default.
 
@@ -52,22 +52,22 @@ The recipe of `edgefed demo`:
 """
 
 FURTHER = {
-    "model": "## Further keys of `[model]`\n\nEach model has keys of its own beside `name`.",
+    "model": "## Further keys of `[model]`\n\nEach model has its own keys in addition to `name`.",
     "data": (
-        "## Further keys of `[data]`\n\nEach data set has keys of its own beside those above. A"
-        " real device does not read this\ntable: its data is named in its own settings (see"
+        "## Further keys of `[data]`\n\nEach data set has its own keys in addition to those above."
+        " A real device does not read this\ntable: its data is named in its own settings (see"
         " [getting-started.md](getting-started.md))."
     ),
     "algorithm": (
-        "## Further keys of `[algorithm]`\n\nEach algorithm has keys of its own beside `name`;"
-        " `edgefed algo show NAME` prints them too."
+        "## Further keys of `[algorithm]`\n\nEach algorithm has its own keys in addition to `name`;"
+        " `edgefed algo show NAME` also prints them."
     ),
 }
 
 
 def page() -> str:
     """Return the whole page."""
-    parts = [OPENING.format(demo=RECIPE.read_text(encoding="utf-8")), "## Keys of no table\n"]
+    parts = [OPENING.format(demo=RECIPE.read_text(encoding="utf-8")), "## Top-level keys\n"]
     parts.append(table(Recipe, leave_out=tables(Recipe)))
     for name, model in tables(Recipe).items():
         parts += [f"## `[{name}]`\n", f"{_text(model.__doc__)}\n", table(model)]
@@ -75,7 +75,7 @@ def page() -> str:
         parts.append(f"{FURTHER[name]}\n")
         shared = DataOptions.model_fields if name == "data" else {}
         if shared:
-            parts += ["### every data set but `none`\n", table(DataOptions)]
+            parts += ["### every data set except `none`\n", table(DataOptions)]
         for title, model in models.items():
             own = {key: field for key, field in shared.items() if _is_shared(model, key)}
             parts += [f"### `{title}`\n", table(model, leave_out=own)]
@@ -107,7 +107,7 @@ def table(model: type[BaseModel], leave_out: Mapping[str, object] | None = None)
         if key not in (leave_out or {})
     ]
     if not rows:
-        return "It has none of its own.\n" if leave_out else "It has none.\n"
+        return "It has no keys of its own.\n" if leave_out else "It has no keys.\n"
     return "\n".join(["| key | default | values | meaning |", "|---|---|---|---|", *rows]) + "\n"
 
 
@@ -116,7 +116,7 @@ def _default(model: type[BaseModel], key: str) -> str:
     if field.is_required():
         return "required"
     value = field.get_default()
-    return "left out" if value is None else f"`{toml_value(value)}`"
+    return "not set" if value is None else f"`{toml_value(value)}`"
 
 
 def _values(told: Mapping[str, Any]) -> str:

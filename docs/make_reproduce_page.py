@@ -15,13 +15,13 @@ from edgefed.reproduce.table import EACH, SCALES, Claim, Scaled, Table
 
 PAGE = Path(__file__).with_name("reproduce.md")
 
-MARK = "<!-- from here on made by docs/make_reproduce_page.py -->\n"
+MARK = "<!-- generated below by docs/make_reproduce_page.py -->\n"
 WIDTH = 120
 
 TABLES = """\
 ## The tables
 
-Where numbers are known, the table names its sources. Of the others only the order is known.
+If the numbers are known, the table names their sources. Of the others only the order is known.
 """
 
 
@@ -34,12 +34,12 @@ def page(opening: str) -> str:
         *(_listed(table) for table in found),
     ]
     parts = ["\n".join(listed), *("\n".join(_section(table)) for table in found)]
-    made = "\n\n".join([f"## Where data is looked for\n\n{_data()}", TABLES.strip(), *parts])
+    made = "\n\n".join([f"## Data files\n\n{_data()}", TABLES.strip(), *parts])
     return f"{opening.partition(MARK)[0]}{MARK}\n{made}\n"
 
 
 def _data() -> str:
-    rows = ["| data | in the folder, the first that is there |", "|---|---|"]
+    rows = ["| data | first existing path in the folder |", "|---|---|"]
     for source in SOURCES.values():
         told = [
             f"`{place.pattern}`" + (f" with `{place.beside}` beside it" if place.beside else "")

@@ -79,7 +79,7 @@ def _declared(
         Path | None,
         typer.Option(
             "--config",
-            help="Settings file in place of all others.",
+            help="Use only this settings file.",
             metavar="FILE",
             rich_help_panel=_PANEL,
         ),

@@ -28,7 +28,7 @@ def complete_section(model: type[SectionT], values: Mapping[str, Any], what: str
         raise WireError(
             f"The task leaves out {', '.join(missing)} of {what}.",
             code="wire.incomplete",
-            hint="let coordinator and agent be of the same release",
+            hint="install the same release on coordinator and device",
         )
     try:
         return model.model_validate(dict(values))
@@ -38,5 +38,5 @@ def complete_section(model: type[SectionT], values: Mapping[str, Any], what: str
         raise WireError(
             f"{key} of {what}: {first['msg']}.",
             code="wire.malformed",
-            hint="let coordinator and agent be of the same release",
+            hint="install the same release on coordinator and device",
         ) from error

@@ -138,7 +138,7 @@ def check_fleet(algorithm: AnyAlgorithm) -> None:
     """
     if needed := algorithm.needs_simulation():
         raise UsageError(
-            f"{algorithm.name} needs {needed}, which no real fleet gives.",
+            f"{algorithm.name} needs {needed}, which only a simulation has.",
             code="run.simulation_only",
             hint="edgefed sim run RECIPE",
         )

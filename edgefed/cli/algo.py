@@ -17,7 +17,7 @@ app = CommandLine(help="Show algorithms and their settings.")
 
 @app.command("list", epilog=examples("edgefed algo list", "edgefed algo list --json"))
 def list_(context: typer.Context, as_json: Json = False) -> None:
-    """List the algorithms, one line each."""
+    """List the algorithms, one per line."""
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
@@ -48,7 +48,7 @@ def show(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show an algorithm: paper, settings, ranges, defaults."""
+    """Show an algorithm's paper, settings, ranges and defaults."""
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):

@@ -34,18 +34,18 @@ Bind = Annotated[
     str | None,
     typer.Option(
         metavar="HOST[:PORT]",
-        help="Address to listen on; the host of the broker setting when left out.",
+        help="Address to listen on; by default the host of the broker setting.",
     ),
 ]
 Port = Annotated[
     int | None,
     typer.Option(
-        min=1, max=65535, help="Port to listen on; that of the broker setting when left out."
+        min=1, max=65535, help="Port to listen on; by default the port of the broker setting."
     ),
 ]
 Anonymous = Annotated[
     bool,
-    typer.Option("--allow-anonymous", help="Let everybody in who can reach the address."),
+    typer.Option("--allow-anonymous", help="Accept clients without a login."),
 ]
 Json = Annotated[
     bool, typer.Option("--json", help="Print JSON on stdout.", rich_help_panel="Output")
@@ -64,20 +64,18 @@ def up(
     *,
     port: Port = None,
     bind: Bind = None,
-    kind: Annotated[
-        Kind, typer.Option(help="auto takes Mosquitto when it is installed.")
-    ] = Kind.auto,
+    kind: Annotated[Kind, typer.Option(help="auto uses Mosquitto if it is installed.")] = Kind.auto,
     folder: Annotated[
         Path | None,
-        typer.Option(help="Folder for log and database; STATE/broker when left out."),
+        typer.Option(help="Folder for log and database; by default STATE/broker."),
     ] = None,
     allow_anonymous: Anonymous = False,
     as_json: Json = False,
 ) -> None:
     """Run a broker in the foreground until Ctrl-C.
 
-    Use it on one machine or in a closed network; for a real fleet let the system run Mosquitto with
-    what `edgefed broker config` prints.
+    Use it on one machine or in a closed network. For a real fleet, run Mosquitto as a system
+    service with the configuration that `edgefed broker config` prints.
     """
     options = globals_of(context)
     as_json = as_json or options.json
@@ -115,15 +113,15 @@ def config(
         bool, typer.Option("--acl", help="Print the ACL file for the fleet's users instead.")
     ] = False,
     password_file: Annotated[
-        Path | None, typer.Option(help="File of users, made by mosquitto_passwd.")
+        Path | None, typer.Option(help="Password file created by mosquitto_passwd.")
     ] = None,
     acl_file: Annotated[
-        Path | None, typer.Option(help="Where the ACL file will lie; see --acl.")
+        Path | None, typer.Option(help="Path at which the ACL file will be installed; see --acl.")
     ] = None,
 ) -> None:
     """Print a Mosquitto configuration for this fleet.
 
-    Use it to have the system run Mosquitto: it goes into /etc/mosquitto/conf.d.
+    To run Mosquitto as a system service, put the output into /etc/mosquitto/conf.d.
     """
     options = globals_of(context)
     with reported(options.json):
@@ -154,15 +152,13 @@ def config(
 )
 def check(
     context: typer.Context,
-    timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds to wait for every single answer.")
-    ] = 5.0,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each answer.")] = 5.0,
     as_json: Json = False,
 ) -> None:
-    """Publish and receive messages; show latency and limits.
+    """Test the broker with messages, and show latency and limits.
 
-    Use it when devices do not come online. The exit code is 3 if no broker answers, 8 if it lacks
-    something.
+    Use it if devices do not come online. The exit code is 3 if no broker answers, and 8 if the
+    broker does not meet a requirement.
     """
     options = globals_of(context)
     as_json = as_json or options.json

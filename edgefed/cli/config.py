@@ -46,17 +46,17 @@ Json = Annotated[
 def show(
     context: typer.Context,
     recipe: Annotated[
-        Path | None, typer.Argument(help="A recipe to show too.", show_default=False)
+        Path | None, typer.Argument(help="Recipe to show as well.", show_default=False)
     ] = None,
     sets: Annotated[
         list[str] | None,
-        typer.Option("--set", help="KEY=VALUE over the recipe.", rich_help_panel="Run"),
+        typer.Option("--set", help="Set a key of the recipe: KEY=VALUE.", rich_help_panel="Run"),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show each value that counts and where it was written.
+    """Show each effective value and its origin.
 
-    Use it when a setting does not do what a file says.
+    Use it if a setting in a file has no effect.
     """
     options = globals_of(context)
     as_json = as_json or options.json
@@ -82,16 +82,16 @@ def show(
 )
 def check(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(help="A recipe or a settings file.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="Recipe or settings file.", show_default=False)],
     kind: Annotated[
         Kind | None,
-        typer.Option("--as", help="What the file is; without it, its name and keys decide."),
+        typer.Option("--as", help="Kind of file; by default derived from its name and keys."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Report every problem of a file: line, key, nearest known key.
+    """Report every problem in a file with its line, key and the nearest known key.
 
-    Use it before a run, or in an editor. The exit code is 8 if there are problems.
+    The exit code is 8 if there are problems.
     """
     options = globals_of(context)
     as_json = as_json or options.json
@@ -121,9 +121,9 @@ def check(
     )
 )
 def path(context: typer.Context, as_json: Json = False) -> None:
-    """Print where settings files are looked for, the strongest first.
+    """Print where settings files are looked for, highest precedence first.
 
-    Use it to learn which file to write, or which one is read.
+    The list shows which files are read and which could be created.
     """
     options = globals_of(context)
     as_json = as_json or options.json
@@ -150,11 +150,11 @@ def path(context: typer.Context, as_json: Json = False) -> None:
 )
 def schema(
     context: typer.Context,
-    kind: Annotated[Kind, typer.Argument(help="Which kind of file.")] = Kind.recipe,
+    kind: Annotated[Kind, typer.Argument(help="Kind of file.")] = Kind.recipe,
 ) -> None:
     """Print the JSON Schema of a kind of file.
 
-    Use it to have an editor complete keys and explain them.
+    Editors use the schema to complete and describe keys.
     """
     import json
 

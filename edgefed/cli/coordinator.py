@@ -20,7 +20,7 @@ EPILOG = examples(
 def coordinator(context: typer.Context) -> None:
     """Run the coordinator in the foreground until Ctrl-C or SIGTERM.
 
-    It owns runs, state and files. Killed at any moment, it goes on where it was when it is started
+    The coordinator owns runs, state and files. If it is killed, it resumes when it is started
     again with the same state folder.
     """
     options = globals_of(context)
@@ -47,5 +47,5 @@ def coordinator(context: typer.Context) -> None:
         service.serve()
         if signals.number == signal.SIGINT:
             raise InterruptedRunError(
-                "Interrupted; the state is on disk.", hint="edgefed coordinator goes on from there"
+                "Interrupted; the state is on disk.", hint="edgefed coordinator resumes it"
             )

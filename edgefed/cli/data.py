@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from edgefed.config.recipe import Recipe
     from edgefed.data.types import Shard
 
-app = CommandLine(help="Cut data into shards and see who holds what.")
+app = CommandLine(help="Split data into shards, and show which labels each device holds.")
 
 
 @app.callback()
 def data_() -> None:
-    """Cut data into shards and see who holds what."""
+    """Split data into shards, and show which labels each device holds."""
 
 
 @app.command(
@@ -47,13 +47,14 @@ def split(
     seed: Seed = None,
     sets: Sets = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace an earlier split; other files stay.")
+        bool, typer.Option("--force", help="Replace an earlier split; keep other files.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Cut a recipe's data into one NPZ file a device, as a simulation deals it.
+    """Split a recipe's data into one NPZ file per device, as a simulation does.
 
-    The folder appears when it is whole; its split.json tells data section, seed and counts.
+    The folder appears only when it is complete. Its split.json contains the data section, the
+    seed and the label counts.
     """
     options = globals_of(context)
     as_json = as_json or options.json
@@ -98,7 +99,7 @@ def show(
 ) -> None:
     """Show how many samples of each label each device holds.
 
-    Of a recipe, what its virtual devices would hold.
+    For a recipe, show what its virtual devices would hold.
     """
     options = globals_of(context)
     as_json = as_json or options.json

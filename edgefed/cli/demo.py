@@ -39,24 +39,26 @@ def demo(
     sets: Sets = None,
     recipe: Annotated[
         Path | None,
-        typer.Option("--recipe", help="Run this recipe instead.", rich_help_panel="Run"),
+        typer.Option(
+            "--recipe", help="Recipe to run instead of the demo's.", rich_help_panel="Run"
+        ),
     ] = None,
     broker: Annotated[
-        str, typer.Option("--broker-kind", help="auto, mosquitto or embedded.")
+        str, typer.Option("--broker-kind", help="Broker: auto, mosquitto or embedded.")
     ] = "auto",
     headless: Annotated[
-        bool, typer.Option("--headless", help="No dashboard, a progress line.")
+        bool, typer.Option("--headless", help="Print a progress line instead of the dashboard.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the recipe as TOML and start nothing.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Train a real model on eight devices of your own machine, over MQTT, in a minute.
+    """Train a real model on eight devices on this machine, over MQTT, in about a minute.
 
-    Starts a broker, a coordinator and one agent a device as processes of their own, deals
-    scikit-learn's handwritten digits to them with two classes each, and shows the dashboard.
-    Ctrl-C ends all of it.
+    The demo starts a broker, a coordinator and one agent per device as separate processes,
+    distributes scikit-learn's handwritten digits with two classes per device, and shows the
+    dashboard. Ctrl-C stops everything.
     """
     options = globals_of(context)
     as_json = as_json or options.json

@@ -21,10 +21,10 @@ app = CommandLine(help="Show the devices of the fleet.")
 
 @app.command("list", epilog=examples("edgefed device list", "edgefed device list --json"))
 def list_(context: typer.Context, as_json: Json = False) -> None:
-    """List devices: id, state, how long ago last seen, samples, labels held, hardware.
+    """List devices: id, state, time since last seen, samples, labels held, hardware.
 
-    Once devices share averaged data, also how many averages each gave (MEANS), and the fewest
-    samples behind one (GROUP).
+    If devices share averaged data, the list also shows the number of averages from each device
+    (MEANS) and the fewest samples in one of them (GROUP).
     """
     options = globals_of(context)
     as_json = as_json or options.json
@@ -76,12 +76,12 @@ def forget(
     context: typer.Context,
     device: Annotated[str, typer.Argument(help="Device id.", show_default=False)] = "",
     *,
-    all_lost: Annotated[bool, typer.Option("--all-lost", help="Every lost device.")] = False,
+    all_lost: Annotated[bool, typer.Option("--all-lost", help="Forget every lost device.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Forget a lost device; it is listed again when its agent connects again.
+    """Forget a lost device until its agent connects again.
 
-    A device that is online is refused.
+    A device that is online cannot be forgotten.
     """
     options = globals_of(context)
     as_json = as_json or options.json

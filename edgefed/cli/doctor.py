@@ -18,7 +18,7 @@ EPILOG = examples("edgefed doctor", "edgefed --broker mqtt://192.0.2.7:1883 doct
 
 
 def doctor(context: typer.Context, as_json: Json = False) -> None:
-    """Check Python, torch, kernels, settings, broker, coordinator and disk; say how to fix each."""
+    """Check Python, torch, kernels, settings, broker, coordinator and disk, with fixes."""
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):

@@ -36,10 +36,10 @@ def means(
     local: Local = False,
     as_json: Json = False,
 ) -> None:
-    """Show the averaged data that a run holds: the labels of each entry, or the images.
+    """Show the labels of a run's averaged data, or draw the averaged images.
 
-    They are read from the run's folder, so on the coordinator's machine. Whose an entry is, and how
-    many samples stand behind it, is not in them; edgefed device list has what each device shares.
+    The command reads the run's folder, so it runs on the coordinator's machine. An entry does not
+    record its device or its number of samples; `edgefed device list` shows what each device shares.
     """
     options = globals_of(context)
     as_json = as_json or options.json

@@ -12,7 +12,9 @@ Json = Annotated[
 ]
 RecipeFile = Annotated[
     Path | None,
-    typer.Argument(help="Recipe file; without one, the defaults.", show_default=False),
+    typer.Argument(
+        help="Recipe file; by default every key has its default value.", show_default=False
+    ),
 ]
 Sets = Annotated[
     list[str] | None,
@@ -25,7 +27,7 @@ Sets = Annotated[
 ]
 AlgorithmName = Annotated[
     str | None,
-    typer.Option("--algorithm", help="Algorithm, see edgefed algo list.", rich_help_panel="Run"),
+    typer.Option("--algorithm", help="Algorithm; see edgefed algo list.", rich_help_panel="Run"),
 ]
 Rounds = Annotated[
     int | None, typer.Option("--rounds", help="Rounds to train.", rich_help_panel="Run")
@@ -42,7 +44,7 @@ On = Annotated[
     Literal["local", "ray"],
     typer.Option(
         "--on",
-        help="Where devices train: on this machine, or on a Ray cluster; the result is the same.",
+        help="Train on this machine or on a Ray cluster; the result is the same.",
         rich_help_panel="Place",
     ),
 ]
@@ -51,13 +53,16 @@ RayAddress = Annotated[
     typer.Option(
         "--address",
         metavar="HOST:PORT",
-        help="Ray cluster to join, RAY_ADDRESS without it; without both, one is started here.",
+        help="Ray cluster to join; by default RAY_ADDRESS, or else a new cluster on this machine.",
         rich_help_panel="Place",
     ),
 ]
 RunOrFolder = Annotated[
-    str, typer.Argument(help="Run id, or its beginning, or a run's folder; the newest without it.")
+    str, typer.Argument(help="Run id, its beginning, or a run's folder; by default the newest run.")
 ]
 Local = Annotated[
-    bool, typer.Option("--local", help="Look in this machine's state folder, ask no coordinator.")
+    bool,
+    typer.Option(
+        "--local", help="Read this machine's state folder instead of asking the coordinator."
+    ),
 ]

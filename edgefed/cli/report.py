@@ -30,14 +30,16 @@ def report(
     *,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="File to write; RUN.html here without it.", metavar="FILE"),
+        typer.Option(
+            "--out", help="File to write; by default RUN.html in this folder.", metavar="FILE"
+        ),
     ] = None,
     local: Local = False,
     as_json: Json = False,
 ) -> None:
-    """Write one HTML page about a run: curves, devices, labels, bytes, times, events, recipe.
+    """Write an HTML report of a run: curves, devices, labels, bytes, times, events, recipe.
 
-    The page needs nothing but itself: it can be mailed, or opened without a network.
+    The page is self-contained: it can be mailed, and opened without a network.
     """
     options = globals_of(context)
     as_json = as_json or options.json

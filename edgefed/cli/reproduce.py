@@ -28,7 +28,7 @@ EPILOG = examples(
 )
 
 TableName = Annotated[
-    str, typer.Argument(help="Table; without one, they are listed.", show_default=False)
+    str, typer.Argument(help="Table; by default the tables are listed.", show_default=False)
 ]
 ScaleName = Annotated[
     str,
@@ -40,23 +40,25 @@ ScaleName = Annotated[
 ]
 DataFolder = Annotated[
     Path | None,
-    typer.Option("--data", help="Look for data here and download none.", metavar="FOLDER"),
+    typer.Option("--data", help="Read data from this folder and download none.", metavar="FOLDER"),
 ]
 Seeds = Annotated[
-    str, typer.Option("--seeds", help="Seeds in place of the table's.", metavar="1,2,3")
+    str, typer.Option("--seeds", help="Seeds to use instead of the table's.", metavar="1,2,3")
 ]
 RowLabels = Annotated[
     list[str] | None,
-    typer.Option("--row", help="Only this row; may be repeated.", metavar="LABEL"),
+    typer.Option("--row", help="Run only this row; may be repeated.", metavar="LABEL"),
 ]
 ColumnLabels = Annotated[
     list[str] | None,
-    typer.Option("--column", help="Only this column; may be repeated.", metavar="LABEL"),
+    typer.Option("--column", help="Run only this column; may be repeated.", metavar="LABEL"),
 ]
 ResultsFolder = Annotated[Path, typer.Option("--out", help="Folder for results.", metavar="FOLDER")]
 RecipesFolder = Annotated[
     Path | None,
-    typer.Option("--recipes", help="Write the recipes here and run none.", metavar="FOLDER"),
+    typer.Option(
+        "--recipes", help="Write the recipes into this folder and run nothing.", metavar="FOLDER"
+    ),
 ]
 Listed = Annotated[bool, typer.Option("--list", help="List the tables.")]
 
@@ -77,10 +79,9 @@ def reproduce(
     address: RayAddress = "",
     as_json: Json = False,
 ) -> None:
-    """Run a paper's table again and print it beside the published numbers.
+    """Run a published table again and compare it with the published numbers.
 
-    What is finished is never run again, and tables share their runs: interrupted or killed at any
-    moment, the same command goes on.
+    The same command resumes an interrupted table: finished runs are kept, and tables share them.
     """
     options = globals_of(context)
     as_json = as_json or options.json

@@ -23,14 +23,14 @@ from edgefed.units import short_time, size
 if TYPE_CHECKING:
     from edgefed.control.coordinator_client import CoordinatorClient
 
-app = CommandLine(help="Start, read, follow and steer runs.")
+app = CommandLine(help="Start, show, follow and control runs.")
 app.command(epilog=REPORT_EPILOG)(report)
 app.command(epilog=MEANS_EPILOG)(means)
 app.command(epilog=CHECK_EPILOG)(check)
 
-RunId = Annotated[str, typer.Argument(help="Run id, or its beginning.", show_default=False)]
+RunId = Annotated[str, typer.Argument(help="Run id or its beginning.", show_default=False)]
 RunIdOrLast = Annotated[
-    str, typer.Argument(help="Run id, or its beginning; the newest run without it.")
+    str, typer.Argument(help="Run id or its beginning; by default the newest run.")
 ]
 
 
@@ -50,7 +50,7 @@ def start(
     seed: Seed = None,
     sets: Sets = None,
     paused: Annotated[
-        bool, typer.Option("--paused", help="Begin paused.", rich_help_panel="Run")
+        bool, typer.Option("--paused", help="Start the run paused.", rich_help_panel="Run")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the checked recipe and start nothing.")
@@ -120,9 +120,9 @@ def show(
 
 @app.command(epilog=examples("edgefed run watch", "edgefed run watch r-0001 --json"))
 def watch(context: typer.Context, run: RunIdOrLast = "", as_json: Json = False) -> None:
-    """Follow a run with a progress line; end when it ends, with its outcome as exit code.
+    """Follow a run with a progress line until it ends; the exit code is the run's outcome.
 
-    With --json, print one object a round. Ctrl-C stops watching, not the run.
+    With --json, print one object per round. Ctrl-C stops watching, not the run.
     """
     options = globals_of(context)
     as_json = as_json or options.json
@@ -173,13 +173,13 @@ def _order(context: typer.Context, run: str, action: str) -> None:
 
 @app.command(epilog=examples("edgefed run pause"))
 def pause(context: typer.Context, run: RunIdOrLast = "") -> None:
-    """Pause a run after its current exchange; devices keep their work."""
+    """Pause a run after its current exchange; devices keep their replies."""
     _order(context, run, "pause")
 
 
 @app.command(epilog=examples("edgefed run resume", "edgefed run resume r-0001"))
 def resume(context: typer.Context, run: RunIdOrLast = "") -> None:
-    """Go on with a paused, failed or aborted run from its last checkpoint."""
+    """Resume a paused, failed or aborted run from its last checkpoint."""
     _order(context, run, "resume")
 
 
@@ -191,7 +191,7 @@ def step(context: typer.Context, run: RunIdOrLast = "") -> None:
 
 @app.command(epilog=examples("edgefed run finish"))
 def finish(context: typer.Context, run: RunIdOrLast = "") -> None:
-    """End a run after its current round, with its model saved."""
+    """End a run after its current round and save its model."""
     _order(context, run, "finish")
 
 
@@ -199,9 +199,9 @@ def finish(context: typer.Context, run: RunIdOrLast = "") -> None:
 def abort(
     context: typer.Context,
     run: RunIdOrLast = "",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """End a run now; the model of the last finished exchange is kept, open replies are lost."""
+    """End a run now; keep the model of the last finished exchange and drop open replies."""
     options = globals_of(context)
     with reported(options.json):
         _confirm(run or "the newest run", yes)
@@ -217,7 +217,7 @@ def _confirm(run: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise UsageError(
-            f"Aborting {run} wants a confirmation.", code="usage.confirm", hint="add --yes"
+            f"Aborting {run} needs a confirmation.", code="usage.confirm", hint="add --yes"
         )
     if not typer.confirm(f"Abort {run}? Replies of the open exchange are lost", err=True):
         raise typer.Exit(0)

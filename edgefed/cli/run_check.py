@@ -28,9 +28,9 @@ def check(
     sets: Sets = None,
     as_json: Json = False,
 ) -> None:
-    """Check whether the devices' data fit a recipe; name each that does not, and why.
+    """Check whether the devices' data fit a recipe, and say why if they do not.
 
-    Nothing is started. The exit code is 8 if a device does not fit, or none is there.
+    Nothing is started. The exit code is 8 if a device does not fit or no device is online.
     """
     options = globals_of(context)
     as_json = as_json or options.json
@@ -71,11 +71,11 @@ def _failure(found: dict[str, Any]) -> EdgeFedError | None:
     if problem:
         return CheckFailedError(problem["message"], hint=problem["hint"])
     if not found["devices"]:
-        return CheckFailedError("No device is there.", hint="start one: edgefed-agent run")
+        return CheckFailedError("No device is online.", hint="start one: edgefed-agent run")
     unfit = [each["device"] for each in found["devices"] if not each["fits"]]
     if not unfit:
         return None
     return CheckFailedError(
         f"{len(unfit)} of {len(found['devices'])} devices do not fit: {', '.join(unfit)}.",
-        hint="a run leaves them out; mend their data, or data.classes of the recipe",
+        hint="a run excludes them; correct their data, or data.classes of the recipe",
     )

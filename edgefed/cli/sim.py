@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from edgefed.events.model import Event
     from edgefed.simulator.executors import Maker
 
-app = CommandLine(help="Try a recipe on virtual devices.")
+app = CommandLine(help="Run recipes on virtual devices.")
 app.command(epilog=SWEEP_EPILOG)(sweep)
 
 
 @app.callback()
 def sim() -> None:
-    """Try a recipe on virtual devices."""
+    """Run recipes on virtual devices."""
 
 
 @app.command(
@@ -64,8 +64,9 @@ def run(
 ) -> None:
     """Run a recipe on virtual devices and print the result.
 
-    Same code, same seeds, same codecs as on a fleet: on a CPU the weights come out the same, bit
-    for bit; a GPU trains many devices at once, which ends within rounding.
+    A simulation uses the same code, seeds and codecs as a fleet. On a CPU the resulting weights
+    are identical, bit for bit. On a GPU many devices train at once, and weights agree up to
+    rounding.
     """
     options = globals_of(context)
     as_json = as_json or options.json

@@ -30,7 +30,9 @@ def place(
 
     if on == "local":
         if address:
-            raise UsageError("--address is of a Ray cluster.", hint="add --on ray")
+            raise UsageError(
+                "--address names a Ray cluster and needs --on ray.", hint="add --on ray"
+            )
         yield None
         return
     from edgefed.simulator.ray_executor import on_ray

@@ -30,13 +30,13 @@ def sweep(
     file: Annotated[Path, typer.Argument(help="Sweep file.", metavar="SWEEP.toml")],
     *,
     seeds: Annotated[
-        str, typer.Option("--seeds", help="Seeds in place of the file's.", metavar="1,2,3")
+        str, typer.Option("--seeds", help="Seeds to use instead of the file's.", metavar="1,2,3")
     ] = "",
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
-            help="Folder for results; SWEEP-results beside the file without it.",
+            help="Folder for results; by default SWEEP-results beside the file.",
             metavar="FOLDER",
         ),
     ] = None,
@@ -47,8 +47,8 @@ def sweep(
 ) -> None:
     """Run a recipe under every setting of a sweep file, each with several seeds.
 
-    What is finished is never run again, and what is changed is run anew: interrupted or killed at
-    any moment, the same command goes on.
+    The same command resumes an interrupted sweep: finished runs are kept, and changed ones are run
+    again.
     """
     options = globals_of(context)
     as_json = as_json or options.json

@@ -58,7 +58,7 @@ def run_plan(options: Globals, plan: Plan, folder: Path, executors: Maker | None
         progress.end()
         raise InterruptedRunError(
             f"Interrupted; {progress.done} of {len(plan.cases) * len(plan.seeds)} runs are done.",
-            hint="the same command goes on from there",
+            hint="the same command resumes",
         ) from None
 
 

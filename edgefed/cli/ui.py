@@ -19,13 +19,13 @@ EPILOG = examples(
 def ui(
     context: typer.Context,
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Watch, and give no orders.")
+        bool, typer.Option("--read-only", help="Watch without giving orders.")
     ] = False,
     ascii: Annotated[  # noqa: A002 - the option's name
-        bool, typer.Option("--ascii", help="Letters in place of symbols.")
+        bool, typer.Option("--ascii", help="Use letters instead of symbols.")
     ] = False,
 ) -> None:
-    """Open the dashboard. Closing it stops nothing; several people may watch."""
+    """Open the dashboard. Closing it does not stop a run; several people can watch."""
     options = globals_of(context)
     with reported(options.json):
         from edgefed.errors import UsageError

@@ -28,16 +28,16 @@ EPILOG = examples(
 
 def up(
     context: typer.Context,
-    headless: Annotated[bool, typer.Option("--headless", help="No dashboard.")] = False,
+    headless: Annotated[bool, typer.Option("--headless", help="Show no dashboard.")] = False,
     allow_anonymous: Annotated[
         bool,
-        typer.Option("--allow-anonymous", help="Let everybody in who can reach the broker."),
+        typer.Option("--allow-anonymous", help="Accept clients without a login."),
     ] = False,
 ) -> None:
-    """Start broker, coordinator and dashboard together; closing the dashboard ends them.
+    """Start broker, coordinator and dashboard together; closing the dashboard stops them.
 
-    A broker that already answers at the configured address is used as it is. Runs go on where they
-    were at the next start.
+    If a broker already answers at the configured address, that one is used. Runs resume at the
+    next start.
     """
     options = globals_of(context)
     with reported(options.json):

@@ -17,7 +17,7 @@ PACKAGES = ("torch", "torchvision", "paho-mqtt", "textual", "typer", "pydantic",
 
 
 def version(context: typer.Context, as_json: Json = False) -> None:
-    """Print versions of edgefed, its protocol, Python and the libraries it stands on."""
+    """Print the versions of edgefed, its protocol, Python and its main libraries."""
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed
 

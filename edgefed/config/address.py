@@ -67,7 +67,7 @@ def parse_address(url: str) -> Address:
         parts, port = urlsplit(""), 0
     if parts.scheme != "mqtt" or not parts.hostname or parts.path not in ("", "/") or not port:
         raise UsageError(
-            f"'{without_password(url)}' is no broker address.",
+            f"'{without_password(url)}' is not a broker address.",
             code="broker.address",
             hint="write it as mqtt://HOST:PORT, such as mqtt://192.0.2.7:1883",
         )

@@ -45,7 +45,9 @@ class Surroundings:
         try:
             cwd = Path.cwd()
         except OSError as error:
-            raise UsageError("The current folder is gone.", hint="cd to another") from error
+            raise UsageError(
+                "The current folder does not exist any more.", hint="cd to another"
+            ) from error
         return cls(dict(os.environ), cwd, config, no_config)
 
 

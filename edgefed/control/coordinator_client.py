@@ -228,7 +228,7 @@ def _token(body: Any) -> str:
 def _unreadable() -> WireError:
     return WireError(
         "The coordinator's answer cannot be read.",
-        hint="install the same version of EdgeFed here and there",
+        hint="install the same version of EdgeFed on both sides",
     )
 
 

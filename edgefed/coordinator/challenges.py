@@ -49,12 +49,12 @@ class Challenges:
             raise NotAllowedError(
                 "The order carries no challenge.",
                 code="challenge.missing",
-                hint="install the same version of EdgeFed here and there",
+                hint="install the same version of EdgeFed on both sides",
             )
         issued = self._issued.pop(token, None)
         if issued is None or self._clock.monotonic() - issued > CHALLENGE_SECONDS:
             raise NotAllowedError(
-                "The order came too late or a second time, and was not carried out.",
+                "The order came too late or a second time and was not executed.",
                 code="challenge.expired",
                 hint="give the order again",
             )

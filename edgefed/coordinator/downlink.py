@@ -94,7 +94,7 @@ class Downlink:
         self._pin()
 
     def missing(self) -> list[str]:
-        """Return the names of payloads whose mirror is gone from the cache."""
+        """Return the names of payloads whose mirror is no longer in the cache."""
         return [name for name, ref in self._refs.items() if not self._cache.has(ref.digest)]
 
     def _holds(self, name: str, codec: str) -> bool:
@@ -113,7 +113,7 @@ class Downlink:
                 f"Blob {digest[:12]}, which devices hold as {name}, is damaged in the blob cache.",
                 code="storage.damaged",
                 hint="restore it from a backup before the coordinator starts again; without it,"
-                " edgefed run resume sends the weights anew, to other bits",
+                " edgefed run resume sends the weights again, with other bits",
             )
         return held
 

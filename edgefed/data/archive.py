@@ -86,7 +86,7 @@ def _declared(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Declared:
         ValueError: it has none that NumPy writes for plain arrays, or the file holds less.
     """
     if info.compress_type not in COMPRESSIONS:
-        raise ValueError(f"{info.filename} is compressed as NumPy does not do it")
+        raise ValueError(f"{info.filename} has a compression that NumPy does not use")
     with archive.open(info) as member:
         start = io.BytesIO(member.read(HEADER_BYTES))
     version = _FORMAT.read_magic(start)

@@ -85,7 +85,7 @@ def _check_offsets(jpeg: Array, offsets: Array, where: str) -> None:
     rising = sound and bool((offsets[1:] >= offsets[:-1]).all())
     if not rising or int(offsets[0]) < 0 or int(offsets[-1]) > len(jpeg):
         raise DataError(
-            f"{where} has offsets that do not lead through its JPEG bytes.",
+            f"{where} has offsets that do not match its JPEG bytes.",
             code="data.unreadable",
             hint="image i is jpeg[offsets[i]:offsets[i + 1]]; copy the file again",
         )

@@ -190,7 +190,7 @@ def _check_unlabelled(section: DataSection, chosen: Partitioner) -> None:
         return
     others = [name for name, each in PARTITIONERS.items() if not each.by_label]
     raise DataError(
-        f"The partition '{section.partition}' goes by labels, but the targets of data set"
+        f"The partition '{section.partition}' needs labels, but the targets of data set"
         f" '{section.name}' are numbers.",
         code="data.partition",
         hint=f"set data.partition to one of {', '.join(others)}",

@@ -177,7 +177,7 @@ def read_preparation(arrays: Mapping[str, Array], where: str) -> Preparation:
         raise DataError(
             f"{where} has a `{PREPARATION}` that cannot be read.",
             code="data.unreadable",
-            hint="cut the shard anew with edgefed data split",
+            hint="create the shard again with edgefed data split",
         ) from error
 
 

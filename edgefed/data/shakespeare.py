@@ -120,7 +120,7 @@ def _records(text: str, path: Path) -> dict[str, str]:
         role, said = found.get("role"), found.get("text")
         if not isinstance(role, str) or not isinstance(said, str):
             raise DataError(
-                f"{path}, line {number}, is no record with a role and its text.",
+                f"{path}, line {number}, is not a record with a role and its text.",
                 code="data.unreadable",
                 hint='write each role as {"role": "…", "text": "…"} on a line of its own',
             )

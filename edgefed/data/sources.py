@@ -118,7 +118,7 @@ def parse_source(text: str) -> Source:
     path, _, options = rest.partition("?")
     if not colon or not path:
         raise UsageError(
-            f"'{text}' does not say where the data lies." if text else "No data is named.",
+            f"'{text}' does not name a path to the data." if text else "No data is named.",
             code="data.source",
             hint="set data to npz:FILE, folder:FOLDER, text:FILE or mnist:FOLDER",
         )
@@ -177,7 +177,7 @@ def _check_moments(kind: _Kind, options: PreparationOptions, where: str) -> None
         raise RecipeError(
             f"{where}: 'normalize' needs `mean` and `std`, which all devices must share.",
             code="recipe.data",
-            hint="edgefed data show RECIPE tells those of the whole data set",
+            hint="edgefed data show RECIPE prints those of the whole data set",
         )
 
 

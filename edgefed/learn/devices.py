@@ -79,5 +79,5 @@ def _no_device(wanted: str, reason: str) -> UsageError:
     return UsageError(
         f"Cannot compute on {wanted!r}: {reason}.",
         code="device.unavailable",
-        hint="leave the device out to take the GPU where there is one",
+        hint="leave the device unset to use the GPU if there is one",
     )

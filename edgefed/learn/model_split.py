@@ -41,7 +41,7 @@ def halves(module: nn.Module, split: int) -> Halves:
         found = _cuts(module)
     else:
         raise DataError(
-            f"This model cannot be split: its {type(module).__name__} is no chain of layers.",
+            f"This model cannot be split: its {type(module).__name__} is not a chain of layers.",
             code="model.split",
             hint="choose cnn, lenet5, vgg9, mlp or lstm, or make your model a torch.nn.Sequential",
         )

@@ -137,14 +137,14 @@ def check_samples(samples: Samples, model: Model) -> None:
         return
     if targets.dtype.kind not in "iu" or targets.ndim != 1:
         raise DataError(
-            f"Labels must be one whole number a sample, not {targets.dtype} of {targets.shape}.",
+            f"Labels must be one integer per sample, not {targets.dtype} of {targets.shape}.",
             code="data.targets",
             hint="give labels as 0, 1, 2, …",
         )
     if len(targets) and not 0 <= int(targets.min()) <= int(targets.max()) < classes:
         raise DataError(
-            f"Labels reach from {targets.min()} to {targets.max()},"
-            f" but the model knows 0 to {classes - 1}.",
+            f"Labels range from {targets.min()} to {targets.max()},"
+            f" but the model has 0 to {classes - 1}.",
             code="data.labels",
             hint="check the labels, or the number of classes of the run",
         )

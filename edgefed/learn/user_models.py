@@ -41,9 +41,9 @@ def is_user_model(name: str) -> bool:
 def refused(name: str) -> DataError:
     """Return the error of a program that runs no user models."""
     return DataError(
-        f"The model {name} is a user's own code, which is not run here.",
+        f"The model {name} is user code, which is not allowed here.",
         code="model.refused",
-        hint="who runs this program allows it with user_models = true in its settings",
+        hint="to allow it, set user_models = true in the settings of this program",
     )
 
 
@@ -176,7 +176,7 @@ def _check_tensors(name: str, module: nn.Module) -> None:
     lazy = next((key for key, tensor in tensors if is_lazy(tensor)), None)
     if lazy is not None:
         raise RecipeError(
-            f"The model {name} leaves the shape of {lazy} to its first input.",
+            f"The model {name} has lazy layers: {lazy} has no shape before the first input.",
             code="model.lazy",
             hint="use layers with given sizes instead of lazy ones",
         )

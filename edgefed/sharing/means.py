@@ -146,7 +146,7 @@ def _check(
     whole = samples.targets.ndim == 1
     if whole and not 0 <= int(samples.targets.min()) <= int(samples.targets.max()) < classes:
         raise DataError(
-            f"Labels reach from {samples.targets.min()} to {samples.targets.max()}, but the run "
+            f"Labels range from {samples.targets.min()} to {samples.targets.max()}, but the run "
             f"knows 0 to {classes - 1}.",
             code="data.labels",
         )

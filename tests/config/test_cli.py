@@ -176,11 +176,14 @@ def test_schema_is_json(kind: str) -> None:
     assert json.loads(result.stdout)["type"] == "object"
 
 
-@pytest.mark.parametrize("command", ["show", "check", "path", "schema"])
-def test_help_is_imperative_and_has_examples(command: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "verb"),
+    [("show", "Show"), ("check", "Report"), ("path", "Print"), ("schema", "Print")],
+)
+def test_help_is_imperative_and_has_examples(command: str, verb: str) -> None:
     result = runner.invoke(app, [command, "--help"])
     assert result.exit_code == 0
-    assert "Use it" in result.stdout
+    assert f"{verb} " in result.stdout
     assert f"edgefed config {command}" in result.stdout
 
 

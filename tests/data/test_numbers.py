@@ -104,15 +104,14 @@ def test_what_goes_by_labels_is_refused_in_one_line(tmp_path: Path, partition: s
         deal(load(chosen, None, 1), chosen, 3, 0.0, 1)
     assert caught.value.code == "data.partition"
     assert caught.value.message == (
-        f"The partition '{partition}' goes by labels,"
-        " but the targets of data set 'npz' are numbers."
+        f"The partition '{partition}' needs labels, but the targets of data set 'npz' are numbers."
     )
     assert caught.value.hint == "set data.partition to one of natural, quantity, iid"
 
 
 @pytest.mark.parametrize("transform", ["greyscale", "permutation"])
 def test_transforms_of_labels_are_refused(tmp_path: Path, transform: str) -> None:
-    with pytest.raises(DataError, match="goes by labels") as caught:
+    with pytest.raises(DataError, match="needs labels") as caught:
         load(_section(tmp_path, transform=transform), None, 1)
     assert caught.value.code == "data.transform"
 

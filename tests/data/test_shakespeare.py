@@ -118,9 +118,9 @@ def test_tokens_cannot_be_normalised_or_cropped(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"", "holds no texts"),
-        (b"hello\n", "line 1, is no record"),
-        (b'{"role": "a"}\n', "line 1, is no record"),
-        (b'{"role": "a", "text": "b"}\n[]\n', "line 2, is no record"),
+        (b"hello\n", "line 1, is not a record"),
+        (b'{"role": "a"}\n', "line 1, is not a record"),
+        (b'{"role": "a", "text": "b"}\n[]\n', "line 2, is not a record"),
         (b'{"role": "a", "text": "too short"}\n', "0 roles with at least 1 samples"),
         (b"\xff\xfe", "is not text in UTF-8"),
     ],

@@ -24,8 +24,8 @@ def test_a_source_names_kind_path_and_options() -> None:
     ("text", "message", "hint"),
     [
         ("", "No data is named", "npz:FILE, folder:FOLDER, text:FILE or mnist:FOLDER"),
-        ("data.npz", "'data.npz' does not say where", "npz:FILE"),
-        ("npz:", "'npz:' does not say where", "npz:FILE"),
+        ("data.npz", "'data.npz' does not name a path", "npz:FILE"),
+        ("npz:", "'npz:' does not name a path", "npz:FILE"),
         ("nzp:a.npz", "no kind of data 'nzp'", "did you mean 'npz'?"),
     ],
 )

@@ -39,14 +39,28 @@ def commands(app: typer.Typer, words: str) -> Iterator[str]:
 
 
 def calls() -> Iterator[tuple[str, str]]:
-    """Each error that is raised with a code: its class and the code."""
+    """Each code with the class of the errors that have it, or the class that this one extends."""
     for package in ("edgefed", "device_agent", "broker"):
         for path in (ROOT / package).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                    for given in node.keywords:
-                        if given.arg == "code" and isinstance(given.value, ast.Constant):
-                            yield node.func.id, str(given.value.value)
+                    yield from ((node.func.id, code) for code in given(node))
+                elif isinstance(node, ast.ClassDef) and path.name != "errors.py":
+                    yield from ((ast.unparse(node.bases[0]), code) for code in default(node))
+
+
+def given(call: ast.Call) -> Iterator[str]:
+    """The code that a call is given."""
+    for keyword in call.keywords:
+        if keyword.arg == "code" and isinstance(keyword.value, ast.Constant):
+            yield str(keyword.value.value)
+
+
+def default(kind: ast.ClassDef) -> Iterator[str]:
+    """The code of a class of errors."""
+    for line in kind.body:
+        if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "default_code":
+            yield str(ast.literal_eval(line.value))
 
 
 def codes() -> set[str]:
@@ -97,3 +111,8 @@ def test_each_error_code_has_an_exit_code_that_it_is_raised_with() -> None:
         if kind is not None:
             raised.setdefault(code, set()).add(str(kind.exit_code))
     assert {code for code, exits in raised.items() if told[code] not in exits} == set()
+
+
+def test_nothing_is_told_twice() -> None:
+    named = [row[0] for row in ROWS if row[0].startswith("`")]
+    assert {name for name in named if named.count(name) > 1} == set()

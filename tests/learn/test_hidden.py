@@ -97,7 +97,7 @@ def test_a_split_out_of_range_is_refused(name: str, past: int | None) -> None:
 
 def test_a_model_that_is_no_chain_is_refused() -> None:
     other = build(ModelSection(name="resnet18"), (3, 8, 8), CLASSES, 1)
-    with pytest.raises(DataError, match="no chain of layers"):
+    with pytest.raises(DataError, match="not a chain of layers"):
         other.halves(1)
     single = Model(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), (4,), 2)
     with pytest.raises(DataError, match="cannot be split") as caught:

@@ -108,7 +108,7 @@ def test_code_that_looks_at_values_is_measured_once_it_is_built() -> None:
 def test_what_is_wrong_with_a_model_is_said_as_before() -> None:
     with pytest.raises(RecipeError, match="There is no model 'mlq'"):
         build_within(section(name="mlq"), (4,), 3, 0, 10**9)
-    with pytest.raises(DataError, match="which is not run here"):
+    with pytest.raises(DataError, match="which is not allowed here"):
         build_within(section(name="tests.learn.own_models:linear"), (4,), 3, 0, 10**9)
     with pytest.raises(RecipeError, match="ValueError: no model for 3 classes"):
         build_within(

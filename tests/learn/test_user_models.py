@@ -98,7 +98,7 @@ def test_tokens_that_the_model_does_not_know_are_a_clear_error(value: float) -> 
         ("Pair", (4,), "model.output", "answers tuple"),
         ("wrong_input", (4,), "model.input", "does not take inputs of shape (4,)"),
         ("BrokenWords", (4,), "model.input", "mat1 and mat2 shapes cannot be multiplied"),
-        ("lazy", (4,), "model.lazy", "leaves the shape of 1.weight to its first input"),
+        ("lazy", (4,), "model.lazy", "1.weight has no shape before the first input"),
         ("nothing_to_train", (4,), "model.module", "no weights to train"),
         ("half", (4,), "model.module", "has 1.weight in float16"),
     ],
@@ -124,7 +124,7 @@ def test_nobodys_code_is_imported_unless_the_caller_allows_it(
 ) -> None:
     imported: list[str] = []
     monkeypatch.setattr("importlib.import_module", imported.append)
-    with pytest.raises(DataError, match="not run here") as caught:
+    with pytest.raises(DataError, match="not allowed here") as caught:
         build(ModelSection(name=f"{HERE}:linear"), worlds.SHAPE, worlds.CLASSES, 1)
     assert caught.value.code == "model.refused"
     assert "user_models = true" in caught.value.hint

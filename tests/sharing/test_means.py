@@ -138,8 +138,8 @@ def test_targets_of_a_regression_are_averaged_too() -> None:
 @pytest.mark.parametrize(
     ("samples", "asked", "said"),
     [
-        (Samples(np.zeros((2, 2), np.float32), np.array([0, 3])), Averaging(), "reach from 0 to 3"),
-        (Samples(np.zeros((2, 2), np.float32), np.array([-1, 0])), Averaging(), "reach from -1"),
+        (Samples(np.zeros((2, 2), np.float32), np.array([0, 3])), Averaging(), "range from 0 to 3"),
+        (Samples(np.zeros((2, 2), np.float32), np.array([-1, 0])), Averaging(), "range from -1"),
         (Samples(np.zeros((2, 2), np.int64), np.array([0, 1])), Averaging(), "not numbers"),
         (
             Samples(np.zeros((2, 2), np.float32), np.zeros((2, 3), np.float32)),

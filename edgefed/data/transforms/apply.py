@@ -77,7 +77,7 @@ def _check_labels(dataset: Dataset, options: TransformOptions) -> None:
     if options.transform not in BY_LABEL or dataset.train.has_labels:
         return
     raise DataError(
-        f"The transform '{options.transform}' goes by labels, but the targets are numbers.",
+        f"The transform '{options.transform}' needs labels, but the targets are numbers.",
         code="data.transform",
         hint='set transform = "none", or "rotation" for images',
     )

@@ -120,7 +120,7 @@ def check_alpha(what: str, alpha: float) -> None:
         raise UsageError(
             f"{what} cannot draw a share with alpha = {alpha}.",
             code="train.mixup",
-            hint="choose an alpha above 0; 1 draws every share alike",
+            hint="choose an alpha above 0; 1 draws all ratios with equal probability",
         )
 
 

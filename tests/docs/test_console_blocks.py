@@ -1,0 +1,172 @@
+"""Each console block of README and docs/ does what the page says, with real programs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.address import LOOPBACK
+from broker.mosquitto import MosquittoBroker
+from tests.docs.pages import PAGES, Block, blocks, commands
+from tests.processes import PATIENCE, TETHER, clean_environment
+
+CONSOLE = {page: [each for each in blocks(page) if each.language == "console"] for page in PAGES}
+RUN = [page for page in PAGES if any(not each.reason for each in CONSOLE[page])]
+SERVICE = re.compile(r"edgefed (coordinator|up|broker up)\b|edgefed-agent run\b")
+"""Commands that run until they are ended."""
+
+BASH = shutil.which("bash") or ""
+
+BROKER = "192.0.2.7:1883"
+"""The broker's address in the pages."""
+
+PREPARED = {"getting-started.md": ("cam-1.npz", "cam-2.npz")}
+"""Files that a page's first Python block makes."""
+
+
+class Shell:
+    """Runs the commands of a page in one folder, against one broker."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self._folder = folder
+        self._address = f"{LOOPBACK}:{port}"
+        programs = Path(sys.executable).parent
+        self._environment = {
+            **clean_environment(),
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "EDGEFED_BROKER": f"mqtt://{self._address}",
+            "EDGEFED_STATE": str(folder / "state"),
+            "COLUMNS": "200",
+        }
+        self._services: list[subprocess.Popen[bytes]] = []
+
+    def run(self, command: str) -> str:
+        """Run a command, or start it where it is a service, and return what it printed."""
+        command = command.replace(BROKER, self._address)
+        if command.startswith("export "):
+            name, _, value = command.removeprefix("export ").partition("=")
+            self._environment[name] = value
+            return ""
+        if SERVICE.match(command):
+            return self._serve(command)
+        told = subprocess.run(
+            [BASH, "-c", command],
+            cwd=self._folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=2 * PATIENCE,
+            check=False,
+        )
+        assert told.returncode == 0, f"$ {command}\n{told.stdout}{told.stderr}"
+        return told.stdout + told.stderr
+
+    def _serve(self, command: str) -> str:
+        """Start a service and return what it said until it was up."""
+        log = self._folder / f"service-{len(self._services)}.log"
+        tether = [sys.executable, "-I", "-S", str(TETHER), str(os.getpid()), str(signal.SIGKILL)]
+        with log.open("wb") as out:
+            service = subprocess.Popen(
+                [*tether, BASH, "-c", f"exec {command}"],
+                cwd=self._folder,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+            )
+        self._services.append(service)
+        ends = time.monotonic() + PATIENCE
+        while "connected" not in log.read_text():
+            assert service.poll() is None, f"$ {command}\n{log.read_text()}"
+            assert time.monotonic() < ends, f"$ {command}\nis not up:\n{log.read_text()}"
+            time.sleep(0.1)
+        return log.read_text()
+
+    def stop(self) -> None:
+        """End the services, the last one first."""
+        for service in reversed(self._services):
+            service.terminate()
+        for service in self._services:
+            service.wait(PATIENCE)
+
+
+@pytest.fixture
+def shell(tmp_path: Path, mosquitto: MosquittoBroker) -> Iterator[Shell]:
+    made = Shell(tmp_path, mosquitto.address.port)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def pattern(line: str) -> str:
+    """Return what a line that a page shows must look like: any numbers, … for anything."""
+    words = [re.sub(r"\d+", r"\\w+", re.escape(word)).replace("…", ".*") for word in line.split()]
+    return r"^\s*" + r"\s+".join(words) + r"\s*$"
+
+
+def prepare(page: Path, folder: Path) -> None:
+    """Make the files that the page's blocks use, as the page tells."""
+    for block in blocks(page):
+        if block.language == "toml" and block.file:
+            (folder / block.file).write_text(block.text)
+    if page.name in PREPARED:
+        program = next(block for block in blocks(page) if block.language == "python")
+        subprocess.run([sys.executable, "-c", program.text], cwd=folder, check=True)
+        assert all((folder / file).exists() for file in PREPARED[page.name])
+
+
+@pytest.mark.slow
+@pytest.mark.mosquitto
+@pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
+def test_the_commands_of_a_page_do_what_it_says(page: Path, shell: Shell, tmp_path: Path) -> None:
+    prepare(page, tmp_path)
+    for block in CONSOLE[page]:
+        if block.reason:
+            continue
+        for command, shown in commands(block):
+            told = shell.run(command)
+            for line in shown:
+                assert re.search(pattern(line), told, re.MULTILINE), f"{line}\nis not in\n{told}"
+            if "--name cam-1" in command:  # "likewise on cam-2"
+                shell.run(command.replace("cam-1", "cam-2"))
+
+
+@pytest.mark.parametrize(
+    ("page", "block"),
+    [(page, block) for page, found in CONSOLE.items() for block in found],
+    ids=lambda each: each.name if isinstance(each, Path) else f"line {each.line}",
+)
+def test_each_block_has_commands_and_a_mark_has_a_reason(page: Path, block: Block) -> None:
+    found = commands(block)
+    assert found
+    assert all(command.strip() for command, _ in found)
+
+
+def test_every_mark_stands_right_before_a_console_block() -> None:
+    for page in PAGES:
+        marks = page.read_text(encoding="utf-8").count("<!-- not run:")
+        assert marks == sum(bool(each.reason) for each in CONSOLE[page]), page
+
+
+@pytest.mark.parametrize(
+    ("shown", "told", "fits"),
+    [
+        ("latency   0.17 ms", "broker x\nlatency 12.5 ms", True),
+        ("latency   0.17 ms", "latency unknown", False),
+        ("first.toml: no problems", "first.toml: 2 problems", False),
+        ("folder  …", "folder a/b c", True),
+    ],
+)
+def test_what_a_page_shows_is_compared(shown: str, told: str, fits: bool) -> None:
+    assert bool(re.search(pattern(shown), told, re.MULTILINE)) == fits
