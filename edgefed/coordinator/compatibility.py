@@ -113,7 +113,9 @@ def _shape(dataset: Dataset, members: Roster) -> tuple[int, ...] | Compatibility
         return Compatibility(
             None,
             (),
-            DataError("No device has data.", code="data.shape", hint="edgefed device list"),
+            DataError(
+                "No device with data is online.", code="data.shape", hint="edgefed device list"
+            ),
         )
     smallest = min(shapes, key=lambda shape: shape[-1:])
     reasons = tuple(

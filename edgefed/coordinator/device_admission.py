@@ -125,7 +125,7 @@ def admit(
 def _agreed(recipe: Recipe, dataset: Dataset, fleet: Fleet) -> DataSpec:
     found = check_compatibility(recipe, dataset, fleet.roster())
     if found.spec is None:
-        raise found.problem or DataError("No device has data.", code="data.shape")
+        raise found.problem or DataError("No device with data is online.", code="data.shape")
     return found.spec
 
 

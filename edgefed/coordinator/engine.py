@@ -339,7 +339,10 @@ class Engine:
         """Return what an operator can do about a missed quorum."""
         if stats.diverged:
             return f"{LOWER_RATE}, now {self._recipe.training.learning_rate:g}, and start again"
-        return "see edgefed device list; then edgefed run resume, or lower rounds.quorum"
+        return (
+            "see edgefed device list; then edgefed run resume, or start again with a longer "
+            "rounds.deadline or a smaller rounds.quorum"
+        )
 
     def _collector(self, state: RunState, opened: OpenExchange) -> ReplyCollector:
         asked = asked_exchange(opened)

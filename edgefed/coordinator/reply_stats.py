@@ -47,7 +47,11 @@ class ReplyStats:
     def shortfall(self, asked: int, deadline: float) -> str:
         """Return in words how many of those ``asked`` were not merged, and why."""
         silent = asked - self.accepted - self.declined
-        parts = [f"{silent} were silent for {deadline:.0f} s"] if silent else []
+        parts = (
+            [f"{silent} had not answered when rounds.deadline ({deadline:g} s) passed"]
+            if silent
+            else []
+        )
         if self.declined:
             parts.append(f"{self.declined} could not, the last because: {self.reason.rstrip('.')}")
         return "; ".join(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from edgefed.algorithms.base import Algorithm, Exchange, Question
@@ -41,22 +42,25 @@ def open_exchange(
     refs = {name: downlink.send(name, payload, seed) for name, payload in exchange.payloads.items()}
     identifier = f"{run}-{index}"
     grace = recipe.rounds.lost_grace
-    tasks = tuple(
-        _task(
-            question,
-            exchange,
-            identifier=identifier,
-            run=run,
-            index=index,
-            seed_index=seed_index,
-            recipe=recipe,
-            section=section,
-            run_model=run_model,
-            algorithm=algorithm,
-            refs=refs,
-        )
-        for question in exchange.questions
-    )
+    shared = {
+        "run": run,
+        "exchange": identifier,
+        "index": index,
+        "round": exchange.round,
+        "question": exchange.name,
+        "deadline": exchange.deadline,
+        "seeds": (recipe.seed, "task", seed_index),
+        "algorithm": recipe.algorithm.name,
+        "settings": algorithm.settings.model_dump(mode="json"),
+        "model": section.model_dump(mode="json"),
+        "shape": run_model.spec.shape,
+        "classes": run_model.spec.classes,
+        "class_names": run_model.spec.class_names,
+        "training": recipe.training.model_dump(mode="json"),
+        "codec": recipe.wire.uplink,
+        "error_feedback": recipe.wire.error_feedback,
+    }
+    tasks = tuple(_task(question, shared, refs) for question in exchange.questions)
     return OpenExchange(
         exchange=identifier,
         index=index,
@@ -78,38 +82,12 @@ def open_exchange(
     )
 
 
-def _task(
-    question: Question,
-    exchange: Exchange,
-    *,
-    identifier: str,
-    run: str,
-    index: int,
-    seed_index: int,
-    recipe: Recipe,
-    section: ModelSection,
-    run_model: RunModel,
-    algorithm: Algorithm[Any],
-    refs: dict[str, BlobRef],
-) -> Task:
+def _task(question: Question, shared: Mapping[str, Any], refs: Mapping[str, BlobRef]) -> Task:
+    """Return a device's task; ``shared`` holds what the tasks of an exchange have in common."""
     return Task(
-        run=run,
-        exchange=identifier,
-        index=index,
-        round=exchange.round,
-        question=exchange.name,
+        **{key: value for key, value in shared.items() if key != "seeds"},
         device=question.device,
-        deadline=exchange.deadline,
-        seed=derive(recipe.seed, "task", seed_index, question.device),
-        algorithm=recipe.algorithm.name,
-        settings=algorithm.settings.model_dump(mode="json"),
-        model=section.model_dump(mode="json"),
-        shape=run_model.spec.shape,
-        classes=run_model.spec.classes,
-        class_names=run_model.spec.class_names,
-        training=recipe.training.model_dump(mode="json"),
-        codec=recipe.wire.uplink,
-        error_feedback=recipe.wire.error_feedback,
+        seed=derive(*shared["seeds"], question.device),
         samples=question.samples,
         blobs={role: refs[name] for role, name in question.blobs.items()},
         params=dict(question.params),

@@ -84,7 +84,7 @@ def _read_image(path: Path, options: ImageOptions) -> Array | None:
     except EdgeFedError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise _too_many_pixels(str(path), str(error)) from error
+        raise _too_many_pixels(str(path), "it declares more") from error
     except MemoryError as error:
         raise _too_many_pixels(str(path), "memory does not suffice for it") from error
     # A damaged file makes Pillow's decoders fail in many ways.

@@ -154,4 +154,4 @@ def test_without_devices_only_the_data_set_tells() -> None:
     assert spec_of(recipe(), held(PETS)).class_names == PETS
     found = check_compatibility(recipe(), nothing(), (replace(member("a"), samples=0),))
     assert found.problem is not None
-    assert found.problem.message == "No device has data."
+    assert found.problem.message == "No device with data is online."

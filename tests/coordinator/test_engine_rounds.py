@@ -95,7 +95,8 @@ def test_without_a_quorum_the_run_fails_and_says_why(world: MakeWorld, retries: 
     record = here.engine(fleet).run()
     assert (record.status, record.error) == ("failed", "round.quorum")
     assert record.reason == (
-        "Only 1 of 4 devices answered round 1, the quorum is 2; 3 were silent for 300 s."
+        "Only 1 of 4 devices answered round 1, the quorum is 2; "
+        "3 had not answered when rounds.deadline (300 s) passed."
     )
     assert "edgefed run resume" in record.hint
     assert len(fleet.asked) == retries + 1
