@@ -314,6 +314,10 @@ def test_an_exchange_of_the_life_before_is_put_beside_another(
         wait_until(lambda: bool(receipts(scene, "two")), "a receipt")
         assert receipts(scene, "two") == [("r-1-3", "late")]
         scene.fleet.put(second)
+        answers(scene, "two", 5)  # its exchange may be about to be put, too
+        settle(scene)
+        hear_all(scene)
+        assert ("r-1-5", "late") not in receipts(scene, "two")
         answers(scene, "two", 6)
         assert names(list(scene.fleet.replies(second, never))) == [("r-1-6", "two")]
         for opened in (first, second):
