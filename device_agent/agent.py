@@ -25,8 +25,8 @@ from device_agent.training_thread import Done, Progressed, TrainingThread
 from edgefed.clock import Clock
 from edgefed.config.address import Address
 from edgefed.errors import EdgeFedError, NotAllowedError
+from edgefed.transport.blob_intake import BlobIntake
 from edgefed.transport.inbox import Inbox, InboxLimits
-from edgefed.transport.intake import Intake
 from edgefed.transport.link import Arrival, Incoming, LinkDown, LinkUp, Subscribed
 from edgefed.transport.reading import read_arrival
 from edgefed.transport.sender import ChunkSender
@@ -92,7 +92,7 @@ class Agent:
         self._publisher = Publisher(self._link, self._topics, self._device)
         self._sender = ChunkSender(self._link)
         jitter = random.Random(secrets.randbits(64))
-        intake = Intake(store.cache, store.staging, jitter)
+        intake = BlobIntake(store.cache, store.staging, jitter)
         self._downloads = Downloads(self._link, self._topics, intake, self._publisher.need)
         self._training = TrainingThread(worker, clock, self._inbox.post)
         self._outbox = ReplyOutbox(self._publisher.reply)

@@ -22,9 +22,9 @@ from edgefed.database.database import Database, Schema, Table
 from edgefed.errors import StorageError, UnknownNameError, WireError
 from edgefed.files import make_folder
 from edgefed.wire.blobs import BlobCache
+from edgefed.wire.chunk_staging import prune
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import Reply
-from edgefed.wire.staging import prune
 from edgefed.wire.tensors import pack, unpack
 from edgefed.worker.persistent_state import PersistentState
 

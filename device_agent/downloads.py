@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
-from edgefed.transport.intake import Ask, Intake
+from edgefed.transport.blob_intake import Ask, BlobIntake
 from edgefed.transport.link import Link
 from edgefed.wire.messages import Need
 from edgefed.wire.topics import ParsedTopic, Topics
@@ -21,7 +21,7 @@ class Downloads:
     """
 
     def __init__(
-        self, link: Link, topics: Topics, intake: Intake, ask: Callable[[Need], None]
+        self, link: Link, topics: Topics, intake: BlobIntake, ask: Callable[[Need], None]
     ) -> None:
         self._link = link
         self._topics = topics

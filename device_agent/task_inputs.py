@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from edgefed.errors import WireError
 from edgefed.learn.types import Tensors
-from edgefed.wire.assembly import Route, assemble, route
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.messages import BlobRef, Task
+from edgefed.wire.patch_assembly import Route, assemble, route
 from edgefed.worker.worker import read_blob
 
 

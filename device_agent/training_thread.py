@@ -61,7 +61,7 @@ class TrainingThread:
         self._report = report
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._current: _Order | None = None
-        self._thread = threading.Thread(target=self._run, name="hands", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="training", daemon=True)
         self._thread.start()
 
     def begin(

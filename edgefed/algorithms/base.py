@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from edgefed.algorithms.cohort import draw
+from edgefed.algorithms.cohort_sampling import draw
 from edgefed.algorithms.exchange import Exchange as Exchange  # noqa: PLC0414 - of the interface
 from edgefed.algorithms.exchange import Finished as Finished  # noqa: PLC0414
 from edgefed.algorithms.exchange import Payload as Payload  # noqa: PLC0414

@@ -36,7 +36,7 @@ from edgefed.algorithms.base import (
     State,
     Work,
 )
-from edgefed.algorithms.cohort import draw
+from edgefed.algorithms.cohort_sampling import draw
 from edgefed.algorithms.training import augment_of, loss_of, schedule_of
 from edgefed.learn.merging import ExactMean
 from edgefed.learn.objectives.proximal import Proximal

@@ -29,7 +29,8 @@ def coordinator(context: typer.Context) -> None:
         start_log(quiet=options.quiet, verbose=options.verbose)
         from edgefed.clock import SystemClock
         from edgefed.config.address import parse_address
-        from edgefed.coordinator.service import Service, ServiceSettings
+        from edgefed.coordinator.service import Service
+        from edgefed.coordinator.service_settings import ServiceSettings
         from edgefed.coordinator.trackers.choose import make_trackers
         from edgefed.errors import InterruptedRunError
 

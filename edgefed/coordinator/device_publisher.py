@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from edgefed.coordinator.fleet import Verdict
-from edgefed.transport.intake import Ask
+from edgefed.transport.blob_intake import Ask
 from edgefed.transport.link import Link
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import Cancel, Message, Receipt, Task

@@ -28,8 +28,8 @@ from edgefed.coordinator.reply_receiver import ReplyReceiver
 from edgefed.coordinator.task_sender import TaskSender
 from edgefed.errors import EdgeFedError
 from edgefed.files import free_bytes
+from edgefed.transport.blob_intake import BlobIntake
 from edgefed.transport.inbox import Inbox
-from edgefed.transport.intake import Intake
 from edgefed.transport.link import Arrival, Incoming, Link, LinkDown, LinkUp
 from edgefed.transport.reading import read_arrival
 from edgefed.transport.sender import ChunkSender
@@ -114,7 +114,7 @@ class Dispatcher:
         self._tasks = TaskSender(self.exchanges, deps.registry, self._publisher, deps.clock)
         self._replies = ReplyReceiver(
             self.exchanges,
-            Intake(deps.cache, deps.staging, deps.jitter),
+            BlobIntake(deps.cache, deps.staging, deps.jitter),
             self._publisher,
             self._notes,
             deps.clock,

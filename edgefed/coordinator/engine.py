@@ -15,7 +15,7 @@ from edgefed.clock import timestamp
 from edgefed.config.recipe import ModelSection
 from edgefed.coordinator.augmentation import check_augmentation, with_augmentation
 from edgefed.coordinator.device_admission import admit
-from edgefed.coordinator.downlink import Downlink
+from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import Evaluation
 from edgefed.coordinator.model_file import model_metadata, model_tensors
@@ -162,7 +162,7 @@ class Engine:
             first, begun = checkpoint.state, timestamp(deps.clock.now())
             self._recorder.save(devices=len(roster), started=begun, **asdict(admission.spec))
             self._recorder.written(lambda: deps.store.commit(self._recorder.record, first, {}))
-        downlink = Downlink(self._recipe.wire.downlink, deps.cache, checkpoint.downlink)
+        downlink = DownlinkEncoder(self._recipe.wire.downlink, deps.cache, checkpoint.downlink)
         for name in downlink.missing():
             self._recorder.warn(
                 f"the blob cache lost {name}; devices are sent it anew, and with a lossy downlink"

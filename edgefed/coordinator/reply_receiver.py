@@ -14,7 +14,7 @@ from edgefed.coordinator.rate_limited_notes import RateLimitedNotes
 from edgefed.coordinator.reply_checks import is_too_large
 from edgefed.coordinator.reply_uploads import ReplyUploads
 from edgefed.errors import StorageError, WireError
-from edgefed.transport.intake import Ask, Intake
+from edgefed.transport.blob_intake import Ask, BlobIntake
 from edgefed.wire.messages import Reply
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class ReplyReceiver:
     def __init__(
         self,
         exchanges: PendingExchanges,
-        intake: Intake,
+        intake: BlobIntake,
         publisher: DevicePublisher,
         notes: RateLimitedNotes,
         clock: Clock,

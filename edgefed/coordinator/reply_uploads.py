@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from edgefed.transport.intake import Ask, Intake
+from edgefed.transport.blob_intake import Ask, BlobIntake
 from edgefed.wire.messages import Reply
 from edgefed.wire.tensors import digest
 
@@ -34,7 +34,7 @@ class ReplyUploads:
         intake: receives blobs into the coordinator's cache.
     """
 
-    def __init__(self, intake: Intake) -> None:
+    def __init__(self, intake: BlobIntake) -> None:
         self._intake = intake
         self._running: dict[_Key, _Upload] = {}
         self._waiting: deque[_Upload] = deque()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from edgefed.algorithms.base import State
 from edgefed.coordinator.device_admission import Admission
-from edgefed.coordinator.downlink import Downlink
+from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.records import OpenExchange
 from edgefed.coordinator.run_model import RunModel
 
@@ -24,6 +24,6 @@ class RunState:
     run_model: RunModel
     admission: Admission
     state: State
-    downlink: Downlink
+    downlink: DownlinkEncoder
     open: OpenExchange | None
     scored: int

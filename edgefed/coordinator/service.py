@@ -5,17 +5,14 @@ from __future__ import annotations
 import logging
 import queue
 import random
-import re
 import secrets
 import threading
 from collections import deque
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from edgefed.algorithms.registry import check_fleet, make
 from edgefed.clock import Clock, timestamp
-from edgefed.config.address import Address
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.device_registry import DeviceRegistry
@@ -33,19 +30,18 @@ from edgefed.coordinator.request_handler import SLOW, RequestHandler
 from edgefed.coordinator.run_check import RunCheck
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_model import check_model_allowed, load_dataset
+from edgefed.coordinator.service_settings import ServiceSettings, owner_of
 from edgefed.coordinator.store import Store
-from edgefed.coordinator.trackers.base import Tracker
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError, UsageError
 from edgefed.events.model import Event
-from edgefed.files import write_atomic
 from edgefed.learn.devices import set_threads
 from edgefed.lock import FolderLock
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Link
 from edgefed.wire.blobs import BlobCache
+from edgefed.wire.chunk_staging import prune
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import CoordinatorState, EventMessage, Request
-from edgefed.wire.staging import prune
 from edgefed.wire.topics import Topics
 
 log = logging.getLogger(__name__)
@@ -53,25 +49,6 @@ log = logging.getLogger(__name__)
 CACHE_BYTES = 4 * 1024**3
 NONCES = 256
 """Requests that are remembered, since a broker may hand one over twice."""
-
-
-@dataclass(frozen=True)
-class ServiceSettings:
-    """What a coordinator needs to know.
-
-    Attributes:
-        folder: its state directory.
-        trackers: who is told every round of its runs.
-        user_models: whether a run may name a user's own code as its model, which is then imported.
-        memory: most bytes that training a model may take here; 0 for half of what is free.
-    """
-
-    address: Address
-    fleet: str
-    folder: Path
-    trackers: tuple[Tracker, ...] = ()
-    user_models: bool = False
-    memory: int = 0
 
 
 class Service:
@@ -92,7 +69,7 @@ class Service:
         self._settings = settings
         self._clock = clock
         self._lock = FolderLock(settings.folder, "a coordinator")
-        self._owner = _owner(settings.folder)
+        self._owner = owner_of(settings.folder)
         self._session = secrets.token_hex(8)
         self._topics = Topics(settings.fleet)
         try:
@@ -393,18 +370,3 @@ class Service:
     def _answer(self, client: str, request: Request) -> None:
         for answer in self._requests.answer(request):
             self._link.publish(self._topics.response(client), encode(answer))
-
-
-def _owner(folder: Path) -> str:
-    """Return the id of a state directory, made once."""
-    path = folder / "owner"
-    if not path.exists():
-        write_atomic(path, secrets.token_hex(8).encode())
-    owner = path.read_bytes().strip()
-    if not re.fullmatch(rb"[0-9a-f]{16}", owner):
-        raise StorageError(
-            f"{path} is damaged.",
-            code="storage.damaged",
-            hint="delete the file; the coordinator then takes another id",
-        )
-    return owner.decode()

@@ -7,7 +7,7 @@ from typing import Any
 
 from edgefed.algorithms.base import Algorithm, Exchange, Question
 from edgefed.config.recipe import ModelSection, Recipe
-from edgefed.coordinator.downlink import Downlink
+from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.records import OpenExchange
 from edgefed.coordinator.run_model import RunModel
 from edgefed.learn.models import complete_model
@@ -25,7 +25,7 @@ def open_exchange(
     section: ModelSection,
     run_model: RunModel,
     algorithm: Algorithm[Any],
-    downlink: Downlink,
+    downlink: DownlinkEncoder,
     attempt: int,
 ) -> OpenExchange:
     """Encode an exchange's payloads and return its tasks; all draws derive from ``seed_index``.

@@ -16,10 +16,10 @@ from edgefed.events.model import EventKind
 from edgefed.events.roster import roster_parts
 from edgefed.learn.types import Tensors
 from edgefed.simulator.executors import Executor, Order, Sequential
-from edgefed.wire.assembly import route
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import Reply, Task
+from edgefed.wire.patch_assembly import route
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.persistent_state import PersistentState
 from edgefed.worker.replies import make_reply

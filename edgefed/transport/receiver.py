@@ -14,9 +14,9 @@ from __future__ import annotations
 import random
 from typing import Literal
 
+from edgefed.wire.chunk_staging import Staging
 from edgefed.wire.limits import WINDOW_REQUEST
 from edgefed.wire.messages import Need
-from edgefed.wire.staging import Staging
 
 IDLE = 1.0
 RETRY = 5.0

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefed.algorithms.base import Member, Roster
-from edgefed.algorithms.cohort import draw
+from edgefed.algorithms.cohort_sampling import draw
 from edgefed.config.recipe import RoundsSection
 
 shares = st.integers(1, 100).map(lambda percent: percent / 100)

@@ -19,7 +19,8 @@ from edgefed.clock import SystemClock
 from edgefed.config.address import Address
 from edgefed.control import coordinator_client
 from edgefed.control.coordinator_client import CoordinatorClient
-from edgefed.coordinator.service import Service, ServiceSettings
+from edgefed.coordinator.service import Service
+from edgefed.coordinator.service_settings import ServiceSettings
 from edgefed.errors import EdgeFedError, UnreachableError
 from edgefed.wire.envelope import encode
 from edgefed.wire.limits import CHALLENGE_SECONDS

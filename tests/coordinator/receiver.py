@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from edgefed.learn.types import Tensors
-from edgefed.wire.assembly import assemble, route
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.messages import BlobRef
+from edgefed.wire.patch_assembly import assemble, route
 from edgefed.wire.tensors import digest, specs_of
 
 

@@ -16,7 +16,8 @@ from edgefed.algorithms.fedavg import FedAvg
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.new_run import create_run
-from edgefed.coordinator.service import Service, ServiceSettings
+from edgefed.coordinator.service import Service
+from edgefed.coordinator.service_settings import ServiceSettings
 from edgefed.coordinator.store import Store
 from edgefed.errors import NotAllowedError
 from edgefed.simulator.local_fleet import LocalFleet

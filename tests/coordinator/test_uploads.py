@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from edgefed.coordinator.reply_uploads import MAX_UPLOADS, ReplyUploads
-from edgefed.transport.intake import Ask, Intake
+from edgefed.transport.blob_intake import Ask, BlobIntake
 from edgefed.wire.blobs import BlobCache, chunk
 from edgefed.wire.messages import BlobRef, Reply
 from edgefed.wire.tensors import digest
 
 
 @pytest.fixture
-def intake(tmp_path: Path) -> Iterator[Intake]:
-    made = Intake(BlobCache(tmp_path / "blobs", 2**30), tmp_path / "staging", random.Random(1))
+def intake(tmp_path: Path) -> Iterator[BlobIntake]:
+    made = BlobIntake(BlobCache(tmp_path / "blobs", 2**30), tmp_path / "staging", random.Random(1))
     with closing(made):
         yield made
 
@@ -47,14 +47,14 @@ def take(uploads: ReplyUploads, device: int, data: bytes) -> list[Ask]:
     return asks
 
 
-def deliver(uploads: ReplyUploads, intake: Intake, data: bytes) -> tuple[list[str], list[str]]:
+def deliver(uploads: ReplyUploads, intake: BlobIntake, data: bytes) -> tuple[list[str], list[str]]:
     """Let a blob arrive; return who is asked next, and whose replies are whole."""
     intake.chunk(digest(data), 0, chunk(data, 0), 0.0)
     asks, whole = uploads.arrived(digest(data), 0.0)
     return [ask.source for ask in asks], [each.device for each in whole]
 
 
-def test_only_a_few_upload_at_a_time_and_the_next_takes_a_free_place(intake: Intake) -> None:
+def test_only_a_few_upload_at_a_time_and_the_next_takes_a_free_place(intake: BlobIntake) -> None:
     uploads = ReplyUploads(intake)
     asked = [take(uploads, n, blob(n)) for n in range(MAX_UPLOADS + 2)]
     assert [len(asks) for asks in asked] == [1] * MAX_UPLOADS + [0, 0]
@@ -62,7 +62,7 @@ def test_only_a_few_upload_at_a_time_and_the_next_takes_a_free_place(intake: Int
     assert uploads.take(reply(0, blob(0)), 0, 0.0) == ([], [])  # it is on its way
 
 
-def test_equal_blobs_are_asked_for_once_and_serve_all(intake: Intake) -> None:
+def test_equal_blobs_are_asked_for_once_and_serve_all(intake: BlobIntake) -> None:
     uploads = ReplyUploads(intake)
     for n in range(MAX_UPLOADS):
         take(uploads, n, blob(n))
@@ -70,7 +70,7 @@ def test_equal_blobs_are_asked_for_once_and_serve_all(intake: Intake) -> None:
     assert deliver(uploads, intake, blob(0)) == ([], ["device-0", "device-50"])
 
 
-def test_a_lost_device_gives_its_place_away(intake: Intake) -> None:
+def test_a_lost_device_gives_its_place_away(intake: BlobIntake) -> None:
     uploads = ReplyUploads(intake)
     for n in range(MAX_UPLOADS + 1):
         take(uploads, n, blob(n))
@@ -81,7 +81,7 @@ def test_a_lost_device_gives_its_place_away(intake: Intake) -> None:
     assert not uploads.knows("device-2", "r-1-0")
 
 
-def test_an_equal_blob_of_a_lost_device_is_asked_of_the_other(intake: Intake) -> None:
+def test_an_equal_blob_of_a_lost_device_is_asked_of_the_other(intake: BlobIntake) -> None:
     uploads = ReplyUploads(intake)
     take(uploads, 1, blob(9))
     assert take(uploads, 2, blob(9)) == []
@@ -96,7 +96,7 @@ def inside(device: int, data: bytes) -> Reply:
 
 
 def test_a_blob_inside_a_reply_does_not_wait_for_the_disk(
-    intake: Intake, monkeypatch: pytest.MonkeyPatch
+    intake: BlobIntake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A wait for each of a thousand replies would hold up the receipts of all."""
     waits: list[int] = []
@@ -120,7 +120,7 @@ def test_a_blob_that_a_power_cut_damaged_is_taken_again(tmp_path: Path) -> None:
     damaged.parent.mkdir()
     damaged.write_bytes(bytes(1000))
     cache = BlobCache(tmp_path / "blobs", 2**30)
-    with closing(Intake(cache, tmp_path / "staging", random.Random(1))) as intake:
+    with closing(BlobIntake(cache, tmp_path / "staging", random.Random(1))) as intake:
         _, whole = ReplyUploads(intake).take(inside(1, blob(1)), 0, 0.0)
         assert [each.device for each in whole] == ["device-1"]
         assert cache.get(digest(blob(1))) == blob(1)

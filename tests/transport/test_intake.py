@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgefed.transport.intake import Ask, Intake
+from edgefed.transport.blob_intake import Ask, BlobIntake
 from edgefed.wire.blobs import BlobCache, chunk, chunk_count
+from edgefed.wire.chunk_staging import Staging
 from edgefed.wire.limits import CHUNK_BYTES
 from edgefed.wire.messages import Need
-from edgefed.wire.staging import Staging
 from edgefed.wire.tensors import digest
 
 DATA = random.Random(3).randbytes(11 * CHUNK_BYTES + 77)
@@ -21,11 +21,11 @@ NAME = digest(DATA)
 SOURCE = "device-7"
 
 
-MakeIntake = Callable[[], Intake]
+MakeIntake = Callable[[], BlobIntake]
 
 
-def new_intake(folder: Path) -> Intake:
-    return Intake(BlobCache(folder / "blobs", 2**30), folder / "staging", random.Random(1))
+def new_intake(folder: Path) -> BlobIntake:
+    return BlobIntake(BlobCache(folder / "blobs", 2**30), folder / "staging", random.Random(1))
 
 
 @pytest.fixture
@@ -35,14 +35,14 @@ def intake(tmp_path: Path) -> Iterator[MakeIntake]:
         yield lambda: opened.enter_context(closing(new_intake(tmp_path)))
 
 
-def fetch(one: Intake, now: float = 0.0) -> Need:
+def fetch(one: BlobIntake, now: float = 0.0) -> Need:
     ask = one.fetch(SOURCE, NAME, len(DATA), "pull", now)
     assert ask is not None
     assert ask.source == SOURCE
     return ask.need
 
 
-def answer(one: Intake, need: Need, data: bytes = DATA, now: float = 0.0) -> Need | None:
+def answer(one: BlobIntake, need: Need, data: bytes = DATA, now: float = 0.0) -> Need | None:
     """Send what a request names; return the next request."""
     ask: Ask | None = None
     for number in need.chunks:

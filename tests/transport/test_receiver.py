@@ -11,9 +11,9 @@ import pytest
 from edgefed.errors import WireError
 from edgefed.transport.receiver import IDLE, MAX_RETRIES, RETRY, Receiver
 from edgefed.wire.blobs import chunk
+from edgefed.wire.chunk_staging import Staging
 from edgefed.wire.limits import CHUNK_BYTES, WINDOW_REQUEST
 from edgefed.wire.messages import Need
-from edgefed.wire.staging import Staging
 from edgefed.wire.tensors import digest
 
 DATA = random.Random(7).randbytes(20 * CHUNK_BYTES + 5)

@@ -16,10 +16,10 @@ from textual.pilot import Pilot
 from edgefed.tui.actions import ACTIONS, PLACES
 from edgefed.tui.app import ScreenName
 from edgefed.tui.braille import plot
+from edgefed.tui.device_table import DeviceTable
 from edgefed.tui.panes.curve import labels, rounds_below
 from edgefed.tui.screens.help import keys_text
 from edgefed.tui.symbols import DEVICE_LOOKS, RUN_LOOKS, STATES, Glyphs
-from edgefed.tui.table import DeviceTable
 from edgefed.tui.text_format import age, bar, binned, cut, sparks
 from tests.tui.driving import drive, press, screen_text
 from tests.tui.samples import RecordingControl, dashboard, device_view, fine, snapshot

@@ -13,8 +13,8 @@ from textual.widgets import Input
 from edgefed.events.snapshot import DeviceView
 from edgefed.tui.app import Dashboard
 from edgefed.tui.columns import COLUMNS, PADDING, columns_for, in_order
+from edgefed.tui.device_table import DeviceTable
 from edgefed.tui.filtering import matches
-from edgefed.tui.table import DeviceTable
 from tests.tui.driving import drive, notices, press, screen_text, settle
 from tests.tui.samples import SHARES, FakeClock, dashboard, device_view, feed, fine, snapshot
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from edgefed.tui.display_state import Shown
-from edgefed.tui.panes.fleet import NO_DEVICE
+from edgefed.tui.panes.fleet_summary import NO_DEVICE
 from edgefed.tui.panes.pane import Pane, what_and_next
 from edgefed.tui.symbols import Glyphs
 from edgefed.tui.theme import MUTED

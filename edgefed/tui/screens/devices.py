@@ -12,11 +12,11 @@ from textual.widgets import DataTable, Input
 from edgefed.events.snapshot import DeviceView
 from edgefed.tui.actions import bindings_of, keys_of
 from edgefed.tui.columns import COLUMNS, Column, columns_for, in_order
+from edgefed.tui.device_table import DeviceTable
 from edgefed.tui.filtering import matches
 from edgefed.tui.panes.legend import Legend
 from edgefed.tui.panes.notice import DeviceNotice
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
-from edgefed.tui.table import DeviceTable
 
 _BORDER_AND_SCROLLBAR = 3
 _KEYS = keys_of("devices.filter", "devices.sort", "devices.reverse", "devices.wide", "devices.copy")

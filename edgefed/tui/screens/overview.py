@@ -9,7 +9,7 @@ from textual.screen import Screen
 from edgefed.tui.actions import bindings_of
 from edgefed.tui.panes.curve import CurvePane
 from edgefed.tui.panes.events import EventsPane
-from edgefed.tui.panes.fleet import FleetPane
+from edgefed.tui.panes.fleet_summary import FleetPane
 from edgefed.tui.panes.round import RoundPane
 from edgefed.tui.panes.traffic import TrafficPane
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top

@@ -32,7 +32,7 @@ CHAIN = 4
 """Differences that a reference offers; who missed fewer rounds than this catches up by them."""
 
 
-class Downlink:
+class DownlinkEncoder:
     """Encodes payloads of one run into blobs of a cache.
 
     Args:

@@ -18,7 +18,7 @@ import edgefed
 from edgefed.errors import StorageError, WireError
 from edgefed.wire import limits
 from edgefed.wire.blobs import chunk, chunk_count
-from edgefed.wire.staging import Staging, prune
+from edgefed.wire.chunk_staging import Staging, prune
 from edgefed.wire.tensors import digest
 from tests.wire.memory import at_most
 
@@ -77,7 +77,7 @@ KILLED = """
 import random, sys
 from pathlib import Path
 from edgefed.wire.blobs import chunk
-from edgefed.wire.staging import Staging
+from edgefed.wire.chunk_staging import Staging
 from edgefed.wire.tensors import digest
 data = random.Random(0).randbytes(int(sys.argv[2]))
 incoming = Staging(Path(sys.argv[1]), digest(data), len(data))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edgefed.algorithms.base import Payload
-from edgefed.coordinator.downlink import CHAIN, Downlink
+from edgefed.coordinator.downlink_encoder import CHAIN, DownlinkEncoder
 from edgefed.learn.types import Array, Tensors
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.messages import BlobRef
@@ -39,14 +39,14 @@ def cache(tmp_path: Path) -> BlobCache:
 
 
 def sent(code: str, cache: BlobCache) -> list[BlobRef]:
-    downlink = Downlink(code, cache)
+    downlink = DownlinkEncoder(code, cache)
     return [downlink.send("weights", Payload(arrays), seed) for seed, arrays in enumerate(course())]
 
 
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("missed", [0, 1, 2, 3, CHAIN, CHAIN + 1, 7])
 def test_who_misses_rounds_comes_to_the_same_bits(code: str, missed: int, cache: BlobCache) -> None:
-    downlink = Downlink(code, cache)
+    downlink = DownlinkEncoder(code, cache)
     steady, sleepy = Receiver(cache, course()[0]), Receiver(cache, course()[0])
     for number, arrays in enumerate(course()):
         ref = downlink.send("weights", Payload(arrays), number)
@@ -63,7 +63,7 @@ def test_who_joins_late_comes_to_the_same_bits(code: str, cache: BlobCache) -> N
 
 
 def test_who_missed_few_rounds_catches_up_by_differences(cache: BlobCache) -> None:
-    downlink = Downlink("int8", cache)
+    downlink = DownlinkEncoder("int8", cache)
     refs = [downlink.send("weights", Payload(arrays), k) for k, arrays in enumerate(course())]
     for missed in range(CHAIN + 2):
         # What a receiver holds is what the reference of that round named.
@@ -92,14 +92,14 @@ def test_without_a_code_the_weights_go_whole(cache: BlobCache) -> None:
 
 
 def test_what_must_not_lose_anything_goes_whole(cache: BlobCache) -> None:
-    ref = Downlink("int8", cache).send("mask", Payload(course()[0], codec="fp32"), 1)
+    ref = DownlinkEncoder("int8", cache).send("mask", Payload(course()[0], codec="fp32"), 1)
     assert cache.get(ref.digest) == pack(course()[0])
     assert ref.patches == ()
 
 
 @pytest.mark.parametrize("code", CODES)
 def test_what_has_not_changed_costs_nothing(code: str, cache: BlobCache) -> None:
-    downlink = Downlink(code, cache)
+    downlink = DownlinkEncoder(code, cache)
     receiver = Receiver(cache, course()[0])
     ref = downlink.send("weights", Payload(course()[0]), 1)
     receiver.receive(ref)
@@ -127,14 +127,14 @@ def test_what_the_code_drops_is_made_up_for(code: str, cache: BlobCache) -> None
 @pytest.mark.parametrize("code", CODES)
 def test_a_restart_goes_on_identically(code: str, cache: BlobCache) -> None:
     straight = sent(code, cache)
-    downlink = Downlink(code, cache)
+    downlink = DownlinkEncoder(code, cache)
     for number, arrays in enumerate(course()):
-        downlink = Downlink(code, cache, json.loads(json.dumps(downlink.to_json())))
+        downlink = DownlinkEncoder(code, cache, json.loads(json.dumps(downlink.to_json())))
         assert downlink.send("weights", Payload(arrays), number) == straight[number]
 
 
 def test_names_are_kept_apart(cache: BlobCache) -> None:
-    downlink = Downlink("int8", cache)
+    downlink = DownlinkEncoder("int8", cache)
     one = downlink.send("one", Payload(course()[0]), 1)
     two = downlink.send("two", Payload(course()[1]), 1)
     again = downlink.send("one", Payload(course()[2]), 2)
@@ -143,7 +143,7 @@ def test_names_are_kept_apart(cache: BlobCache) -> None:
 
 
 def test_another_shape_begins_anew(cache: BlobCache) -> None:
-    downlink = Downlink("int8", cache)
+    downlink = DownlinkEncoder("int8", cache)
     downlink.send("weights", Payload(course()[0]), 1)
     other: Tensors = {"w": np.ones((3, 3), np.float32)}
     ref = downlink.send("weights", Payload(other), 2)
@@ -151,7 +151,7 @@ def test_another_shape_begins_anew(cache: BlobCache) -> None:
 
 
 def test_blobs_that_somebody_deleted_are_made_again(cache: BlobCache) -> None:
-    downlink = Downlink("int8", cache)
+    downlink = DownlinkEncoder("int8", cache)
     downlink.send("weights", Payload(course()[0]), 1)
     cache.clear()
     ref = downlink.send("weights", Payload(course()[0]), 2)
@@ -160,7 +160,7 @@ def test_blobs_that_somebody_deleted_are_made_again(cache: BlobCache) -> None:
 
 def test_what_may_still_be_asked_for_is_never_evicted(tmp_path: Path) -> None:
     small = BlobCache(tmp_path / "small", 1)
-    downlink = Downlink("bf16", small)
+    downlink = DownlinkEncoder("bf16", small)
     for number, arrays in enumerate(course()):
         ref = downlink.send("weights", Payload(arrays), number)
     names = {ref.digest, *(patch.blob for patch in ref.patches)}
@@ -173,7 +173,7 @@ def test_what_may_still_be_asked_for_is_never_evicted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", CODES)
 def test_a_name_that_is_retired_is_unpinned_and_begins_anew(code: str, cache: BlobCache) -> None:
-    downlink = Downlink(code, cache)
+    downlink = DownlinkEncoder(code, cache)
     kept = downlink.send("weights", Payload(course()[0]), 1)
     gone = downlink.send("mask", Payload(course()[1]), 2)
     downlink.retire({"mask", "never sent"})

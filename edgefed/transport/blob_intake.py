@@ -12,8 +12,8 @@ from typing import Literal
 from edgefed.errors import StorageError, WireError
 from edgefed.transport.receiver import Receiver
 from edgefed.wire.blobs import BlobCache
+from edgefed.wire.chunk_staging import Staging, prune
 from edgefed.wire.messages import Need
-from edgefed.wire.staging import Staging, prune
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Ask:
     need: Need
 
 
-class Intake:
+class BlobIntake:
     """Receive blobs from others into a cache; owned by one thread.
 
     Args:

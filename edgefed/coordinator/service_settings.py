@@ -1,0 +1,47 @@
+"""What a coordinator process is told, and the id of its state directory."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgefed.config.address import Address
+from edgefed.coordinator.trackers.base import Tracker
+from edgefed.errors import StorageError
+from edgefed.files import write_atomic
+
+
+@dataclass(frozen=True)
+class ServiceSettings:
+    """What a coordinator needs to know.
+
+    Attributes:
+        folder: its state directory.
+        trackers: who is told every round of its runs.
+        user_models: whether a run may name a user's own code as its model, which is then imported.
+        memory: most bytes that training a model may take here; 0 for half of what is free.
+    """
+
+    address: Address
+    fleet: str
+    folder: Path
+    trackers: tuple[Tracker, ...] = ()
+    user_models: bool = False
+    memory: int = 0
+
+
+def owner_of(folder: Path) -> str:
+    """Return the id of a state directory, made once."""
+    path = folder / "owner"
+    if not path.exists():
+        write_atomic(path, secrets.token_hex(8).encode())
+    owner = path.read_bytes().strip()
+    if not re.fullmatch(rb"[0-9a-f]{16}", owner):
+        raise StorageError(
+            f"{path} is damaged.",
+            code="storage.damaged",
+            hint="delete the file; the coordinator then takes another id",
+        )
+    return owner.decode()
