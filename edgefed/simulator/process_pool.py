@@ -72,7 +72,7 @@ class ProcessPool:
         self._shards = shards
         self._private_randomness = private_randomness
         self._count = workers
-        self._hands: list[_WorkerProcess] = []
+        self._processes: list[_WorkerProcess] = []
         self._memory: mmap.mmap | None = None
 
     def outcomes(
@@ -88,36 +88,36 @@ class ProcessPool:
         """
         places = self._share(orders, read)
         waiting, lost = deque(orders), set[int]()
-        for hand in self._hands:
-            self._next(hand, waiting, places)
+        for worker in self._processes:
+            self._next(worker, waiting, places)
         try:
-            while busy := [hand for hand in self._hands if hand.order is not None]:
+            while busy := [worker for worker in self._processes if worker.order is not None]:
                 if stop():
                     return
-                for hand in _ready(busy):
-                    order = hand.order
+                for worker in _ready(busy):
+                    order = worker.order
                     assert order is not None
                     try:
-                        outcome = read_outcome(hand.pipe.recv_bytes())
+                        outcome = read_outcome(worker.pipe.recv_bytes())
                     except (EOFError, OSError):
-                        fresh = self._replace(hand, order, lost)
+                        fresh = self._replace(worker, order, lost)
                         waiting.appendleft(order)
                         self._next(fresh, waiting, places)
                         continue
-                    self._next(hand, waiting, places)
+                    self._next(worker, waiting, places)
                     yield order, outcome
         finally:
-            if any(hand.order is not None for hand in self._hands):
+            if any(worker.order is not None for worker in self._processes):
                 self.close()
 
     def close(self) -> None:
         """End the workers; the next orders start new ones."""
-        for hand in self._hands:
-            hand.pipe.close()
-            hand.process.terminate()
-        while self._hands:
-            self._hands[-1].process.join()
-            self._hands.pop().process.close()
+        for worker in self._processes:
+            worker.pipe.close()
+            worker.process.terminate()
+        while self._processes:
+            self._processes[-1].process.join()
+            self._processes.pop().process.close()
         if self._memory is not None:
             self._memory.close()
             self._memory = None
@@ -144,9 +144,9 @@ class ProcessPool:
             EdgeFedError: the system gives no more processes, or no memory for them.
         """
         try:
-            while len(self._hands) < self._count:
+            while len(self._processes) < self._count:
                 with _undisturbed():
-                    self._hands.append(self._start())
+                    self._processes.append(self._start())
         except OSError as error:
             self.close()
             raise EdgeFedError(
@@ -160,7 +160,7 @@ class ProcessPool:
         context = get_context("fork")
         ours, theirs = context.Pipe()
         # A worker that held another's pipe open would keep it from noticing that we are gone.
-        strange = [ours, *(hand.pipe for hand in self._hands)]
+        strange = [ours, *(worker.pipe for worker in self._processes)]
         workers = (self._shards, self._private_randomness)
         given = (theirs, strange, *workers, self._memory, os.getpid())
         process = context.Process(target=_work, args=given, daemon=True)
@@ -173,21 +173,21 @@ class ProcessPool:
             theirs.close()
         return _WorkerProcess(process, ours)
 
-    def _next(self, hand: _WorkerProcess, waiting: deque[Order], places: Places) -> None:
-        hand.order = waiting.popleft() if waiting else None
-        if hand.order is not None:
-            named = {ref.digest for ref in hand.order.task.blobs.values()}
+    def _next(self, worker: _WorkerProcess, waiting: deque[Order], places: Places) -> None:
+        worker.order = waiting.popleft() if waiting else None
+        if worker.order is not None:
+            named = {ref.digest for ref in worker.order.task.blobs.values()}
             with contextlib.suppress(OSError):  # a dead worker shows itself when it is read
                 found = {digest: place for digest, place in places.items() if digest in named}
-                hand.pipe.send_bytes(msgpack.packb([order_bytes(hand.order), found]))
+                worker.pipe.send_bytes(msgpack.packb([order_bytes(worker.order), found]))
 
-    def _replace(self, hand: _WorkerProcess, order: Order, lost: set[int]) -> _WorkerProcess:
+    def _replace(self, worker: _WorkerProcess, order: Order, lost: set[int]) -> _WorkerProcess:
         """Return a successor for a worker that died on an order."""
-        hand.pipe.close()
-        hand.process.join()
-        code = hand.process.exitcode
-        hand.process.close()
-        self._hands.remove(hand)
+        worker.pipe.close()
+        worker.process.join()
+        code = worker.process.exitcode
+        worker.process.close()
+        self._processes.remove(worker)
         if order.device in lost:
             killed = ", killed as the system does when memory runs out"
             raise EdgeFedError(
@@ -198,7 +198,7 @@ class ProcessPool:
             )
         lost.add(order.device)
         self._fill()
-        return self._hands[-1]
+        return self._processes[-1]
 
 
 @contextlib.contextmanager
@@ -225,10 +225,10 @@ def core_count() -> int:
     return os.cpu_count() or 1
 
 
-def _ready(hands: Sequence[_WorkerProcess]) -> list[_WorkerProcess]:
+def _ready(workers: Sequence[_WorkerProcess]) -> list[_WorkerProcess]:
     """Wait until a worker has something to say, or a moment, and return those that have."""
-    by_pipe = {id(hand.pipe): hand for hand in hands}
-    return [by_pipe[id(pipe)] for pipe in wait([hand.pipe for hand in hands], POLL)]
+    by_pipe = {id(worker.pipe): worker for worker in workers}
+    return [by_pipe[id(pipe)] for pipe in wait([worker.pipe for worker in workers], POLL)]
 
 
 # -- in the worker --------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ class ActorHandle:
 
     Attributes:
         actor: Ray's handle.
-        answer: reference to the answer that is awaited; None for an idle hand.
+        answer: reference to the answer that is awaited; None for an idle actor.
         order: what it works on; None while it is greeted, and when it is idle.
     """
 
@@ -35,7 +35,7 @@ class ActorPool:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.hands: list[ActorHandle] = []
+        self.actors: list[ActorHandle] = []
         self._ray = cluster.ray
         self._make: Any = None
 
@@ -49,13 +49,13 @@ class ActorPool:
             options = {"num_cpus": 1, "num_gpus": share, "max_restarts": 0, "max_task_retries": 0}
             self._make = self._ray.remote(**options)(RayActor)
         accelerator = "cuda" if self.cluster.gpus else "cpu"
-        while len(self.hands) < count:
+        while len(self.actors) < count:
             actor = self._make.remote(accelerator)
-            self.hands.append(ActorHandle(actor, actor.greet.remote()))
+            self.actors.append(ActorHandle(actor, actor.greet.remote()))
 
     def heard(self, seconds: float) -> list[ActorHandle]:
-        """Wait until a hand has answered, or so long, and return those that have."""
-        awaited = {hand.answer: hand for hand in self.hands if hand.answer is not None}
+        """Wait until a actor has answered, or so long, and return those that have."""
+        awaited = {actor.answer: actor for actor in self.actors if actor.answer is not None}
         if not awaited:
             return []
         ready, _ = self._ray.wait(list(awaited), num_returns=1, timeout=seconds)
@@ -63,17 +63,17 @@ class ActorPool:
             ready, _ = self._ray.wait(list(awaited), num_returns=len(awaited), timeout=0)
         return [awaited[each] for each in ready]
 
-    def dismiss(self, hand: ActorHandle) -> None:
+    def dismiss(self, actor: ActorHandle) -> None:
         """End an actor, also one that is dead or was never there."""
-        self.hands.remove(hand)
-        self._ray.kill(hand.actor)
+        self.actors.remove(actor)
+        self._ray.kill(actor.actor)
 
     def close(self) -> None:
         """End all of them."""
-        for hand in list(self.hands):
-            self.dismiss(hand)
+        for actor in list(self.actors):
+            self.dismiss(actor)
 
 
-def gpu_share(hands: int, gpus: int) -> float:
-    """Return the share of a GPU for each hand; one hand cannot have parts of two GPUs."""
-    return 1 / math.ceil(hands / gpus) if gpus else 0
+def gpu_share(actors: int, gpus: int) -> float:
+    """Return the share of a GPU for each actor; one actor cannot have parts of two GPUs."""
+    return 1 / math.ceil(actors / gpus) if gpus else 0

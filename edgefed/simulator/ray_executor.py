@@ -53,7 +53,7 @@ def on_ray(address: str = "", workers: int = 0, patience: float = PATIENCE) -> I
         EdgeFedError: as ``cluster`` raises them.
     """
     with cluster(address, workers) as joined:
-        crew = ActorPool(joined)
+        actor_pool = ActorPool(joined)
 
         def make(
             shards: Sequence[Shard], settings: SimulationSection, tell: Callable[[str], None]
@@ -64,20 +64,20 @@ def on_ray(address: str = "", workers: int = 0, patience: float = PATIENCE) -> I
                     code="ray.engine",
                     hint="leave --on ray away, or --set simulation.engine=auto",
                 )
-            executor = RayExecutor(crew, shards, settings.workers, patience, tell)
+            executor = RayExecutor(actor_pool, shards, settings.workers, patience, tell)
             return executor, f"trains in {executor.count} actors, {joined}"
 
         try:
             yield make
         finally:
-            crew.close()
+            actor_pool.close()
 
 
 class RayExecutor:
     """Does orders in actors.
 
     Args:
-        crew: the actors; they outlive the executor.
+        actor_pool: the actors; they outlive the executor.
         shards: the devices' data.
         workers: how many actors; 0 for one a CPU of the cluster.
         patience: seconds to wait for the first actor.
@@ -86,17 +86,17 @@ class RayExecutor:
 
     def __init__(
         self,
-        crew: ActorPool,
+        actor_pool: ActorPool,
         shards: Sequence[Shard],
         workers: int = 0,
         patience: float = PATIENCE,
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._crew = crew
-        self._ray = crew.cluster.ray
+        self._actor_pool = actor_pool
+        self._ray = actor_pool.cluster.ray
         self._patience = patience
         self._tell = tell
-        self.count = min(workers or max(1, crew.cluster.cpus), len(shards))
+        self.count = min(workers or max(1, actor_pool.cluster.cpus), len(shards))
         starts = range(0, len(shards), CRATE)
         self._crates = [self._ray.put(list(shards[at : at + CRATE])) for at in starts]
 
@@ -113,13 +113,13 @@ class RayExecutor:
         """
         named = {ref.digest for order in orders for ref in order.task.blobs.values()}
         blobs = {digest: self._put(read(digest)) for digest in named}
-        exchange = _Exchange(self._crew, self._crates, blobs, orders, self._tell)
-        hands, waited = min(self.count, len(orders)), 0.0
+        exchange = _Exchange(self._actor_pool, self._crates, blobs, orders, self._tell)
+        actors, waited = min(self.count, len(orders)), 0.0
         try:
             while not exchange.over:
                 if stop():
                     return
-                self._crew.hire(hands)
+                self._actor_pool.hire(actors)
                 came = exchange.hear(POLL)
                 waited = 0.0 if came or exchange.begun else waited + POLL
                 if waited >= self._patience:
@@ -138,9 +138,9 @@ class RayExecutor:
 
     def _no_room(self) -> TimeLimitError:
         free = self._ray.available_resources()
-        told = f"{free.get('CPU', 0):g} of its {self._crew.cluster.cpus} CPUs are free"
-        if self._crew.cluster.gpus:
-            told += f", {free.get('GPU', 0):g} of its {self._crew.cluster.gpus} GPUs"
+        told = f"{free.get('CPU', 0):g} of its {self._actor_pool.cluster.cpus} CPUs are free"
+        if self._actor_pool.cluster.gpus:
+            told += f", {free.get('GPU', 0):g} of its {self._actor_pool.cluster.gpus} GPUs"
         return TimeLimitError(
             f"No actor has started on Ray after {self._patience:.0f} s: {told}.",
             code="ray.room",
@@ -149,10 +149,10 @@ class RayExecutor:
 
 
 class _Exchange:
-    """The orders of one exchange: which wait, and which hand has which.
+    """The orders of one exchange: which wait, and which actor has which.
 
     Args:
-        crew: the hands.
+        actor_pool: the actors.
         crates: references to the shards, ``CRATE`` a reference.
         blobs: references to the blobs' bytes by digest.
         orders: what is to be done.
@@ -161,13 +161,13 @@ class _Exchange:
 
     def __init__(
         self,
-        crew: ActorPool,
+        actor_pool: ActorPool,
         crates: Sequence[Any],
         blobs: Mapping[str, Any],
         orders: Sequence[Order],
         tell: Callable[[str], None],
     ) -> None:
-        self._crew = crew
+        self._actor_pool = actor_pool
         self._crates = crates
         self._blobs = blobs
         self._tell = tell
@@ -177,8 +177,8 @@ class _Exchange:
 
     @property
     def begun(self) -> bool:
-        """Whether a hand works."""
-        return any(hand.order is not None for hand in self._crew.hands)
+        """Whether a actor works."""
+        return any(actor.order is not None for actor in self._actor_pool.actors)
 
     @property
     def over(self) -> bool:
@@ -189,13 +189,13 @@ class _Exchange:
         """Give orders to who is idle, wait so long for answers, and return what was done."""
         self._assign()
         done = []
-        for hand in self._crew.heard(seconds):
-            order, answer = hand.order, hand.answer
-            hand.order = hand.answer = None
+        for actor in self._actor_pool.heard(seconds):
+            order, answer = actor.order, actor.answer
+            actor.order = actor.answer = None
             try:
-                said = self._crew.cluster.ray.get(answer)
-            except self._crew.cluster.ray.exceptions.RayError as error:
-                self._replace(hand, order, cause_of(error))
+                said = self._actor_pool.cluster.ray.get(answer)
+            except self._actor_pool.cluster.ray.exceptions.RayError as error:
+                self._replace(actor, order, cause_of(error))
                 continue
             if order is None:
                 self._stillborn = 0
@@ -207,23 +207,23 @@ class _Exchange:
 
     def abandon(self) -> None:
         """End the actors that still work: their orders are wanted no more."""
-        for hand in [hand for hand in self._crew.hands if hand.order is not None]:
-            self._crew.dismiss(hand)
+        for actor in [actor for actor in self._actor_pool.actors if actor.order is not None]:
+            self._actor_pool.dismiss(actor)
 
     def _assign(self) -> None:
-        for hand in self._crew.hands:
-            if hand.answer is None and self._waiting:
-                hand.order = self._waiting.popleft()
-                hand.answer = self._ask(hand, hand.order)
+        for actor in self._actor_pool.actors:
+            if actor.answer is None and self._waiting:
+                actor.order = self._waiting.popleft()
+                actor.answer = self._ask(actor, actor.order)
 
-    def _ask(self, hand: ActorHandle, order: Order) -> Any:
+    def _ask(self, actor: ActorHandle, order: Order) -> Any:
         crate, place = divmod(order.device, CRATE)
         named = {ref.digest: self._blobs[ref.digest] for ref in order.task.blobs.values()}
-        return hand.actor.work.remote(order_bytes(order), self._crates[crate], place, named)
+        return actor.actor.work.remote(order_bytes(order), self._crates[crate], place, named)
 
-    def _replace(self, hand: ActorHandle, order: Order | None, reason: str) -> None:
+    def _replace(self, actor: ActorHandle, order: Order | None, reason: str) -> None:
         """Let a dead actor go; its order is the next to be given out."""
-        self._crew.dismiss(hand)
+        self._actor_pool.dismiss(actor)
         if order is None:
             self._stillborn += 1
             if self._stillborn >= STARTS:

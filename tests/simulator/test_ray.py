@@ -46,12 +46,12 @@ class Held:
     address: str
     process: psutil.Process
 
-    def hands(self) -> list[psutil.Process]:
+    def actors(self) -> list[psutil.Process]:
         """The processes of our actors, which Ray names after their class."""
         found = []
         for child in self.process.children(recursive=True):
             try:
-                if "RayHand" in " ".join(child.cmdline()):
+                if "RayActor" in " ".join(child.cmdline()):
                     found.append(child)
             except psutil.Error:
                 continue
@@ -59,7 +59,7 @@ class Held:
 
     def wait_until_free(self) -> None:
         until = time.monotonic() + PATIENCE
-        while self.hands():
+        while self.actors():
             assert time.monotonic() < until, "actors are left"
             time.sleep(0.05)
 
@@ -129,7 +129,7 @@ def test_killed_actors_are_replaced_and_their_orders_done_again(
         if event.kind == "note":
             told.append(event.fields["text"])
         if event.kind == "device" and event.fields.get("state") == "done" and not killed:
-            killed.extend(hand.pid for hand in held.hands())
+            killed.extend(actor.pid for actor in held.actors())
             for pid in killed:
                 os.kill(pid, signal.SIGKILL)
 
@@ -137,7 +137,7 @@ def test_killed_actors_are_replaced_and_their_orders_done_again(
         simulation = Simulation(recipe(0), tmp_path / "ray", SystemClock(), executors=maker)
         simulation.journal.listen(kill)
         record = simulation.run().record
-        after = [hand.pid for hand in held.hands()]
+        after = [actor.pid for actor in held.actors()]
     assert record.status == "finished", record.reason
     assert killed
     assert after
@@ -207,7 +207,7 @@ def test_ctrl_c_ends_all_that_a_run_has_started(tmp_path: Path) -> None:
     process = edgefed("--state", str(state), "sim", "run", str(file), *place)
     wait_for_a_round(process, state)
     started = psutil.Process(process.pid).children(recursive=True)
-    assert any("RayHand" in " ".join(child.cmdline()) for child in started)
+    assert any("RayActor" in " ".join(child.cmdline()) for child in started)
     assert all(is_loopback(child) for child in started)
     process.send_signal(signal.SIGINT)
     code, told, error = outcome(process)
@@ -263,7 +263,9 @@ def test_another_version_on_the_cluster_is_told(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("hands", "gpus", "share"), [(4, 0, 0), (4, 1, 1 / 4), (3, 2, 1 / 2), (8, 2, 1 / 4), (1, 2, 1)]
+    ("actors", "gpus", "share"), [(4, 0, 0), (4, 1, 1 / 4), (3, 2, 1 / 2), (8, 2, 1 / 4), (1, 2, 1)]
 )
-def test_hands_share_gpus_without_having_parts_of_two(hands: int, gpus: int, share: float) -> None:
-    assert gpu_share(hands, gpus) == share
+def test_actors_share_gpus_without_having_parts_of_two(
+    actors: int, gpus: int, share: float
+) -> None:
+    assert gpu_share(actors, gpus) == share
