@@ -77,11 +77,11 @@ def test_pixels_that_cannot_be_kept_are_a_warning(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"offsets_train": np.array([0, 9, 5, 9, 9])}, "offsets that do not lead"),
-        ({"offsets_train": np.array([0, 1, 2, 3, 10**9])}, "offsets that do not lead"),
-        ({"offsets_train": np.array([-1, 1, 2, 3, 4])}, "offsets that do not lead"),
-        ({"offsets_train": np.zeros(0, int)}, "offsets that do not lead"),
-        ({"offsets_train": np.zeros(5)}, "offsets that do not lead"),
+        ({"offsets_train": np.array([0, 9, 5, 9, 9])}, "offsets that do not match"),
+        ({"offsets_train": np.array([0, 1, 2, 3, 10**9])}, "offsets that do not match"),
+        ({"offsets_train": np.array([-1, 1, 2, 3, 4])}, "offsets that do not match"),
+        ({"offsets_train": np.zeros(0, int)}, "offsets that do not match"),
+        ({"offsets_train": np.zeros(5)}, "offsets that do not match"),
         ({"offsets_train": np.array([0, 0, 0, 0, 0])}, "image 0 cannot be decoded"),
         ({"jpeg_train": np.zeros(10**5, np.uint8)}, "image 0 cannot be decoded"),
         ({"y_train": np.arange(3)}, "4 inputs but 3 labels"),
