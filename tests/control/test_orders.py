@@ -207,7 +207,7 @@ def test_a_replayed_order_is_refused(scene: Scene) -> None:
     scene.send(nonce=nonce, challenge=challenge)
     scene.send(nonce=nonce, challenge=challenge)
     scene.send(nonce=secrets.token_hex(8), challenge=challenge)
-    assert scene.status() in ("running", "finished")
+    wait_until(lambda: scene.status() in ("running", "finished"), "the order to take effect")
     assert scene.orders() == [True, False], "the doubled one is not even answered"
 
 
