@@ -90,6 +90,7 @@ class Link:
         jitter: random.Random | None = None,
     ) -> None:
         self.address = address
+        self.connections = 0
         self.sent = 0
         self.received = 0
         self._deliver = deliver
@@ -262,6 +263,7 @@ class Link:
         self._refused = self._complained = ""
         with self._lock:
             self._pending.clear()
+            self.connections += 1
             self._up.set()
             self._answered.set()
             self._subscribe(list(self._filters))

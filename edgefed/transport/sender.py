@@ -38,12 +38,14 @@ class Transfer:
         key: names the receiver and the blob; a second request for a waiting chunk is dropped.
         topic: topic of chunk k.
         pieces: the blob.
+        connection: number of the connection on which it was asked for; it ends with that.
         chunks: numbers still to send.
     """
 
     key: str
     topic: Callable[[int], str]
     pieces: Pieces
+    connection: int
     chunks: deque[int] = field(default_factory=deque)
 
 
@@ -65,9 +67,10 @@ class ChunkSender:
     ) -> None:
         """Queue chunks of a blob; those of the same key that already wait are not queued twice."""
         with self._wake:
+            self._forget_ended()
             transfer = next((each for each in self._transfers if each.key == key), None)
             if transfer is None:
-                transfer = Transfer(key, topic, pieces)
+                transfer = Transfer(key, topic, pieces, self._link.connections)
                 self._transfers.append(transfer)
             waiting = set(transfer.chunks)
             transfer.chunks.extend(
@@ -100,21 +103,26 @@ class ChunkSender:
                 number = transfer.chunks.popleft()
                 if transfer.chunks:
                     self._transfers.append(transfer)
-            if not self._link.connected:
-                self._forget_all()
+            if not self._is_current(transfer):
+                with self._wake:
+                    self._forget_ended()
                 continue
             try:
                 self._send(transfer, number)
             except Exception:  # one chunk that cannot be sent must not end the thread
                 log.exception("chunk %d of %s was not sent", number, transfer.key)
 
-    def _forget_all(self) -> None:
-        """Drop every transfer: after a reconnection their receivers ask for what they lack.
+    def _is_current(self, transfer: Transfer) -> bool:
+        """Whether the connection on which a transfer was asked for still stands."""
+        return self._link.connected and transfer.connection == self._link.connections
 
-        What the broker has not acknowledged still counts, since paho sends it again.
+    def _forget_ended(self) -> None:
+        """Drop the transfers of earlier connections: their receivers ask again for what they lack.
+
+        The connection may have been replaced while this thread waited, so that ``connected`` alone
+        does not tell. What the broker has not acknowledged still counts, since paho sends it again.
         """
-        with self._wake:
-            self._transfers.clear()
+        self._transfers = deque(each for each in self._transfers if self._is_current(each))
 
     def _send(self, transfer: Transfer, number: int) -> None:
         pieces = transfer.pieces
@@ -122,7 +130,7 @@ class ChunkSender:
         if data is None:
             return
         payload = encode(Chunk(data=data))
-        while self._link.connected and not self._closing:
+        while self._is_current(transfer) and not self._closing:
             if self._has_room():
                 self._sent.append(self._link.publish(transfer.topic(number), payload))
                 return

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from broker.mosquitto import MosquittoBroker
+from edgefed.transport import sender as sender_module
 from edgefed.transport.link import Link, LinkDown, LinkUp
-from edgefed.transport.sender import ChunkSender
+from edgefed.transport.sender import PATIENCE, ChunkSender
 from edgefed.wire.blobs import chunk
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.limits import CHUNK_BYTES, WINDOW_BROADCAST
@@ -128,9 +129,12 @@ def test_a_chunk_that_does_not_exist_ends_nothing(mosquitto: MosquittoBroker) ->
 
 
 @pytest.mark.mosquitto
+@pytest.mark.parametrize("patience", [PATIENCE, 30.0], ids=["looks in time", "looks too late"])
 def test_it_goes_on_after_the_broker_was_killed_in_the_middle(
-    mosquitto: MosquittoBroker, tmp_path: Path
+    patience: float, mosquitto: MosquittoBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also where its thread does not look before the connection is there again."""
+    monkeypatch.setattr(sender_module, "PATIENCE", patience)
     heard = Inbox()
     link = Link(mosquitto.address, "sender", heard)
     link.start_now(30)
