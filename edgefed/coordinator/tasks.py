@@ -49,18 +49,13 @@ def open_exchange(
         "round": exchange.round,
         "question": exchange.name,
         "deadline": exchange.deadline,
-        "seeds": (recipe.seed, "task", seed_index),
-        "algorithm": recipe.algorithm.name,
-        "settings": algorithm.settings.model_dump(mode="json"),
         "model": section.model_dump(mode="json"),
-        "shape": run_model.spec.shape,
-        "classes": run_model.spec.classes,
-        "class_names": run_model.spec.class_names,
-        "training": recipe.training.model_dump(mode="json"),
-        "codec": recipe.wire.uplink,
-        "error_feedback": recipe.wire.error_feedback,
+        **_of_the_run(recipe, run_model, algorithm),
     }
-    tasks = tuple(_task(question, shared, refs) for question in exchange.questions)
+    tasks = tuple(
+        _task(question, shared, refs, derive(recipe.seed, "task", seed_index, question.device))
+        for question in exchange.questions
+    )
     return OpenExchange(
         exchange=identifier,
         index=index,
@@ -82,12 +77,28 @@ def open_exchange(
     )
 
 
-def _task(question: Question, shared: Mapping[str, Any], refs: Mapping[str, BlobRef]) -> Task:
-    """Return a device's task; ``shared`` holds what the tasks of an exchange have in common."""
+def _of_the_run(recipe: Recipe, run_model: RunModel, algorithm: Algorithm[Any]) -> dict[str, Any]:
+    """Return the fields that are the same in all tasks of a run, with every setting written out."""
+    return {
+        "algorithm": recipe.algorithm.name,
+        "settings": algorithm.settings.model_dump(mode="json"),
+        "shape": run_model.spec.shape,
+        "classes": run_model.spec.classes,
+        "class_names": run_model.spec.class_names,
+        "training": recipe.training.model_dump(mode="json"),
+        "codec": recipe.wire.uplink,
+        "error_feedback": recipe.wire.error_feedback,
+    }
+
+
+def _task(
+    question: Question, shared: Mapping[str, Any], refs: Mapping[str, BlobRef], seed: int
+) -> Task:
+    """Return a device's task; ``shared`` holds the fields that all tasks of an exchange share."""
     return Task(
-        **{key: value for key, value in shared.items() if key != "seeds"},
+        **shared,
         device=question.device,
-        seed=derive(*shared["seeds"], question.device),
+        seed=seed,
         samples=question.samples,
         blobs={role: refs[name] for role, name in question.blobs.items()},
         params=dict(question.params),
