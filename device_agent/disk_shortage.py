@@ -20,7 +20,7 @@ class Shortage:
         self._told = False
 
     def begin(self, now: float, freed: int) -> bool:
-        """Note that the disk is full; return whether that is to be told.
+        """Note that the disk is full; return whether to report it.
 
         Args:
             now: monotonic second.

@@ -228,7 +228,7 @@ Work = Job | EvalJob | PredictorExam | Encoding
 """What a trainer does."""
 
 Result = Trained | Score | Array
-"""What comes of it: ``Trained`` of a ``Job``, ``Score`` of an exam, hidden states (n, …) of an
+"""The result: ``Trained`` of a ``Job``, ``Score`` of an evaluation, hidden states (n, …) of an
 ``Encoding``."""
 
 

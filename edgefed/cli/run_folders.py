@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 PLACES = ("simulations", "coordinator/*", "demo/*/coordinator/*")
-"""Where in the state folder runs are kept, whoever ran them."""
+"""Folders of the state folder that contain runs, of coordinators and simulations."""
 
 _ELSEWHERE = ("broker.unreachable", "coordinator.unreachable", "run.unknown")
 

@@ -152,7 +152,7 @@ class Dispatcher:
             self._tasks.put(pending)
 
     def close(self, pending: PendingExchange) -> None:
-        """Stop waiting for an exchange; whoever still works on it is told."""
+        """Stop waiting for an exchange; tell the devices that still work on it."""
         with self._lock:
             self._replies.close(pending)
             self._tasks.drop(pending)

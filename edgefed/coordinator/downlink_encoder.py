@@ -78,7 +78,7 @@ class DownlinkEncoder:
             ref = self._whole(payload.arrays)
         else:
             ref = self._difference(name, payload.arrays, codec, seed)
-        # Only now, when the blobs are written: whoever sends again after a full disk gets them.
+        # After the blobs are written: a retry after a full disk must encode them again.
         self._refs[name] = ref
         self._sources[name] = source
         self._sent[name] = payload.arrays

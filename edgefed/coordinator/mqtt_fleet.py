@@ -117,7 +117,7 @@ class MqttFleet(Fleet):
                 pending.arrivals.put(None)
 
     def wake(self) -> None:
-        """Make whoever waits in ``replies`` or ``wait_for`` look at ``stop`` again."""
+        """Make the threads that wait in ``replies`` or ``wait_for`` check ``stop`` again."""
         for pending in self._dispatcher.exchanges.all():
             pending.arrivals.put(None)
         self._registry.wake()

@@ -52,7 +52,7 @@ class PendingExchange:
 
     @property
     def deadline(self) -> float:
-        """When it closes, whoever is still at work."""
+        """When it closes, even if devices are still at work."""
         return self.started + self.exchange.deadline
 
     def accept(self, now: float) -> None:

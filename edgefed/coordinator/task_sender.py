@@ -39,7 +39,7 @@ class TaskSender:
             self.give_next(device)
 
     def drop(self, pending: PendingExchange) -> None:
-        """Close an exchange: whoever has a task of it is told, and given its next one."""
+        """Close an exchange: cancel its tasks and send the devices their next ones."""
         exchange = pending.exchange.exchange
         self._exchanges.remove(exchange)
         devices = pending.wanted()

@@ -1,4 +1,4 @@
-"""The actors of this process on a Ray cluster: hired, asked, waited for, let go."""
+"""The actors of this process on a Ray cluster: started, asked, waited for, stopped."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ActorPool:
         self._ray = cluster.ray
         self._make: Any = None
 
-    def hire(self, count: int) -> None:
+    def start(self, count: int) -> None:
         """Start actors until there are ``count``; each is there once it has answered a greeting.
 
         The first call says how many share a GPU.

@@ -119,7 +119,7 @@ class RayExecutor:
             while not exchange.over:
                 if stop():
                     return
-                self._actor_pool.hire(actors)
+                self._actor_pool.start(actors)
                 came = exchange.hear(POLL)
                 waited = 0.0 if came or exchange.begun else waited + POLL
                 if waited >= self._patience:

@@ -14,8 +14,8 @@ from edgefed.tui.actions import bindings_of, keys_of
 from edgefed.tui.columns import COLUMNS, Column, columns_for, in_order
 from edgefed.tui.device_table import DeviceTable
 from edgefed.tui.filtering import matches
+from edgefed.tui.panes.device_notice import DeviceNotice
 from edgefed.tui.panes.legend import Legend
-from edgefed.tui.panes.notice import DeviceNotice
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
 
 _BORDER_AND_SCROLLBAR = 3
