@@ -82,7 +82,9 @@ def summary(
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.compare", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("before", type=Path, help="the other checkout")
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--json", action="store_true")

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -23,8 +23,14 @@ from edgefed.errors import DataError, EdgeFedError
 HEADER_BYTES = 12_000
 """Longest header of an array that is looked at; NumPy takes one of up to 10,000 characters."""
 
-COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""What ``numpy.savez`` and ``savez_compressed`` write."""
+COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA)
+"""What ``numpy.savez`` and ``savez_compressed`` write, and LZMA, as other programs pack NPZ files.
+
+A few bytes of bzip2 unpack to 45,000 times their size, so it is refused.
+"""
+
+PIECE_BYTES = 4096
+"""Most compressed bytes unpacked at a time; ``zipfile`` holds all that comes out of them."""
 
 SUFFIX = ".npy"
 
@@ -86,9 +92,9 @@ def _declared(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Declared:
         ValueError: it has none that NumPy writes for plain arrays, or the file holds less.
     """
     if info.compress_type not in COMPRESSIONS:
-        raise ValueError(f"{info.filename} has a compression that NumPy does not use")
+        raise ValueError(f"{info.filename} is neither stored, deflated nor LZMA-compressed")
     with archive.open(info) as member:
-        start = io.BytesIO(member.read(HEADER_BYTES))
+        start = io.BytesIO(_Pieces(member).read(HEADER_BYTES))
     version = _FORMAT.read_magic(start)
     if version not in _HEADERS:
         raise ValueError(f"{info.filename} is of version {version}, which holds no plain array")
@@ -105,8 +111,22 @@ def _declared(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Declared:
 
 def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
     with archive.open(info) as member:
-        array: Array = _FORMAT.read_array(member, allow_pickle=False)
+        array: Array = _FORMAT.read_array(_Pieces(member), allow_pickle=False)
     return array
+
+
+class _Pieces:
+    """A member of the archive that is unpacked in small pieces, however much is asked for."""
+
+    def __init__(self, member: IO[bytes]) -> None:
+        self._member = member
+
+    def read(self, size: int) -> bytes:
+        """Return ``size`` bytes, or what is left of the member."""
+        held = bytearray()
+        while len(held) < size and (piece := self._member.read(min(PIECE_BYTES, size - len(held)))):
+            held += piece
+        return bytes(held)
 
 
 def _unreadable(path: Path, reason: str) -> DataError:

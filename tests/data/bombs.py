@@ -28,6 +28,29 @@ def write_members(path: Path, **members: bytes) -> Path:
     return path
 
 
+def repacked(source: Path, path: Path, compression: int) -> Path:
+    """Write the members of an NPZ file again under another compression."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w", compression) as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
+    return path
+
+
+def write_lzma(path: Path, packed: bytes, declared: int) -> Path:
+    """Write an NPZ file whose array ``x`` is raw LZMA that declares its unpacked size."""
+    properties = struct.pack("<BI", 93, 2**16)
+    data = struct.pack("<BBH", 9, 4, len(properties)) + properties + packed
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", data)
+        archive.writestr("y.npy", header("(100,)", "|u1") + bytes(100))
+        info = archive.getinfo("x.npy")
+        info.compress_type, info.file_size = zipfile.ZIP_LZMA, declared
+    raw = bytearray(path.read_bytes())
+    struct.pack_into("<H", raw, 8, zipfile.ZIP_LZMA)
+    path.write_bytes(raw)
+    return path
+
+
 def write_zeros(path: Path, samples: int, values: int) -> Path:
     """Write an NPZ file of so many float32 zeros, which compress to a thousandth."""
     start = header(f"({samples}, {values})")

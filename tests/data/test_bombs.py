@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,15 @@ from PIL import Image
 from edgefed.data.limits import MAX_BYTES, MAX_PIXELS
 from edgefed.data.sources import load_device
 from edgefed.errors import DataError
-from tests.data.bombs import header, write_members, write_packed, write_png, write_zeros
+from tests.data.bombs import (
+    header,
+    repacked,
+    write_lzma,
+    write_members,
+    write_packed,
+    write_png,
+    write_zeros,
+)
 from tests.data.helpers import write_image, write_npz
 from tests.memory_limit import Ended, bounded
 
@@ -53,6 +63,28 @@ def test_an_npz_file_of_3_mb_that_unpacks_to_more_than_2_gib(tmp_path: Path) -> 
     path = write_zeros(tmp_path / "zeros.npz", 900, 10**6)
     assert path.stat().st_size < 20 * 10**6
     assert_refused(loaded(f"npz:{path}"), path, "3.4 GiB", "2.0 GiB", "max_bytes")
+
+
+@pytest.mark.slow
+def test_lzma_that_unpacks_to_more_than_it_declares_fills_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "lzma.npz"
+    packed = lzma.compress(
+        header("(100, 3000)") + np.random.default_rng(0).bytes(30_000) + bytes(2**30),
+        lzma.FORMAT_RAW,
+        filters=[{"id": lzma.FILTER_LZMA1, "dict_size": 2**16}],
+    )
+    write_lzma(path, packed, declared=len(header("(100, 3000)")) + 1_200_000)
+    assert path.stat().st_size < 200_000
+    # What is too much ends at its checksum, long before memory does.
+    assert_refused(loaded(f"npz:{path}"), path, "CRC-32", code="data.unreadable")
+
+
+def test_bzip2_is_refused(tmp_path: Path) -> None:
+    path = write_npz(tmp_path / "a.npz", x=np.zeros((4, 2)), y=np.zeros(4, np.uint8))
+    path = repacked(path, tmp_path / "b.npz", zipfile.ZIP_BZIP2)
+    with pytest.raises(DataError, match="neither stored, deflated nor LZMA") as caught:
+        load_device(f"npz:{path}", 0.1)
+    assert caught.value.code == "data.unreadable"
 
 
 def test_max_bytes_is_the_limit_and_is_counted_as_float32(tmp_path: Path) -> None:

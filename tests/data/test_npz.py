@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 
 from edgefed.data.datasets import load
 from edgefed.data.npz import read_npz
+from edgefed.data.sources import load_device
 from edgefed.errors import DataError
 from edgefed.wire import limits
+from tests.data.bombs import repacked
 from tests.data.helpers import section, write_npz
 
 LABELS = np.array([0, 1, 2, 1])
@@ -144,6 +147,15 @@ def test_damaged_and_foreign_files_are_errors_of_ours(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(DataError, match="cannot be read as an NPZ file"):
             read_npz(path)
+
+
+def test_lzma_members_hold_the_same_arrays(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=(40, 800)).astype(np.float32)
+    plain = write_npz(tmp_path / "a.npz", x=values, y=np.arange(40) % 3)
+    packed = repacked(plain, tmp_path / "b.npz", zipfile.ZIP_LZMA)
+    found, wanted = (load_device(f"npz:{path}", 0.1) for path in (packed, plain))
+    assert np.array_equal(found.train.inputs, wanted.train.inputs)
+    assert np.array_equal(found.train.targets, wanted.train.targets)
 
 
 def test_a_flipped_bit_is_found(tmp_path: Path) -> None:

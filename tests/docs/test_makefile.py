@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,8 +16,10 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
 
 
 def make(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run make as from a shell, also where make itself runs these tests."""
+    outer = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     return subprocess.run(
-        ["make", *arguments], cwd=folder, capture_output=True, text=True, check=False
+        ["make", *arguments], cwd=folder, capture_output=True, text=True, check=False, env=outer
     )
 
 
