@@ -10,7 +10,7 @@ demo: $(STAMP)  ## train a real model on eight devices of this machine
 	@$(BIN)/edgefed demo
 
 test: setup check mosquitto  ## check, install what the tests need, and run all of them
-	$(BIN)/pytest
+	$(BIN)/pytest -n logical --maxprocesses 4 --dist loadfile
 
 quick: $(STAMP)  ## the tests that take seconds
 	$(BIN)/pytest -m "not slow"

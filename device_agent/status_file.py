@@ -14,12 +14,12 @@ NAME = "status.json"
 
 
 def write_status_file(folder: Path, status: dict[str, Any]) -> None:
-    """Replace the notice."""
-    write_atomic(folder / NAME, json.dumps(status).encode())
+    """Replace the file; after a power cut it may be damaged until the agent starts again."""
+    write_atomic(folder / NAME, json.dumps(status).encode(), sync=False)
 
 
 def read_status_file(folder: Path, device: str) -> dict[str, Any]:
-    """Return the last notice, with whether the agent still runs.
+    """Return what the agent last wrote, with whether the agent still runs.
 
     Raises:
         UnknownNameError: no agent of that name ever ran here.

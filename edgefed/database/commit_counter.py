@@ -8,6 +8,7 @@ behind the database, which is harmless, but never ahead of it.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import zlib
 from pathlib import Path
@@ -29,6 +30,7 @@ class CommitCounter:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._file: int | None = None
 
     def read(self) -> int:
         """Return the number of the last commit that was noted, 0 when there is no file.
@@ -56,11 +58,17 @@ class CommitCounter:
         """Overwrite the number; failing only weakens the check."""
         digits = b"%020d" % number
         try:
-            mode = "r+b" if self._path.exists() else "wb"
-            with self._path.open(mode, buffering=0) as file:
-                file.write(digits + b" " + _checksum(digits) + b"\n")
+            if self._file is None:
+                self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            os.pwrite(self._file, digits + b" " + _checksum(digits) + b"\n", 0)
         except OSError as error:
             log.warning("the commit counter %s was not written: %s", self._path, error)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
 
 def _checksum(digits: bytes) -> bytes:

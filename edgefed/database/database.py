@@ -23,6 +23,9 @@ from edgefed.files import free_bytes
 LOG_PAGES = 256
 """Pages after which the write-ahead log is copied into the database: it stays near 1 MiB."""
 
+CACHED_ROWS = 64
+"""Most rows of a group that is kept in memory after it was read and checked."""
+
 NEARLY_FULL = 256 * 1024
 """Free bytes below which an I/O error of SQLite is taken for a full disk."""
 
@@ -35,6 +38,8 @@ _OWN_TABLES = (
 
 Group = tuple[str, str]
 """A table's name, and the value of its group column."""
+
+Row = tuple[Value, ...]
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,7 @@ class Database:
         self._lock = threading.RLock()
         self._touched: set[Group] = set()
         self._checked: set[Group] = set()
+        self._cached: dict[Group, tuple[int, list[Row]]] = {}
         with self._errors():
             self.connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
             try:
@@ -109,6 +115,8 @@ class Database:
         """Close the file."""
         with self._lock, self._errors():
             self.connection.close()
+            if self._counter is not None:
+                self._counter.close()
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -120,7 +128,6 @@ class Database:
             StorageError: the disk does not take it, or a group that it changes is damaged.
         """
         with self._lock, self._errors():
-            self._touched.clear()
             self.connection.execute("begin immediate")
             try:
                 yield
@@ -130,6 +137,8 @@ class Database:
                 if self.connection.in_transaction:  # a full disk may have ended it already
                     self.connection.execute("rollback")
                 raise
+            finally:
+                self._touched.clear()
             if self._counter is not None:
                 self._counter.note(commits)
 
@@ -169,25 +178,37 @@ class Database:
                 if self.connection.in_transaction:
                     self.connection.execute("rollback")
 
-    def rows(self, table: str, part: str = "") -> list[tuple[Value, ...]]:
+    def rows(self, table: str, part: str = "") -> list[Row]:
         """Return a group's rows, in the order in which they were inserted.
 
-        Not of a group that the transaction at hand has changed.
+        Not of a group that the transaction at hand has changed. A small group is read once, until
+        it changes.
 
         Raises:
             StorageError: one is damaged or missing.
         """
         with self._lock, self._errors():
-            columns = ", ".join((*self._schema.tables[table].columns, "digest"))
-            found = self._select(columns, table, part)
-            rows = [tuple(values) for *values, _ in found]
-            digests = [digest for *_, digest in found]
-            if digests != [row_digest(table, *row) for row in rows]:
-                raise self._damaged(f"a row of its table {table} was changed")
-            self._compare(table, part, digests)
-            return rows
+            # Changes with every commit of another connection.
+            version = self.connection.execute("pragma data_version").fetchone()[0]
+            known = self._cached.get((table, part))
+            if known is not None and known[0] == version:
+                return list(known[1])
+            rows = self._read(table, part)
+            if len(rows) <= CACHED_ROWS and (table, part) not in self._touched:
+                self._cached[table, part] = (version, rows)
+            return list(rows)
 
-    def _select(self, columns: str, table: str, part: str) -> list[tuple[Value, ...]]:
+    def _read(self, table: str, part: str) -> list[Row]:
+        columns = ", ".join((*self._schema.tables[table].columns, "digest"))
+        found = self._select(columns, table, part)
+        rows = [tuple(values) for *values, _ in found]
+        digests = [digest for *_, digest in found]
+        if digests != [row_digest(table, *row) for row in rows]:
+            raise self._damaged(f"a row of its table {table} was changed")
+        self._compare(table, part, digests)
+        return rows
+
+    def _select(self, columns: str, table: str, part: str) -> list[Row]:
         group = self._schema.tables[table].group
         where, values = (f"where {group} = ?", (part,)) if group else ("", ())
         query = f"select {columns} from {table} {where} order by rowid"
@@ -202,6 +223,7 @@ class Database:
             self._compare(table, part, self._digests(table, part))
             self._checked.add(group)
         self._touched.add(group)
+        self._cached.pop(group, None)
 
     def _digests(self, table: str, part: str) -> list[Value]:
         return [row[0] for row in self._select("digest", table, part)]
