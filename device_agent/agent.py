@@ -165,16 +165,19 @@ class Agent:
         self._downloads.close()
         self._link.stop()
         self._reporter.repeat(connected=False)
+        self._reporter.write()
         self._store.close()
 
     def _patience(self) -> float:
         dues = (self._downloads.next_due(), self._outbox.next_due(), self._next_telemetry)
-        nearest = min(due for due in (*dues, self._tasks.retry_due) if due is not None)
+        more = (self._tasks.retry_due, self._reporter.next_due())
+        nearest = min(due for due in (*dues, *more) if due is not None)
         return min(5.0, max(0.001, nearest - self._clock.monotonic()))
 
     def _tick(self) -> None:
         now = self._clock.monotonic()
         self._note_dropped(now)
+        self._reporter.due(now)
         if not self._link.connected:
             self._next_telemetry = max(self._next_telemetry, now + 1.0)
             return
@@ -193,7 +196,7 @@ class Agent:
             log.warning(
                 "messages dropped because they came too fast: %d; they are sent again", dropped
             )
-            self._reporter.note_dropped(dropped, self._link.connected)
+            self._reporter.note_dropped(dropped)
 
     # -- what arrives -------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Say what the agent is doing: to the coordinator, in the notice on its own disk, in its log."""
+"""Report what the agent is doing: to the coordinator, in the status file, in the log."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from edgefed.wire.messages import Birth, DeviceState, Progress, Receipt
 
 log = logging.getLogger(__name__)
 
+WRITE_EVERY = 0.2
+"""Seconds between two writes of the status file: a short task has more states than that."""
+
 
 class ProgressReporter:
     """Knows the agent's state; owned by one thread.
@@ -22,8 +25,8 @@ class ProgressReporter:
         device, fleet: who says it.
         birth: of this life.
         address: the broker.
-        folder: where the notice is.
-        clock: for the notice.
+        folder: where the status file is.
+        clock: for the status file.
         publish: sends a progress message; does nothing while the broker is away.
     """
 
@@ -45,7 +48,9 @@ class ProgressReporter:
         self._clock = clock
         self._publish = publish
         self._progress = Progress(session=birth.session, state="idle")
-        self._posted: tuple[str, str, str, int, bool] | None = None
+        self._written: tuple[str, str, str, int, bool] | None = None
+        self._next_write = 0.0
+        self._connected = False
         self._dropped = 0
         self._was_down = False
 
@@ -84,36 +89,57 @@ class ProgressReporter:
     def repeat(self, connected: bool) -> None:
         """Say the state again: somebody asked, or the connection came or went."""
         self._publish(self._progress)
-        self._post(connected)
+        self._connected = connected
+        self.due(self._clock.monotonic())
 
-    def note_dropped(self, dropped: int, connected: bool) -> None:
+    def note_dropped(self, dropped: int) -> None:
         """Show how many messages the inbox had no room for."""
         self._dropped = dropped
-        self._post(connected)
+        self.due(self._clock.monotonic())
 
-    def _post(self, connected: bool) -> None:
-        """Leave a notice for ``edgefed-agent status`` when something has changed."""
-        progress = self._progress
-        shown = (progress.state, progress.exchange, progress.reason, self._dropped, connected)
-        if shown == self._posted:
+    def next_due(self) -> float | None:
+        """Return the monotonic second at which the status file is to be written, or None."""
+        return self._next_write if self._shown() != self._written else None
+
+    def due(self, now: float) -> None:
+        """Write the status file if it is out of date and was not written just now."""
+        if now >= self._next_write:
+            self.write()
+
+    def write(self) -> None:
+        """Write what ``edgefed-agent status`` shows, if anything has changed."""
+        shown = self._shown()
+        if shown == self._written:
             return
-        self._posted = shown
+        self._written = shown
+        self._next_write = self._clock.monotonic() + WRITE_EVERY
+        state, exchange, reason, dropped, connected = shown
         status = {
             "device": self._device,
             "fleet": self._fleet,
             "broker": str(self._address),
             "connected": connected,
-            "state": progress.state,
-            "exchange": progress.exchange,
-            "reason": progress.reason,
+            "state": state,
+            "exchange": exchange,
+            "reason": reason,
             "samples": self._birth.samples,
-            "dropped": self._dropped,
+            "dropped": dropped,
             "since": timestamp(self._clock.now()),
         }
         try:
             write_status_file(self._folder, status)
         except StorageError as error:
-            log.warning("the notice for edgefed-agent status is stale: %s", error.message)
+            log.warning("edgefed-agent status shows an earlier state: %s", error.message)
+
+    def _shown(self) -> tuple[str, str, str, int, bool]:
+        progress = self._progress
+        return (
+            progress.state,
+            progress.exchange,
+            progress.reason,
+            self._dropped,
+            self._connected,
+        )
 
 
 def log_receipt(receipt: Receipt) -> None:
