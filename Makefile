@@ -13,7 +13,7 @@ test: setup check mosquitto  ## check, install what the tests need, and run all 
 	$(BIN)/pytest -n logical --maxprocesses 4 --dist loadfile
 
 quick: $(STAMP)  ## the tests that take seconds
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow" -n logical --maxprocesses 4 --dist loadfile
 
 check: format lint types imports  ## format, lint, types and import contracts, without the tests
 

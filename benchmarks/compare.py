@@ -27,16 +27,50 @@ Figures = dict[str, float]
 
 def measure(checkout: Path) -> Figures:
     """Return the figures of one checkout."""
-    figures: Figures = {}
+    return {
+        **_deployed_rounds(checkout),
+        **_simulated_rounds(checkout),
+        **_training(checkout),
+        **_merging(checkout),
+        **_codecs(checkout),
+    }
+
+
+def _deployed_rounds(checkout: Path) -> Figures:
     rounds = _run(checkout, "round_latency", "--agents", "4", "--rounds", "20")
-    for row in rounds["rows"]:
-        figures[f"deployed round, {row['codec']}, s"] = row["median_round_s"]
+    return {f"deployed round, {row['codec']}, s": row["median_round_s"] for row in rounds["rows"]}
+
+
+def _simulated_rounds(checkout: Path) -> Figures:
     simulated = _run(checkout, "sim_vs_peers", "--only", "edgefed", "--rounds", "25")
-    figures["simulated round, s"] = simulated["systems"]["edgefed"]["median_round_s"]
+    return {"simulated round, s": simulated["systems"]["edgefed"]["median_round_s"]}
+
+
+def _training(checkout: Path) -> Figures:
     steps = _run(checkout, "fedmix_step", "--repeats", "9", "--models", "lenet5")
-    for row in steps["rows"]:
-        if row["variant"] in ("FedAvg", "FedMix"):
-            figures[f"{row['variant']} step, {row['kind']}, ms"] = row["milliseconds"]
+    figures = {
+        f"{row['variant']} step, {row['kind']}, ms": row["milliseconds"]
+        for row in steps["rows"]
+        if row["variant"] in ("FedAvg", "FedMix")
+    }
+    milliseconds = _run(checkout, "local_training")["ms"]
+    for kind in ("torch", "kernels"):
+        if kind in milliseconds:
+            figures[f"local training, {kind}, ms"] = milliseconds[kind]
+    return figures
+
+
+def _merging(checkout: Path) -> Figures:
+    speed = _run(checkout, "merge")["gb_per_s"]
+    return {"exact mean, s per GB": 1 / speed["exact"]}
+
+
+def _codecs(checkout: Path) -> Figures:
+    figures: Figures = {}
+    for row in _run(checkout, "wire", "--repeats", "3")["rows"]:
+        if row["model"] == "lenet5":
+            for way in ("encode", "decode"):
+                figures[f"{way} {row['codec']}, s per GB"] = 1000 / row[f"{way}_mb_s"]
     return figures
 
 
