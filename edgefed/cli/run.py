@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,6 +11,7 @@ from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.means import EPILOG as MEANS_EPILOG
 from edgefed.cli.means import means
+from edgefed.cli.newest_run import newest
 from edgefed.cli.options import AlgorithmName, Json, Local, RecipeFile, Rounds, Seed, Sets
 from edgefed.cli.report import EPILOG as REPORT_EPILOG
 from edgefed.cli.report import report
@@ -19,9 +20,6 @@ from edgefed.cli.run_check import check
 from edgefed.command_line import CommandLine
 from edgefed.console import columns, data, json_out, reported, talk
 from edgefed.units import short_time, size
-
-if TYPE_CHECKING:
-    from edgefed.control.coordinator_client import CoordinatorClient
 
 app = CommandLine(help="Start, show, follow and control runs.")
 app.command(epilog=REPORT_EPILOG)(report)
@@ -250,20 +248,6 @@ def _known_run(options: Globals, run: str) -> dict[str, Any]:
     command = f"edgefed run show {run}".rstrip()
     with suggesting_local(command), connected(options) as coordinator:
         return dict(coordinator.ask("run.show", run=run or newest(coordinator)))
-
-
-def newest(coordinator: CoordinatorClient) -> str:
-    """Return the id of the newest run.
-
-    Raises:
-        UnknownNameError: there is none.
-    """
-    from edgefed.errors import UnknownNameError
-
-    runs = coordinator.ask("run.list")
-    if not runs:
-        raise UnknownNameError("There is no run yet.", code="run.unknown", hint="edgefed run start")
-    return str(runs[0]["run"])
 
 
 def _row(run: dict[str, Any]) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ def folder_of(options: Globals, run: str, local: bool) -> Path:
     if local:
         return found(options.settings().value.state, run)
     from edgefed.cli.connection import connected
-    from edgefed.cli.run import newest
+    from edgefed.cli.newest_run import newest
 
     with suggesting_local(f"edgefed run means {run}".rstrip()), connected(options) as coordinator:
         return Path(coordinator.ask("run.show", run=run or newest(coordinator))["folder"])
