@@ -12,7 +12,8 @@ import typer
 from edgefed.clock import Clock
 from edgefed.config.address import Address
 from edgefed.console import data, talk
-from edgefed.control.snapshot_watcher import SnapshotWatcher, Watched
+from edgefed.control.snapshot_watcher import SnapshotWatcher
+from edgefed.events.feed_update import FeedUpdate
 from edgefed.events.snapshot import RunView, Snapshot, WaitingView
 from edgefed.events.waiting import waiting_until
 from edgefed.units import score
@@ -77,12 +78,12 @@ class _Printer:
         self._waiting = ""
         self._live = sys.stderr.isatty() and not quiet and not as_json
 
-    def take(self, watched: Watched) -> None:
-        if watched.problem != self._problem and not self._quiet:
-            self._problem = watched.problem
-            if watched.problem:
-                talk(f"! {watched.problem}")
-        snapshot = watched.snapshot
+    def take(self, update: FeedUpdate) -> None:
+        if update.problem != self._problem and not self._quiet:
+            self._problem = update.problem
+            if update.problem:
+                talk(f"! {update.problem}")
+        snapshot = update.snapshot
         if snapshot is None or snapshot.run is None or snapshot.run.run != self._run:
             return
         self.last = snapshot.run

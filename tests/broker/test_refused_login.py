@@ -18,7 +18,8 @@ from broker.configuration import configuration
 from device_agent.cli import app as agent_app
 from edgefed.clock import SystemClock
 from edgefed.config.address import Address
-from edgefed.control.snapshot_watcher import SnapshotWatcher, Watched
+from edgefed.control.snapshot_watcher import SnapshotWatcher
+from edgefed.events.feed_update import FeedUpdate
 from tests.broker import servers
 from tests.broker.test_secured_fleet import write_data
 from tests.cli.commands import edgefed
@@ -126,7 +127,7 @@ def test_the_dashboard_says_that_the_broker_refuses(wrong: Address, tmp_path: Pa
 
 def test_a_watcher_says_when_a_broker_begins_to_refuse(tmp_path: Path) -> None:
     address = Address(LOOPBACK, free_port(), "ops", "right")
-    seen: queue.SimpleQueue[Watched] = queue.SimpleQueue()
+    seen: queue.SimpleQueue[FeedUpdate] = queue.SimpleQueue()
     watcher = SnapshotWatcher(address, "lab", SystemClock(), seen.put)
     problems: list[str] = []
 
