@@ -10,6 +10,7 @@ from edgefed.command_line import program
 from edgefed.common_options import CommonOptions, common_options
 from edgefed.console import columns, data, json_out, reported, start, talk
 from edgefed.stop_signals import stop_signals
+from edgefed.units import counted
 
 if TYPE_CHECKING:
     from edgefed.config.settings import AgentSettings
@@ -188,7 +189,7 @@ def _data_findings(settings: AgentSettings) -> list[Finding]:
         found = load_data(settings)
     except EdgeFedError as error:
         return [failed("data", error)]
-    good = Finding("data", "good", f"{len(found.train)} samples")
+    good = Finding("data", "good", counted(len(found.train), "sample"))
     return [good, *(Finding("data", "warning", warning) for warning in found.warnings)]
 
 

@@ -12,7 +12,7 @@ from edgefed.cli.help import examples
 from edgefed.cli.options import Json
 from edgefed.command_line import CommandLine
 from edgefed.console import columns, data, json_out, reported, talk
-from edgefed.units import size
+from edgefed.units import counted, size
 
 _BYTES = ("sent", "received", "memory", "shared_bytes")
 
@@ -136,7 +136,7 @@ def _hardware(device: dict[str, Any]) -> str:
 
 def _row(device: dict[str, Any], now: str) -> tuple[str, ...]:
     held = [str(label) for label, count in enumerate(device["labels"]) if count]
-    labels = ",".join(held) if len(held) <= 8 else f"{len(held)} labels"
+    labels = ",".join(held) if len(held) <= 8 else counted(len(held), "label")
     seen = ago(device["seen_at"], now)
     return device["device"], device["state"], seen, str(device["samples"]), labels
 

@@ -19,7 +19,7 @@ from edgefed.cli.run_check import EPILOG as CHECK_EPILOG
 from edgefed.cli.run_check import check
 from edgefed.command_line import CommandLine
 from edgefed.console import columns, data, json_out, reported, talk
-from edgefed.units import short_time, size
+from edgefed.units import counted, short_time, size
 
 app = CommandLine(help="Start, show, follow and control runs.")
 app.command(epilog=REPORT_EPILOG)(report)
@@ -262,7 +262,7 @@ def _row(run: dict[str, Any]) -> tuple[str, ...]:
 def _averages(record: dict[str, Any]) -> str:
     """Return of how many devices a run holds averaged data; nothing where of none."""
     sharing = record["sharing"]
-    whose = "1 device" if sharing == 1 else f"{sharing} devices"
+    whose = counted(sharing, "device")
     return f"of {whose}: edgefed run means {record['run']}" if sharing else ""
 
 

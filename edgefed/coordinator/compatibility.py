@@ -15,6 +15,7 @@ from edgefed.config.write import toml_value
 from edgefed.data.class_names import in_words, numbered, twice, unlisted
 from edgefed.data.types import ClassNames, Dataset
 from edgefed.errors import DataError
+from edgefed.units import counted
 
 COORDINATOR = "the coordinator"
 
@@ -207,16 +208,17 @@ def _misnamed(spec: DataSpec, member: Member) -> str:
     if strange:
         return f"it has classes that the run does not list: {in_words(strange)}"
     if not member.class_names and member.classes > spec.classes:
-        return f"it has {member.classes} classes, the run lists {spec.classes}"
+        return f"it has {counted(member.classes, 'class', 'classes')}, the run lists {spec.classes}"
     return ""
 
 
 def _miscounted(recipe: Recipe, spec: DataSpec, member: Member) -> str:
     """Return what is wrong with how many labels, or numbers in a target, a device has."""
     if recipe.training.loss == "squared_error" and member.classes not in (0, spec.classes):
-        return f"its targets have {member.classes} numbers, the run's {spec.classes}"
+        return f"its targets have {counted(member.classes, 'number')}, the run's {spec.classes}"
     if member.classes > spec.classes:
-        return f"it has {member.classes} classes, the run has {spec.classes} (data.classes)"
+        held = counted(member.classes, "class", "classes")
+        return f"it has {held}, the run has {spec.classes} (data.classes)"
     return ""
 
 

@@ -283,11 +283,14 @@ class Service:
 
     def _fail(self, run: str, reason: str, code: str, hint: str) -> None:
         ended = timestamp(self._clock.now())
+        known_round: dict[str, int] = {}
         try:
             # As it stands now: an older count of exchanges would give an index away twice.
+            known = self._store.run(run)
             failed = replace(
-                self._store.run(run),
+                known,
                 status="failed",
+                round=known.finished_rounds,
                 reason=reason,
                 error=code,
                 hint=hint,
@@ -299,10 +302,11 @@ class Service:
                 log.warning("the end of run %s was not written: %s", run, error.message)
                 self._store.show_unwritten(failed)
             self._show_record(failed)
+            known_round = {"round": failed.round}
         except StorageError as error:
             log.warning("the row of run %s cannot be read: %s", run, error.message)
             self._change_state(run_status="failed")
-        self._journal.emit("run", run=run, status="failed", reason=reason)
+        self._journal.emit("run", run=run, status="failed", reason=reason, **known_round)
 
     # -- devices ------------------------------------------------------------------------------
 
