@@ -6,11 +6,12 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from device_agent.identity import Identity
 from device_agent.status_file import write_status_file
 from edgefed.clock import Clock, timestamp
 from edgefed.config.address import Address
 from edgefed.errors import StorageError
-from edgefed.wire.messages import Birth, DeviceState, Progress, Receipt
+from edgefed.wire.messages import DeviceState, Progress, Receipt
 
 log = logging.getLogger(__name__)
 
@@ -19,8 +20,7 @@ class ProgressReporter:
     """Knows the agent's state; owned by one thread.
 
     Args:
-        device, fleet: who says it.
-        birth: of this life.
+        identity: who says it.
         address: the broker.
         folder: where the notice is.
         clock: for the notice.
@@ -29,24 +29,21 @@ class ProgressReporter:
 
     def __init__(
         self,
-        device: str,
-        fleet: str,
-        birth: Birth,
+        identity: Identity,
         address: Address,
         folder: Path,
         clock: Clock,
         publish: Callable[[Progress], None],
     ) -> None:
-        self._device = device
-        self._fleet = fleet
-        self._birth = birth
+        self._identity = identity
         self._address = address
         self._folder = folder
         self._clock = clock
         self._publish = publish
-        self._progress = Progress(session=birth.session, state="idle")
+        self._progress = Progress(session=identity.birth.session, state="idle")
         self._posted: tuple[str, str, str, int, bool] | None = None
         self._dropped = 0
+        self._unheard = ""
         self._was_down = False
 
     def tell(
@@ -60,7 +57,7 @@ class ProgressReporter:
     ) -> None:
         """Take on a state and say so."""
         self._progress = Progress(
-            session=self._birth.session,
+            session=self._identity.birth.session,
             state=state,
             fraction=1.0 if state in ("upload", "done") else fraction,
             exchange=exchange,
@@ -78,6 +75,7 @@ class ProgressReporter:
     def disconnected(self, reason: str) -> None:
         """Say that the broker is away."""
         log.warning("connection to the broker lost: %s; reconnecting", reason)
+        self._unheard = ""
         self._was_down = True
         self.repeat(connected=False)
 
@@ -91,22 +89,28 @@ class ProgressReporter:
         self._dropped = dropped
         self._post(connected)
 
+    def note_unheard(self, problem: str) -> None:
+        """Show that the broker drops what the device publishes, or nothing."""
+        self._unheard = problem
+        self._post(connected=True)
+
     def _post(self, connected: bool) -> None:
         """Leave a notice for ``edgefed-agent status`` when something has changed."""
         progress = self._progress
-        shown = (progress.state, progress.exchange, progress.reason, self._dropped, connected)
+        reason = progress.reason or self._unheard
+        shown = (progress.state, progress.exchange, reason, self._dropped, connected)
         if shown == self._posted:
             return
         self._posted = shown
         status = {
-            "device": self._device,
-            "fleet": self._fleet,
+            "device": self._identity.device,
+            "fleet": self._identity.fleet,
             "broker": str(self._address),
             "connected": connected,
             "state": progress.state,
             "exchange": progress.exchange,
-            "reason": progress.reason,
-            "samples": self._birth.samples,
+            "reason": reason,
+            "samples": self._identity.birth.samples,
             "dropped": self._dropped,
             "since": timestamp(self._clock.now()),
         }
