@@ -21,9 +21,10 @@ from safetensors.numpy import save
 
 from edgefed.algorithms.base import ReplyRole, State
 from edgefed.coordinator.records import Checkpoint, OpenExchange, RunRecord
+from edgefed.coordinator.run_names import only_match
 from edgefed.coordinator.state_files import Layout, StateFiles, contiguous
 from edgefed.database.database import Database, Schema, Table
-from edgefed.errors import StorageError, UnknownNameError, WireError
+from edgefed.errors import StorageError, WireError
 from edgefed.files import make_folder, write_atomic
 from edgefed.learn.types import Tensors
 from edgefed.wire.envelope import decode, encode
@@ -137,12 +138,8 @@ class Store:
         Raises:
             UnknownNameError: none or several match.
         """
-        found = [record for record in self.runs() if record.run.startswith(name)]
-        exact = [record for record in found if record.run == name]
-        if not exact and len(found) != 1:
-            problem = f"No run {name}." if not found else f"{name} names {len(found)} runs."
-            raise UnknownNameError(problem, code="run.unknown", hint="edgefed run list")
-        return (exact or found)[0]
+        found = {record.run: record for record in self.runs()}
+        return found[only_match(name, list(found))]
 
     # -- checkpoints --------------------------------------------------------------------------
 

@@ -72,6 +72,14 @@ def test_a_failed_run_counts_finished_rounds_only(fleet: SmallFleet) -> None:
     assert fleet("status", "--json").json["run"]["round"] == 0
 
 
+def test_an_ambiguous_id_names_the_runs_that_it_may_mean(fleet: SmallFleet) -> None:
+    runs = []
+    for _ in range(2):
+        runs.append(fleet.begin("--rounds", "1"))
+        fleet.wait_for(runs[-1], "finished")
+    fleet("run", "show", "r-").failed(5, "run.unknown", f"{runs[1]}, {runs[0]}")
+
+
 def test_watch_prints_one_object_a_round(fleet: SmallFleet) -> None:
     run = fleet.begin("--paused")
     fleet.wait_for(run, "paused")

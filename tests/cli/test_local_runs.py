@@ -42,6 +42,13 @@ def test_without_runs_it_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["report", "show", "means"])
+def test_an_ambiguous_id_names_the_runs_that_it_may_mean(command: str, tmp_path: Path) -> None:
+    runs = [simulate(tmp_path, "--rounds", "1").json["run"] for _ in range(2)]
+    told = edgefed("run", command, "r-", "--local", state=tmp_path)
+    told.failed(5, "run.unknown", f"2 runs in {tmp_path}", f"{runs[1]}, {runs[0]}.", "more of the")
+
+
+@pytest.mark.parametrize("command", ["report", "show", "means"])
 def test_without_a_coordinator_local_is_suggested(command: str, tmp_path: Path) -> None:
     told = edgefed("--broker", NOWHERE, "run", command, "r-0001", state=tmp_path)
     told.failed(3, "broker.unreachable", f"edgefed run {command} r-0001 --local")

@@ -222,7 +222,7 @@ def test_runs_are_found_by_an_unambiguous_beginning(store: Store) -> None:
     records = [made(store) for _ in range(3)]
     assert [record.run for record in store.runs()] == [r.run for r in reversed(records)]
     assert store.run("r-0002") == records[1]
-    for name, message in (("r-000", "names 3 runs"), ("r-9", "No run r-9")):
+    for name, message in (("r-000", "beginning of 3 runs"), ("r-9", "No run r-9")):
         with pytest.raises(UnknownNameError, match=message):
             store.run(name)
 
