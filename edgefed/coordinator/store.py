@@ -128,8 +128,10 @@ class Store:
 
     def runs(self) -> list[RunRecord]:
         """Return all runs, newest first."""
-        with _readable("the runs"):
-            found = [_run_record(str(text)) for _, text in reversed(self._db.rows("runs"))]
+        found = []
+        for run, text in reversed(self._db.rows("runs")):
+            with _readable(f"run {run}"):
+                found.append(_run_record(str(text)))
         return [self._unwritten.get(record.run, record) for record in found]
 
     def run(self, name: str) -> RunRecord:

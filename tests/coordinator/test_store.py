@@ -303,6 +303,7 @@ def test_a_row_in_an_unknown_form_is_told(store: Store) -> None:
     with pytest.raises(StorageError) as caught:
         store.runs()
     assert caught.value.code == "storage.damaged"
+    assert "holds run r-1 in a form" in caught.value.message
     assert caught.value.hint
 
 
