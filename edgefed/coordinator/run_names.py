@@ -21,7 +21,7 @@ def only_match(name: str, runs: Sequence[str], where: str = "") -> str:
     Raises:
         UnknownNameError: none or several match.
     """
-    found = [run for run in runs if run.startswith(name)]
+    found = list(dict.fromkeys(run for run in runs if run.startswith(name)))
     if name in found or len(found) == 1:
         return name if name in found else found[0]
     place = f" in {where}" if where else ""

@@ -140,8 +140,9 @@ class Store:
         Raises:
             UnknownNameError: none or several match.
         """
-        found = {record.run: record for record in self.runs()}
-        return found[only_match(name, list(found))]
+        records = self.runs()
+        run = only_match(name, [record.run for record in records])
+        return next(record for record in records if record.run == run)
 
     # -- checkpoints --------------------------------------------------------------------------
 
