@@ -130,7 +130,7 @@ class Store:
         """Return all runs, newest first."""
         found = []
         for run, text in reversed(self._db.rows("runs")):
-            with _readable(f"run {run}"):
+            with _readable(f"run {run!s}"):
                 found.append(_run_record(str(text)))
         return [self._unwritten.get(record.run, record) for record in found]
 
