@@ -16,8 +16,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from broker.address import connect_host
 from edgefed.config.address import Address
-from edgefed.config.broker_errors import refused, unreachable
-from edgefed.errors import UnreachableError
+from edgefed.config.broker_errors import refused, silent, unreachable
 
 _KEEPALIVE_SECONDS = 30
 
@@ -74,7 +73,7 @@ class Probe:
         self._subscribed.clear()
         self._client.subscribe(topic, qos=1)
         if not self._subscribed.wait(self._timeout):
-            raise silent(self._address, "a subscription")
+            raise silent(self._address, "to a subscription")
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         """Hand a message with QoS 1 to the network."""
@@ -128,7 +127,7 @@ class Probe:
             return
         self.close()
         if self._refused is None:
-            raise silent(self._address, "a connection")
+            raise silent(self._address, "to the login")
         raise refused(self._address, self._refused.lower())
 
     def _listen(self) -> None:
@@ -161,8 +160,3 @@ class Probe:
         self._client.on_message = arrived
         self._client.on_publish = lambda *_: self._outcome.put(False)
         self._client.on_subscribe = lambda *_: self._subscribed.set()
-
-
-def silent(address: Address, question: str) -> UnreachableError:
-    """Return the error for something that accepts connections and does not answer as a broker."""
-    return unreachable(address, f"no answer to {question}")

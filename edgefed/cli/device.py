@@ -159,4 +159,6 @@ def _text(name: str, value: Any, now: str) -> str:
         return size(value)
     if isinstance(value, list):
         return " ".join(str(each) for each in value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
     return "" if value is None else str(value)

@@ -22,3 +22,17 @@ def unreachable(address: Address, reason: str) -> UnreachableError:
         f"No MQTT broker at {address}: {reason}.",
         hint="start one with: edgefed broker up, or name yours with --broker mqtt://HOST:PORT",
     )
+
+
+def silent(address: Address, when: str) -> UnreachableError:
+    """Return the error for a port that takes connections and does not answer as a broker does.
+
+    Args:
+        address: where it listens.
+        when: what was waited for, or how long, as the end of a sentence.
+    """
+    told = f"the connection was accepted, but there was no answer {when}"
+    return UnreachableError(
+        f"No MQTT broker at {address}: {told}.",
+        hint="another program may use this port; name the broker with --broker mqtt://HOST:PORT",
+    )

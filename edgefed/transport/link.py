@@ -23,7 +23,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.reasoncodes import ReasonCode
 
 from edgefed.config.address import Address
-from edgefed.config.broker_errors import refused, unreachable
+from edgefed.config.broker_errors import refused, silent, unreachable
 from edgefed.errors import EdgeFedError, UnreachableError, WireError
 from edgefed.wire import limits
 
@@ -158,7 +158,7 @@ class Link:
             self.stop()
             if why:
                 raise refused(self.address, why)
-            raise self.unreachable(f"no answer within {timeout:.0f} s")
+            raise silent(self.address, f"within {timeout:.0f} s")
 
     def unreachable(self, reason: str) -> UnreachableError:
         """Return the error for a broker that does not answer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,6 +17,7 @@ from broker.acl import acl
 from broker.address import LOOPBACK, free_port
 from broker.check import check
 from broker.configuration import configuration
+from device_agent.presence_check import WAIT
 from edgefed.cli import processes
 from edgefed.cli.follow_run import follow
 from edgefed.cli.processes import Processes, wait_for_coordinator
@@ -122,16 +124,33 @@ def status(folder: Path, name: str) -> dict[str, object]:
 @pytest.mark.mosquitto
 def test_an_agent_whose_messages_the_broker_drops_says_so(broker: Address, tmp_path: Path) -> None:
     running = agent("run", broker, tmp_path, "cam-2")
+    notice = tmp_path / "agents" / FLEET / "cam-2" / "status.json"
     try:
-        assert running.stderr is not None
-        line = next(line for line in running.stderr if "device.unheard" in line)
-        assert "drops what device cam-2 of fleet lab publishes as user cam-1" in line
-        assert "try: give the device the name of its user, --name cam-1" in line
-        wait_until(lambda: "drops what" in str(status(tmp_path, "cam-2")["reason"]), "the status")
+        wait_until(lambda: notice.exists() and "drops what" in notice.read_text(), "the notice")
+        assert "drops what device cam-2" in str(status(tmp_path, "cam-2")["reason"])
         assert running.poll() is None  # the rules may be corrected
     finally:
         running.kill()
-        running.communicate()
+        _, err = running.communicate()
+    (line,) = (line for line in err.splitlines() if "device.unheard" in line)
+    assert "drops what device cam-2 of fleet lab publishes as user cam-1" in line
+    assert "try: give the device the name of its user, --name cam-1" in line
+
+
+@pytest.mark.slow
+@pytest.mark.mosquitto
+def test_an_agent_whose_messages_pass_says_nothing(broker: Address, tmp_path: Path) -> None:
+    running = agent("run", broker, tmp_path, "cam-1")
+    notice = tmp_path / "agents" / FLEET / "cam-1" / "status.json"
+    try:
+        wait_until(lambda: notice.exists() and json.loads(notice.read_text())["connected"], "it")
+        time.sleep(WAIT + 1.0)
+        assert running.poll() is None
+    finally:
+        running.kill()
+        _, err = running.communicate()
+    assert "connected to the broker" in err
+    assert "unheard" not in err
 
 
 @pytest.mark.mosquitto
