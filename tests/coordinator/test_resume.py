@@ -203,6 +203,7 @@ def test_an_aborted_run_keeps_its_model_and_can_be_resumed(world: MakeWorld) -> 
     resumed = here.engine().run()
     assert (resumed.weights_digest, resumed.round) == (digest, 3)
     assert [event["round"] for event in here.seen("round")] == [1, 2, 2, 3]
+    assert sum(row["received"] for row in here.rows) == resumed.bytes_up  # before the abort, too
 
 
 def test_an_open_test_is_finished_although_it_is_no_longer_due(world: MakeWorld) -> None:
