@@ -16,7 +16,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from broker.address import connect_host
 from edgefed.config.address import Address
-from edgefed.errors import NotAllowedError, UnreachableError
+from edgefed.config.broker_errors import refused, silent, unreachable
 
 _KEEPALIVE_SECONDS = 30
 
@@ -73,7 +73,7 @@ class Probe:
         self._subscribed.clear()
         self._client.subscribe(topic, qos=1)
         if not self._subscribed.wait(self._timeout):
-            raise silent(self._address, "a subscription")
+            raise silent(self._address, "to a subscription")
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         """Hand a message with QoS 1 to the network."""
@@ -120,19 +120,15 @@ class Probe:
             )
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else None
-            raise unreachable(self._address, f"{reason or error}.") from error
+            raise unreachable(self._address, str(reason or error)) from error
         self._client.loop_start()
         self._answered.wait(self._timeout)
         if self._refused == "":
             return
         self.close()
         if self._refused is None:
-            raise silent(self._address, "a connection")
-        raise NotAllowedError(
-            f"The broker at {self._address} refuses the connection: {self._refused}.",
-            code="broker.refused",
-            hint="give a user name and password: mqtt://USER:PASSWORD@HOST:PORT",
-        )
+            raise silent(self._address, "to the login")
+        raise refused(self._address, self._refused.lower())
 
     def _listen(self) -> None:
         def opened(client: Client, _: object, sock: Any) -> None:
@@ -164,17 +160,3 @@ class Probe:
         self._client.on_message = arrived
         self._client.on_publish = lambda *_: self._outcome.put(False)
         self._client.on_subscribe = lambda *_: self._subscribed.set()
-
-
-def unreachable(address: Address, reason: str) -> UnreachableError:
-    """Return the error for a broker that cannot be connected to."""
-    return UnreachableError(
-        f"No broker answers at {address}: {reason}",
-        code="broker.unreachable",
-        hint="edgefed broker up",
-    )
-
-
-def silent(address: Address, question: str) -> UnreachableError:
-    """Return the error for something that accepts connections and does not answer as a broker."""
-    return unreachable(address, f"no answer to {question}; is it an MQTT broker?")

@@ -16,6 +16,7 @@ from device_agent.device_store import DeviceStore
 from device_agent.downloads import Downloads
 from device_agent.duplicate_name_guard import DuplicateNameGuard
 from device_agent.identity import Identity, agent_link
+from device_agent.presence_check import PresenceCheck, unheard
 from device_agent.progress_reporter import ProgressReporter, log_receipt
 from device_agent.publisher import Publisher
 from device_agent.reply_outbox import ReplyOutbox
@@ -79,6 +80,8 @@ class Agent:
         sensors: Sensors,
         clock: Clock,
     ) -> None:
+        self._identity = identity
+        self._address = address
         self._device = identity.device
         self._topics = Topics(identity.fleet)
         self._birth = identity.birth
@@ -91,36 +94,34 @@ class Agent:
         self._link = agent_link(identity, address, self._inbox.put)
         self._publisher = Publisher(self._link, self._topics, self._device)
         self._sender = ChunkSender(self._link)
-        jitter = random.Random(secrets.randbits(64))
-        intake = BlobIntake(store.cache, store.staging, jitter)
-        self._downloads = Downloads(self._link, self._topics, intake, self._publisher.need)
-        self._training = TrainingThread(worker, clock, self._inbox.post)
-        self._outbox = ReplyOutbox(self._publisher.reply)
-        self._reporter = ProgressReporter(
-            self._device,
-            identity.fleet,
-            identity.birth,
-            address,
-            store.folder,
-            clock,
-            self._publisher.progress,
-        )
+        services = self._task_services(worker)
+        self._downloads = services.downloads
+        self._training = services.training
+        self._outbox = services.outbox
+        self._reporter = services.reporter
+        self._tasks = TaskSession(services)
         self._name_guard = DuplicateNameGuard(self._session)
+        self._presence = PresenceCheck(self._session)
         self._next_telemetry = clock.monotonic()
         self._problem: EdgeFedError | None = None
-        self._tasks = TaskSession(
-            TaskServices(
-                store=store,
-                downloads=self._downloads,
-                training=self._training,
-                outbox=self._outbox,
-                reporter=self._reporter,
-                link=self._link,
-                clock=clock,
-                session=self._session,
-            )
-        )
         self._stopping = threading.Event()
+
+    def _task_services(self, worker: Worker) -> TaskServices:
+        """Return what a task needs of the agent."""
+        store, publisher = self._store, self._publisher
+        intake = BlobIntake(store.cache, store.staging, random.Random(secrets.randbits(64)))
+        return TaskServices(
+            store=store,
+            downloads=Downloads(self._link, self._topics, intake, publisher.need),
+            training=TrainingThread(worker, self._clock, self._inbox.post),
+            outbox=ReplyOutbox(publisher.reply),
+            reporter=ProgressReporter(
+                self._identity, self._address, store.folder, self._clock, publisher.progress
+            ),
+            link=self._link,
+            clock=self._clock,
+            session=self._session,
+        )
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -169,9 +170,15 @@ class Agent:
         self._store.close()
 
     def _patience(self) -> float:
-        dues = (self._downloads.next_due(), self._outbox.next_due(), self._next_telemetry)
-        more = (self._tasks.retry_due, self._reporter.next_due())
-        nearest = min(due for due in (*dues, *more) if due is not None)
+        dues = (
+            self._downloads.next_due(),
+            self._outbox.next_due(),
+            self._next_telemetry,
+            self._tasks.retry_due,
+            self._presence.next_due,
+            self._reporter.next_due(),
+        )
+        nearest = min(due for due in dues if due is not None)
         return min(5.0, max(0.001, nearest - self._clock.monotonic()))
 
     def _tick(self) -> None:
@@ -183,6 +190,7 @@ class Agent:
             return
         self._tasks.check_downloads(now)
         self._outbox.due(now)
+        self._check_presence(now)
         if now >= self._next_telemetry:
             self._next_telemetry = now + TELEMETRY_EVERY
             health = self._sensors.read(self._session, self._link.sent, self._link.received)
@@ -198,6 +206,17 @@ class Agent:
             )
             self._reporter.note_dropped(dropped)
 
+    def _check_presence(self, now: float) -> None:
+        """Tell, once a connection, that the broker drops our birth; publish it again."""
+        if not self._presence.missed(now):
+            return
+        if not self._presence.silent:
+            self._presence.silent = True
+            problem = unheard(self._address, self._topics.fleet, self._device)
+            log.warning("%s  [%s]; try: %s", problem.message, problem.code, problem.hint)
+            self._reporter.note_unheard(problem.message)
+        self._publisher.birth(self._birth)
+
     # -- what arrives -------------------------------------------------------------------------
 
     def _take(self, item: Arrival | Own) -> None:
@@ -207,6 +226,7 @@ class Agent:
             case LinkUp():
                 self._connected()
             case LinkDown():
+                self._presence.disconnected()
                 self._reporter.disconnected(item.reason)
             case Subscribed():
                 self._tasks.subscribed(item.filter)
@@ -245,12 +265,16 @@ class Agent:
         self._publisher.birth(self._birth)
         now = self._clock.monotonic()
         self._name_guard.connected(now)
+        self._presence.connected(now)
         self._outbox.reconnected(now)
         self._downloads.reconnected(now)
         self._reporter.connected()
 
     def _take_birth(self, birth: Birth, *, live: bool) -> None:
         """Meet a message on our own birth topic."""
+        if self._presence.heard(birth):
+            log.info("the broker passes on what this device publishes")
+            self._reporter.note_unheard("")
         match self._name_guard.meet(birth, self._clock.monotonic(), live=live):
             case "answer":
                 if birth.status == "online":

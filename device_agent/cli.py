@@ -10,6 +10,7 @@ from edgefed.command_line import program
 from edgefed.common_options import CommonOptions, common_options
 from edgefed.console import columns, data, json_out, reported, start, talk
 from edgefed.stop_signals import stop_signals
+from edgefed.units import counted
 
 if TYPE_CHECKING:
     from edgefed.config.settings import AgentSettings
@@ -150,15 +151,19 @@ def _warn(warnings: tuple[str, ...]) -> None:
 def doctor(
     context: typer.Context,
     *,
+    name: Name = None,
     source: Data = None,
 ) -> None:
-    """Check Python, torch, kernels, data, broker and disk, and say how to fix problems."""
+    """Check Python, torch, kernels, data, broker and disk, and say how to fix problems.
+
+    The check of the broker includes whether it passes on what a device of this name publishes.
+    """
     options = common_options(context)
     with reported(options.json):
         from device_agent.telemetry import Sensors
         from edgefed import diagnostics
 
-        settings = _settings(options, source=source)
+        settings = _settings(options, name=name, source=source)
         board = Sensors().hardware() or "unknown board"
         findings = [
             diagnostics.python(),
@@ -166,7 +171,7 @@ def doctor(
             diagnostics.kernels(),
             diagnostics.Finding("board", "good", board),
             *_data_findings(settings),
-            diagnostics.look_at("broker", lambda: _broker(settings)),
+            *_broker_findings(settings),
             diagnostics.disk(settings.state),
         ]
         if options.json:
@@ -188,21 +193,34 @@ def _data_findings(settings: AgentSettings) -> list[Finding]:
         found = load_data(settings)
     except EdgeFedError as error:
         return [failed("data", error)]
-    good = Finding("data", "good", f"{len(found.train)} samples")
+    good = Finding("data", "good", counted(len(found.train), "sample"))
     return [good, *(Finding("data", "warning", warning) for warning in found.warnings)]
 
 
-def _broker(settings: AgentSettings) -> str:
+def _broker_findings(settings: AgentSettings) -> list[Finding]:
+    """Look whether the broker answers, and whether it passes on what this device publishes."""
     import secrets
 
+    from device_agent.launch import device_name
+    from device_agent.presence_check import check_presence
     from edgefed.config.address import parse_address
+    from edgefed.diagnostics import look_at
     from edgefed.transport.link import Link
 
-    address = parse_address(settings.broker)
-    link = Link(address, f"edgefed-doctor-{secrets.token_hex(4)}", lambda _: None)
-    link.start_now(5.0)
-    link.stop()
-    return f"{address} answers"
+    def answers() -> str:
+        address = parse_address(settings.broker)
+        link = Link(address, f"edgefed-doctor-{secrets.token_hex(4)}", lambda _: None)
+        link.start_now(5.0)
+        link.stop()
+        return f"{address} answers"
+
+    def is_heard() -> str:
+        name = device_name(settings)
+        check_presence(parse_address(settings.broker), settings.fleet, name)
+        return f"device {name} of fleet {settings.fleet} may publish"
+
+    broker = look_at("broker", answers)
+    return [broker, look_at("presence", is_heard)] if broker.state == "good" else [broker]
 
 
 @app.command()

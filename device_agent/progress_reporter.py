@@ -6,11 +6,12 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from device_agent.identity import Identity
 from device_agent.status_file import write_status_file
 from edgefed.clock import Clock, timestamp
 from edgefed.config.address import Address
 from edgefed.errors import StorageError
-from edgefed.wire.messages import Birth, DeviceState, Progress, Receipt
+from edgefed.wire.messages import DeviceState, Progress, Receipt
 
 log = logging.getLogger(__name__)
 
@@ -22,8 +23,7 @@ class ProgressReporter:
     """Knows the agent's state; owned by one thread.
 
     Args:
-        device, fleet: who says it.
-        birth: of this life.
+        identity: who says it.
         address: the broker.
         folder: where the status file is.
         clock: for the status file.
@@ -32,26 +32,23 @@ class ProgressReporter:
 
     def __init__(
         self,
-        device: str,
-        fleet: str,
-        birth: Birth,
+        identity: Identity,
         address: Address,
         folder: Path,
         clock: Clock,
         publish: Callable[[Progress], None],
     ) -> None:
-        self._device = device
-        self._fleet = fleet
-        self._birth = birth
+        self._identity = identity
         self._address = address
         self._folder = folder
         self._clock = clock
         self._publish = publish
-        self._progress = Progress(session=birth.session, state="idle")
+        self._progress = Progress(session=identity.birth.session, state="idle")
         self._written: tuple[str, str, str, int, bool] | None = None
         self._next_write = 0.0
         self._connected = False
         self._dropped = 0
+        self._unheard = ""
         self._was_down = False
 
     def tell(
@@ -65,7 +62,7 @@ class ProgressReporter:
     ) -> None:
         """Take on a state and say so."""
         self._progress = Progress(
-            session=self._birth.session,
+            session=self._identity.birth.session,
             state=state,
             fraction=1.0 if state in ("upload", "done") else fraction,
             exchange=exchange,
@@ -83,6 +80,7 @@ class ProgressReporter:
     def disconnected(self, reason: str) -> None:
         """Say that the broker is away."""
         log.warning("connection to the broker lost: %s; reconnecting", reason)
+        self._unheard = ""
         self._was_down = True
         self.repeat(connected=False)
 
@@ -95,6 +93,11 @@ class ProgressReporter:
     def note_dropped(self, dropped: int) -> None:
         """Show how many messages the inbox had no room for."""
         self._dropped = dropped
+        self.due(self._clock.monotonic())
+
+    def note_unheard(self, problem: str) -> None:
+        """Show that the broker drops what the device publishes, or nothing."""
+        self._unheard = problem
         self.due(self._clock.monotonic())
 
     def next_due(self) -> float | None:
@@ -115,14 +118,14 @@ class ProgressReporter:
         self._next_write = self._clock.monotonic() + WRITE_EVERY
         state, exchange, reason, dropped, connected = shown
         status = {
-            "device": self._device,
-            "fleet": self._fleet,
+            "device": self._identity.device,
+            "fleet": self._identity.fleet,
             "broker": str(self._address),
             "connected": connected,
             "state": state,
             "exchange": exchange,
             "reason": reason,
-            "samples": self._birth.samples,
+            "samples": self._identity.birth.samples,
             "dropped": dropped,
             "since": timestamp(self._clock.now()),
         }
@@ -136,7 +139,7 @@ class ProgressReporter:
         return (
             progress.state,
             progress.exchange,
-            progress.reason,
+            progress.reason or self._unheard,
             self._dropped,
             self._connected,
         )

@@ -16,7 +16,7 @@ from typer.models import CommandFunctionType
 
 from edgefed.common_options import common_options, common_parameters
 from edgefed.console import data, fail, json_out
-from edgefed.errors import UsageError
+from edgefed.errors import InterruptedRunError, UsageError
 from edgefed.version import VERSION
 
 
@@ -44,22 +44,20 @@ class Group(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run the program; with ``--json``, a usage error is JSON too."""
+        """Run the program; wrong usage is told as every other error is."""
         words = sys.argv[1:] if args is None else list(args)
         settings = (prog_name, complete_var, False, windows_expand_args)
-        if not standalone_mode or "--json" not in words:
-            return super().main(
-                args, prog_name, complete_var, standalone_mode, windows_expand_args, **extra
-            )
+        if not standalone_mode:
+            return super().main(words, *settings, **extra)
         try:
             try:
                 ended = super().main(words, *settings, **extra)
             except typer.TyperException as error:
-                fail(_usage_error(error), as_json=True)
+                fail(_usage_error(error), as_json="--json" in words)
+            except typer.Abort:  # Ctrl-C or the end of stdin, where a question was asked
+                fail(InterruptedRunError("Interrupted."), as_json="--json" in words)
         except typer.Exit as left:
             ended = left.exit_code
-        except typer.Abort:
-            ended = 1
         sys.exit(ended if isinstance(ended, int) else 0)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -67,8 +65,13 @@ class Group(TyperGroup):
         empty = _empty_word(args) if ctx.parent is None else ""
         if empty and not ctx.resilient_parsing:
             ctx.fail(f"{empty} is empty.")
-        if not args and common_options(ctx).json:
-            ctx.fail("Missing command.")  # and not with the help, which is no JSON
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            if common_options(ctx).json:
+                ctx.fail("Missing command.")  # and not with the help, which is no JSON
+            text = ctx.get_help()
+            if text:  # else Rich has printed it
+                data(text)
+            ctx.exit(UsageError.exit_code)
         return super().parse_args(ctx, args)
 
 

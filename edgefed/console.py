@@ -13,8 +13,9 @@ from typing import Any, NoReturn, TextIO
 
 import typer
 
+from edgefed.ctrl_c import end_at_once_on_ctrl_c
 from edgefed.errors import EdgeFedError, InterruptedRunError
-from edgefed.stop_signals import end_at_once_on_ctrl_c, interruptible
+from edgefed.stop_signals import interruptible
 
 
 def data(text: str) -> None:

@@ -7,14 +7,15 @@ show a traceback of whatever import was interrupted.
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 
-from edgefed.stop_signals import INTERRUPTED, LINE, end_at_once_on_ctrl_c
+from edgefed.ctrl_c import INTERRUPTED, LINE, end_at_once_on_ctrl_c
 
 
 def begin(module: str) -> None:
     """Import a module and call its ``main``."""
     end_at_once_on_ctrl_c()
+    from importlib import import_module
+
     try:
         import_module(module).main()
     except KeyboardInterrupt:

@@ -1,7 +1,7 @@
 """Ctrl-C and SIGTERM: a program ends at once while it starts, and in order once it is at work.
 
-It imports nothing that takes time. A SIGINT that was ignored when the program was started, as by
-``nohup`` or ``&`` in a script, stays ignored.
+A SIGINT that was ignored when the program was started, as by ``nohup`` or ``&`` in a script, stays
+ignored.
 """
 
 from __future__ import annotations
@@ -12,20 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-INTERRUPTED = 130
-LINE = "edgefed: error: Interrupted.  [interrupted]\n"
-
-
-def end_at_once(number: int, frame: FrameType | None) -> None:
-    """End this process in a signal handler: with one line after Ctrl-C, in silence after SIGTERM.
-
-    An exception raised from a handler is lost when it meets an import, a destructor or a callback.
-    """
-    del frame
-    if number == signal.SIGINT:
-        os.write(2, LINE.encode())
-        os._exit(INTERRUPTED)
-    os._exit(0)
+from edgefed.ctrl_c import end_at_once
 
 
 class StopSignals:
@@ -52,12 +39,6 @@ class StopSignals:
         else:
             self.number = number
             self._stop()
-
-
-def end_at_once_on_ctrl_c() -> None:
-    """Let Ctrl-C end this process at once from now on, outside ``interruptible`` blocks."""
-    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
-        signal.signal(signal.SIGINT, end_at_once)
 
 
 @contextmanager

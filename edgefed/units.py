@@ -12,6 +12,17 @@ def size(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """Return a number of things with its noun, such as ``1 reply`` or ``3 replies``.
+
+    Args:
+        count: how many.
+        one: the noun for one of them.
+        many: the noun for several; empty for ``one`` with an s.
+    """
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
 def clock_time(seconds: float) -> str:
     """Return a duration as ``00:41:20``."""
     whole = max(0, int(seconds))

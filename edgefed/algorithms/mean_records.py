@@ -9,6 +9,7 @@ from edgefed.algorithms.base import Answer, Exchange, Member, Remark, Roster, St
 from edgefed.learn.types import Tensors
 from edgefed.sharing.packing import Packed, unpack
 from edgefed.sharing.types import Entries
+from edgefed.units import counted
 
 SHARED = "shared"
 """The group of the state that holds averages as they came: ``DEVICE/inputs``, ``DEVICE/targets``
@@ -119,12 +120,13 @@ def shares_of(shared: Tensors) -> dict[str, Entries]:
 def remark(exchange: Exchange, after: State) -> Remark:
     """Return what an exchange of averages came to, in a line."""
     sharers = holders(after.groups[SHARED])
-    asked = len(exchange.questions)
+    asked = counted(len(exchange.questions), "device")
     if not sharers:
-        return Remark(f"none of {asked} devices shares averaged data: this is FedAvg", warning=True)
+        return Remark(f"none of {asked} shares averaged data: this is FedAvg", warning=True)
     known = after.params[ASKED]
     new = sum(not known[question.device]["silent"] for question in exchange.questions)
     entries = sum(
         len(array) for name, array in after.groups[SHARED].items() if name.endswith("/targets")
     )
-    return Remark(f"{new} of {asked} devices shared averaged data: {entries} entries in all")
+    held = counted(entries, "entry", "entries")
+    return Remark(f"{new} of {asked} shared averaged data: {held} in all")

@@ -14,6 +14,7 @@ from edgefed.cli.help import examples
 from edgefed.cli.options import Devices, Json, RecipeFile, Seed, Sets
 from edgefed.command_line import CommandLine
 from edgefed.console import data, json_out, reported, talk
+from edgefed.units import counted
 
 if TYPE_CHECKING:
     from edgefed.cli.recipes import Typed
@@ -69,8 +70,8 @@ def split(
             json_out(index)
         else:
             told, count = index["totals"], len(index["devices"])
-            samples = f"{told['train']} training and {told['test']} test samples"
-            data(f"{count} devices, {samples} of '{made.data.name}' in {out}")
+            samples = f"{told['train']} training and {counted(told['test'], 'test sample')}"
+            data(f"{counted(count, 'device')}, {samples} of '{made.data.name}' in {out}")
 
 
 @app.command(
@@ -205,14 +206,16 @@ def _facts(found: dict[str, Any]) -> list[str]:
     devices, totals = found["devices"], found["totals"]
     shape = "x".join(map(str, found["shape"])) or "1"
     lines = [
-        f"{totals['train']} training and {totals['test']} test samples of shape {shape},"
+        f"{totals['train']} training and {counted(totals['test'], 'test sample')} of shape {shape},"
         f" {_targets(found)}"
     ]
     if len(devices) > 1:
         sizes = [each["train"] for each in devices]
         held = [sum(map(bool, each["labels"])) for each in devices]
-        labels = f" and {min(held)} to {max(held)} labels" if totals["labels"] else ""
-        lines.append(f"{len(devices)} devices of {min(sizes)} to {max(sizes)} samples{labels}")
+        labels = f" and {min(held)} to {counted(max(held), 'label')}" if totals["labels"] else ""
+        lines.append(
+            f"{len(devices)} devices of {min(sizes)} to {counted(max(sizes), 'sample')}{labels}"
+        )
     drawn = found.get("concentration")
     if drawn:
         values = ", ".join(f"{value:g}" for value in drawn["values"][:4])
@@ -231,5 +234,5 @@ def _targets(found: dict[str, Any]) -> str:
     """Return which labels the samples bear, or how many numbers their targets have."""
     held, classes = found["totals"]["labels"], found["classes"]
     if held:
-        return f"{sum(map(bool, held))} of {classes} labels"
+        return f"{sum(map(bool, held))} of {counted(classes, 'label')}"
     return "with a number for a target" if classes == 1 else f"with {classes} numbers for targets"

@@ -12,7 +12,10 @@ from edgefed.cli.help import examples
 from edgefed.cli.options import Json
 from edgefed.command_line import CommandLine
 from edgefed.console import columns, data, json_out, reported, talk
-from edgefed.units import size
+from edgefed.units import counted, size
+
+MAX_LABELS_WIDTH = 40
+"""Characters that the names of a device's labels may take in a list."""
 
 _BYTES = ("sent", "received", "memory", "shared_bytes")
 
@@ -135,10 +138,18 @@ def _hardware(device: dict[str, Any]) -> str:
 
 
 def _row(device: dict[str, Any], now: str) -> tuple[str, ...]:
-    held = [str(label) for label, count in enumerate(device["labels"]) if count]
-    labels = ",".join(held) if len(held) <= 8 else f"{len(held)} labels"
     seen = ago(device["seen_at"], now)
-    return device["device"], device["state"], seen, str(device["samples"]), labels
+    return device["device"], device["state"], seen, str(device["samples"]), _labels(device)
+
+
+def _labels(device: dict[str, Any]) -> str:
+    """Return the labels that a device holds, by name where they have names; many only counted."""
+    named = dict(enumerate(device["class_names"]))
+    held = [named.get(label) or str(label) for label, count in enumerate(device["labels"]) if count]
+    text = ",".join(held)
+    if len(held) <= 8 and len(text) <= MAX_LABELS_WIDTH:
+        return text
+    return counted(len(held), "label")
 
 
 def _text(name: str, value: Any, now: str) -> str:
@@ -148,4 +159,6 @@ def _text(name: str, value: Any, now: str) -> str:
         return size(value)
     if isinstance(value, list):
         return " ".join(str(each) for each in value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
     return "" if value is None else str(value)

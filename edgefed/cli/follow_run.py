@@ -12,10 +12,11 @@ import typer
 from edgefed.clock import Clock
 from edgefed.config.address import Address
 from edgefed.console import data, talk
-from edgefed.control.snapshot_watcher import SnapshotWatcher, Watched
+from edgefed.control.snapshot_watcher import SnapshotWatcher
+from edgefed.events.feed_update import FeedUpdate
 from edgefed.events.snapshot import RunView, Snapshot, WaitingView
 from edgefed.events.waiting import waiting_until
-from edgefed.units import score
+from edgefed.units import counted, score
 
 ENDED = ("finished", "aborted", "failed")
 
@@ -77,12 +78,12 @@ class _Printer:
         self._waiting = ""
         self._live = sys.stderr.isatty() and not quiet and not as_json
 
-    def take(self, watched: Watched) -> None:
-        if watched.problem != self._problem and not self._quiet:
-            self._problem = watched.problem
-            if watched.problem:
-                talk(f"! {watched.problem}")
-        snapshot = watched.snapshot
+    def take(self, update: FeedUpdate) -> None:
+        if update.problem != self._problem and not self._quiet:
+            self._problem = update.problem
+            if update.problem:
+                talk(f"! {update.problem}")
+        snapshot = update.snapshot
         if snapshot is None or snapshot.run is None or snapshot.run.run != self._run:
             return
         self.last = snapshot.run
@@ -114,7 +115,8 @@ class _Printer:
             elif not self._live and not self._quiet:
                 found = score(point.accuracy, point.loss)
                 tested = f"  {found}" if found else ""
-                talk(f"round {point.round}/{run.rounds}{tested}  {point.replies} replies")
+                replies = counted(point.replies, "reply", "replies")
+                talk(f"round {point.round}/{run.rounds}{tested}  {replies}")
 
     def _print_lost(self, waiting: WaitingView | None) -> None:
         """Say once whom the round waits for although it is lost."""
@@ -128,7 +130,7 @@ def _line(snapshot: Snapshot, run: RunView) -> str:
     found = score(run.accuracy, run.loss)
     tested = f"  {found}" if found else ""
     devices = [device for device in snapshot.devices if device.state != "lost"]
-    done = f"{run.accepted}/{run.wanted}" if run.wanted else f"{len(devices)} devices"
+    done = f"{run.accepted}/{run.wanted}" if run.wanted else counted(len(devices), "device")
     reason = f": {run.reason}" if run.reason else ""
     waiting = f"  waiting for {waiting_until(run.waiting)}" if run.waiting else ""
     shown = f"{run.run}  {run.status}{reason}  round {run.round}/{run.rounds}"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from edgefed.clock import Clock
 from edgefed.config.address import Address
-from edgefed.control.snapshot_watcher import SnapshotWatcher, Watched
-from edgefed.tui.interfaces import FeedUpdate
+from edgefed.control.snapshot_watcher import SnapshotWatcher
+from edgefed.events.feed_update import FeedUpdate
 
 
 class MqttFeed:
@@ -41,9 +41,6 @@ class MqttFeed:
         """Give an order to a run and wait until the coordinator has taken it."""
         self._watcher.coordinator.order("run.order", run=run, action=action)
 
-    def _deliver(self, watched: Watched) -> None:
-        update = FeedUpdate(
-            watched.snapshot, watched.broker, watched.coordinator, watched.problem, watched.since
-        )
+    def _deliver(self, update: FeedUpdate) -> None:
         self._listener(update)
         self._on_update(update)

@@ -104,14 +104,14 @@ def result_of(record: dict[str, Any], model: str) -> dict[str, Any]:
 
 def describe_result(result: dict[str, Any]) -> str:
     """Return the same for people."""
-    from edgefed.units import score, short_time, size
+    from edgefed.units import counted, score, short_time, size
 
     tested = score(result["accuracy"], result["loss"]) or "accuracy not tested"
     rows = [
         (
             "run",
-            f"{result['run']}  {result['algorithm']}, {result['rounds']} rounds, "
-            f"{result['devices']} devices, seed {result['seed']}",
+            f"{result['run']}  {result['algorithm']}, {counted(result['rounds'], 'round')}, "
+            f"{counted(result['devices'], 'device')}, seed {result['seed']}",
         ),
         tuple(tested.split(" ", 1)),
         (

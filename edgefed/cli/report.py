@@ -71,7 +71,7 @@ def _run_data(options: Globals, run: str, local: bool) -> RunData:
 def _asked(options: Globals, run: str) -> RunData:
     """Return what the coordinator tells; the events come from disk where they are on this one."""
     from edgefed.cli.connection import connected
-    from edgefed.cli.run import newest
+    from edgefed.cli.newest_run import newest
     from edgefed.cli.run_folders import suggesting_local
     from edgefed.events.log import Log
     from edgefed.events.summary import RunSummary, summarise

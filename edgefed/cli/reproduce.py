@@ -15,6 +15,7 @@ from edgefed.cli.options import Json, On, RayAddress
 from edgefed.cli.recipes import checked
 from edgefed.cli.trial_progress import parse_seeds, raise_failures, run_plan
 from edgefed.console import columns, data, json_out, reported, talk
+from edgefed.units import counted
 
 if TYPE_CHECKING:
     from edgefed.reproduce.plan import Study
@@ -157,8 +158,8 @@ def _begin(options: Globals, study: Study) -> None:
 
     _check_rows(study)
     if not options.quiet:
-        count = len(study.cells) * len(study.seeds)
-        talk(f"{study.table.name}, scale {study.scale}: {count} runs; {study.scaled.takes}")
+        runs = counted(len(study.cells) * len(study.seeds), "run")
+        talk(f"{study.table.name}, scale {study.scale}: {runs}; {study.scaled.takes}")
     state = options.settings().value.state
     for cell in study.cells:
         fetch(cell.case.recipe.data, state / "data")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,6 +11,7 @@ from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.means import EPILOG as MEANS_EPILOG
 from edgefed.cli.means import means
+from edgefed.cli.newest_run import newest
 from edgefed.cli.options import AlgorithmName, Json, Local, RecipeFile, Rounds, Seed, Sets
 from edgefed.cli.report import EPILOG as REPORT_EPILOG
 from edgefed.cli.report import report
@@ -18,10 +19,7 @@ from edgefed.cli.run_check import EPILOG as CHECK_EPILOG
 from edgefed.cli.run_check import check
 from edgefed.command_line import CommandLine
 from edgefed.console import columns, data, json_out, reported, talk
-from edgefed.units import short_time, size
-
-if TYPE_CHECKING:
-    from edgefed.control.coordinator_client import CoordinatorClient
+from edgefed.units import counted, short_time, size
 
 app = CommandLine(help="Start, show, follow and control runs.")
 app.command(epilog=REPORT_EPILOG)(report)
@@ -252,20 +250,6 @@ def _known_run(options: Globals, run: str) -> dict[str, Any]:
         return dict(coordinator.ask("run.show", run=run or newest(coordinator)))
 
 
-def newest(coordinator: CoordinatorClient) -> str:
-    """Return the id of the newest run.
-
-    Raises:
-        UnknownNameError: there is none.
-    """
-    from edgefed.errors import UnknownNameError
-
-    runs = coordinator.ask("run.list")
-    if not runs:
-        raise UnknownNameError("There is no run yet.", code="run.unknown", hint="edgefed run start")
-    return str(runs[0]["run"])
-
-
 def _row(run: dict[str, Any]) -> tuple[str, ...]:
     accuracy = "" if run["accuracy"] is None else f"{run['accuracy']:.3f}"
     progress = f"{run['round']}/{run['rounds']}"
@@ -278,7 +262,7 @@ def _row(run: dict[str, Any]) -> tuple[str, ...]:
 def _averages(record: dict[str, Any]) -> str:
     """Return of how many devices a run holds averaged data; nothing where of none."""
     sharing = record["sharing"]
-    whose = "1 device" if sharing == 1 else f"{sharing} devices"
+    whose = counted(sharing, "device")
     return f"of {whose}: edgefed run means {record['run']}" if sharing else ""
 
 

@@ -10,6 +10,7 @@ from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import AlgorithmName, Json, RecipeFile, Sets
 from edgefed.console import columns, data, json_out, reported
+from edgefed.units import counted
 
 if TYPE_CHECKING:
     from edgefed.errors import EdgeFedError
@@ -75,7 +76,8 @@ def _failure(found: dict[str, Any]) -> EdgeFedError | None:
     unfit = [each["device"] for each in found["devices"] if not each["fits"]]
     if not unfit:
         return None
+    verb = "does not fit" if len(unfit) == 1 else "do not fit"
     return CheckFailedError(
-        f"{len(unfit)} of {len(found['devices'])} devices do not fit: {', '.join(unfit)}.",
+        f"{len(unfit)} of {counted(len(found['devices']), 'device')} {verb}: {', '.join(unfit)}.",
         hint="a run excludes them; correct their data, or data.classes of the recipe",
     )

@@ -59,7 +59,7 @@ def folder_of(options: Globals, run: str, local: bool) -> Path:
     if local:
         return found(options.settings().value.state, run)
     from edgefed.cli.connection import connected
-    from edgefed.cli.run import newest
+    from edgefed.cli.newest_run import newest
 
     with suggesting_local(f"edgefed run means {run}".rstrip()), connected(options) as coordinator:
         return Path(coordinator.ask("run.show", run=run or newest(coordinator))["folder"])
@@ -71,19 +71,13 @@ def found(state: Path, run: str) -> Path:
     Raises:
         UnknownNameError: none or several match.
     """
+    from edgefed.coordinator.run_names import only_match
     from edgefed.errors import UnknownNameError
 
-    folders = [
-        path
-        for place in PLACES
-        for path in state.glob(f"{place}/runs/r-*")
-        if path.name.startswith(run)
-    ]
-    newest = max(folders, key=lambda path: path.stat().st_mtime, default=None)
-    if newest is None or (run and len(folders) > 1 and newest.name != run):
-        which = f"run '{run}'" if run else "run"
-        told = f"{len(folders)} runs match '{run}'" if folders else f"No {which}"
-        raise UnknownNameError(
-            f"{told} in {state}.", code="run.unknown", hint="give the whole id, or the folder"
-        )
-    return newest
+    paths = [path for place in PLACES for path in state.glob(f"{place}/runs/r-*")]
+    paths.sort(key=lambda path: path.stat().st_mtime)
+    folders = {path.name: path for path in paths}  # of two with one id, the newer one
+    newest_first = list(reversed(folders))
+    if not run and not folders:
+        raise UnknownNameError(f"No run in {state}.", code="run.unknown", hint="edgefed sim run")
+    return folders[only_match(run, newest_first, str(state)) if run else newest_first[0]]

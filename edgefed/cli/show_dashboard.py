@@ -8,8 +8,8 @@ from edgefed.cli.follow_run import ENDED
 from edgefed.cli.mqtt_feed import MqttFeed
 from edgefed.clock import Clock
 from edgefed.config.address import Address
+from edgefed.events.feed_update import FeedUpdate
 from edgefed.tui.app import Dashboard
-from edgefed.tui.interfaces import FeedUpdate
 
 LINGER = 6.0
 """Seconds that the dashboard stays after its run has ended."""

@@ -11,7 +11,7 @@ from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import Json
 from edgefed.console import columns, data, json_out, reported
-from edgefed.units import score, size
+from edgefed.units import counted, score, size
 
 EPILOG = examples("edgefed status", "edgefed --fleet plant-a status --json")
 
@@ -44,7 +44,7 @@ def _rows(broker: str, snapshot: dict[str, Any], now: str) -> list[tuple[str, ..
     rows: list[tuple[str, ...]] = [
         ("broker", broker),
         ("fleet", snapshot["fleet"]),
-        ("devices", f"{len(online)} of {len(devices)} online, {samples} samples"),
+        ("devices", f"{len(online)} of {len(devices)} online, {counted(samples, 'sample')}"),
     ]
     run = snapshot["run"]
     if run is None:
@@ -79,6 +79,6 @@ def _shared(devices: list[dict[str, Any]]) -> list[tuple[str, ...]]:
         return []
     entries = sum(device["shared_entries"] for device in sharers)
     least = min(device["shared_group"] for device in sharers)
-    whose = "1 device" if len(sharers) == 1 else f"{len(sharers)} devices"
-    told = f"{entries} from {whose}, of {least} samples or more each"
+    whose = counted(len(sharers), "device")
+    told = f"{entries} from {whose}, of {counted(least, 'sample')} or more each"
     return [("means", told)]

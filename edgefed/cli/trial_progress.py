@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from edgefed.cli.context import Globals
 from edgefed.console import talk
+from edgefed.units import counted
 
 if TYPE_CHECKING:
     from edgefed.simulator.executors import Maker
@@ -79,7 +80,7 @@ def raise_failures(plan: Plan, outcome: Outcome) -> None:
     ]
     total = len(plan.cases) * len(plan.seeds)
     raise PartlyDoneError(
-        "\n".join([f"{len(told)} of {total} runs failed:", *told]),
+        "\n".join([f"{len(told)} of {counted(total, 'run')} failed:", *told]),
         hint="the same command runs them again",
     )
 

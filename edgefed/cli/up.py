@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgefed.cli.context import globals_of
+from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
 from edgefed.console import reported, talk
 
 if TYPE_CHECKING:
+    from edgefed.cli.processes import Processes
     from edgefed.config.address import Address
 
 EPILOG = examples(
@@ -41,43 +42,57 @@ def up(
     """
     options = globals_of(context)
     with reported(options.json):
-        from edgefed.cli.processes import Processes, running, wait_for_coordinator
+        from edgefed.cli.processes import running
         from edgefed.cli.show_dashboard import show
         from edgefed.clock import SystemClock
-        from edgefed.config.address import parse_address
 
-        settings = options.settings().value
-        address = parse_address(settings.broker)
-        processes = Processes(
-            address,
-            settings.fleet,
-            settings.state,
-            trackers=settings.trackers,
-            user_models=settings.user_models,
-        )
+        processes = _processes(options)
         signal.signal(signal.SIGTERM, _end)
         with running(processes):
-            if processes.broker_answers():
-                talk(f"broker       already at {address}")
-            else:
-                broker = processes.start_broker("auto", allow_anonymous or None)
-                talk(f"broker       {broker.name} on {address}")
-            processes.start_coordinator()
-            wait_for_coordinator(processes)
-            talk(f"coordinator  fleet {settings.fleet}")
-            talk(
-                f"on a device  edgefed-agent run --broker {_seen_from_devices(address)} "
-                f"--fleet {settings.fleet} --data npz:FILE"
-            )
-            if address.is_loopback:
-                talk("             on this machine only; for others: edgefed up --help")
+            _start(processes, allow_anonymous)
             if not headless and sys.stdout.isatty() and sys.stderr.isatty():
                 near = processes.near_address()
-                show(near, settings.fleet, SystemClock(), read_only=False, ascii=False)
+                show(near, processes.fleet, SystemClock(), read_only=False, ascii=False)
                 return
             while True:
                 processes.check()
                 time.sleep(0.5)
+
+
+def _processes(options: Globals) -> Processes:
+    """Return the fleet that the settings describe, not started."""
+    from edgefed.cli.processes import Processes
+    from edgefed.config.address import parse_address
+
+    settings = options.settings().value
+    return Processes(
+        parse_address(settings.broker),
+        settings.fleet,
+        settings.state,
+        trackers=settings.trackers,
+        user_models=settings.user_models,
+    )
+
+
+def _start(processes: Processes, allow_anonymous: bool) -> None:
+    """Start the broker, unless one answers, and the coordinator; say how devices join."""
+    from edgefed.cli.processes import wait_for_coordinator
+
+    address, fleet = processes.address, processes.fleet
+    if processes.broker_answers():
+        talk(f"broker       already at {address}")
+    else:
+        broker = processes.start_broker("auto", allow_anonymous or None)
+        talk(f"broker       {broker.name} on {address}")
+    processes.start_coordinator()
+    wait_for_coordinator(processes)
+    talk(f"coordinator  fleet {fleet}")
+    talk(
+        f"on a device  edgefed-agent run --broker {_seen_from_devices(address)} "
+        f"--fleet {fleet} --data npz:FILE"
+    )
+    if address.is_loopback:
+        talk("             on this machine only; for others: edgefed up --help")
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from pydantic import ValidationError
 
@@ -13,6 +12,7 @@ from edgefed.clock import Clock, timestamp
 from edgefed.config.address import Address
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.errors import EdgeFedError
+from edgefed.events.feed_update import FeedUpdate
 from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.model import Event
 from edgefed.events.snapshot import Snapshot
@@ -27,24 +27,6 @@ EVERY = 0.5
 """Seconds between two deliveries of a snapshot."""
 
 
-@dataclass(frozen=True)
-class Watched:
-    """The newest snapshot, and whether it is fresh.
-
-    Attributes:
-        snapshot: None until the first one came.
-        broker, coordinator: whether they answer.
-        problem: one line for people, empty when all is well.
-        since: UTC time from which the numbers are stale.
-    """
-
-    snapshot: Snapshot | None
-    broker: bool
-    coordinator: bool
-    problem: str = ""
-    since: str = ""
-
-
 class SnapshotWatcher:
     """Watches one fleet.
 
@@ -53,7 +35,7 @@ class SnapshotWatcher:
     """
 
     def __init__(
-        self, address: Address, fleet: str, clock: Clock, listener: Callable[[Watched], None]
+        self, address: Address, fleet: str, clock: Clock, listener: Callable[[FeedUpdate], None]
     ) -> None:
         self.coordinator = CoordinatorClient(address, fleet, self._take_event, self._take_link)
         self._clock = clock
@@ -92,7 +74,7 @@ class SnapshotWatcher:
             if self._stale and self.coordinator.connected and self.coordinator.online:
                 self._take_whole()
             if not self._closing.is_set():
-                self._listener(self._watched())
+                self._listener(self._update())
             self._closing.wait(EVERY)
 
     def _take_whole(self) -> None:
@@ -144,7 +126,7 @@ class SnapshotWatcher:
             if not up:
                 self._since = timestamp(self._clock.now())
 
-    def _watched(self) -> Watched:
+    def _update(self) -> FeedUpdate:
         broker, online = self.coordinator.connected, self.coordinator.online
         problem = ""
         if not broker and self.coordinator.refused:
@@ -161,4 +143,4 @@ class SnapshotWatcher:
             if not problem and not self._stale:
                 self._since = ""
             snapshot = self._builder.snapshot() if self._builder is not None else None
-            return Watched(snapshot, broker, online and broker, problem, self._since)
+            return FeedUpdate(snapshot, broker, online and broker, problem, self._since)

@@ -15,6 +15,7 @@ from edgefed.config.write import toml_value
 from edgefed.data.class_names import in_words, numbered, twice, unlisted
 from edgefed.data.types import ClassNames, Dataset
 from edgefed.errors import DataError
+from edgefed.units import counted
 
 COORDINATOR = "the coordinator"
 
@@ -86,7 +87,7 @@ def misfit(recipe: Recipe, spec: DataSpec, member: Member) -> str:
         told = f"its inputs are {times(member.shape)}, the run's are {times(spec.shape)}"
         return told + _scaling(spec.shape)
     if spec.class_names:
-        return _unnamed(spec, member) or _misnamed(spec, member)
+        return _unnamed(spec, member) or _misnamed(recipe, spec, member)
     if not numbered(member.class_names):
         return f"it names its classes ({in_words(_held(member))}), and the run has plain numbers"
     return _miscounted(recipe, spec, member)
@@ -154,20 +155,26 @@ def _classes(
         most = max((member.classes for member in members), default=0)
         return DataSpec(shape, dataset.classes or most)
     if len(set(lists.values())) > 1:
-        return _differing(lists)
+        return _unlisted(lists, "lists no names, and the devices' lists differ")
     (names,) = set(lists.values())
     if dataset.classes not in (0, len(names)):
-        return _differing(lists, f"data.classes says {dataset.classes}. ")
+        held = counted(len(names), "class", "classes")
+        return _unlisted(lists, f"is {dataset.classes}, and the devices name {held}")
     return DataSpec(shape, len(names), names)
 
 
-def _differing(lists: Mapping[str, ClassNames], said: str = "") -> Compatibility:
-    """Return that lists of classes differ, and the list that holds them all, to paste."""
+def _unlisted(lists: Mapping[str, ClassNames], why: str) -> Compatibility:
+    """Return why ``data.classes`` has to be a list, and the list that holds all names, to paste.
+
+    Args:
+        lists: the classes of each device, and of the coordinator's data set if there is one.
+        why: what ``data.classes`` of the recipe says instead, as the end of a sentence.
+    """
     union = sorted({name for names in lists.values() for name in names if name}, key=_order)
     reasons = {who: _told(names, union) for who, names in lists.items()}
     told = "; ".join(f"{who} {reason}" for who, reason in reasons.items())
     problem = DataError(
-        f"The lists of classes differ. {said}The recipe must say in what order they count: {told}.",
+        f"data.classes of the recipe {why}. Compared with all names together: {told}.",
         code="data.classes",
         hint=f"add to the recipe's [data] table: classes = {toml_value(union)}",
     )
@@ -180,7 +187,7 @@ def _told(names: ClassNames, union: list[str]) -> str:
     if not held:
         return "does not name its classes"
     absent = unlisted(tuple(union), names)
-    lacks = f", not {in_words(absent)}" if absent else ""
+    lacks = f" and lacks {in_words(absent)}" if absent else ""
     return f"has {in_words(held)}{lacks}"
 
 
@@ -198,25 +205,30 @@ def _unnamed(spec: DataSpec, member: Member) -> str:
     return "it does not name its classes, and others do; store the names in its data (`classes`)"
 
 
-def _misnamed(spec: DataSpec, member: Member) -> str:
+def _misnamed(recipe: Recipe, spec: DataSpec, member: Member) -> str:
     """Return what is wrong with a device's classes in a run whose classes have names."""
     repeated = twice(member.class_names)
     if repeated:
         return f"it names the class '{repeated}' twice"
     strange = unlisted(member.class_names, spec.class_names)
     if strange:
-        return f"it has classes that the run does not list: {in_words(strange)}"
+        told = in_words(strange)
+        if recipe.data.class_names:
+            return f"it has classes that data.classes does not list: {told}"
+        listed = in_words(list(spec.class_names))
+        return f"it has classes that the run's other devices do not name ({listed}): {told}"
     if not member.class_names and member.classes > spec.classes:
-        return f"it has {member.classes} classes, the run lists {spec.classes}"
+        return f"it has {counted(member.classes, 'class', 'classes')}, the run lists {spec.classes}"
     return ""
 
 
 def _miscounted(recipe: Recipe, spec: DataSpec, member: Member) -> str:
     """Return what is wrong with how many labels, or numbers in a target, a device has."""
     if recipe.training.loss == "squared_error" and member.classes not in (0, spec.classes):
-        return f"its targets have {member.classes} numbers, the run's {spec.classes}"
+        return f"its targets have {counted(member.classes, 'number')}, the run's {spec.classes}"
     if member.classes > spec.classes:
-        return f"it has {member.classes} classes, the run has {spec.classes} (data.classes)"
+        held = counted(member.classes, "class", "classes")
+        return f"it has {held}, the run has {spec.classes} (data.classes)"
     return ""
 
 

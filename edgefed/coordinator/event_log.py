@@ -8,7 +8,7 @@ from typing import Any
 from edgefed.clock import Clock
 from edgefed.events.fold import describe
 from edgefed.events.model import Event
-from edgefed.units import score
+from edgefed.units import counted, score
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class EventLog:
             parts[0] += f" after round {fields['round']} of {self._rounds}"
             parts.append(score(fields.get("accuracy"), fields.get("loss")))
         elif "algorithm" in fields:
-            parts.append(f"{fields['algorithm']}, {self._rounds} rounds")
+            parts.append(f"{fields['algorithm']}, {counted(self._rounds, 'round')}")
         line = ", ".join(part for part in parts if part)
         level = logging.WARNING if status == "failed" else logging.INFO
         log.log(level, "%s%s", line, f": {reason}" if reason else "")

@@ -19,6 +19,7 @@ class RunRecord:
     Attributes:
         run: unique id, such as ``r-0007-4f2a``.
         recipe: the recipe as JSON text.
+        round: the round at work; once the run has ended, how many rounds it finished.
         exchanges: how many exchanges were begun; the next one's index.
         preparatory_exchanges: how many of them only prepared for others (``Exchange.preparatory``).
         bytes_up, bytes_down: payload bytes from and to devices.
@@ -65,6 +66,11 @@ class RunRecord:
         if not self.classes:
             return None
         return DataSpec(self.shape, self.classes, self.class_names, self.by_position)
+
+    @property
+    def finished_rounds(self) -> int:
+        """How many rounds are closed: all up to ``round`` but the one at work."""
+        return self.round - 1 if self.progress.get("round") == self.round else self.round
 
     @property
     def seed_index(self) -> int:

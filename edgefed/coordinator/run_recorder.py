@@ -94,8 +94,9 @@ class RunRecorder:
         A row that was not written still says on disk that the run is at work, so a restart of the
         coordinator takes it up; until then everybody is shown the end.
         """
+        finished = self.record.finished_rounds
         try:
-            self.save(status=status, reason=reason, **changes)
+            self.save(status=status, reason=reason, round=finished, **changes)
         except StorageError as error:
             self.warn(f"the end of the run was not written: {error.message}")
             self._store.show_unwritten(self.record)
@@ -139,12 +140,15 @@ class RunRecorder:
 
     def begin_round(self, number: int) -> None:
         """Open a round, unless it is open, perhaps since an earlier life of the process."""
-        if self.record.progress.get("round") == number:
+        progress = self.record.progress
+        if progress.get("round") == number == self.record.round:
             return
         self.account()
         now = self.record
-        began = {"seconds": now.seconds, "up": now.bytes_up, "down": now.bytes_down}
-        self.save(round=number, progress={"round": number, **began})
+        if progress.get("round") != number:  # else the run ended in this round and was resumed
+            began = {"seconds": now.seconds, "up": now.bytes_up, "down": now.bytes_down}
+            progress = {"round": number, **began}
+        self.save(round=number, progress=progress)
         self._journal.emit("round", run=now.run, round=number)
 
     def with_answers(self, stats: ReplyStats) -> RunRecord:

@@ -84,32 +84,10 @@ class Service:
         self._registry = DeviceRegistry(self._journal, clock)
         self._run_check = RunCheck(settings.folder / "data")
         inbox: Inbox[NoReturn] = Inbox(clock)
-        self._requests = RequestHandler(
-            self._session,
-            self._store,
-            self._journal,
-            self,
-            Challenges(clock, lambda: secrets.token_hex(16)),
-            lambda: inbox.counts,
-        )
+        self._requests = self._make_requests(inbox)
         self._state = CoordinatorState(session=self._session, owner=self._owner, status="online")
         self._link = self._make_link(inbox)
-        self._dispatcher = Dispatcher(
-            DispatcherDeps(
-                link=self._link,
-                inbox=inbox,
-                topics=self._topics,
-                registry=self._registry,
-                cache=self._cache,
-                staging=settings.folder / "staging",
-                journal=self._journal,
-                clock=clock,
-                jitter=random.Random(secrets.randbits(64)),
-                on_request=self._take_request,
-                on_up=self._publish_state,
-                session=self._session,
-            )
-        )
+        self._dispatcher = self._make_dispatcher(inbox)
         self._fleet = MqttFleet(
             self._dispatcher, self._registry, self._journal, clock, self._closed
         )
@@ -131,6 +109,34 @@ class Service:
             inbox.put,
             will=(topics.coordinator(), encode(will)),
             subscriptions=(topics.every_up(), topics.every_request(), topics.coordinator()),
+        )
+
+    def _make_requests(self, inbox: Inbox[NoReturn]) -> RequestHandler:
+        return RequestHandler(
+            self._session,
+            self._store,
+            self._journal,
+            self,
+            Challenges(self._clock, lambda: secrets.token_hex(16)),
+            lambda: inbox.counts,
+        )
+
+    def _make_dispatcher(self, inbox: Inbox[NoReturn]) -> Dispatcher:
+        return Dispatcher(
+            DispatcherDeps(
+                link=self._link,
+                inbox=inbox,
+                topics=self._topics,
+                registry=self._registry,
+                cache=self._cache,
+                staging=self._settings.folder / "staging",
+                journal=self._journal,
+                clock=self._clock,
+                jitter=random.Random(secrets.randbits(64)),
+                on_request=self._take_request,
+                on_up=self._publish_state,
+                session=self._session,
+            )
         )
 
     # -- life ---------------------------------------------------------------------------------
@@ -283,11 +289,14 @@ class Service:
 
     def _fail(self, run: str, reason: str, code: str, hint: str) -> None:
         ended = timestamp(self._clock.now())
+        known_round: dict[str, int] = {}
         try:
             # As it stands now: an older count of exchanges would give an index away twice.
+            known = self._store.run(run)
             failed = replace(
-                self._store.run(run),
+                known,
                 status="failed",
+                round=known.finished_rounds,
                 reason=reason,
                 error=code,
                 hint=hint,
@@ -299,10 +308,11 @@ class Service:
                 log.warning("the end of run %s was not written: %s", run, error.message)
                 self._store.show_unwritten(failed)
             self._show_record(failed)
+            known_round = {"round": failed.round}
         except StorageError as error:
             log.warning("the row of run %s cannot be read: %s", run, error.message)
             self._change_state(run_status="failed")
-        self._journal.emit("run", run=run, status="failed", reason=reason)
+        self._journal.emit("run", run=run, status="failed", reason=reason, **known_round)
 
     # -- devices ------------------------------------------------------------------------------
 

@@ -21,9 +21,10 @@ from safetensors.numpy import save
 
 from edgefed.algorithms.base import ReplyRole, State
 from edgefed.coordinator.records import Checkpoint, OpenExchange, RunRecord
+from edgefed.coordinator.run_names import only_match
 from edgefed.coordinator.state_files import Layout, StateFiles, contiguous
 from edgefed.database.database import Database, Schema, Table
-from edgefed.errors import StorageError, UnknownNameError, WireError
+from edgefed.errors import StorageError, WireError
 from edgefed.files import make_folder, write_atomic
 from edgefed.learn.types import Tensors
 from edgefed.wire.envelope import decode, encode
@@ -127,8 +128,10 @@ class Store:
 
     def runs(self) -> list[RunRecord]:
         """Return all runs, newest first."""
-        with _readable("the runs"):
-            found = [_run_record(str(text)) for _, text in reversed(self._db.rows("runs"))]
+        found = []
+        for run, text in reversed(self._db.rows("runs")):
+            with _readable(f"run {run!s}"):
+                found.append(_run_record(str(text)))
         return [self._unwritten.get(record.run, record) for record in found]
 
     def run(self, name: str) -> RunRecord:
@@ -137,12 +140,9 @@ class Store:
         Raises:
             UnknownNameError: none or several match.
         """
-        found = [record for record in self.runs() if record.run.startswith(name)]
-        exact = [record for record in found if record.run == name]
-        if not exact and len(found) != 1:
-            problem = f"No run {name}." if not found else f"{name} names {len(found)} runs."
-            raise UnknownNameError(problem, code="run.unknown", hint="edgefed run list")
-        return (exact or found)[0]
+        records = self.runs()
+        run = only_match(name, [record.run for record in records])
+        return next(record for record in records if record.run == run)
 
     # -- checkpoints --------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from edgefed.errors import DataError
 from edgefed.files import storage_error
 from edgefed.samples import Samples
 from edgefed.seeds import generator
+from edgefed.units import counted
 
 NAMES_FILE = "classes.txt"
 
@@ -91,6 +92,7 @@ def read_folder(folder: Path, options: ImageOptions, max_bytes: int = MAX_BYTES)
     require_folder(folder)
     try:
         labels = _labels(folder)
+        loose = image_files(folder)
         files = [
             (path, label) for sub, label in labels.folders.items() for path in image_files(sub)
         ]
@@ -99,11 +101,11 @@ def read_folder(folder: Path, options: ImageOptions, max_bytes: int = MAX_BYTES)
     paths = [path for path, _ in files]
     pixels, positions = read_images(paths, options, max_bytes)
     if not positions:
-        raise _no_images(folder, len(files))
+        raise _no_images(folder, labels, len(files), len(loose))
     targets = np.array([files[position][1] for position in positions], np.int64)
     samples = checked_samples(pixels, targets, str(folder))
-    skipped = _skipped(folder, paths, positions)
-    return FolderContent(samples, labels.class_names, skipped)
+    warnings = (*_skipped(folder, paths, positions), *_unsorted(folder, loose))
+    return FolderContent(samples, labels.class_names, warnings)
 
 
 def _labels(folder: Path) -> _Labels:
@@ -159,10 +161,28 @@ def _skipped(folder: Path, paths: list[Path], positions: list[int]) -> tuple[str
     )
 
 
-def _no_images(folder: Path, files: int) -> DataError:
-    what = f"none of its {files} image files can be read" if files else "it has no image files"
+def _unsorted(folder: Path, loose: list[Path]) -> tuple[str, ...]:
+    if not loose:
+        return ()
+    return (
+        f"image files that lie in {folder} itself, and so in no class, are not used:"
+        f" {len(loose)}, such as {loose[0].name}",
+    )
+
+
+def _no_images(folder: Path, labels: _Labels, files: int, loose: int) -> DataError:
+    subs = counted(len(labels.folders), "folder")
+    if files:
+        what = f"none of the {counted(files, 'image file')} in its {subs} can be read"
+    elif loose:
+        where = f"none in its {subs}" if labels.folders else "no folders"
+        what = f"it holds {counted(loose, 'image file')} itself, and {where}"
+    elif labels.folders:
+        what = f"it holds {subs}, and no image file in them"
+    else:
+        what = "it holds no folders and no image files"
     return DataError(
-        f"{folder} holds no images: {what}.",
+        f"{folder} has no images in class folders: {what}.",
         code="data.empty",
         hint="put the images of each class into a folder of its own: FOLDER/CLASS/IMAGE.png",
     )

@@ -203,10 +203,17 @@ class Database:
         found = self._select(columns, table, part)
         rows = [tuple(values) for *values, _ in found]
         digests = [digest for *_, digest in found]
-        if digests != [row_digest(table, *row) for row in rows]:
-            raise self._damaged(f"a row of its table {table} was changed")
+        for row, digest in zip(rows, digests, strict=True):
+            if digest != row_digest(table, *row):
+                raise self._damaged(f"{self._name(table, row)} of its table {table} was changed")
         self._compare(table, part, digests)
         return rows
+
+    def _name(self, table: str, row: Row) -> str:
+        """Return which row a damaged one is, by its key, which may be what is damaged."""
+        shape = self._schema.tables[table]
+        values = dict(zip(shape.columns, row, strict=True))
+        return f"the row {', '.join(ascii(values[column])[:80] for column in shape.key)}"
 
     def _select(self, columns: str, table: str, part: str) -> list[Row]:
         group = self._schema.tables[table].group

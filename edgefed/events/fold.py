@@ -9,7 +9,7 @@ from edgefed.events.model import Event
 from edgefed.events.roster import roster_rows
 from edgefed.events.snapshot import DeviceView, LineView, RoundView, RunView, Snapshot, WaitingView
 from edgefed.events.waiting import without
-from edgefed.units import score, short_time, size
+from edgefed.units import counted, score, short_time, size
 
 MAX_ROUNDS = 600
 """Points kept for the curves."""
@@ -270,8 +270,8 @@ def _describe_reply(fields: dict[str, Any]) -> str:
 
 def shared_in_words(entries: int, group: int) -> str:
     """Return how many averages there are, and how many samples stand behind each at least."""
-    samples = "1 sample" if group == 1 else f"{group} samples"
-    return f"1 entry of {samples}" if entries == 1 else f"{entries} entries of {samples} or more"
+    told = f"{counted(entries, 'entry', 'entries')} of {counted(group, 'sample')}"
+    return told if entries == 1 else f"{told} or more"
 
 
 def _describe_round(fields: dict[str, Any]) -> str:
@@ -279,9 +279,8 @@ def _describe_round(fields: dict[str, Any]) -> str:
     tested = f"{found}, " if found else ""
     late = f", {fields['late']} late" if fields.get("late") else ""
     took = short_time(fields.get("seconds", 0.0))
-    return (
-        f"round {fields['round']} done in {took}: {tested}{fields.get('replies', 0)} replies{late}"
-    )
+    replies = counted(fields.get("replies", 0), "reply", "replies")
+    return f"round {fields['round']} done in {took}: {tested}{replies}{late}"
 
 
 def _is_notable(fields: dict[str, Any]) -> bool:
@@ -300,11 +299,10 @@ def _describe_device(fields: dict[str, Any]) -> str:
         return f"{fields['device']}  forgotten"
     if "joined" in fields and fields.get("state") != "lost":
         word = "returned" if fields.get("returned") else "joined"
-        return f"{fields['device']}  {word}, {fields.get('samples', 0)} samples"
+        return f"{fields['device']}  {word}, {counted(fields.get('samples', 0), 'sample')}"
     return f"{fields['device']}  {fields['state']}{reason}"
 
 
 def _describe_roster(fields: dict[str, Any]) -> str:
-    count = len(fields["devices"])
-    whose = "1 device" if count == 1 else f"{count} devices"
-    return f"{whose} joined, {sum(fields.get('samples', ()))} samples"
+    samples = counted(sum(fields.get("samples", ())), "sample")
+    return f"{counted(len(fields['devices']), 'device')} joined, {samples}"

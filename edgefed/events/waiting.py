@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edgefed.events.snapshot import WaitingView
+from edgefed.units import counted
 
 MOST_NAMED = 3
 """Devices that a line names; of the others it tells how many there are."""
@@ -35,4 +36,4 @@ def waiting_in_words(waiting: WaitingView, most: int = MOST_NAMED) -> str:
         return named
     if named:
         return f"{named} and {more} more"
-    return "1 device" if more == 1 else f"{more} devices"
+    return counted(more, "device")

@@ -16,6 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 from edgefed.errors import DataError
 from edgefed.report.means import Means, main_labels, numbers_in_words
 from edgefed.sharing.types import Array
+from edgefed.units import counted
 
 MAX_TILES = 400
 """Entries that are drawn; the first."""
@@ -128,7 +129,7 @@ def captions_of(means: Means, count: int, width: int, font: Font) -> list[list[s
 
 def _title(means: Means, drawn: int) -> str:
     count = len(means.entries)
-    told = f"{count} entry" if count == 1 else f"{count} entries"
+    told = counted(count, "entry", "entries")
     cut = f", the first {drawn}" if drawn < count else ""
     return f"averaged data of {means.run}: {told}{cut}"
 

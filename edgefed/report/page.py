@@ -11,7 +11,7 @@ from edgefed.config.write import tables_toml
 from edgefed.report import sections
 from edgefed.report.html import code, folded, page, pairs, section, tiles
 from edgefed.report.run_data import RunData
-from edgefed.units import clock_time, short_time, size
+from edgefed.units import clock_time, counted, short_time, size
 
 
 def report(run_data: RunData) -> str:
@@ -33,7 +33,7 @@ def _body(run_data: RunData) -> Iterator[str]:
     yield section("Run", pairs(_details(run_data)))
     if run_data.rounds:
         yield section(
-            "Rounds", folded(f"{len(run_data.rounds)} rounds", sections.round_table(run_data))
+            "Rounds", folded(counted(len(run_data.rounds), "round"), sections.round_table(run_data))
         )
     if run_data.recipe:
         yield section("Recipe", code(tables_toml(run_data.recipe)))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefed.algorithms.registry import make
+from edgefed.algorithms.registry import AnyAlgorithm, make
 from edgefed.clock import Clock
 from edgefed.config.recipe import Recipe, SimulationSection
 from edgefed.coordinator.augmentation import check_augmentation, with_augmentation
@@ -20,7 +20,7 @@ from edgefed.coordinator.run_model import check_dataset, load_dataset, make_mode
 from edgefed.coordinator.store import Store
 from edgefed.coordinator.trackers.base import Tracker
 from edgefed.data.partition import deal
-from edgefed.data.types import Shard
+from edgefed.data.types import Dataset, Shard
 from edgefed.errors import DataError
 from edgefed.learn.devices import pick_device, set_threads
 from edgefed.simulator.device_policies import with_policies
@@ -70,21 +70,9 @@ class Simulation:
         set_threads(1)
         algorithm = make(recipe)
         dataset = load_dataset(recipe, data_folder)
-        if not len(dataset.train):
-            raise DataError(
-                f"Data set '{recipe.data.name}' has nothing to share out.",
-                code="data.none",
-                hint="name a data set in the recipe's [data] table, such as digits",
-            )
-        check_augmentation(with_augmentation(recipe, dataset.preparation), dataset.shape)
-        check_dataset(recipe, dataset)
-        # The engine checks it again; here nothing is written yet.
-        model = make_model(recipe, dataset.shape, dataset.classes, memory, user_models=True)
-        algorithm.check_model(model)
-        simulation = recipe.simulation
-        dealt = deal(dataset, recipe.data, simulation.devices, simulation.holdout, recipe.seed)
-        shards = with_policies(dealt, simulation.sharing, recipe.seed)
-        self._executor, self._how = (executors or _executor)(shards, simulation, self._tell)
+        _check(recipe, algorithm, dataset, memory)
+        shards = _shards(recipe, dataset)
+        self._executor, self._how = (executors or _executor)(shards, recipe.simulation, self._tell)
         self.store = Store(folder, durable=False)
         self.journal = EventJournal("simulation", clock)
         self.controls = RunControls()
@@ -124,6 +112,31 @@ class Simulation:
         """Put a line into the journal: how the run trains."""
         if text:
             self.journal.emit("note", level="info", text=text)
+
+
+def _check(recipe: Recipe, algorithm: AnyAlgorithm, dataset: Dataset, memory: int) -> None:
+    """Check what the engine checks again; here nothing is written yet.
+
+    Raises:
+        EdgeFedError: the recipe cannot be run on this data set.
+    """
+    if not len(dataset.train):
+        raise DataError(
+            f"Data set '{recipe.data.name}' has nothing to share out.",
+            code="data.none",
+            hint="name a data set in the recipe's [data] table, such as digits",
+        )
+    check_augmentation(with_augmentation(recipe, dataset.preparation), dataset.shape)
+    check_dataset(recipe, dataset)
+    model = make_model(recipe, dataset.shape, dataset.classes, memory, user_models=True)
+    algorithm.check_model(model)
+
+
+def _shards(recipe: Recipe, dataset: Dataset) -> list[Shard]:
+    """Return the data of each virtual device."""
+    simulation = recipe.simulation
+    dealt = deal(dataset, recipe.data, simulation.devices, simulation.holdout, recipe.seed)
+    return with_policies(dealt, simulation.sharing, recipe.seed)
 
 
 def _executor(

@@ -23,7 +23,8 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.reasoncodes import ReasonCode
 
 from edgefed.config.address import Address
-from edgefed.errors import NotAllowedError, UnreachableError, WireError
+from edgefed.config.broker_errors import refused, silent, unreachable
+from edgefed.errors import EdgeFedError, UnreachableError, WireError
 from edgefed.wire import limits
 
 log = logging.getLogger(__name__)
@@ -153,22 +154,15 @@ class Link:
         finally:
             self._asked = False
         if not self._up.is_set():
-            refused = self._refused
+            why = self._refused
             self.stop()
-            if refused:
-                raise NotAllowedError(
-                    f"The MQTT broker at {self.address} refused us: {refused}.",
-                    code="broker.refused",
-                    hint="give its user and password: --broker mqtt://USER:PASSWORD@HOST:PORT",
-                )
-            raise self.unreachable(f"no answer within {timeout:.0f} s")
+            if why:
+                raise refused(self.address, why)
+            raise silent(self.address, f"within {timeout:.0f} s")
 
     def unreachable(self, reason: str) -> UnreachableError:
         """Return the error for a broker that does not answer."""
-        return UnreachableError(
-            f"No MQTT broker at {self.address}: {reason}.",
-            hint="start one with: edgefed broker up, or name yours with --broker mqtt://HOST:PORT",
-        )
+        return unreachable(self.address, reason)
 
     def stop(self, timeout: float = 3.0) -> None:
         """Send what is under way, disconnect, and end the thread."""
@@ -258,7 +252,7 @@ class Link:
         if reason.is_failure:
             self._refused = str(reason).lower()
             self._answered.set()
-            self._complain(f"the MQTT broker at {self.address} refused us: {self._refused}")
+            self._complain(refused(self.address, self._refused))
             return
         self._refused = self._complained = ""
         with self._lock:
@@ -273,13 +267,14 @@ class Link:
         del client, data
         self._refused = ""
         reason = _reason(sys.exc_info()[1])  # paho calls from where it caught it
-        self._complain(f"no MQTT broker at {self.address}: {reason}")
+        self._complain(unreachable(self.address, reason))
 
-    def _complain(self, text: str) -> None:
+    def _complain(self, error: EdgeFedError) -> None:
         """Log why there is no connection, once an outage; ``start_now`` raises it instead."""
-        if text != self._complained and not (self._closing or self._asked):
-            self._complained = text
-            log.warning("%s; trying again", text)
+        if error.message != self._complained and not (self._closing or self._asked):
+            self._complained = error.message
+            told = error.message.rstrip(".")
+            log.warning("%s; trying again  [%s]; try: %s", told, error.code, error.hint)
 
     def _on_disconnect(
         self, client: paho.Client, data: Any, flags: Any, reason: ReasonCode, properties: Any

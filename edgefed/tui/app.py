@@ -12,9 +12,10 @@ from textual.screen import Screen
 
 from edgefed.clock import Clock
 from edgefed.errors import EdgeFedError
+from edgefed.events.feed_update import FeedUpdate
 from edgefed.tui.actions import actions_of, bindings_of
 from edgefed.tui.display_state import DisplayState
-from edgefed.tui.interfaces import Control, Feed, FeedUpdate
+from edgefed.tui.interfaces import Control, Feed
 from edgefed.tui.messages import Answered, Fresh
 from edgefed.tui.orders import READ_ONLY, Order, order_for
 from edgefed.tui.screens.abort import AbortScreen

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
 
 from edgefed.clock import Clock
+from edgefed.events.feed_update import FeedUpdate
 from edgefed.events.snapshot import LineView, RunView, Snapshot
-from edgefed.tui.interfaces import FeedUpdate
 from edgefed.tui.text_format import moment, wall_time
 
 NOTHING = FeedUpdate(snapshot=None, broker=True, coordinator=True)

@@ -3,29 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
-from edgefed.events.snapshot import Snapshot
-
-
-@dataclass(frozen=True)
-class FeedUpdate:
-    """The newest snapshot, and whether it is fresh.
-
-    Attributes:
-        snapshot: None until the first one came.
-        broker: whether the broker answers.
-        coordinator: whether the coordinator is there.
-        problem: one line for the banner, empty when all is well.
-        since: UTC time from which the numbers are stale, when there is a problem.
-    """
-
-    snapshot: Snapshot | None
-    broker: bool
-    coordinator: bool
-    problem: str = ""
-    since: str = ""
+from edgefed.events.feed_update import FeedUpdate
 
 
 class Feed(Protocol):

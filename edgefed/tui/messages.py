@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.message import Message
 
-from edgefed.tui.interfaces import FeedUpdate
+from edgefed.events.feed_update import FeedUpdate
 from edgefed.tui.orders import Order
 
 

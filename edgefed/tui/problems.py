@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgefed.tui.interfaces import FeedUpdate
+from edgefed.events.feed_update import FeedUpdate
 from edgefed.tui.text_format import clean
 
 

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from edgefed.clock import Clock
 from edgefed.errors import DataError, StorageError
+from edgefed.events.feed_update import FeedUpdate
 from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.model import Event
 from edgefed.events.snapshot import Snapshot
-from edgefed.tui.interfaces import FeedUpdate
 from edgefed.tui.text_format import moment
 
 PERIOD = 0.5

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from device_agent.identity import Identity
 from device_agent.progress_reporter import WRITE_EVERY, ProgressReporter
 from device_agent.status_file import NAME
 from edgefed.config.address import Address
@@ -24,9 +25,7 @@ class Reported:
         self._file = folder / NAME
         birth = Birth(session="0123456789abcdef", status="online", samples=3)
         self.reporter = ProgressReporter(
-            "a",
-            "f",
-            birth,
+            Identity("f", "a", birth),
             Address("127.0.0.1", 1883),
             folder,
             self.clock,

@@ -134,9 +134,8 @@ def test_any_subset_of_sharers_works(name: str, sharers: int) -> None:
     (remark,) = half.remarks(Some().start(half), exchange, state)
     if sharers:
         assert len(stacked(state)) == sharers
-        assert remark == Remark(
-            f"{sharers} of 4 devices shared averaged data: {sharers} entries in all"
-        )
+        entries = "1 entry" if sharers == 1 else f"{sharers} entries"
+        assert remark == Remark(f"{sharers} of 4 devices shared averaged data: {entries} in all")
     else:
         assert remark.warning
         assert "this is FedAvg" in remark.text

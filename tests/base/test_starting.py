@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import edgefed
 
 INTERRUPTED_IMPORT = """
 import os, signal, sys
@@ -99,3 +102,15 @@ def test_ctrl_c_is_not_lost_in_an_import_that_catches_everything(entry: str) -> 
     )
     assert (ended.returncode, ended.stdout) == (130, "")
     assert ended.stderr == "edgefed: error: Interrupted.  [interrupted]\n"
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_an_entry_imports_little_before_it_handles_ctrl_c(entry: str) -> None:
+    """Without ``site``, whose modules differ from one installation to the next."""
+    root = str(Path(edgefed.__file__).parents[1])
+    code = f"import sys; sys.path.insert(0, {root!r}); import {entry}; print(*sys.modules)"
+    ended = subprocess.run(
+        [sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True
+    )
+    late = {"contextlib", "importlib", "typing", "re", "pathlib", "collections.abc"}
+    assert set(ended.stdout.split()) & late == set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgefed.units import age, clock_time, score, short_time, size
+from edgefed.units import age, clock_time, counted, score, short_time, size
 
 
 @pytest.mark.parametrize(
@@ -82,3 +82,11 @@ def test_a_score_is_the_accuracy_or_else_the_loss(
 
 def test_a_score_has_as_many_digits_as_are_asked_for() -> None:
     assert score(0.91234, None, shown=".4f") == "accuracy 0.9123"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 replies"), (1, "1 reply"), (2, "2 replies"), (1000, "1000 replies")]
+)
+def test_a_number_with_its_noun(count: int, text: str) -> None:
+    assert counted(count, "reply", "replies") == text
+    assert counted(count, "sample").endswith("sample" if count == 1 else "samples")

@@ -18,7 +18,9 @@ from broker.configuration import configuration
 from device_agent.cli import app as agent_app
 from edgefed.clock import SystemClock
 from edgefed.config.address import Address
-from edgefed.control.snapshot_watcher import SnapshotWatcher, Watched
+from edgefed.config.broker_errors import refused
+from edgefed.control.snapshot_watcher import SnapshotWatcher
+from edgefed.events.feed_update import FeedUpdate
 from tests.broker import servers
 from tests.broker.test_secured_fleet import write_data
 from tests.cli.commands import edgefed
@@ -26,6 +28,7 @@ from tests.processes import PATIENCE, clean_environment, outcome, start_module
 from tests.processes import edgefed as start_edgefed
 from tests.transport.listening import wait_until
 
+HINT = refused(Address(LOOPBACK), "").hint
 pytestmark = pytest.mark.mosquitto
 
 ASKING = [
@@ -64,6 +67,7 @@ def test_a_command_says_that_the_broker_refuses(
     told = edgefed(*words, "--quiet", "--broker", wrong.with_login(), state=tmp_path)
     assert told.code == 4
     assert "[broker.refused]" in told.err
+    assert f"  try: {HINT}\n" in told.err
     assert "no mqtt broker" not in told.err.lower()
     assert "guess" not in told.err
     assert [record.getMessage() for record in caplog.records] == []  # it is told once
@@ -88,7 +92,7 @@ def test_doctors_say_that_the_broker_refuses(wrong: Address, tmp_path: Path) -> 
     ):
         assert code == 8
         assert "refused us: not authorized" in out
-        assert "USER:PASSWORD" in out
+        assert HINT in out
         assert "no mqtt broker" not in (out + err).lower()
 
 
@@ -101,7 +105,8 @@ def test_an_agent_logs_that_the_broker_refuses_and_keeps_trying(
     try:
         assert agent.stderr is not None
         line = agent.stderr.readline()
-        assert f"the MQTT broker at {wrong} refused us: not authorized; trying again" in line
+        assert f"The MQTT broker at {wrong} refused us: not authorized; trying again" in line
+        assert f"[broker.refused]; try: {HINT}" in line
         assert agent.poll() is None
     finally:
         agent.kill()
@@ -126,7 +131,7 @@ def test_the_dashboard_says_that_the_broker_refuses(wrong: Address, tmp_path: Pa
 
 def test_a_watcher_says_when_a_broker_begins_to_refuse(tmp_path: Path) -> None:
     address = Address(LOOPBACK, free_port(), "ops", "right")
-    seen: queue.SimpleQueue[Watched] = queue.SimpleQueue()
+    seen: queue.SimpleQueue[FeedUpdate] = queue.SimpleQueue()
     watcher = SnapshotWatcher(address, "lab", SystemClock(), seen.put)
     problems: list[str] = []
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -15,6 +17,7 @@ from broker.acl import acl
 from broker.address import LOOPBACK, free_port
 from broker.check import check
 from broker.configuration import configuration
+from device_agent.presence_check import WAIT
 from edgefed.cli import processes
 from edgefed.cli.follow_run import follow
 from edgefed.cli.processes import Processes, wait_for_coordinator
@@ -23,6 +26,8 @@ from edgefed.config.address import Address
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.errors import NotAllowedError
 from tests.broker import servers
+from tests.processes import outcome, start_module
+from tests.transport.listening import wait_until
 
 FLEET = "lab"
 DEVICES = ("cam-1", "cam-2")
@@ -99,3 +104,62 @@ def test_a_wrong_password_is_refused_and_told(broker: Address) -> None:
     assert caught.value.code == "broker.refused"
     assert "guess" not in caught.value.message
     assert check(login(broker, "coordinator").with_login(), 5.0, fleet=FLEET).ok
+
+
+def agent(command: str, broker: Address, folder: Path, name: str) -> subprocess.Popen[str]:
+    """Start a command of an agent of this name that logs in as cam-1."""
+    words = [command, "--broker", login(broker, "cam-1").with_login(), "--fleet", FLEET]
+    data = f"npz:{write_data(folder / 'data.npz', 1)}"
+    named = ["--name", name, "--data", data, "--state", str(folder)]
+    return start_module("device_agent.cli", *words, *named)
+
+
+def status(folder: Path, name: str) -> dict[str, object]:
+    words = ("status", "--json", "--fleet", FLEET, "--name", name, "--state", str(folder))
+    code, out, err = outcome(start_module("device_agent.cli", *words))
+    assert (code, err) == (0, "")
+    return dict(json.loads(out))
+
+
+@pytest.mark.mosquitto
+def test_an_agent_whose_messages_the_broker_drops_says_so(broker: Address, tmp_path: Path) -> None:
+    running = agent("run", broker, tmp_path, "cam-2")
+    notice = tmp_path / "agents" / FLEET / "cam-2" / "status.json"
+    try:
+        wait_until(lambda: notice.exists() and "drops what" in notice.read_text(), "the notice")
+        assert "drops what device cam-2" in str(status(tmp_path, "cam-2")["reason"])
+        assert running.poll() is None  # the rules may be corrected
+    finally:
+        running.kill()
+        _, err = running.communicate()
+    (line,) = (line for line in err.splitlines() if "device.unheard" in line)
+    assert "drops what device cam-2 of fleet lab publishes as user cam-1" in line
+    assert "try: give the device the name of its user, --name cam-1" in line
+
+
+@pytest.mark.slow
+@pytest.mark.mosquitto
+def test_an_agent_whose_messages_pass_says_nothing(broker: Address, tmp_path: Path) -> None:
+    running = agent("run", broker, tmp_path, "cam-1")
+    notice = tmp_path / "agents" / FLEET / "cam-1" / "status.json"
+    try:
+        wait_until(lambda: notice.exists() and json.loads(notice.read_text())["connected"], "it")
+        time.sleep(WAIT + 1.0)
+        assert running.poll() is None
+    finally:
+        running.kill()
+        _, err = running.communicate()
+    assert "connected to the broker" in err
+    assert "unheard" not in err
+
+
+@pytest.mark.mosquitto
+@pytest.mark.parametrize(("name", "state"), [("cam-1", "good"), ("cam-2", "bad")])
+def test_doctor_checks_that_the_device_may_publish(
+    name: str, state: str, broker: Address, tmp_path: Path
+) -> None:
+    told = outcome(agent("doctor", broker, tmp_path, name))[1]
+    mark = {"good": "✓", "bad": "✗"}[state]
+    (line,) = (line for line in told.splitlines() if " presence " in line)
+    assert line.startswith(mark)
+    assert ("--name cam-1" in line) == (state == "bad")

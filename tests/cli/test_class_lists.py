@@ -96,14 +96,21 @@ def test_births_carry_the_names_of_classes(fleet: Pictures) -> None:
     }
 
 
+def test_the_device_list_shows_the_names_of_labels(fleet: Pictures) -> None:
+    rows = {line.split()[0]: line.split() for line in fleet("device", "list").out.splitlines()}
+    assert rows["alpha"][-2] == "ants,bees,cats"
+    assert rows["beta"][-2] == "bees,dogs"
+
+
 def test_lists_that_differ_are_refused_with_the_line_that_mends_it(fleet: Pictures) -> None:
     recipe = fleet.recipe("")
     run = fleet("--quiet", "run", "start", recipe).out.strip()
     told = fleet("run", "watch", run)
     reasons = (
-        "the coordinator has 'ants', 'bees', 'cats', 'dogs'",
-        "alpha has 'ants', 'bees', 'cats', not 'dogs'",
-        "beta has 'bees', 'dogs', not 'ants', 'cats'",
+        "data.classes of the recipe lists no names, and the devices' lists differ",
+        "Compared with all names together: the coordinator has 'ants', 'bees', 'cats', 'dogs'",
+        "alpha has 'ants', 'bees', 'cats' and lacks 'dogs'",
+        "beta has 'bees', 'dogs' and lacks 'ants', 'cats'",
         "gamma has 'dogs', 'cats', 'bees', 'ants'",
     )
     told.failed(1, "data.classes", *reasons, UNION)
@@ -146,12 +153,12 @@ def test_a_device_with_another_class_is_left_out_by_name(fleet: Pictures) -> Non
     wait_until(lambda: "delta" in fleet.devices(), "delta")
     checked = fleet("run", "check", recipe)
     assert checked.code == 8
-    assert "it has classes that the run does not list: 'wasps'" in checked.out
-    assert "1 of 4 devices do not fit: delta." in checked.err
+    assert "it has classes that data.classes does not list: 'wasps'" in checked.out
+    assert "1 of 4 devices does not fit: delta." in checked.err
     assert fleet("run", "resume", run).code == 0
     assert fleet("run", "watch", run).code == 0
     assert fleet.events(run, "note")[0]["text"] == (
-        "delta is left out: it has classes that the run does not list: 'wasps'"
+        "delta is left out: it has classes that data.classes does not list: 'wasps'"
     )
     asked = {event["device"] for event in fleet.events(run, "reply")}
     assert asked == {"alpha", "beta", "gamma"}

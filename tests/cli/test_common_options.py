@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +21,7 @@ from device_agent.cli import app as agent_app
 from edgefed.cli.main import app as edgefed_app
 from edgefed.version import VERSION
 from tests.cli.commands import Told, edgefed, only
-from tests.processes import clean_environment
+from tests.processes import PATIENCE, clean_environment
 
 COMMON = {"--config", "--no-config", "--broker", "--fleet", "--state"}
 COMMON |= {"--json", "--quiet", "--verbose"}
@@ -131,6 +136,38 @@ def test_with_json_a_usage_error_is_one_json_object_on_stderr(
     assert error["code"] == "usage"
     assert told in error["message"]
     assert error["hint"].endswith("--help")
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "told"), [each for each in USAGE if "Missing command" not in each]
+)
+def test_a_usage_error_has_the_form_of_every_other_error(
+    program: str, words: list[str], told: str
+) -> None:
+    script = Path(sys.executable).parent / program
+    ended = subprocess.run([script, *words], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    first, hint = ended.stderr.splitlines()
+    assert first.startswith("edgefed: error: ")
+    assert first.endswith("  [usage]")
+    assert told in first
+    assert hint.startswith(f"  try: {program} ")
+    assert hint.endswith(" --help")
+
+
+def test_ctrl_c_at_a_question_is_told_like_any_other() -> None:
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "edgefed.cli.main", "run", "abort", "r-1"]
+    asking = subprocess.Popen(words, stdin=theirs, stderr=subprocess.PIPE, text=True)
+    os.close(theirs)
+    assert asking.stderr is not None
+    said = asking.stderr.read(len("Abort r-1?"))
+    assert said == "Abort r-1?"
+    asking.send_signal(signal.SIGINT)
+    rest = asking.communicate(timeout=PATIENCE)[1]
+    os.close(ours)
+    assert asking.returncode == 130
+    assert rest.splitlines()[-1] == "edgefed: error: Interrupted.  [interrupted]"
 
 
 def test_with_json_what_works_and_what_fails_ends_as_without() -> None:

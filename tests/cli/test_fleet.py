@@ -20,6 +20,14 @@ from tests.transport.listening import wait_until
 
 pytestmark = pytest.mark.mosquitto
 
+DIVERGING = (
+    "training.learning_rate=100",
+    "training.weight_decay=1",
+    "training.epochs=30",
+    "rounds.retries=0",
+)
+"""Settings with which no device has an answer."""
+
 
 def test_a_run_is_started_paused_stepped_resumed_and_watched_to_its_end(
     fleet: SmallFleet,
@@ -52,6 +60,24 @@ def _until_round(fleet: SmallFleet, run: str, number: int) -> dict[str, Any]:
         f"round {number}",
     )
     return fleet.show(run)
+
+
+def test_a_failed_run_counts_finished_rounds_only(fleet: SmallFleet) -> None:
+    run = fleet.begin(*(f"--set={each}" for each in DIVERGING))
+    record = fleet.wait_for(run, "failed")
+    assert (record["round"], record["history"]) == (0, [])
+    assert re.search(r"^rounds +0 of 3$", fleet("run", "show", run).out, re.MULTILINE)
+    assert f"{run}  failed" in fleet("run", "list").out
+    assert " 0/3 " in fleet("run", "list").out
+    assert fleet("status", "--json").json["run"]["round"] == 0
+
+
+def test_an_ambiguous_id_names_the_runs_that_it_may_mean(fleet: SmallFleet) -> None:
+    runs = []
+    for _ in range(2):
+        runs.append(fleet.begin("--rounds", "1"))
+        fleet.wait_for(runs[-1], "finished")
+    fleet("run", "show", "r-").failed(5, "run.unknown", f"{runs[1]}, {runs[0]}")
 
 
 def test_watch_prints_one_object_a_round(fleet: SmallFleet) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -35,10 +37,27 @@ def test_simulations_are_listed_and_shown_without_a_coordinator(tmp_path: Path) 
     assert first["run"] in edgefed("run", "show", first["run"], "--local", state=tmp_path).out
 
 
+def test_a_damaged_run_is_named(tmp_path: Path) -> None:
+    runs = [simulate(tmp_path, "--rounds", "1").json["run"] for _ in range(2)]
+    with closing(sqlite3.connect(tmp_path / "simulations" / "edgefed.db")) as db, db:
+        query = "update runs set record = replace(record, 'finished', 'running') where run = ?"
+        db.execute(query, (runs[0],))
+    told = edgefed("run", "list", "--local", state=tmp_path)
+    told.failed(1, "storage.damaged", f"the row '{runs[0]}' of its table runs was changed")
+    assert runs[1] not in told.err
+
+
 def test_without_runs_it_says_so(tmp_path: Path) -> None:
     assert edgefed("run", "list", "--local", "--json", state=tmp_path).json == []
     edgefed("run", "show", "--local", state=tmp_path).failed(5, "run.unknown", str(tmp_path))
     edgefed("run", "show", "r-7", "--local", state=tmp_path).failed(5, "run.unknown", "r-7")
+
+
+@pytest.mark.parametrize("command", ["report", "show", "means"])
+def test_an_ambiguous_id_names_the_runs_that_it_may_mean(command: str, tmp_path: Path) -> None:
+    runs = [simulate(tmp_path, "--rounds", "1").json["run"] for _ in range(2)]
+    told = edgefed("run", command, "r-", "--local", state=tmp_path)
+    told.failed(5, "run.unknown", f"2 runs in {tmp_path}", f"{runs[1]}, {runs[0]}.", "more of the")
 
 
 @pytest.mark.parametrize("command", ["report", "show", "means"])

@@ -81,7 +81,7 @@ def test_a_picture_is_written_for_a_run_that_is_named_or_the_newest(
 
 def test_what_cannot_be_shown_is_told_in_a_line(run: Path, tmp_path: Path) -> None:
     means(tmp_path).failed(5, "run.unknown", "no run's folder")
-    means("r-9999", "--local", state=tmp_path).failed(5, "run.unknown", "No run 'r-9999'")
+    means("r-9999", "--local", state=tmp_path).failed(5, "run.unknown", "No run r-9999")
     (tmp_path / "file").write_text("")
     means(run, "--png", tmp_path / "file" / "x.png").failed(1, "storage.failed", "x.png")
     means(run, "--png", tmp_path).failed(1, "storage.failed", str(tmp_path))

@@ -10,7 +10,8 @@ import pytest
 from broker.mosquitto import MosquittoBroker
 from edgefed.clock import SystemClock
 from edgefed.control import snapshot_watcher
-from edgefed.control.snapshot_watcher import SnapshotWatcher, Watched
+from edgefed.control.snapshot_watcher import SnapshotWatcher
+from edgefed.events.feed_update import FeedUpdate
 from edgefed.events.snapshot import RunView, Snapshot
 from edgefed.wire.messages import Request, Response
 from tests.control.fake_coordinator import FLEET, FakeCoordinator, answers
@@ -28,7 +29,7 @@ class Scene:
         self.round = 1
         self.broker = broker
         self.fake = FakeCoordinator(broker.address, self._answer)
-        self.seen: queue.SimpleQueue[Watched] = queue.SimpleQueue()
+        self.seen: queue.SimpleQueue[FeedUpdate] = queue.SimpleQueue()
         self.snapshot_watcher = SnapshotWatcher(broker.address, FLEET, SystemClock(), self.seen.put)
 
     def _answer(self, request: Request) -> list[Response]:
@@ -40,8 +41,8 @@ class Scene:
         }
         return answers(request, self.body if self.body is not None else body)
 
-    def wait(self, condition: Callable[[Watched], bool], what: str) -> Watched:
-        found: list[Watched] = []
+    def wait(self, condition: Callable[[FeedUpdate], bool], what: str) -> FeedUpdate:
+        found: list[FeedUpdate] = []
 
         def look() -> bool:
             while not self.seen.empty():
@@ -53,11 +54,11 @@ class Scene:
         wait_until(look, what)
         return found[0]
 
-    def wait_for_round(self, number: int) -> Watched:
+    def wait_for_round(self, number: int) -> FeedUpdate:
         return self.wait(lambda watched: shown_round(watched) == number, f"round {number}")
 
 
-def shown_round(watched: Watched) -> int:
+def shown_round(watched: FeedUpdate) -> int:
     run = watched.snapshot.run if watched.snapshot else None
     return run.round if run else -1
 

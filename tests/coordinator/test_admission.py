@@ -66,7 +66,7 @@ def test_a_device_with_another_class_is_left_out_and_named_once(world: MakeWorld
     assert (record.status, record.devices, record.class_names) == ("finished", 3, ABC)
     assert asked(fleet) == {"device-00", "device-01", "device-02"}
     assert warnings(here) == [
-        "device-03 is left out: it has classes that the run does not list: 'x'"
+        "device-03 is left out: it has classes that data.classes does not list: 'x'"
     ]
     assert here.record.spec == record.spec
 
@@ -77,7 +77,7 @@ def test_too_few_that_fit_fail_the_run_and_every_misfit_is_named(world: MakeWorl
     record = here.engine().run()
     assert (record.status, record.error, record.round) == ("failed", "data.misfit", 0)
     assert "Only 1 of 2 devices fit" in record.reason
-    assert "device-01: it has classes that the run does not list: 'x'" in record.reason
+    assert "device-01: it has classes that data.classes does not list: 'x'" in record.reason
 
 
 def test_lists_that_differ_fail_a_run_before_anybody_is_asked(world: MakeWorld) -> None:

@@ -104,11 +104,25 @@ def test_a_stated_list_takes_devices_that_lack_classes_and_refuses_others_by_nam
         member("d"),
         member("e", samples=0),
     ) == {
-        "b": "it has classes that the run does not list: 'Dog', 'wasp'",
+        "b": "it has classes that data.classes does not list: 'Dog', 'wasp'",
         "c": "it names the class 'cat' twice",
         "d": "it does not name its classes, and others do; store the names in its data (`classes`)",
         "e": "it has no samples to train on",
     }
+
+
+def test_without_a_stated_list_the_reason_names_the_list_of_the_others() -> None:
+    later = member("c", ("cat", "birds"))
+    assert misfit(recipe(), DataSpec(SHAPE, 2, PETS), later) == (
+        "it has classes that the run's other devices do not name ('cat', 'dog'): 'birds'"
+    )
+
+
+def test_a_number_of_classes_other_than_the_names_is_told_as_that() -> None:
+    counted = replace(nothing(), classes=3)
+    told = problem_of(recipe(), counted, member("a", PETS), member("b", PETS)).message
+    assert told.startswith("data.classes of the recipe is 3, and the devices name 2 classes.")
+    assert "differ" not in told
 
 
 def test_integers_stand_for_places_in_the_list_only_where_no_device_names_classes() -> None:
@@ -133,7 +147,7 @@ def test_plain_integers_fit_each_other_however_many_each_holds() -> None:
 def test_targets_that_are_numbers_must_be_as_many() -> None:
     plan = recipe(training={"loss": "squared_error"})
     found = reasons_of(plan, nothing(classes=2, shape=SHAPE), member("a", classes=1))
-    assert found == {"a": "its targets have 1 numbers, the run's 2"}
+    assert found == {"a": "its targets have 1 number, the run's 2"}
 
 
 def test_other_shapes_are_told_with_the_way_to_scale_images() -> None:

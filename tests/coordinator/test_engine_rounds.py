@@ -93,7 +93,8 @@ def test_without_a_quorum_the_run_fails_and_says_why(world: MakeWorld, retries: 
     here = world(recipe(rounds={"retries": retries}))
     fleet = TamperedFleet(here.devices, silent("device-00", "device-01", "device-03"))
     record = here.engine(fleet).run()
-    assert (record.status, record.error) == ("failed", "round.quorum")
+    assert (record.status, record.error, record.round) == ("failed", "round.quorum", 0)
+    assert here.seen("run")[-1]["round"] == 0
     assert record.reason == (
         "Only 1 of 4 devices answered round 1, the quorum is 2; "
         "3 had not answered when rounds.deadline (300 s) passed."

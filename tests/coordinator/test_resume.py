@@ -192,7 +192,7 @@ def test_an_aborted_run_keeps_its_model_and_can_be_resumed(world: MakeWorld) -> 
                 aborting.order("abort")
 
     record = here.engine(TamperedFleet(here.devices, abort), aborting).run()
-    assert (record.status, record.error, record.round) == ("aborted", "run.aborted", 2)
+    assert (record.status, record.error, record.round) == ("aborted", "run.aborted", 1)
     assert here.record == record
     model = load_file(here.folder / "runs" / here.run / "model.safetensors")
     checkpoint = here.stores[0].checkpoint(here.run)
@@ -200,7 +200,10 @@ def test_an_aborted_run_keeps_its_model_and_can_be_resumed(world: MakeWorld) -> 
     assert checkpoint.state.round == 1
     assert weights_digest(checkpoint.state.groups["weights"]) == record.weights_digest
     assert sorted(model) == sorted(checkpoint.state.groups["weights"])
-    assert here.engine().run().weights_digest == digest
+    resumed = here.engine().run()
+    assert (resumed.weights_digest, resumed.round) == (digest, 3)
+    assert [event["round"] for event in here.seen("round")] == [1, 2, 2, 3]
+    assert sum(row["received"] for row in here.rows) == resumed.bytes_up  # before the abort, too
 
 
 def test_an_open_test_is_finished_although_it_is_no_longer_due(world: MakeWorld) -> None:

@@ -222,7 +222,7 @@ def test_runs_are_found_by_an_unambiguous_beginning(store: Store) -> None:
     records = [made(store) for _ in range(3)]
     assert [record.run for record in store.runs()] == [r.run for r in reversed(records)]
     assert store.run("r-0002") == records[1]
-    for name, message in (("r-000", "names 3 runs"), ("r-9", "No run r-9")):
+    for name, message in (("r-000", "beginning of 3 runs"), ("r-9", "No run r-9")):
         with pytest.raises(UnknownNameError, match=message):
             store.run(name)
 
@@ -303,6 +303,7 @@ def test_a_row_in_an_unknown_form_is_told(store: Store) -> None:
     with pytest.raises(StorageError) as caught:
         store.runs()
     assert caught.value.code == "storage.damaged"
+    assert "holds run r-1 in a form" in caught.value.message
     assert caught.value.hint
 
 

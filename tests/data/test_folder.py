@@ -101,14 +101,38 @@ def test_a_wrong_list_of_classes_is_refused(pets: Path, text: bytes, message: st
 
 
 def test_nothing_to_read_is_an_error_that_says_so(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="it has no image files") as caught:
+    with pytest.raises(DataError, match="it holds no folders and no image files") as caught:
         read_folder(tmp_path, AS_IT_IS)
     assert caught.value.code == "data.empty"
+    assert "FOLDER/CLASS/IMAGE.png" in caught.value.hint
     (tmp_path / "cat").mkdir()
     (tmp_path / "cat" / "a.png").write_bytes(b"hello")
-    with pytest.raises(DataError, match="none of its 1 image files can be read"):
+    with pytest.raises(DataError, match="none of the 1 image file in its 1 folder can be read"):
         read_folder(tmp_path, AS_IT_IS)
     with pytest.raises(DataError, match="does not exist"):
         read_folder(tmp_path / "missing", AS_IT_IS)
     with pytest.raises(DataError, match="is a file, not a folder"):
         read_folder(tmp_path / "cat" / "a.png", AS_IT_IS)
+
+
+def test_images_without_class_folders_are_told_as_what_they_are(tmp_path: Path) -> None:
+    for index in range(3):
+        write_image(tmp_path / f"{index}.png", (6, 4, 3), 51)
+    with pytest.raises(DataError, match="it holds 3 image files itself, and no folders"):
+        read_folder(tmp_path, AS_IT_IS)
+    (tmp_path / "cat").mkdir()
+    with pytest.raises(DataError, match="3 image files itself, and none in its 1 folder"):
+        read_folder(tmp_path, AS_IT_IS)
+
+
+def test_class_folders_without_images_are_told_as_that(tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(DataError, match="it holds 2 folders, and no image file in them"):
+        read_folder(tmp_path, AS_IT_IS)
+
+
+def test_images_beside_the_class_folders_are_told_in_a_warning(pets: Path) -> None:
+    write_image(pets / "stray.png", (6, 4, 3), 51)
+    (warning,) = read_folder(pets, AS_IT_IS).warnings
+    assert "in no class, are not used: 1, such as stray.png" in warning

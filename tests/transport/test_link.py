@@ -150,7 +150,7 @@ def test_a_closed_port_is_told_at_once() -> None:
 def test_who_accepts_but_never_answers_is_no_broker() -> None:
     with socket.create_server((LOOPBACK, 0)) as server:
         link = Link(Address(LOOPBACK, server.getsockname()[1]), "nine", Inbox())
-        with pytest.raises(UnreachableError, match="no answer within 0 s"):
+        with pytest.raises(UnreachableError, match="accepted, but there was no answer within 0 s"):
             link.start_now(0.2)
 
 

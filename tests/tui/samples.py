@@ -8,9 +8,10 @@ from datetime import datetime, timedelta, timezone
 
 from edgefed.clock import timestamp
 from edgefed.errors import EdgeFedError
+from edgefed.events.feed_update import FeedUpdate
 from edgefed.events.snapshot import DeviceView, LineView, RoundView, RunView, Snapshot
 from edgefed.tui.app import Dashboard, ScreenName
-from edgefed.tui.interfaces import Control, FeedUpdate
+from edgefed.tui.interfaces import Control
 from edgefed.tui.recorded_feed import PERIOD, RecordedFeed
 from edgefed.wire.messages import DeviceState
 

@@ -10,8 +10,8 @@ from textual.message import Message
 from textual.pilot import Pilot
 
 from edgefed.clock import timestamp
+from edgefed.events.feed_update import FeedUpdate
 from edgefed.tui.app import DRAW_EVERY, Dashboard
-from edgefed.tui.interfaces import FeedUpdate
 from edgefed.tui.messages import Fresh
 from edgefed.tui.panes.banner import Banner
 from edgefed.tui.panes.round import RoundPane

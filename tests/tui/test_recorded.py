@@ -9,10 +9,10 @@ import pytest
 
 from edgefed.clock import SystemClock
 from edgefed.errors import DataError, StorageError
+from edgefed.events.feed_update import FeedUpdate
 from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.model import Event
 from edgefed.events.snapshot import Snapshot
-from edgefed.tui.interfaces import FeedUpdate
 from edgefed.tui.recorded_feed import (
     RecordedFeed,
     last_of_events,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from edgefed.events.feed_update import FeedUpdate
 from edgefed.events.snapshot import Snapshot
 from edgefed.tui.app import Dashboard, ScreenName
-from edgefed.tui.interfaces import FeedUpdate
 from tests.tui.samples import (
     RecordingControl,
     ago,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.text import Text
 
+from edgefed.events.feed_update import FeedUpdate
 from edgefed.tui.display_state import Shown
-from edgefed.tui.interfaces import FeedUpdate
 from edgefed.tui.panes.pane import Pane
 from edgefed.tui.problems import reason
 from edgefed.tui.text_format import countdown, cut, moment, wall_time

@@ -13,6 +13,7 @@ from edgefed.tui.panes.pane import Pane
 from edgefed.tui.symbols import DEVICE_LOOKS, HOT, STATES
 from edgefed.tui.text_format import clean, cut
 from edgefed.tui.theme import MUTED, ORANGE
+from edgefed.units import counted
 
 NO_DEVICE = "No device yet. Start its agent: edgefed-agent run"
 
@@ -75,7 +76,7 @@ def _sharing(devices: Sequence[DeviceView]) -> list[Text]:
     sharers = [device.shared_entries for device in devices if device.shared_entries]
     if not sharers:
         return []
-    whose = "1 device" if len(sharers) == 1 else f"{len(sharers)} devices"
+    whose = counted(len(sharers), "device")
     return [Text.assemble(("means ", MUTED), f"{sum(sharers)} from {whose}")]
 
 

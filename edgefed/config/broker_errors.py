@@ -1,0 +1,38 @@
+"""What every program says of a broker that refuses it or does not answer: one code, one hint."""
+
+from __future__ import annotations
+
+from edgefed.config.address import Address
+from edgefed.errors import NotAllowedError, UnreachableError
+
+
+def refused(address: Address, reason: str) -> NotAllowedError:
+    """Return the error for a broker that wants a login, or another one."""
+    return NotAllowedError(
+        f"The MQTT broker at {address} refused us: {reason}.",
+        code="broker.refused",
+        hint="check user and password: EDGEFED_BROKER=mqtt://USER:PASSWORD@HOST:PORT, "
+        "with % written as %25 and @ as %40",
+    )
+
+
+def unreachable(address: Address, reason: str) -> UnreachableError:
+    """Return the error for a broker that does not answer."""
+    return UnreachableError(
+        f"No MQTT broker at {address}: {reason}.",
+        hint="start one with: edgefed broker up, or name yours with --broker mqtt://HOST:PORT",
+    )
+
+
+def silent(address: Address, when: str) -> UnreachableError:
+    """Return the error for a port that takes connections and does not answer as a broker does.
+
+    Args:
+        address: where it listens.
+        when: what was waited for, or how long, as the end of a sentence.
+    """
+    told = f"the connection was accepted, but there was no answer {when}"
+    return UnreachableError(
+        f"No MQTT broker at {address}: {told}.",
+        hint="another program may use this port; name the broker with --broker mqtt://HOST:PORT",
+    )

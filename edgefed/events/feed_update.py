@@ -1,0 +1,26 @@
+"""What a feed of snapshots delivers, to the dashboard and to commands that follow a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgefed.events.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class FeedUpdate:
+    """The newest snapshot, and whether it is fresh.
+
+    Attributes:
+        snapshot: None until the first one came.
+        broker: whether the broker answers.
+        coordinator: whether the coordinator is there.
+        problem: one line for people, empty when all is well.
+        since: UTC time from which the numbers are stale, when there is a problem.
+    """
+
+    snapshot: Snapshot | None
+    broker: bool
+    coordinator: bool
+    problem: str = ""
+    since: str = ""
