@@ -20,9 +20,9 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from packaging.markers import Environment, default_environment
+from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -36,20 +36,21 @@ LARGE = ("torch", "torchvision")
 WHEELS = ("--only-binary=:all:", "--disable-pip-version-check", "--python-version")
 
 
-def environment(version: str) -> Environment:
+def environment(version: str) -> dict[str, str]:
     """Return this machine's marker environment, with another Python version."""
-    values = default_environment()
-    values["python_version"] = version
-    values["python_full_version"] = values["implementation_version"] = f"{version}.0"
-    return values
+    full = f"{version}.0"
+    target = {"python_full_version": full, "implementation_version": full}
+    return {**cast("dict[str, str]", default_environment()), "python_version": version, **target}
 
 
 def required(texts: Iterable[str], version: str, extras: Sequence[str] = ()) -> Iterator[str]:
     """Yield the requirements that apply to a Python version, without their markers."""
     for text in texts:
         requirement = Requirement(text)
-        values = [{**environment(version), "extra": extra} for extra in ("", *extras)]
-        if requirement.marker is None or any(map(requirement.marker.evaluate, values)):
+        marker, values = requirement.marker, environment(version)
+        if marker is None or any(
+            marker.evaluate({**values, "extra": extra}) for extra in ("", *extras)
+        ):
             requirement.marker = None
             yield str(requirement)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -50,7 +51,7 @@ def test_markers_are_evaluated_for_the_target(version: str, needs: bool) -> None
 
 
 def test_a_requirement_that_only_the_target_has_is_found_missing() -> None:
-    chosen = [
+    chosen: list[dict[str, Any]] = [
         {
             "metadata": {
                 "name": "Some_Thing",
