@@ -1,4 +1,4 @@
-"""Sections of a task that hold every value: a device fills none in with defaults of its release."""
+"""Check that a task's sections are complete, so that no device applies its own defaults."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ MLSys 2020. Device k minimises, from w_t,
 
     h_k(w) = F_k(w) + (mu / 2) ||w - w_t||^2
 
-and the coordinator averages as FedAvg does. ``mu = 0`` is FedAvg, bit for bit. Sensible values are
-0.001 to 1, found by trying.
+and the coordinator averages as in FedAvg. ``mu = 0`` is FedAvg, bit for bit. Typical values are
+0.001 to 1; tune it for each task.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""The exchange of averaged data: devices share means once, then all train with them.
+"""The exchange of averaged data: devices share means once, and all devices train with them.
 
 Yoon, Shin, Hwang, Yang: FedMix: Approximation of Mixup under Mean Augmented Federated Learning,
 ICLR 2021, section 3.2 (algorithm 1), appendices H to J.
 
-    mean   every device that shares: (x̄, ȳ) of groups of M samples, once, and again when its data
-           changed; the coordinator stacks them, shuffles, perhaps averages m entries again
-    fit    as the algorithm has it, with the stack (X_g, Y_g) beside the weights; what a device does
-           with it is the method's mixing objective (NaiveMix, FedMix)
+    mean   every device that shares sends (x̄, ȳ) of groups of M samples, once, and again after its
+           data changed; the coordinator stacks, shuffles and optionally averages m entries again
+    fit    is the algorithm's, with the stack (X_g, Y_g) beside the weights; the method's mixing
+           objective (NaiveMix, FedMix) uses the stack
 
-With a split (appendix E) averages are of hidden states, and ``mean`` comes before every ``fit``.
-A device that does not share trains all the same. If none does, this is FedAvg, and says so.
+With a split (appendix E) the averages are of hidden states, and ``mean`` precedes every ``fit``.
+A device that does not share still trains. If no device shares, training is FedAvg, and a remark
+reports this.
 """
 
 from __future__ import annotations

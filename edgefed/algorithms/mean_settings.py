@@ -1,4 +1,4 @@
-"""Settings of the algorithms that mix samples, and of those that do so with averaged data."""
+"""Settings of the algorithms that mix samples or averaged data."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Where in a model averaged data are mixed in: at its input, or behind some of its layers.
+"""Where a model mixes averaged data: at its input, or after some of its layers.
 
-Yoon, Shin, Hwang, Yang: FedMix, ICLR 2021, appendix E: an encoder, the layers up to the split, and
-a decoder, the rest; averages are of hidden states under the round's encoder. An embedding is linear
-in one-hot tokens, so averages of those serve for every embedding, and are exchanged once.
+Yoon, Shin, Hwang, Yang: FedMix, ICLR 2021, appendix E: the encoder is the layers up to the split,
+the decoder the others; averages are of hidden states of the round's encoder. An embedding is linear
+in one-hot tokens, so averages of one-hot tokens fit every embedding and are exchanged once.
 """
 
 from __future__ import annotations

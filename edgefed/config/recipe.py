@@ -1,4 +1,4 @@
-"""The recipe: what a run trains, as pydantic models that ``edgefed config schema`` shows."""
+"""The recipe as pydantic models: what a run trains. ``edgefed config schema`` prints them."""
 
 from __future__ import annotations
 

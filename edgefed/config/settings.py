@@ -1,4 +1,4 @@
-"""Where a program finds its fleet: broker, names and folders. What it trains is the recipe's."""
+"""Settings: broker, names and folders of a fleet. The recipe defines what is trained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where settings files are looked for, and what of the process decides it."""
+"""The paths of settings files, and the process state that they depend on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A TOML file as values and lines, and every way in which it cannot be read as one clear error."""
+"""Read a TOML file as values with their lines; every failure becomes one clear error."""
 
 from __future__ import annotations
 

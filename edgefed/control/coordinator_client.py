@@ -1,4 +1,4 @@
-"""Talk to a fleet's coordinator over MQTT: ask, give orders, and hear events."""
+"""A client of the coordinator over MQTT: requests, orders, and events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A live snapshot of a fleet: taken whole once, then kept up with events."""
+"""A live snapshot of a fleet: requested once, then updated by events."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Arrays of an NPZ file, read without pickle, and none before the size of all is known.
+"""Read the arrays of an NPZ file without pickle, after checking the total size.
 
-NumPy's own reader believes what an array's header declares, and allocates it.
+NumPy's own reader allocates whatever size an array's header declares.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arrays from outside become samples: layout, scale, and everything that must hold of them."""
+"""Convert arrays from outside to samples: check layout, scale and values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of classes in data: checked, compared, and labels numbered after another list."""
+"""Class names of data: check and compare them, and renumber labels for another list."""
 
 from __future__ import annotations
 

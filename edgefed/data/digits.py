@@ -1,4 +1,4 @@
-"""Handwritten digits that scikit-learn brings along: 1797 grey images of 8 by 8 pixels.
+"""The handwritten digits of scikit-learn: 1797 grey images of 8 by 8 pixels.
 
 The test set of the UCI ML hand-written digits data set (Alpaydin and Kaynak, 1998).
 """

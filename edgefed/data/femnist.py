@@ -1,7 +1,7 @@
 """FEMNIST by writer, from the JSON files that LEAF's scripts write.
 
-Each file holds ``users``, and in ``user_data`` for each of them ``x``, a list of inputs, and ``y``,
-their labels. LEAF: A Benchmark for Federated Settings (Caldas et al., 2018).
+Each file holds ``users``, and ``user_data`` with each user's inputs ``x`` and labels ``y``.
+LEAF: A Benchmark for Federated Settings (Caldas et al., 2018).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Images in folders: ``folder/class/*.png``, one folder for each label.
 
-A class is called what its folder is called. A label's number is, in this order: the folder's line
-in ``folder/classes.txt`` (one name a line) where there is such a file; the folder's name where all
-names are numbers; else its place in the sorted names. Devices of one run may number differently, as
-a run goes by the names; see `edgefed.data.class_names`.
+The folder's name is the name of the class. The label's number is the folder's line in
+``folder/classes.txt`` (one name per line), if that file exists; otherwise the folder's name, if all
+names are numbers; otherwise its position among the sorted names. Devices of one run may use other
+numbers, because a run compares names; see `edgefed.data.class_names`.
 """
 
 from __future__ import annotations

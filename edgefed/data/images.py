@@ -1,4 +1,4 @@
-"""Image files become pixels of one shape; a file that cannot be read is reported, not fatal."""
+"""Read image files as pixels of one shape; unreadable files are reported, not fatal."""
 
 from __future__ import annotations
 

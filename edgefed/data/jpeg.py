@@ -1,8 +1,8 @@
-"""JPEG images packed into an NPZ file: decoded once, and the pixels kept beside other data.
+"""JPEG images packed into an NPZ file: decoded once, with the pixels cached on disk.
 
-``jpeg_train`` (bytes) holds image i at ``offsets_train[i]`` up to ``offsets_train[i + 1]``; so it
-is with ``_test``. The pixels are kept as an ``.npy`` file named after the digest of those bytes, so
-that another file never finds them.
+``jpeg_train`` (bytes) holds image i from ``offsets_train[i]`` to ``offsets_train[i + 1]``; the
+same applies to ``_test``. The pixels are cached in an ``.npy`` file that is named by the digest of
+those bytes, so that each NPZ file has its own cache.
 """
 
 from __future__ import annotations

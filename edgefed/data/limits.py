@@ -1,6 +1,6 @@
-"""How much memory a data set may take; compared with what its files declare before they are read.
+"""Limit the memory of a data set; the sizes that files declare are checked before reading.
 
-A small file can declare, or unpack to, more than any machine holds.
+A small file can declare, or expand to, more than the memory of any machine.
 """
 
 from __future__ import annotations

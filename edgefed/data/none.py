@@ -1,4 +1,4 @@
-"""No central data: the coordinator neither tests nor shares out; devices test on their own."""
+"""No central data: the coordinator has no samples, and devices test on their own."""
 
 from __future__ import annotations
 

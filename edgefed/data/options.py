@@ -1,4 +1,4 @@
-"""Settings of a data set: the further keys of the recipe's data section, checked."""
+"""Settings of a data set: the additional keys of the recipe's data section."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Share a data set out over virtual devices."""
+"""Partition a data set among virtual devices."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How inputs are prepared: normalised when they are loaded, and what training does to a batch.
+"""The preparation of inputs: normalisation when they are loaded, and augmentation of batches.
 
 Normalised inputs are (x - mean) / std for each channel. Random crops and flips are only declared
-here, as whoever trains draws them anew for every batch.
+here; the trainer draws them for every batch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Shakespeare by role: the characters before, as numbers, and the next one as the label.
+"""Shakespeare by role: preceding characters as inputs, the next character as the label.
 
 The roles come from a JSONL file of records ``{"role": …, "text": …}``, from a folder of ``.txt``
 files, one for each role, or from a single such file. The task of LEAF (Caldas et al., 2018): 80
-characters, then the next. Each role's text is split by time: its end is for testing.
+characters predict the next one. Each role's text is split in order: its end is for testing.
 """
 
 from __future__ import annotations

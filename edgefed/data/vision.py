@@ -1,7 +1,7 @@
-"""torchvision's data sets behind one adapter: downloaded once, checked, as arrays.
+"""An adapter for torchvision's data sets: downloaded once, checked, returned as arrays.
 
-torchvision checks what it downloads against the digests that it knows, and CIFAR's files, which are
-pickles, each time before it opens them.
+torchvision checks downloads against known digests. It checks CIFAR's files, which are pickles, each
+time before it opens them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The number of the last commit, beside the database, so that a lost commit is noticed.
+"""The number of the last commit in a file beside the database, to detect lost commits.
 
-A damaged write-ahead log ends, for SQLite, at the damage: every later commit is silently missing.
-The counter is written after each commit and never before, so a kill or a power cut can leave it
-behind the database, which is harmless, but never ahead of it.
+SQLite reads a damaged write-ahead log only up to the damage and silently drops all later commits.
+The counter is written after each commit. A kill or a power cut can therefore leave it behind the
+database, which is harmless, but never ahead of it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A SQLite file whose rows carry digests: it returns what was written, or says that it is damaged.
+"""A SQLite file with digests: it returns what was written, or reports that it is damaged.
 
-Every row has a digest of its values, every group of rows (such as a run's rounds) one over its
-rows' digests, and the root row one over all groups. So a changed row, a missing one and one of an
-earlier commit are all noticed. A write checks the groups that it changes before it digests them
-anew; damage is never digested over.
+Every row has a digest of its values, every group of rows (such as a run's rounds) a digest of its
+rows' digests, and the root row a digest of all groups. Changed rows, missing rows and rows of an
+earlier commit are therefore detected. A write checks the groups that it changes before it updates
+their digests, so it never hides damage.
 """
 
 from __future__ import annotations

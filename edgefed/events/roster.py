@@ -1,4 +1,4 @@
-"""Many devices in one event: their facts in columns, in parts that stay small."""
+"""Events about many devices: their fields in columns, split into small events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every partition must be: which samples its parts may share, and which they may leave out."""
+"""Check a partition: which samples its parts may share, and which they may leave out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drawing proportions anew until every device has enough, and giving up in good time."""
+"""Redraw proportions until every device has enough samples, up to a limit of attempts."""
 
 from __future__ import annotations
 

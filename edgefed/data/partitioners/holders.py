@@ -1,4 +1,4 @@
-"""From a table of which device holds which labels to the samples of each."""
+"""Assign samples to devices, given a table of which device holds which labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The partitions that a recipe can name: how each shares samples out, and what it promises."""
+"""The partitions that a recipe can name, with the properties that each guarantees."""
 
 from __future__ import annotations
 

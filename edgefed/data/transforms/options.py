@@ -1,4 +1,4 @@
-"""The keys of the recipe's data section that change the devices' samples."""
+"""The keys of the recipe's data section for transforms of the devices' samples."""
 
 from __future__ import annotations
 
