@@ -1,4 +1,4 @@
-"""The devices of a fleet whose data fit the run; the others are left out, and named once."""
+"""The devices of a fleet whose data fit the run; the others are excluded and reported once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which devices are there, from births and wills, and what they say they are doing."""
+"""The devices that are connected, from births and last wills, with their reported state."""
 
 from __future__ import annotations
 

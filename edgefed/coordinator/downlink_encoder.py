@@ -1,14 +1,14 @@
-"""What devices are sent, encoded against what they were sent before.
+"""Encode payloads to devices as differences from the payloads that they already hold.
 
-For each payload name the coordinator keeps a mirror: the arrays as devices that followed every
-exchange now hold them. A lossy payload w_t goes out as an encoded difference from the mirror b,
+For each payload name the coordinator keeps a mirror: the arrays that devices hold if they received
+every exchange. A lossy payload w_t is sent as an encoded difference from the mirror b,
 
     c_t = C(w_t - b_{t-1})        b_t = b_{t-1} + C^{-1}(c_t)
 
-so what the code drops in one round is in the next round's difference: error feedback without a
-memory of its own. The first difference is from zeros. The reference names b_t by its own digest,
-with the last ``CHAIN`` differences for devices that missed some rounds; who misses more fetches
-b_t whole.
+so the encoding error of one round is part of the next difference: error feedback without separate
+memory. The first difference is from zeros. The reference names b_t by its digest, with the last
+``CHAIN`` differences for devices that missed some rounds. A device that missed more rounds fetches
+the complete b_t.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""See that a fleet has no other coordinator before becoming its coordinator."""
+"""Check at start that the fleet has no other coordinator."""
 
 from __future__ import annotations
 

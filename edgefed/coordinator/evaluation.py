@@ -1,4 +1,4 @@
-"""Test a run's model: when it is due, on the coordinator's samples and on the devices' own."""
+"""Evaluate a run's model when it is due, on the coordinator's and on the devices' samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log what an operator should know of the journal's events, one line each, at a bounded rate."""
+"""Log the journal's important events, one line for each, at a bounded rate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every reply is checked before it may touch the model: who, what, how large, how many."""
+"""Validate a reply before it is merged: its sender, bases, roles, shapes, values and weight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replies from devices: routed by exchange, completed with their blobs, handed to the engine."""
+"""Receive replies: route each to its exchange, fetch its blobs, and pass it to the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answer dashboards and the command line: questions, and orders, which change something."""
+"""Handle requests of dashboards and the command line: queries, and orders that change something."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine's bookkeeping: a run's row, its time and bytes, and what the journal is told."""
+"""Record a run for the engine: its row, its time and bytes, and its events."""
 
 from __future__ import annotations
 

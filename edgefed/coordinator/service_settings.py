@@ -1,4 +1,4 @@
-"""What a coordinator process is told, and the id of its state directory."""
+"""The settings of a coordinator process, and the id of its state directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tell the journal whom the open exchange waits for, and until when, whenever that changes."""
+"""Report to the journal which devices the open exchange waits for, and until when."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Augmentation: random crops and flips of a batch of images, pure in a seeded generator.
 
-The usual augmentation of CIFAR training: pad the image, cut a piece of the old size out of it at a
-random place, and mirror it left to right with probability ½.
+The usual augmentation of CIFAR training: pad the image, crop it at a random place to its previous
+size, and flip it left to right with probability ½.
 """
 
 from __future__ import annotations

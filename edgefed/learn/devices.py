@@ -1,4 +1,4 @@
-"""The processor that torch computes on, and what makes it repeat itself."""
+"""Choose the processor that torch uses, and make its results reproducible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every trainer does with a job before and after: check it, load it, hand it back."""
+"""Steps that all trainers share: check a job, load its arrays, return its results."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The exact weighted mean: the same bits in whatever order the answers come, in O(model) memory.
+"""The exact weighted mean: the same bits for any order of answers, in O(model) memory.
 
-Floating-point sums depend on their order; sums of integers do not. So each value is rounded to a
-grid of 2^-bits, multiplied by its weight in whole units, and added up in 64-bit integers. A mean is
-off its exact value by at most half a grid step, 2^-(bits + 1), beside the last rounding to float32;
-bits is 40 up to a total weight of 65,535 units, and falls by one whenever that doubles.
+Floating-point sums depend on their order; integer sums do not. Each value is therefore rounded to a
+grid of 2^-bits, multiplied by its weight in whole units, and summed in 64-bit integers. The error
+of a mean is at most half a grid step, 2^-(bits + 1), plus the final rounding to float32. bits is 40
+up to a total weight of 65,535 units, and decreases by one whenever the total doubles.
 """
 
 from __future__ import annotations

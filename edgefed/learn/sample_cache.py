@@ -1,4 +1,4 @@
-"""A device's samples as tensors, checked and put on the training device once."""
+"""A device's samples as tensors, checked and copied to the training device once."""
 
 from __future__ import annotations
 

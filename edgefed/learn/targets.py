@@ -1,4 +1,4 @@
-"""Whether samples have the targets that a run's loss is of: labels, shares of them, or numbers."""
+"""Check that samples have the targets of a run's loss: labels, label distributions, or numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one local training loop, and testing: a trainer runs jobs on one device."""
+"""The local training loop and evaluation: a trainer executes jobs on one processor."""
 
 from __future__ import annotations
 

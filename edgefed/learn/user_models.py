@@ -1,9 +1,9 @@
-"""A model of the user's own: ``package.module:factory``, imported, made and tried out.
+"""User-defined models: import ``package.module:factory``, build the model, and test it.
 
 The factory is called as ``factory(shape, classes, **settings)`` with the shape of one input, the
 number of classes and the further keys of the recipe's ``[model]`` table, and returns a
-``torch.nn.Module`` that takes (batch, …) and answers (batch, classes). Importing a module runs its
-code, so a program decides for itself whether it imports what a recipe or a task names.
+``torch.nn.Module`` that maps (batch, …) to (batch, classes). Importing a module runs its code, so
+each program decides whether it imports the module that a recipe or a task names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The loss of a chain of layers and its gradient, in one call of the compiled kernels."""
+"""Compute the loss of a chain of layers and its gradient in one call of the compiled kernels."""
 
 from __future__ import annotations
 

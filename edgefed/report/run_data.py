@@ -1,4 +1,4 @@
-"""What a report is made of, and how it is gathered from a run's folder."""
+"""The data of a report, read from a run's folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the data of a table lies: on disk under ``--data``, or where it is downloaded to."""
+"""Where the data of a table is: on disk under ``--data``, or in the download folder."""
 
 from __future__ import annotations
 

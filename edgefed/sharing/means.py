@@ -1,12 +1,12 @@
-"""Make averaged data of a device's samples.
+"""Compute averaged data of a device's samples.
 
 Yoon, Shin, Hwang, Yang: FedMix: Approximation of Mixup under Mean Augmented Federated Learning,
-ICLR 2021, section 3.2. A device splits its samples into groups J of M and gives away, of each,
+ICLR 2021, section 3.2. A device splits its samples into groups J of M and sends, for each,
 
     x̄ = 1/M Σ_{j in J} x_j        ȳ = 1/M Σ_{j in J} y_j
 
-Groups and noise are drawn from the data themselves. So the same data make the same averages in
-every run, on a board and in the simulator, and no number of runs tells more than one of them does.
+The seed of groups and noise is derived from the data. The same data therefore give the same
+averages in every run, on a board and in the simulator, and more runs reveal no more than one.
 """
 
 from __future__ import annotations

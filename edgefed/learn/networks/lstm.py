@@ -1,8 +1,8 @@
-"""A character model: embedding, LSTM, and scores for the character that comes next.
+"""A character model: embedding, LSTM, and scores for the next character.
 
-As FedMix has it (Yoon, Shin, Hwang, Yang, ICLR 2021), two layers of 256 units over 84 characters:
-820,980 parameters. As FedMA has it (Wang et al., ICLR 2020), one layer over 80: 293,584. The LSTM
-itself is Hochreiter and Schmidhuber's, 1997, in the form and with the names of ``torch.nn.LSTM``.
+In FedMix (Yoon, Shin, Hwang, Yang, ICLR 2021) it has two layers of 256 units over 84 characters:
+820,980 parameters. In FedMA (Wang et al., ICLR 2020) it has one layer over 80: 293,584. The LSTM is
+that of Hochreiter and Schmidhuber, 1997, in the form and with the names of ``torch.nn.LSTM``.
 """
 
 from __future__ import annotations

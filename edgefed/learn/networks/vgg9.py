@@ -1,8 +1,9 @@
 """VGG-9: six 3×3 convolutions and three fully connected layers, without normalisation.
 
-The network of two papers that differ in where they drop out: Yoon, Shin, Hwang, Yang: FedMix, ICLR
-2021, and Wang, Yurochkin, Sun, Papailiopoulos, Khazaeni: Federated Learning with Matched Averaging,
-ICLR 2020. With 32×32 RGB inputs it has 3,491,530 parameters for 10 classes, 3,537,700 for 100.
+The network of two papers that apply dropout at different places: Yoon, Shin, Hwang, Yang: FedMix,
+ICLR 2021, and Wang, Yurochkin, Sun, Papailiopoulos, Khazaeni: Federated Learning with Matched
+Averaging, ICLR 2020. With 32×32 RGB inputs it has 3,491,530 parameters for 10 classes, 3,537,700
+for 100.
 """
 
 from __future__ import annotations

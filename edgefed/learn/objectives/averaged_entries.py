@@ -1,10 +1,9 @@
-"""The entries that mixing takes from a job's extras: averaged data of others, or raw samples.
+"""The entries of a job's extras that mixing uses: averaged data of others, or raw samples.
 
 Extras are ``inputs`` (entries, …) and ``targets`` (entries, classes), float32. Inputs may be uint8
-codes instead; then ``scale`` and ``offset`` (entries,) are there too, and a value of an entry is
-its offset + scale · code.
-Only what a step uses is unpacked, so that many entries stay small. ``kept``, where it is there,
-says which entries are drawn from: clients that leave out different ones share the others' memory.
+codes instead, with ``scale`` and ``offset`` (entries,); a value is then offset + scale · code.
+Only the entries that a step uses are unpacked, to save memory. ``kept``, if present, lists the
+entries to draw from, so that clients which exclude different entries share one array.
 """
 
 from __future__ import annotations
