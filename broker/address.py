@@ -1,4 +1,4 @@
-"""Ports to listen on: find a free one, and tell why one cannot be had."""
+"""Ports to listen on: find a free one, and explain why one is unavailable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker as a child process: started, watched, ended, and gone when its parent is gone."""
+"""A broker as a child process: start it, watch it, stop it, and end it with its parent."""
 
 from __future__ import annotations
 

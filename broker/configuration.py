@@ -1,4 +1,4 @@
-"""The text of a Mosquitto configuration: limits for every client, and who is let in."""
+"""The text of a Mosquitto configuration: limits for all clients, and access control."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The demo broker: amqtt in a process of its own, on this machine only.
+"""The demo broker: amqtt in its own process, on this machine only.
 
-``python -m broker.embedded HOST PORT`` runs it in the foreground. It knows no users, no rules and
-no TLS, and keeps nothing once it ends.
+``python -m broker.embedded HOST PORT`` runs it in the foreground. It has no users, no access rules
+and no TLS, and stores nothing on disk.
 """
 
 from __future__ import annotations

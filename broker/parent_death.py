@@ -1,7 +1,7 @@
-"""Become another program that ends when the process that started it ends (Linux).
+"""Execute another program that ends when the process that started it ends (Linux).
 
-Run as a script: ``python tether.py PARENT SIGNAL COMMAND...``. The wish is made in this fresh
-process, which then becomes COMMAND, so that nothing runs between fork and exec in a parent with
+Run it as a script: ``python parent_death.py PARENT SIGNAL COMMAND...``. The new process requests
+the signal and then executes COMMAND, so that no code runs between fork and exec in a parent with
 many threads. The kernel sends SIGNAL when the *thread* that started this process ends.
 """
 

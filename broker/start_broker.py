@@ -1,4 +1,4 @@
-"""Start the broker that this machine has: Mosquitto, or the demo broker on loopback."""
+"""Start the broker that is available: Mosquitto, or the demo broker on loopback."""
 
 from __future__ import annotations
 

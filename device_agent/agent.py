@@ -1,8 +1,8 @@
-"""The agent: a resident program that is pushed to, trains, and answers.
+"""The agent: a resident program that receives tasks, trains, and replies.
 
-One thread (this one) reads the inbox and owns all state; paho's thread fills the inbox; a
-``TrainingThread`` trains; a ``ChunkSender`` uploads; a ``TaskSession`` has the task at hand. A task
-goes invited → download → train → upload → done.
+The main thread reads the inbox and owns all state. paho's thread fills the inbox, a
+``TrainingThread`` trains, a ``ChunkSender`` uploads, and a ``TaskSession`` handles the current
+task. The states of a task are invited → download → train → upload → done.
 """
 
 from __future__ import annotations

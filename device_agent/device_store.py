@@ -1,10 +1,9 @@
-"""What a device keeps: blobs, replies until they are merged, state of each run and of all runs.
+"""The device's store: blobs, unmerged replies, the state of each run, and state across runs.
 
-A reply, the private state that goes with it, the state that outlives the run and the entries of the
-ledger are committed in one transaction, keyed by the exchange, before the reply is sent. Asked
-again under the same id, the device answers from here.
-Rows carry digests (``edgefed.database``) and blobs are named by theirs, so what is damaged is told
-and never used.
+A reply, its private state, the state that outlives the run and the entries of the ledger are
+committed in one transaction, keyed by the exchange, before the reply is sent. If the same exchange
+is asked again, the device replies from the store. Rows have digests (``edgefed.database``) and
+blobs are named by their digests, so damage is reported, and damaged data is never used.
 """
 
 from __future__ import annotations

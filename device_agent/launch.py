@@ -1,4 +1,4 @@
-"""From settings to a running agent."""
+"""Create and run an agent from its settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Say what the agent is doing: to the coordinator, in the notice on its own disk, in its log."""
+"""Report what the agent is doing: to the coordinator, in its status file, and in its log."""
 
 from __future__ import annotations
 

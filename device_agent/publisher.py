@@ -1,4 +1,4 @@
-"""What a device says: each kind of message on its own topic, as the protocol wants it published."""
+"""Publish a device's messages, each kind on its topic with the QoS of the protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the running agent is doing, on a small file that ``edgefed-agent status`` reads."""
+"""The running agent's status in a small file, which ``edgefed-agent status`` reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are either whole or absent: written beside, synced, renamed."""
+"""Write files atomically: to a temporary file beside, synced, then renamed."""
 
 from __future__ import annotations
 

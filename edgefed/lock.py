@@ -1,4 +1,4 @@
-"""One process at a time for a folder."""
+"""Lock a folder, so that only one process uses it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Ctrl-C and SIGTERM: a program ends at once while it starts, and in order once it is at work.
+"""Ctrl-C and SIGTERM: a program ends at once during start-up, and shuts down in order afterwards.
 
-It imports nothing that takes time. A SIGINT that was ignored when the program was started, as by
+It imports nothing slow. A SIGINT that was ignored when the program was started, for instance by
 ``nohup`` or ``&`` in a script, stays ignored.
 """
 

@@ -1,4 +1,4 @@
-"""A Ray cluster to work on: started on this machine for ourselves, or joined and left running."""
+"""Connect to a Ray cluster: start one on this machine, or join one and leave it running."""
 
 from __future__ import annotations
 

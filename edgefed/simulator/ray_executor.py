@@ -1,9 +1,9 @@
-"""Virtual devices' work on a Ray cluster: one machine's cores, or many machines'.
+"""Execute the work of virtual devices on a Ray cluster of one or many machines.
 
-The shards are put into Ray's object store once, what an exchange sends once an exchange. Actors
-that stay warm do the orders; a free one gets the next, so no more than one order an actor is under
-way. Orders and outcomes travel as the wire's own bytes, and the outcome of an order is the same
-bits whoever does it. An actor that dies is replaced, and its order asked again.
+The shards are put into Ray's object store once, the payloads of an exchange once for each exchange.
+Warm actors execute the orders. A free actor gets the next order, so each has at most one. Orders
+and outcomes are sent in the encoding of the wire, and the outcome of an order has the same bits on
+any actor. An actor that dies is replaced, and its order is submitted again.
 """
 
 from __future__ import annotations

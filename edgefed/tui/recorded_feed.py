@@ -1,4 +1,4 @@
-"""A feed that plays what was recorded: a list of updates, or an ``events.jsonl``."""
+"""A feed that replays a recording: a list of updates, or an ``events.jsonl``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A picture of the real dashboard, for the README: the program itself, drawn without a terminal."""
+"""Draw the real dashboard without a terminal, as a picture for the README."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The envelope of a message: msgpack array of protocol version, kind and body.
 
 The body is a msgpack map of the message's fields inside a binary string, so that a receiver reads
-version and kind before it touches anything else. Every length is bounded while unpacking
-(``edgefed.wire.limits``), and nothing is built from a payload but plain values and a checked model.
+version and kind first. Unpacking bounds every length (``edgefed.wire.limits``), and creates only
+plain values and a validated model.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The topic tree of a fleet: what is published where, and what an incoming topic means.
+"""The topic tree of a fleet: format the topics of messages, and parse incoming topics.
 
-Every level that names something is checked, since a broker may pass on any text as a topic.
+Every level that contains a name is validated, because a broker may deliver any text as a topic.
 ``down`` is read by one device, ``up`` is written by one device, ``all`` is read by every device, so
 that a broker's access list needs one pattern for each direction.
 """

@@ -1,4 +1,4 @@
-"""Do a task: the one piece of code that both a device agent and a virtual device run."""
+"""Execute a task; device agents and virtual devices use the same code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a sweep file to its cases, every recipe checked before anything runs."""
+"""Expand a sweep file to its cases; all recipes are checked before the first run."""
 
 from __future__ import annotations
 
