@@ -185,5 +185,5 @@ def _cannot_start(program: str, error: OSError) -> EdgeFedError:
     return UnreachableError(
         f"Cannot start {program}: {error.strerror}.",
         code="broker.start",
-        hint="check that the program is installed and may be executed",
+        hint="check that the program is installed and executable",
     )

@@ -96,7 +96,7 @@ def _path(path: Path) -> str:
     text = str(path.expanduser().absolute())
     if not text.isprintable():
         raise UsageError(
-            f"{text!r} cannot stand in a Mosquitto configuration.",
+            f"{text!r} cannot be part of a Mosquitto configuration.",
             code="broker.path",
             hint="choose a path without line breaks",
         )

@@ -85,7 +85,7 @@ def main(arguments: list[str]) -> int:
     """Serve HOST PORT until SIGTERM or Ctrl-C; return the exit code."""
     try:
         if len(arguments) != 2 or not arguments[1].isdecimal():
-            raise UsageError("The demo broker takes an address and a port: HOST PORT.")
+            raise UsageError("The demo broker needs an address and a port: HOST PORT.")
         address = Address(arguments[0], int(arguments[1]))
         require_demo(address)
         from broker.embedded_server import serve

@@ -129,7 +129,7 @@ class Probe:
         if self._refused is None:
             raise silent(self._address, "a connection")
         raise NotAllowedError(
-            f"The broker at {self._address} refuses the connection: {self._refused}.",
+            f"The broker at {self._address} refused the connection: {self._refused}.",
             code="broker.refused",
             hint="give a user name and password: mqtt://USER:PASSWORD@HOST:PORT",
         )
@@ -169,7 +169,7 @@ class Probe:
 def unreachable(address: Address, reason: str) -> UnreachableError:
     """Return the error for a broker that cannot be connected to."""
     return UnreachableError(
-        f"No broker answers at {address}: {reason}",
+        f"No broker responds at {address}: {reason}",
         code="broker.unreachable",
         hint="edgefed broker up",
     )

@@ -257,7 +257,7 @@ class Agent:
                 self._problem = NotAllowedError(
                     f"Fleet {self._topics.fleet} already has a device named {self._device}.",
                     code="device.taken",
-                    hint="give this one another name with --name",
+                    hint="give this device another name with --name",
                 )
                 self.stop()
 

@@ -28,8 +28,8 @@ def read_status_file(folder: Path, device: str) -> dict[str, Any]:
         status = dict(json.loads((folder / NAME).read_text()))
     except (OSError, ValueError) as error:
         raise UnknownNameError(
-            f"No agent {device} has run with state in {folder}.",
+            f"No agent named {device} has run with state in {folder}.",
             code="agent.unknown",
-            hint="edgefed-agent run, or give --name, --fleet and --state as it was started",
+            hint="start it with edgefed-agent run, or give its --name, --fleet and --state",
         ) from error
     return {"running": is_locked(folder), **status}

@@ -267,7 +267,7 @@ class Algorithm(ABC, Generic[SettingsT]):
     def rounds(self) -> RoundsSection:
         """The recipe's rounds, which the coordinator's half alone has."""
         if self.planned_rounds is None:
-            raise RuntimeError(f"The device's half of {self.name} asked for the rounds.")
+            raise RuntimeError(f"The device half of {self.name} has no rounds.")
         return self.planned_rounds
 
     def parts(self) -> tuple[ExchangePart, ...]:

@@ -26,7 +26,7 @@ def complete_section(model: type[SectionT], values: Mapping[str, Any], what: str
     missing = sorted(model.model_fields.keys() - values.keys())
     if missing:
         raise WireError(
-            f"The task leaves out {', '.join(missing)} of {what}.",
+            f"The task does not contain {', '.join(missing)} of {what}.",
             code="wire.incomplete",
             hint="install the same release on coordinator and device",
         )

@@ -131,19 +131,19 @@ class MeanExchange(ExchangePart):
         check_split(self.method, model, self.settings.split)
         if self._raw_tokens(model) and (self.settings.noise or self.settings.entries == "random"):
             raise RecipeError(
-                f"{self.method} mixes raw tokens, which noise cannot be added to or stand in for.",
+                f"{self.method} mixes raw tokens, to which noise cannot be added.",
                 code="algorithm.tokens",
                 hint='set noise = 0 and entries = "exchanged", or choose fedmix',
             )
         if self.settings.same_class and self.training.loss == "squared_error":
             raise RecipeError(
-                "With squared error there are no labels to average within.",
+                "With squared error there are no labels by which to group samples.",
                 code="algorithm.same_class",
                 hint="set same_class = false",
             )
         if self.settings.entries == "own" and averages_hidden(model, self.settings.split):
             raise RecipeError(
-                "A device's own averages of hidden states are not offered.",
+                "A device cannot mix with its own averages of hidden states.",
                 code="algorithm.split",
                 hint='set split = 0, or entries = "exchanged"',
             )

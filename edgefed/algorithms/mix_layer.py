@@ -28,7 +28,7 @@ def check_split(algorithm: str, model: Model, split: int) -> None:
         raise RecipeError(
             f"{algorithm} mixes inputs, but this model's inputs are tokens, which have no mean.",
             code="algorithm.tokens",
-            hint="mix behind the embedding: set split = 1 in [algorithm]",
+            hint="mix after the embedding: set split = 1 in [algorithm]",
         )
     if split == 0:
         return
@@ -38,7 +38,7 @@ def check_split(algorithm: str, model: Model, split: int) -> None:
         raise RecipeError(error.message, code="algorithm.split", hint=error.hint) from error
     if model.vocabulary is not None and len(encoder.names) != 1:
         raise RecipeError(
-            f"Averaged tokens cannot be mixed behind {split} layers, only behind the embedding.",
+            f"Averaged tokens cannot be mixed after {split} layers, only after the embedding.",
             code="algorithm.split",
             hint="set split = 1 in [algorithm]",
         )

@@ -46,7 +46,7 @@ class Surroundings:
             cwd = Path.cwd()
         except OSError as error:
             raise UsageError(
-                "The current folder does not exist any more.", hint="cd to another"
+                "The current folder no longer exists.", hint="change to an existing folder"
             ) from error
         return cls(dict(os.environ), cwd, config, no_config)
 

@@ -148,7 +148,7 @@ class SnapshotWatcher:
         broker, online = self.coordinator.connected, self.coordinator.online
         problem = ""
         if not broker and self.coordinator.refused:
-            problem = f"Broker {self._address} refused us: {self.coordinator.refused}."
+            problem = f"Broker {self._address} refused the connection: {self.coordinator.refused}."
         elif not broker:
             problem = f"Broker {self._address} is unreachable; trying again."
         elif not online and self._clock.monotonic() - self._started < PATIENCE:

@@ -47,14 +47,14 @@ class Challenges:
         """
         if not token:
             raise NotAllowedError(
-                "The order carries no challenge.",
+                "The order contains no challenge.",
                 code="challenge.missing",
                 hint="install the same version of EdgeFed on both sides",
             )
         issued = self._issued.pop(token, None)
         if issued is None or self._clock.monotonic() - issued > CHALLENGE_SECONDS:
             raise NotAllowedError(
-                "The order came too late or a second time and was not executed.",
+                "The order was not executed: it arrived too late, or for a second time.",
                 code="challenge.expired",
-                hint="give the order again",
+                hint="send the order again",
             )

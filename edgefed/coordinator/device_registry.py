@@ -181,7 +181,7 @@ class DeviceRegistry:
                 raise NotAllowedError(
                     f"Device {device} is online.",
                     code="device.online",
-                    hint="stop its agent first; a device that is online joins again at once",
+                    hint="stop its agent first; a device that is online rejoins at once",
                 )
             del self._entries[device]
         self._journal.emit("device", device=device, forgotten=True)

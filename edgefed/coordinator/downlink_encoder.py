@@ -112,8 +112,8 @@ class DownlinkEncoder:
             raise StorageError(
                 f"Blob {digest[:12]}, which devices hold as {name}, is damaged in the blob cache.",
                 code="storage.damaged",
-                hint="restore it from a backup before the coordinator starts again; without it,"
-                " edgefed run resume sends the weights again, with other bits",
+                hint="restore it from a backup before you restart the coordinator; without it,"
+                " edgefed run resume sends the weights again, with different bits",
             )
         return held
 

@@ -34,7 +34,7 @@ def refuse_second_coordinator(address: Address, topics: Topics, owner: str) -> N
         raise NotAllowedError(
             f"Fleet {topics.fleet} already has a coordinator (session {state.session[:8]}).",
             code="coordinator.taken",
-            hint="stop that one, or choose another fleet with --fleet",
+            hint="stop that coordinator, or choose another fleet with --fleet",
         )
 
 

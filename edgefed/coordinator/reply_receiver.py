@@ -181,5 +181,5 @@ class ReplyReceiver:
     def _read(self, digest: str) -> bytes:
         data = self._cache.get(digest)
         if data is None:
-            raise WireError(f"Blob {digest[:12]} is gone from the cache.", code="wire.blob")
+            raise WireError(f"Blob {digest[:12]} is no longer in the cache.", code="wire.blob")
         return data

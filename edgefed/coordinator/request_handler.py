@@ -158,7 +158,7 @@ class RequestHandler:
     def _carry_out(self, request: Request) -> Any:
         action = self._actions.get(request.action)
         if action is None:
-            raise UsageError(f"The coordinator knows no '{request.action}'.", code="request")
+            raise UsageError(f"The coordinator has no action '{request.action}'.", code="request")
         if action.order:
             self._challenges.redeem(request.challenge)
         return action.act(action.arguments.model_validate(request.arguments))

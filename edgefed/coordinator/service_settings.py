@@ -42,6 +42,6 @@ def owner_of(folder: Path) -> str:
         raise StorageError(
             f"{path} is damaged.",
             code="storage.damaged",
-            hint="delete the file; the coordinator then takes another id",
+            hint="delete the file; the coordinator then creates another id",
         )
     return owner.decode()

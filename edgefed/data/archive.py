@@ -97,10 +97,10 @@ def _declared(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Declared:
         start = io.BytesIO(_Pieces(member).read(HEADER_BYTES))
     version = _FORMAT.read_magic(start)
     if version not in _HEADERS:
-        raise ValueError(f"{info.filename} is of version {version}, which holds no plain array")
+        raise ValueError(f"{info.filename} is of version {version}, which is not a plain array")
     shape, _, dtype = _HEADERS[version](start)
     if any(side < 0 for side in shape):
-        raise ValueError(f"{info.filename} has a shape below zero")
+        raise ValueError(f"{info.filename} has a negative dimension")
     values = math.prod(shape)
     declared = _Declared(values, values * dtype.itemsize)
     if not dtype.hasobject and declared.bytes > info.file_size - start.tell():

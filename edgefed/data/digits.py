@@ -35,7 +35,7 @@ def load_digits(options: DigitsOptions, folder: Path | None) -> Dataset:
         from sklearn import datasets
     except ImportError as error:
         raise MissingDataError(
-            "The data set 'digits' comes with scikit-learn, which is not installed.",
+            "The data set 'digits' is part of scikit-learn, which is not installed.",
             code="data.missing",
             hint="pip install 'edgefed[demo]'",
         ) from error

@@ -113,7 +113,7 @@ def _files(path: Path) -> list[Path]:
         raise MissingDataError(
             f"{path} has no .json files." if path.is_dir() else f"{path} does not exist.",
             code="data.missing",
-            hint="make them with LEAF's preprocess.sh, and name their folder",
+            hint="create them with LEAF's preprocess.sh, and name their folder",
         )
     return files
 
@@ -163,12 +163,12 @@ def _samples(x: Any, y: Any, where: str) -> Samples:
     try:
         inputs, labels = np.asarray(x, np.float32), _numbers(y)
         if not inputs.ndim or not labels.ndim:
-            raise TypeError("they are no lists")
+            raise TypeError("they are not lists")
     except (ValueError, TypeError, OverflowError) as error:
         raise DataError(
             f"{where} has inputs or labels that are not equally long lists of numbers.",
             code="data.unreadable",
-            hint="make the file again with LEAF's preprocess.sh",
+            hint="create the file again with LEAF's preprocess.sh",
         ) from error
     if not len(inputs) and not len(labels):
         return no_samples()
@@ -198,7 +198,7 @@ def _split_writers(
 
 def _damaged(file: Path, reason: str) -> DataError:
     return DataError(
-        f"{file} is not one of LEAF's files: {reason}.",
+        f"{file} is not a LEAF file: {reason}.",
         code="data.unreadable",
-        hint="make it again with LEAF's preprocess.sh",
+        hint="create it again with LEAF's preprocess.sh",
     )

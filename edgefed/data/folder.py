@@ -137,13 +137,13 @@ def _listed(names: Path, subs: list[Path]) -> _Labels:
     try:
         lines = [line.strip() for line in names.read_text("utf-8").splitlines()]
     except UnicodeDecodeError as error:
-        raise DataError(f"{names} is not text.", hint="one class name a line, in UTF-8") from error
+        raise DataError(f"{names} is not text.", hint="write a class per line, in UTF-8") from error
     known = checked_names([line for line in lines if line], str(names))
     check_class_count(len(known), str(names))
     unknown = [sub.name for sub in subs if normal(sub.name) not in known]
     if unknown:
         raise DataError(
-            f"{names} lacks the folder '{unknown[0]}'.", hint="list every class once, one a line"
+            f"{names} lacks the folder '{unknown[0]}'.", hint="list every class once, one per line"
         )
     return _Labels({sub: known.index(normal(sub.name)) for sub in subs}, known)
 
@@ -164,5 +164,5 @@ def _no_images(folder: Path, files: int) -> DataError:
     return DataError(
         f"{folder} holds no images: {what}.",
         code="data.empty",
-        hint="put the images of each class into a folder of its own: FOLDER/CLASS/IMAGE.png",
+        hint="put the images of each class into a separate folder: FOLDER/CLASS/IMAGE.png",
     )

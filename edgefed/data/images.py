@@ -105,9 +105,9 @@ def check_pixels(sides: tuple[int, int], where: str) -> None:
 
 def _too_many_pixels(where: str, what: str) -> DataError:
     return DataError(
-        f"{where} is too large an image: {what}; at most {MAX_PIXELS} pixels are read.",
+        f"{where} is too large: {what}; an image may have at most {MAX_PIXELS} pixels.",
         code="data.too_large",
-        hint="scale the image down, or remove it if it is not what it should be",
+        hint="scale the image down, or remove it",
     )
 
 

@@ -104,7 +104,7 @@ def _decoded(packed: bytes, offsets: Array, where: str, max_bytes: int) -> Array
         if image.shape != pixels.shape[1:]:
             raise DataError(
                 f"{where}: image {number} has shape {image.shape}, not {pixels.shape[1:]}.",
-                hint="all images of a file have one size and one number of channels",
+                hint="store images of one size and one number of channels in a file",
             )
         pixels[number] = image
     return pixels

@@ -45,7 +45,7 @@ def check_bytes(needed: int, most: int, where: str) -> None:
         raise DataError(
             f"{where} takes at least {size(needed)} in memory; at most {size(most)} are allowed.",
             code="data.too_large",
-            hint="is it what it should be? raise max_bytes (of [data], or ?max_bytes= of a source)",
+            hint="check the file, or raise max_bytes (in [data], or ?max_bytes= of a source)",
         )
 
 

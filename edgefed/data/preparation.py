@@ -223,5 +223,5 @@ def _unfit(key: str, reason: str) -> RecipeError:
     return RecipeError(
         f"The data cannot be prepared with '{key}': {reason}.",
         code="recipe.data",
-        hint=f"leave `{key}` out, or correct it",
+        hint=f"omit `{key}`, or correct it",
     )

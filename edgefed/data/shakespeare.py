@@ -120,9 +120,9 @@ def _records(text: str, path: Path) -> dict[str, str]:
         role, said = found.get("role"), found.get("text")
         if not isinstance(role, str) or not isinstance(said, str):
             raise DataError(
-                f"{path}, line {number}, is not a record with a role and its text.",
+                f"{path}, line {number}, is not a record with a role and a text.",
                 code="data.unreadable",
-                hint='write each role as {"role": "…", "text": "…"} on a line of its own',
+                hint='write each role as {"role": "…", "text": "…"} on a separate line',
             )
         texts[role] = f"{texts[role]}\n{said}" if role in texts else said
     return texts

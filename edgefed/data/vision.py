@@ -140,9 +140,9 @@ def read_vision(which: VisionSet, folder: Path, split: str = "") -> Dataset:
     classes = which.classes[split]
     if count_classes(where, train, test) > classes:
         raise DataError(
-            f"{where} has labels beyond its {classes}.",
+            f"{where} has labels outside its {classes} classes.",
             code="data.unreadable",
-            hint="delete its files, so that they are downloaded again",
+            hint="delete its files; they are then downloaded again",
         )
     coarse = coarse_labels() if which.coarse else None
     return Dataset(train, test, classes, train.inputs.shape[1:], coarse=coarse)

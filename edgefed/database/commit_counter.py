@@ -47,8 +47,8 @@ class CommitCounter:
             raise StorageError(
                 f"{self._path} is damaged.",
                 code="storage.damaged",
-                hint=f"restore it from a backup; without the file {self._path.name} nobody notices"
-                " whether the last commits are missing",
+                hint=f"restore it from a backup; without {self._path.name}, it is not detected"
+                " if the last commits are missing",
             )
         return int(found[1])
 

@@ -257,9 +257,9 @@ class Database:
         if noted > commits:
             raise StorageError(
                 f"The last {noted - commits} commits of {self._schema.title} {self._path} are"
-                " missing: the file was damaged, or an older one was put in its place.",
+                " missing: the file was damaged or replaced by an older one.",
                 code="storage.damaged",
-                hint="restore all its files from a backup; to go on from what is there, delete"
+                hint="restore all its files from a backup; to continue with what is there, delete"
                 f" {self._path.name}-commits",
             )
 

@@ -114,7 +114,7 @@ class ExactMean:
                 f"An answer of weight {weight} does not fit: {self.weight:.15g}"
                 f" of {self.total_weight} is merged.",
                 code="merge.weight",
-                hint="an answer weighs at least one unit and no more than its device announced",
+                hint="an answer weighs at least one unit and at most what its device announced",
             )
         self._check(arrays)
         scale, added = 2.0**self.bits, list[str]()
@@ -143,9 +143,9 @@ class ExactMean:
         """
         if not self._units:
             raise DataError(
-                "There is no mean of no answers.",
+                "There is no mean without answers.",
                 code="merge.empty",
-                hint="keep the weights as they are and ask again",
+                hint="keep the weights and ask again",
             )
         return {name: self._mean(total) for name, total in self._sums.items()}
 
@@ -249,7 +249,7 @@ def _out_of_range(name: str, bound: float) -> DataError:
     return DataError(
         f"Values of {name} are not finite numbers within ±{bound:g}.",
         code="merge.range",
-        hint="that device's training diverged, or it sent something else",
+        hint="the device's training diverged, or it sent other data",
     )
 
 

@@ -140,7 +140,7 @@ class StackedTrainer:
 
         def check() -> None:
             if stop is not None and stop():
-                raise Stopped("Training was stopped.", hint="it can be asked for again")
+                raise Stopped("Training was stopped.", hint="the task can be sent again")
 
         seeds = [client.job.seed for client in clients]
         trained = check_job(self.model, clients[0].job, len(clients[0]))

@@ -98,7 +98,7 @@ def tangent(
 def _call(name: str, *arguments: Any) -> None:
     """Call a kernel."""
     if getattr(native().library, name)(*arguments):
-        raise MemoryError(f"{name} found no memory for its work.")
+        raise MemoryError(f"There is not enough memory for {name}.")
 
 
 @lru_cache(maxsize=256)

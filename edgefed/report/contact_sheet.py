@@ -173,7 +173,7 @@ def _images(inputs: Array) -> Array:
 
 def _no_images(why: str) -> DataError:
     return DataError(
-        f"These averaged data are no images: {why}.",
+        f"These averaged data are not images: {why}.",
         code="means.shape",
-        hint="without --png their labels are listed",
+        hint="omit --png to list their labels",
     )

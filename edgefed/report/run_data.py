@@ -50,7 +50,7 @@ def run_data_of_folder(folder: Path) -> RunData:
     log = Log(folder / EVENTS)
     if not log.path.is_file():
         raise UnknownNameError(
-            f"{folder} is no run's folder: it has no {EVENTS}.",
+            f"{folder} is not a run's folder: it has no {EVENTS}.",
             code="run.unknown",
             hint="name a run, or a folder with recipe.toml and events.jsonl",
         )

@@ -128,19 +128,19 @@ def _check(
     if len(samples) < max(1, policy.least_group):
         several = "" if len(samples) == 1 else "s"
         raise Withheld(
-            f"it has {len(samples)} sample{several}, and its policy wants {policy.least_group} "
-            "behind an average",
+            f"it has {len(samples)} sample{several}, and its policy requires {policy.least_group} "
+            "for an average",
             hint="lower least_group in the device's settings",
         )
     if asked.raw and (asked.group_size != 1 or policy.least_group > 1):
         raise Withheld(
-            "it gives no raw samples away",
+            "it does not share raw samples",
             hint="mix raw samples in a simulation, or average them: choose fedmix",
         )
     if asked.same_class and policy.least_group > 1:
         # Labels too small for a group would be what the mean of all has beside those of the others.
         raise Withheld(
-            "it gives no averages of single labels away",
+            "it does not share averages of single labels",
             hint="set same_class = false, or run it as a simulation",
         )
     whole = samples.targets.ndim == 1
@@ -151,12 +151,12 @@ def _check(
             code="data.labels",
         )
     if asked.same_class and not whole:
-        raise DataError("Only labels have classes to average within.", code="data.targets")
+        raise DataError("Only labels can be averaged by class.", code="data.targets")
     if vocabulary is None and samples.inputs.dtype.kind != "f":
         raise DataError(
             "Inputs that are not numbers cannot be averaged.",
             code="data.discrete",
-            hint="average them behind an embedding: set algorithm.split",
+            hint="average them after an embedding: set algorithm.split",
         )
 
 

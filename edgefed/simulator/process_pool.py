@@ -194,7 +194,7 @@ class ProcessPool:
                 f"Worker processes died twice on device {order.task.device} "
                 f"(exit code {code}{killed if code == -signal.SIGKILL else ''}).",
                 code="simulation.worker",
-                hint="is there enough memory? try --set simulation.workers=1",
+                hint="check the free memory, or try --set simulation.workers=1",
             )
         lost.add(order.device)
         self._fill()

@@ -62,7 +62,7 @@ def on_ray(address: str = "", workers: int = 0, patience: float = PATIENCE) -> I
                 raise UsageError(
                     "The stacked engine trains in one process, not on Ray.",
                     code="ray.engine",
-                    hint="leave --on ray away, or --set simulation.engine=auto",
+                    hint="omit --on ray, or use --set simulation.engine=auto",
                 )
             executor = RayExecutor(actor_pool, shards, settings.workers, patience, tell)
             return executor, f"trains in {executor.count} actors, {joined}"
@@ -144,7 +144,7 @@ class RayExecutor:
         return TimeLimitError(
             f"No actor has started on Ray after {self._patience:.0f} s: {told}.",
             code="ray.room",
-            hint="wait until others on the cluster are done (ray status), or leave --on ray away",
+            hint="wait until the cluster has free resources (ray status), or omit --on ray",
         )
 
 
@@ -230,14 +230,14 @@ class _Exchange:
                 raise EdgeFedError(
                     f"No actor starts on the Ray cluster: {reason}.",
                     code="ray.actor",
-                    hint="is EdgeFed installed, with torch, on its machines?",
+                    hint="install EdgeFed and torch on all machines of the cluster",
                 )
             return
         if order.device in self._lost:
             raise EdgeFedError(
                 f"Ray actors died twice on device {order.task.device}: {reason}.",
                 code="simulation.worker",
-                hint="is there enough memory? try fewer actors with --set simulation.workers=1",
+                hint="check the free memory, or try fewer actors with --set simulation.workers=1",
             )
         self._tell(f"an actor died; {order.task.device} is asked again: {reason}")
         self._lost.add(order.device)

@@ -157,9 +157,9 @@ class Link:
             self.stop()
             if refused:
                 raise NotAllowedError(
-                    f"The MQTT broker at {self.address} refused us: {refused}.",
+                    f"The MQTT broker at {self.address} refused the connection: {refused}.",
                     code="broker.refused",
-                    hint="give its user and password: --broker mqtt://USER:PASSWORD@HOST:PORT",
+                    hint="give a user name and password: --broker mqtt://USER:PASSWORD@HOST:PORT",
                 )
             raise self.unreachable(f"no answer within {timeout:.0f} s")
 
@@ -258,7 +258,9 @@ class Link:
         if reason.is_failure:
             self._refused = str(reason).lower()
             self._answered.set()
-            self._complain(f"the MQTT broker at {self.address} refused us: {self._refused}")
+            self._complain(
+                f"the MQTT broker at {self.address} refused the connection: {self._refused}"
+            )
             return
         self._refused = self._complained = ""
         with self._lock:

@@ -121,9 +121,9 @@ class Staging:
         self.drop()
         if digest_of(data) != self.digest:
             raise WireError(
-                f"The bytes received for blob {self.digest[:12]} are not that blob.",
+                f"The bytes received for blob {self.digest[:12]} do not match its digest.",
                 code="wire.digest",
-                hint="it is asked for again; if this repeats, check the network and the disk",
+                hint="it is requested again; if this repeats, check the network and the disk",
             )
         return data
 

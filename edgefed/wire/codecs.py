@@ -138,7 +138,7 @@ def _coder(name: str) -> Coder:
     codec = CODECS.get(name)
     if codec is None:
         raise WireError(
-            f"A blob is coded with {name[:40]!r}, which is not known here.",
+            f"A blob is encoded with {name[:40]!r}, which is unknown.",
             code="wire.codec",
             hint=f"the codecs are {', '.join(CODECS)}",
         )

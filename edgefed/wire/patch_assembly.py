@@ -70,5 +70,5 @@ def assemble(
         arrays = apply_patch(arrays, change)
     packed = pack(arrays or {})
     if digest(packed) != ref.digest:
-        raise WireError(f"Patches do not lead to blob {ref.digest[:12]}.", code="wire.digest")
+        raise WireError(f"The patches do not produce blob {ref.digest[:12]}.", code="wire.digest")
     return packed

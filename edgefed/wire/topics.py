@@ -257,7 +257,7 @@ def _place(branch: Branch, who: str, rest: list[str]) -> ParsedTopic | None:
 def _chunk(digest: str, index: int) -> str:
     """Return the last levels of a chunk's topic."""
     if not 0 <= index < _MAX_CHUNKS:
-        raise WireError(f"{index} is not the number of a chunk.", code="wire.topic")
+        raise WireError(f"{index} is not a chunk number.", code="wire.topic")
     return f"{CHUNK_LEAF}/{_level(_DIGEST, digest)}/{index}"
 
 

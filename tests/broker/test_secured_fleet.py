@@ -91,7 +91,7 @@ def test_a_run_over_users_and_rules(broker: Address, tmp_path: Path) -> None:
 @pytest.mark.mosquitto
 def test_a_wrong_password_is_refused_and_told(broker: Address) -> None:
     wrong = replace(broker, user="cam-1", password="guess")
-    with pytest.raises(NotAllowedError, match="refused us: not authorized") as told:
+    with pytest.raises(NotAllowedError, match="refused the connection: not authorized") as told:
         CoordinatorClient(wrong, FLEET).connect()
     assert (told.value.code, "guess" in told.value.message) == ("broker.refused", False)
     with pytest.raises(NotAllowedError) as caught:

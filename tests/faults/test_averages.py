@@ -153,7 +153,7 @@ def test_who_does_not_share_says_why_and_trains_all_the_same(tmp_path: Path) -> 
     samples = len(dealt(plan)["device-02"].train)
     assert {device: reply["reason"] for device, reply in refused.items()} == {
         "device-01": "it does not share averaged data (share_means = false)",
-        "device-02": f"it has {samples} samples, and its policy wants 5000 behind an average",
+        "device-02": f"it has {samples} samples, and its policy requires 5000 for an average",
     }
     assert sorted(reply["device"] for reply in trained) == sorted(device_names(4) * 3)
     assert "2 of 4 devices shared averaged data: 2 entries in all" in notes
@@ -239,5 +239,5 @@ def test_odd_devices_are_left_out_with_a_reason_and_the_others_share(tmp_path: P
     assert any("device-01 is left out: its inputs are 1x9x9" in text for text in notes)
     assert any("device-02 is left out: it has 19 classes" in text for text in notes)
     reasons = {device: reply["reason"] for device, reply in refused.items()}
-    assert reasons == {"device-03": "it has 1 sample, and its policy wants 10 behind an average"}
+    assert reasons == {"device-03": "it has 1 sample, and its policy requires 10 for an average"}
     assert trained.keys() == {"device-00", "device-03", "device-04"}

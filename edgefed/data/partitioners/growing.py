@@ -42,7 +42,7 @@ def growing(
     """
     if pieces_used > pieces:
         raise too_few(
-            f"{pieces_used} pieces shall be used, but there are {pieces}.",
+            f"The partition uses {pieces_used} pieces, but there are {pieces}.",
             hint=f"set pieces_used to at most {pieces}",
         )
     cut = np.array_split(rng.permutation(len(labels)), pieces)

@@ -127,7 +127,7 @@ def make_lstm(settings: LstmSettings, shape: Shape, classes: int) -> nn.Module:
         raise DataError(
             f"The model lstm takes sequences of tokens, but one input is {text}.",
             code="model.input",
-            hint="give inputs of shape (samples, length), each a token's number from 0",
+            hint="use inputs of shape (samples, length) with token numbers from 0",
         )
     return CharacterLstm(tokens(settings, classes), settings, classes)
 

@@ -133,14 +133,14 @@ def check_real(what: str, vocabulary: int | None) -> None:
         raise DataError(
             f"{what} mixes inputs, but this model's inputs are tokens, which have no mean.",
             code="train.tokens",
-            hint="mix behind the embedding, with split = 1",
+            hint="mix after the embedding, with split = 1",
         )
 
 
 def _refused(what: str, why: str) -> DataError:
     """Return the error of extras that cannot be mixed with."""
     return DataError(
-        f"{what} cannot use the data to mix with: {why}.",
+        f"{what} cannot mix with these entries: {why}.",
         code="train.entries",
         hint="share averaged data of this run's devices and model",
     )
