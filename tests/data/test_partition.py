@@ -60,7 +60,7 @@ def test_the_keys_of_the_section_reach_the_partition() -> None:
         (
             {"partition": "classes", "classes_per_device": 11},
             8,
-            "needs 11 labels, but there are 10",
+            "11 labels, but there are 10",
         ),
         ({"partition": "iid"}, 401, "400 training samples cannot be divided among 401"),
         ({"partition": "classes"}, 300, "Label 0 has 40 samples for 60 devices"),
