@@ -14,7 +14,7 @@ import sys
 PR_SET_PDEATHSIG = 1
 
 
-def tether(parent: int, signal_number: int) -> None:
+def execute_with_parent(parent: int, signal_number: int) -> None:
     """Ask the kernel for ``signal_number`` once the parent is gone; exit if it already is."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal_number), 0, 0, 0) != 0:
@@ -24,5 +24,5 @@ def tether(parent: int, signal_number: int) -> None:
 
 
 if __name__ == "__main__":
-    tether(int(sys.argv[1]), int(sys.argv[2]))
+    execute_with_parent(int(sys.argv[1]), int(sys.argv[2]))
     os.execv(sys.argv[3], sys.argv[3:])

@@ -22,8 +22,8 @@ class ProgressReporter:
         device, fleet: who says it.
         birth: of this life.
         address: the broker.
-        folder: where the notice is.
-        clock: for the notice.
+        folder: where the status file is.
+        clock: for the status file.
         publish: sends a progress message; does nothing while the broker is away.
     """
 
@@ -92,7 +92,7 @@ class ProgressReporter:
         self._post(connected)
 
     def _post(self, connected: bool) -> None:
-        """Leave a notice for ``edgefed-agent status`` when something has changed."""
+        """Write the status file for ``edgefed-agent status`` when something has changed."""
         progress = self._progress
         shown = (progress.state, progress.exchange, progress.reason, self._dropped, connected)
         if shown == self._posted:
@@ -113,7 +113,7 @@ class ProgressReporter:
         try:
             write_status_file(self._folder, status)
         except StorageError as error:
-            log.warning("the notice for edgefed-agent status is stale: %s", error.message)
+            log.warning("the status file for edgefed-agent status is stale: %s", error.message)
 
 
 def log_receipt(receipt: Receipt) -> None:

@@ -30,7 +30,7 @@ class Publisher:
             self._publish(self._topics.progress(self._device), progress)
 
     def telemetry(self, telemetry: Telemetry) -> None:
-        """Say how the board is; nobody misses one that is lost."""
+        """Publish telemetry, best effort."""
         self._publish(self._topics.telemetry(self._device), telemetry, qos=0)
 
     def reply(self, reply: Reply) -> None:

@@ -14,12 +14,12 @@ NAME = "status.json"
 
 
 def write_status_file(folder: Path, status: dict[str, Any]) -> None:
-    """Replace the notice."""
+    """Replace the status file."""
     write_atomic(folder / NAME, json.dumps(status).encode())
 
 
 def read_status_file(folder: Path, device: str) -> dict[str, Any]:
-    """Return the last notice, with whether the agent still runs.
+    """Return the last status, with whether the agent still runs.
 
     Raises:
         UnknownNameError: no agent of that name ever ran here.

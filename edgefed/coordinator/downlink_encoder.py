@@ -29,7 +29,7 @@ from edgefed.wire.patches import apply_patch
 from edgefed.wire.tensors import pack, specs_of, unpack, weights_digest
 
 CHAIN = 4
-"""Differences that a reference offers; who missed fewer rounds than this catches up by them."""
+"""Differences in a reference; a device that missed fewer rounds catches up with them."""
 
 
 class DownlinkEncoder:
@@ -38,7 +38,7 @@ class DownlinkEncoder:
     Args:
         codec: the recipe's downlink codec, for payloads that name none.
         cache: where blobs go; what may still be asked for is pinned.
-        refs: references by payload name, from ``to_json`` of an earlier life.
+        refs: references by payload name, from ``to_json`` of a previous process.
     """
 
     def __init__(self, codec: str, cache: BlobCache, refs: Mapping[str, Any] | None = None) -> None:

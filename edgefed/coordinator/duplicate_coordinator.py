@@ -23,7 +23,7 @@ def refuse_second_coordinator(address: Address, topics: Topics, owner: str) -> N
     """Refuse to go on when another coordinator is online in the fleet.
 
     The retained state of a coordinator that was killed is replaced by its will, and one of the same
-    state directory is our own earlier life, since the directory is locked.
+    state directory is a previous process of ours, since the directory is locked.
 
     Raises:
         NotAllowedError: there is one.

@@ -138,7 +138,7 @@ class RunRecorder:
         self._journal.emit("note", level="warning" if warning else "info", text=text)
 
     def begin_round(self, number: int) -> None:
-        """Open a round, unless it is open, perhaps since an earlier life of the process."""
+        """Open a round, unless it is open, possibly since before a restart."""
         if self.record.progress.get("round") == number:
             return
         self.account()

@@ -46,7 +46,7 @@ class Native:
     """What became of the kernels.
 
     Attributes:
-        library: they, ready to be called; None where they are not used.
+        library: the loaded library; None where it is not used.
         lanes: floats in a vector of this processor.
         reason: why they are not used; empty when they are.
     """

@@ -35,12 +35,12 @@ class RunData:
 
 
 def run_data_of_response(record: Mapping[str, Any], summary: RunSummary) -> RunData:
-    """Return the facts from the coordinator's answer to ``run.show``, and the run's summary."""
+    """Return the data from the coordinator's response to ``run.show``, and the run's summary."""
     return RunData(record, record["recipe"], record["history"], summary)
 
 
 def run_data_of_folder(folder: Path) -> RunData:
-    """Return the facts that a run's folder holds.
+    """Return the data in a run's folder.
 
     Raises:
         UnknownNameError: it is no run's folder.

@@ -109,7 +109,7 @@ def check_shares(arrays: Packed) -> None:
         DataError: ``share.malformed``.
     """
     if not are_shares(arrays["targets"]):
-        raise malformed("its targets are no shares of labels, which come to 1")
+        raise malformed("its targets are not label distributions, which sum to 1")
 
 
 def are_shares(targets: Array) -> bool:

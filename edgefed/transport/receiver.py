@@ -28,7 +28,7 @@ class Receiver:
     """One blob on its way in.
 
     Args:
-        staging: where its chunks go; may hold some from an earlier life.
+        staging: where its chunks go; may hold some from a previous process.
         mode: ``broadcast`` or ``pull``.
         jitter: random numbers that keep a fleet from asking all at once.
     """

@@ -114,7 +114,7 @@ class _Numbered:
 
 
 class Worker:
-    """One device's hands: its data, and a bench that it may share.
+    """Executes the tasks of one device, with its data and trainers that devices may share.
 
     Args:
         trainers: warm trainers.
