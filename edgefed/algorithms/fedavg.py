@@ -60,10 +60,10 @@ class AveragingSettings(AlgorithmSettings):
     """Settings of every algorithm that averages deltas."""
 
     weighting: Literal["examples", "uniform"] = "examples"
-    """Weigh a device by its number of samples, or each device alike."""
+    """Weigh each device by its number of samples, or all devices equally."""
 
     mu: Annotated[float, Field(ge=0, le=100)] = 0.0
-    """Strength of FedProx's pull towards the round's starting weights; 0 is none."""
+    """Strength of FedProx's proximal term; 0 for none."""
 
     server: Literal["sgd", "momentum", "adam", "yogi", "adagrad"] = "sgd"
     """Server optimiser; ``sgd`` with learning rate 1 is plain averaging."""

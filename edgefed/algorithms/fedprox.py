@@ -23,7 +23,7 @@ class FedProxSettings(AveragingSettings):
     """FedAvg's settings with the proximal term on."""
 
     mu: Annotated[float, Field(ge=0, le=100)] = 0.01
-    """Strength of the pull towards the round's starting weights; 0 is FedAvg."""
+    """Strength of the proximal term; 0 is FedAvg."""
 
 
 class FedProx(FedAvg):

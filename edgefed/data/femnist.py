@@ -39,8 +39,7 @@ class FemnistOptions(SplitOptions):
     """Keys of ``name = "femnist"``."""
 
     test_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Share of each writer's samples for the coordinator's test, where the folder has no ``test``
-    folder of its own."""
+    """Fraction of each writer's samples for the coordinator's test, unless there is a folder ``test``."""
 
 
 def load_femnist(options: FemnistOptions, folder: Path | None) -> Dataset:

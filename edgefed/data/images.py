@@ -25,7 +25,7 @@ class ImageOptions(Section):
     """How image files become inputs."""
 
     size: Annotated[int, Field(ge=0, le=4096)] = 0
-    """Height and width in pixels to scale to; 0 for images that all have one size already."""
+    """Height and width in pixels to scale to; 0 if all images have the same size."""
 
     greyscale: bool = False
     """One channel instead of red, green and blue."""

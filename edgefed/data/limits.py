@@ -31,8 +31,8 @@ class SizedOptions(Section):
     """Keys of data that lie in files of a user's own."""
 
     max_bytes: Annotated[int, Field(ge=1)] = MAX_BYTES
-    """Most bytes that the file or folder may take in memory, its inputs as float32; a larger one is
-    refused before it is read."""
+    """Maximum memory of the file or folder in bytes, with inputs as float32; larger data is refused
+    before it is read."""
 
 
 def check_bytes(needed: int, most: int, where: str) -> None:

@@ -80,8 +80,8 @@ class NpzOptions(SplitOptions):
 
     groups_file: str = ""
     """NPZ file with ``groups_train`` or ``writer_train``: who each training sample is from, for
-    ``natural``. A relative path starts at the data's folder; empty for ``NAME_writers.npz`` beside
-    ``NAME.npz``, where there is one."""
+    ``natural``. A relative path starts at the data's folder; empty for ``NAME_writers.npz``
+    beside ``NAME.npz``, if it exists."""
 
 
 def load_npz(options: NpzOptions, folder: Path | None) -> Dataset:

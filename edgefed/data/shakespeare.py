@@ -33,22 +33,22 @@ class TextOptions(SplitOptions):
     """How texts become samples."""
 
     test_share: Annotated[float, Field(ge=0, lt=1)] = 0.2
-    """Share of each role's text, from its end, for testing."""
+    """Fraction of each role's text, from its end, for testing."""
 
     window: Annotated[int, Field(ge=1, le=10_000)] = 80
-    """How many characters an input has; the label is the one after them."""
+    """Number of characters of an input; the label is the next character."""
 
     stride: Annotated[int, Field(ge=1)] = 1
     """Characters from the start of one sample to that of the next. A sample takes 8 bytes for each
     character of its window, so 1 with a long text takes gigabytes; see ``max_bytes``."""
 
     alphabet: AlphabetName = "80"
-    """Which characters have numbers: LEAF's ``80``; ``84``, those and four special ones; or those
-    of the ``data``."""
+    """The alphabet: LEAF's ``80`` characters; ``84``, these and four special ones; or the
+    characters of the ``data``."""
 
     roles: Annotated[int, Field(ge=0)] = 0
-    """How many roles to load, in the file's order, of those with ``min_samples`` training samples;
-    0 for all that have one."""
+    """Number of roles with at least ``min_samples`` training samples to load, in the file's order;
+    0 for all roles with a sample."""
 
 
 def load_shakespeare(options: TextOptions, folder: Path | None) -> Dataset:

@@ -69,7 +69,7 @@ class _TextSource(SizedOptions, PreparationOptions):
     """Options of a text."""
 
     window: Annotated[int, Field(ge=1, le=10_000)] = 80
-    """How many characters an input has; the label is the one after them."""
+    """Number of characters of an input; the label is the next character."""
 
     stride: Annotated[int, Field(ge=1)] = 1
     """Characters from the start of one sample to that of the next."""

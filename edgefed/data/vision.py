@@ -104,14 +104,14 @@ class VisionOptions(DataOptions):
     """Keys of the data sets that torchvision downloads."""
 
     path: str = ""
-    """Folder that keeps the download, in a folder of its own; empty for the default."""
+    """Folder for the download, which gets a subfolder; empty for the default."""
 
 
 class EmnistOptions(VisionOptions):
     """Keys of ``name = "emnist"``."""
 
     split: Literal["balanced", "byclass", "letters", "digits"] = "balanced"
-    """Which of its parts: 47 labels of equal size, all 62, 26 letters, 10 digits."""
+    """Part of the data set: 47 labels of equal size, all 62, 26 letters, 10 digits."""
 
 
 def load_vision(which: VisionSet, options: VisionOptions, folder: Path | None) -> Dataset:

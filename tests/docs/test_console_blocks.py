@@ -17,7 +17,7 @@ import pytest
 from broker.address import LOOPBACK
 from broker.mosquitto import MosquittoBroker
 from tests.docs.pages import PAGES, Block, blocks, commands
-from tests.processes import PATIENCE, PARENT_DEATH, clean_environment
+from tests.processes import PARENT_DEATH, PATIENCE, clean_environment
 
 CONSOLE = {page: [each for each in blocks(page) if each.language == "console"] for page in PAGES}
 RUN = [page for page in PAGES if any(not each.reason for each in CONSOLE[page])]

@@ -23,16 +23,16 @@ class LstmSettings(NetworkSettings):
     """Settings of ``lstm``."""
 
     vocabulary: Annotated[int, Field(ge=0, le=2**20)] = 0
-    """Different tokens in the inputs; 0 for as many as there are classes."""
+    """Number of tokens in the vocabulary; 0 for the number of classes."""
 
     embedding: Annotated[int, Field(ge=1, le=65536)] = 8
-    """Numbers that a token becomes."""
+    """Size of a token's embedding."""
 
     hidden: Annotated[int, Field(ge=1, le=65536)] = 256
     """Units of each LSTM layer."""
 
     layers: Annotated[int, Field(ge=1, le=16)] = 2
-    """LSTM layers, one on top of the other."""
+    """Number of stacked LSTM layers."""
 
 
 class CharacterLstm(nn.Module):

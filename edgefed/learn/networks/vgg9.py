@@ -20,9 +20,9 @@ class Vgg9Settings(NetworkSettings):
     """Settings of ``vgg9``."""
 
     dropout_layout: Literal["fedmix", "fedma", "none"] = "fedmix"
-    """Where it drops out. ``fedmix``: a tenth of the values after the second and the third pooling
-    and before the last layer; ``fedma``: a twentieth of the channels after the second pooling, and
-    a tenth of the values before the first and the last fully connected layer."""
+    """Where dropout is applied. ``fedmix``: a tenth of the values after the second and the third
+    pooling and before the last layer; ``fedma``: a twentieth of the channels after the second
+    pooling, and a tenth of the values before the first and the last fully connected layer."""
 
 
 def make_vgg9(settings: Vgg9Settings, shape: Shape, classes: int) -> nn.Module:
