@@ -39,7 +39,7 @@ class FemnistOptions(SplitOptions):
     """Keys of ``name = "femnist"``."""
 
     test_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Fraction of each writer's samples for the coordinator's test, unless there is a folder ``test``."""
+    """Fraction of each writer's samples for the coordinator's test, without a folder ``test``."""
 
 
 def load_femnist(options: FemnistOptions, folder: Path | None) -> Dataset:
