@@ -109,7 +109,7 @@ def test_rows_of_numbers_have_a_table_and_no_picture(tmp_path: Path) -> None:
     folder = simulated(tmp_path, data={"name": "npz", "path": str(path), "partition": "iid"})
     assert means(folder).code == 0
     file = tmp_path / "x.png"
-    means(folder, "--png", file).failed(1, "means.shape", "no images: an entry is 7")
+    means(folder, "--png", file).failed(1, "means.shape", "not images: an entry is 7")
     assert not file.exists()
 
 

@@ -54,7 +54,7 @@ def test_a_run_without_room_fails_and_is_resumed(world: MakeWorld, room: int) ->
     here = world(big_recipe(), durable=True)
     record = run_with_little_room(here, room)
     assert (record.status, record.error) == ("failed", "storage.limit")
-    assert "larger than this process" in record.reason
+    assert "exceeds the largest file that this process" in record.reason
     assert "state is intact" in record.hint
     assert here.seen("run")[-1]["status"] == "failed"
     if room == LITTLE:
