@@ -1,4 +1,4 @@
-"""Our own programs as processes that end with the test, however it ends."""
+"""Start our own programs as processes that always end with the test."""
 
 from __future__ import annotations
 

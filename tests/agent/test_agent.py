@@ -1,4 +1,4 @@
-"""A real agent on a real broker, asked by hand-made messages."""
+"""A real agent on a real broker, driven by handwritten messages."""
 
 from __future__ import annotations
 

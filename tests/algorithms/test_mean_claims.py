@@ -1,4 +1,4 @@
-"""What devices and coordinators claim of averaged data: checked before it is believed."""
+"""Claims of devices and coordinators about averaged data are validated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are whole or absent, and errors that tell what stands in the way."""
+"""Atomic file writes, and errors that name the obstacle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A password that the broker refuses is told as that, by every program, and never as no broker."""
+"""Every program reports a refused password as such, not as a missing broker."""
 
 from __future__ import annotations
 

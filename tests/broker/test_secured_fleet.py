@@ -1,4 +1,4 @@
-"""A whole fleet behind a broker with users and rules: the login of each part, and nothing more."""
+"""A fleet behind a broker with users and access rules: each login has minimal rights."""
 
 from __future__ import annotations
 

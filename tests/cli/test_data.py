@@ -1,4 +1,4 @@
-"""``edgefed data``: cutting data into shards and showing who holds what."""
+"""``edgefed data``: partition data into shards, and show what each device holds."""
 
 from __future__ import annotations
 

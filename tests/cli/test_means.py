@@ -1,4 +1,4 @@
-"""``edgefed run means``: the averages that a run holds, as a table, as JSON and as a picture."""
+"""``edgefed run means``: the averages of a run as a table, as JSON and as a picture."""
 
 from __future__ import annotations
 

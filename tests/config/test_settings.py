@@ -1,4 +1,4 @@
-"""Settings: every level stands over the next, and each value knows where it was written."""
+"""Settings: precedence of the levels, and the origin of each value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines with devices whose data do not fit, at the start and later."""
+"""Devices whose data do not fit the run, at its start and later."""
 
 from __future__ import annotations
 

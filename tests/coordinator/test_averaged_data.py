@@ -1,4 +1,4 @@
-"""Averaged data in a whole run: what the engine makes of it, and what it refuses at once."""
+"""Averaged data in a whole run: how the engine uses it, and what it refuses."""
 
 from __future__ import annotations
 

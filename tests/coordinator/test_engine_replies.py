@@ -1,4 +1,4 @@
-"""Whatever a device sends, or does not, the round goes on and the model is that of the others."""
+"""A round completes correctly whatever single devices send or fail to send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deadlines, quorums, new attempts, who must be there, and where the model is tested."""
+"""Deadlines, quorums, retries, minimum numbers of devices, and where the model is tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The coordinator's log: who comes and goes, rounds and their scores, one line each, bounded."""
+"""The coordinator's log: devices, rounds and scores, one line each, at a bounded rate."""
 
 from __future__ import annotations
 

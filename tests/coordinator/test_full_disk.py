@@ -1,4 +1,4 @@
-"""A full disk harms nothing: a run waits for space, and goes on by itself when there is some.
+"""On a full disk a run waits for space, loses nothing, and resumes without help.
 
 A limit on the size of files, which no waiting mends, ends it with a reason.
 """

@@ -1,4 +1,4 @@
-"""A round that has its quorum waits a while for devices that are lost, and says for whom."""
+"""A round with a quorum waits for lost devices for the grace period, and names them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines that meet empty fleets, diverged models and oversized answers."""
+"""Engines with empty fleets, diverged models and oversized answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an answer must look like is what its exchange says, role by role."""
+"""The exchange defines, role by role, which answers are valid."""
 
 from __future__ import annotations
 

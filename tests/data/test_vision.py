@@ -1,4 +1,4 @@
-"""torchvision's data sets: files already there, files that are wrong, and no network.
+"""torchvision's data sets: existing files, wrong files, and no network.
 
 The files are made up and small; where torchvision checks digests, it is told theirs.
 """

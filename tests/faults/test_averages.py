@@ -1,4 +1,4 @@
-"""Averaged data over a real broker: shared once, by those who will; the same bits in the end."""
+"""Averaged data over a real broker: shared once, by willing devices, with the same bits."""
 
 from __future__ import annotations
 

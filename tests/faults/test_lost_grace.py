@@ -1,4 +1,4 @@
-"""SIGKILL at an agent that does not come back, or not at once: a round waits for a while only."""
+"""SIGKILL at an agent that returns late or never: a round waits for a limited time only."""
 
 from __future__ import annotations
 

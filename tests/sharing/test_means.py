@@ -1,4 +1,4 @@
-"""Averaged data: the paper's means, by hand; and what a policy keeps back."""
+"""Averaged data: the paper's means, computed by hand, and the limits of a policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sweep file: its cases, and everything that can be wrong with it, told with its line."""
+"""Sweep files: their cases, and errors with line numbers."""
 
 from __future__ import annotations
 

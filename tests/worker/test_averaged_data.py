@@ -1,4 +1,4 @@
-"""What a device makes of averaged data that others send, and of being asked for its own."""
+"""A device with averaged data of others, and a device that is asked for its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device's hands: training, testing, refusing, failing, and what is kept."""
+"""The worker: training, testing, refusing, failing, and state."""
 
 from __future__ import annotations
 
