@@ -251,7 +251,7 @@ class Agent:
         match self._name_guard.meet(birth, self._clock.monotonic(), live=live):
             case "answer":
                 if birth.status == "online":
-                    log.warning("another agent calls itself %s", self._device)
+                    log.warning("another agent has the name %s", self._device)
                 self._publisher.birth(self._birth)
             case "yield":
                 self._problem = NotAllowedError(

@@ -179,7 +179,7 @@ class TaskSession:
             self._drop_inputs()
             self.tell("idle")
         elif self._inputs is None and waited:
-            self.tell("late", reason="nobody waits for the reply any more")
+            self.tell("late", reason="the coordinator no longer waits for the reply")
 
     def close_exchanges(self, state: CoordinatorState) -> None:
         """Forget the replies of the exchanges that are over."""

@@ -167,7 +167,7 @@ def _differing(lists: Mapping[str, ClassNames], said: str = "") -> Compatibility
     reasons = {who: _told(names, union) for who, names in lists.items()}
     told = "; ".join(f"{who} {reason}" for who, reason in reasons.items())
     problem = DataError(
-        f"The lists of classes differ. {said}The recipe must say in what order they count: {told}.",
+        f"The lists of classes differ. {said}The recipe must define their order: {told}.",
         code="data.classes",
         hint=f"add to the recipe's [data] table: classes = {toml_value(union)}",
     )

@@ -71,7 +71,7 @@ class Admission:
         reason = misfit(self._recipe, self.spec, member) if member.samples else ""
         self._seen[member.device] = (member, reason)
         if reason:
-            self._warn(f"{member.device} is left out: {reason}")
+            self._warn(f"{member.device} is excluded: {reason}")
         return reason
 
 

@@ -95,7 +95,7 @@ class ReplyReceiver:
         self._ask(self._intake.due(now))
         while self._intake.failures:
             for reply in self._uploads.failed(self._intake.failures.pop()):
-                self._notes.warn(reply.device, "blob", "a blob of its reply never came")
+                self._notes.warn(reply.device, "blob", "a blob of its reply did not arrive")
 
     def next_due(self) -> float | None:
         """Return the monotonic second of the next ``due``, or None."""

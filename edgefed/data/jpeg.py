@@ -54,7 +54,7 @@ def unpacked(
     try:
         write_atomic(path, buffer.getvalue())
     except StorageError as error:
-        return pixels, f"the decoded images are not kept, and decoded anew next time: {error}"
+        return pixels, f"the decoded images are not cached, and are decoded again: {error}"
     return pixels, ""
 
 

@@ -185,7 +185,7 @@ def _warnings(path: Path, strange: int, short: int) -> tuple[str, ...]:
     if strange:
         warnings.append(f"characters of {path} that the alphabet lacks: {strange}")
     if short:
-        warnings.append(f"roles of {path} too short for a sample, and left out: {short}")
+        warnings.append(f"roles of {path} omitted as too short for a sample: {short}")
     return tuple(warnings)
 
 

@@ -347,7 +347,7 @@ def _guarded(step: Callable[[], Done]) -> Done | Outcome:
 
 def _scored(result: Result) -> Outcome:
     if not isinstance(result, Score) or result.samples == 0:
-        return Outcome(status="refused", reason="the device keeps no samples for evaluation")
+        return Outcome(status="refused", reason="the device holds out no samples for evaluation")
     metrics = {"loss": result.loss}
     if result.accuracy is not None:
         metrics["accuracy"] = result.accuracy

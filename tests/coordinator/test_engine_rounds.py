@@ -213,7 +213,7 @@ def test_without_samples_to_test_on_a_run_says_so_and_goes_on(world: MakeWorld) 
     here = world(recipe(evaluation={"on": "devices"}, rounds={"count": 1}))
     assert here.engine().run().status == "finished"
     assert here.rows[0]["accuracy"] is None
-    assert "no device keeps samples" in here.seen("note", level="warning")[0]["text"]
+    assert "no device holds out samples" in here.seen("note", level="warning")[0]["text"]
 
 
 def test_the_devices_test_where_the_coordinator_has_nothing(world: MakeWorld) -> None:

@@ -236,8 +236,8 @@ def test_odd_devices_are_left_out_with_a_reason_and_the_others_share(tmp_path: P
         shared = replies(home, run, "mean", "accepted")
         trained = replies(home, run, "fit", "accepted")
     assert shared.keys() == {"device-00", "device-04"}
-    assert any("device-01 is left out: its inputs are 1x9x9" in text for text in notes)
-    assert any("device-02 is left out: it has 19 classes" in text for text in notes)
+    assert any("device-01 is excluded: its inputs are 1x9x9" in text for text in notes)
+    assert any("device-02 is excluded: it has 19 classes" in text for text in notes)
     reasons = {device: reply["reason"] for device, reply in refused.items()}
     assert reasons == {"device-03": "it has 1 sample, and its policy requires 10 for an average"}
     assert trained.keys() == {"device-00", "device-03", "device-04"}
