@@ -76,7 +76,7 @@ def test_a_folder_may_be_there_already(tmp_path: Path) -> None:
     [
         (errno.ENOSPC, "storage.full", "The disk is full"),
         (errno.EDQUOT, "storage.full", "The disk is full"),
-        (errno.EFBIG, "storage.limit", "larger than"),
+        (errno.EFBIG, "storage.limit", "exceeds the largest file"),
         (errno.EACCES, "storage.failed", "Permission denied"),
         (errno.EROFS, "storage.failed", "Read-only"),
     ],
