@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test quick check format lint types imports bench setup mosquitto picture clean
+.PHONY: demo test quick check format lint types imports coverage resolve bench setup mosquitto picture clean
 
 demo: $(STAMP)  ## train a real model on eight devices of this machine
 	@$(BIN)/edgefed demo
@@ -28,6 +28,13 @@ types: $(STAMP)
 
 imports: $(STAMP)
 	@$(BIN)/lint-imports || { echo "to see this again: make imports"; exit 1; }
+
+coverage: setup mosquitto  ## run all tests and print coverage by package; ARGS="-n 4" uses four cores
+	@$(BIN)/pytest --cov --cov-report= $(ARGS); failed=$$?; \
+		$(BIN)/python -m tests.coverage_by_package && exit $$failed
+
+resolve: $(STAMP)  ## whether the requirements resolve for Python 3.10 to 3.13; asks the package registry
+	@$(BIN)/python -m tests.resolve
 
 bench: setup  ## every benchmark; each prints a table, or a line on what it lacks, such as a GPU
 	@for each in benchmarks/[a-z]*.py; do \
@@ -53,4 +60,4 @@ mosquitto:
 	@sh tests/install_mosquitto.sh
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

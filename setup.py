@@ -1,4 +1,4 @@
-"""The compiled kernels, which may be missing: everything else is in pyproject.toml."""
+"""Build the optional compiled kernels; everything else is in pyproject.toml."""
 
 from pathlib import Path
 

@@ -1,14 +1,14 @@
-"""Where averaged data help, and where not: six methods on label-skewed and writer-skewed data.
+"""Compare six methods, with and without averaged data, on label-skewed and writer-skewed data.
 
-For each set-up a share of the training samples is kept apart. On it, and on it alone, each method's
-learning rate and own setting are chosen; the test set is seen once, by the chosen ones, with other
-seeds. Scores are means of the last five tests; a target is nine tenths of FedAvg's score on the
-samples kept apart.
+For each set-up a part of the training samples is held out for validation. Each method's learning
+rate and own setting are chosen on it alone; only the chosen ones are evaluated on the test set,
+once, with other seeds. Scores are means of the last five evaluations; a target is nine tenths of
+FedAvg's validation score.
 
     python -m benchmarks.averaged_data --data DIR [--work DIR] [--only NAME …] [--seeds 5] [--json]
 
 DIR holds ``mnist/mnist.npz`` with ``mnist_writers.npz``, ``fashion_mnist/fashion_mnist.npz`` and
-``cifar10/cifar10_jpeg.npz``. What is finished in the work folder is not run again.
+``cifar10/cifar10_jpeg.npz``. Finished runs in the work folder are not repeated.
 """
 
 from __future__ import annotations

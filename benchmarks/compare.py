@@ -1,7 +1,7 @@
-"""Run two checkouts of EdgeFed in turn on one machine, to see whether one is slower.
+"""Run two checkouts of EdgeFed alternately on one machine, to see whether one is slower.
 
-Each pair runs the same benchmarks in both checkouts, in alternating order, so that a machine whose
-speed drifts slows both. The ratio is taken pair by pair; quote its median.
+Each pair runs the same benchmarks in both checkouts, in alternating order, so that a drift of the
+machine's speed affects both. The ratio is computed for each pair; quote the median.
 
     python -m benchmarks.compare ../before [--pairs 10] [--json]
 

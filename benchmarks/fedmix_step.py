@@ -1,18 +1,18 @@
 """One training step of FedMix and its relatives, against a FedAvg step on batches of the same size.
 
 LeNet-5 with batches of 20 and VGG-9 with batches of 10, as in the paper (Yoon et al., ICLR 2021).
-One thread, CPU time, the variants in turn so that a busy machine slows all of them; a ratio is the
-median of the ratios of neighbours in time. There are two kinds of rows:
+One thread, CPU time. The variants alternate, so that a busy machine slows all of them; a ratio is
+the median of the ratios of neighbours in time. There are two kinds of rows:
 
 - as trained: steps of ``Trainer``, from one call of its ``progress`` to the next, on batches of
-  noise, with averages packed as a run packs them. Small models go through the compiled chain
-  (``edgefed/learn/compiled_chain.py``), if it was built, FedAvg and mixing alike.
-- by torch: the same objectives with torch's graph, on one batch, each against FedAvg by torch; with
-  the other ways to FedMix's third term. Memory is the most that tensors held at once during a step,
-  weights left out.
+  noise, with averages packed as in a run. For small models, FedAvg and mixing both use the compiled
+  chain (``edgefed/learn/compiled_chain.py``), if it was built.
+- by torch: the same objectives with torch's graph, on one batch, compared with FedAvg by torch;
+  also alternative computations of FedMix's third term. Memory is the maximum that tensors held at
+  once during a step, without the weights.
 
-Errors are those of the gradient, in float64 and in the float32 of training, against the formula
-with its three terms written out in float64.
+Errors are those of the gradient, in float64 and in the float32 of training, compared with the
+three terms of the formula in float64.
 
     python -m benchmarks.fedmix_step [--repeats 30] [--models lenet5 vgg9] [--json]
 """

@@ -1,11 +1,11 @@
-"""Training many devices at once on a GPU, against one after another: client-updates per second.
+"""Training many devices at once on a GPU, against one after another: client updates per second.
 
-Whole rounds of the real engine, from one round's beginning to the next one's: planning, coding,
-training, merging, writing down. The works: LeNet-5 on 28x28 inputs with 62 classes, 100 clients of
-230 samples, 10 a round, batches of 20 (the work that docs/performance.md compares simulators by);
-VGG-9 with dropout as FedMix has it; ResNet-18 with batch normalisation. Noise, fp32 both ways, one
-local epoch, no tests. Every measurement has a process of its own, so memory is its own too, and a
-small board is never asked for two at once.
+Complete rounds of the real engine: planning, encoding, training, merging, storing. The workloads:
+LeNet-5 on 28x28 inputs with 62 classes, 100 clients of 230 samples, 10 per round, batches of 20 (as
+in docs/performance.md, which compares simulators); VGG-9 with dropout as in FedMix; ResNet-18 with
+batch normalisation. Inputs are noise; fp32 in both directions, one local epoch, no evaluation. Each
+measurement has its own process, so that its memory is measured separately and a small board never
+runs two at once.
 
     python -m benchmarks.gpu [--models lenet5 …] [--rounds 20] [--chunk 32] [--pfl] [--json]
     python -m benchmarks.gpu --device cpu --small

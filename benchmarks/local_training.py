@@ -1,7 +1,7 @@
 """An epoch of LeNet-5: a plain loop, EdgeFed's trainer on torch alone, and with its kernels.
 
-The work of ``sim_vs_peers.py``: 230 samples, batches of 20. One thread, CPU time, each variant in
-processes of its own that take turns, so that a busy machine slows all of them.
+The workload of ``sim_vs_peers.py``: 230 samples, batches of 20. One thread, CPU time. Each variant
+has its own processes, which alternate, so that a busy machine slows all of them.
 
     python -m benchmarks.local_training [--epochs 20] [--repeats 3] [--json]
 """

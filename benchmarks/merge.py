@@ -1,8 +1,8 @@
 """Merging updates of 11 million floats: order-independent, against memcpy and stack-and-mean.
 
-Eight updates are merged as the coordinator does it, one at a time into an ``ExactMean``. GB/s is
-of the updates' float32 bytes. One thread, CPU time, the variants in turn so that a busy machine
-slows all of them; the ratio is to stack-and-mean, which is what a user would write.
+Eight updates are merged as on the coordinator, one at a time into an ``ExactMean``. GB/s counts the
+updates' float32 bytes. One thread, CPU time. The variants alternate, so that a busy machine slows
+all of them. The ratio is to stack-and-mean, the obvious implementation.
 
     python -m benchmarks.merge [--values 11000000] [--updates 8] [--repeats 5] [--json]
 """

@@ -1,10 +1,10 @@
 """One deployed round on loopback: time, bytes per client-round, memory.
 
-Ten agents, a coordinator and Mosquitto, each a process of its own; LeNet-5 for 28x28 inputs and 62
-classes (48,846 parameters, 195,384 bytes); one batch of 20 as local training; every device in every
-round; evaluation off. The first round is left out: it sends the whole model. Flower's figures are
-of the same work on a machine of the same size (two cores; 10 nodes, subprocess isolation); they are
-not measured again here.
+Ten agents, a coordinator and Mosquitto, each in its own process; LeNet-5 for 28x28 inputs and 62
+classes (48,846 parameters, 195,384 bytes); one batch of 20 as local training; all devices in every
+round; no evaluation. The first round is excluded, because it sends the complete model. Flower's
+figures are for the same workload on a machine of the same size (two cores; 10 nodes, subprocess
+isolation); they are not measured here.
 
     python -m benchmarks.round_latency [--agents 10] [--rounds 30] [--json]
 """

@@ -1,9 +1,9 @@
 """Simulated rounds of LeNet-5 against pfl, Flower and a plain loop, on the same two cores.
 
-The work: 100 clients of 230 samples, 10 a round, one epoch in batches of 20, nothing tested
-(``peers/work.py``). EdgeFed runs as ``edgefed sim run``, with two workers; pfl with two workers and
-Flower with two Ray actors; each on one torch thread, one system after another. Peers are installed
-in environments of their own, the first time. The first two rounds are left out of the median.
+The workload: 100 clients of 230 samples, 10 per round, one epoch in batches of 20, no evaluation
+(``peers/work.py``). EdgeFed runs as ``edgefed sim run`` with two workers, pfl with two workers, and
+Flower with two Ray actors; each uses one torch thread, and the systems run one after another. The
+first call installs the peers in their own environments. The median excludes the first two rounds.
 Memory is the largest sum of PSS over all processes; start-up lasts until the first round begins.
 
     python -m benchmarks.sim_vs_peers [--rounds 30] [--only edgefed,pfl] [--cache DIR] [--json]

@@ -1,9 +1,8 @@
 """Every codec on deltas from real training: bytes, cosine, encode and decode speed.
 
-A device with three of the ten digits trains two local epochs from weights that some rounds of
-averaging have made; the delta of that is coded. The models: the demo's CNN, LeNet-5 and a VGG on
-digits scaled up to 28x28 and 32x32. MB/s counts float32 bytes; one thread, CPU time, the median of
-several runs.
+A device with three of the ten digits trains two local epochs from weights after some rounds of
+averaging, and its delta is encoded. The models: the demo's CNN, LeNet-5 and a VGG on digits scaled
+up to 28x28 and 32x32. MB/s counts float32 bytes; one thread, CPU time, the median of several runs.
 
     python -m benchmarks.wire [--repeats 5] [--json]
 """

@@ -1,4 +1,4 @@
-"""Ports to listen on: find a free one, and tell why one cannot be had."""
+"""Ports to listen on: find a free one, and explain why one is unavailable."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def parse_bind(text: str) -> tuple[str, int | None]:
     port = int(found[3]) if found and found[3] else None
     if not host or (found and found[1] and not _is_ip(host)) or port == 0 or (port or 0) > 65535:
         raise UsageError(
-            f"--bind {text}: this is no address to listen on.",
+            f"--bind {text}: this is not an address to listen on.",
             code="broker.bind",
             hint="write it as HOST or HOST:PORT, such as --bind 0.0.0.0 or --bind 127.0.0.1:1883",
         )
@@ -72,7 +72,7 @@ def require_free(address: Address) -> None:
     raise UsageError(
         f"Cannot listen on {address}: {error.strerror or type(error).__name__}.",
         code="broker.bind",
-        hint="--bind takes an address of this machine, --port a port that you may open",
+        hint="--bind takes an address of this machine, --port one that you may open",
     )
 
 
@@ -81,7 +81,7 @@ def port_in_use(address: Address) -> UsageError:
     return UsageError(
         f"Port {address.port} on {address.host} is in use by another program.",
         code="broker.port_in_use",
-        hint=f"take another with --port, or see whose it is: ss -ltnp 'sport = :{address.port}'",
+        hint=f"choose another with --port, or find the program: ss -ltnp 'sport = :{address.port}'",
     )
 
 

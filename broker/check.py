@@ -1,4 +1,4 @@
-"""Find out whether a broker carries what EdgeFed needs, and how fast."""
+"""Check whether a broker supports what EdgeFed needs, and measure its speed."""
 
 from __future__ import annotations
 

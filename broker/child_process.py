@@ -1,4 +1,4 @@
-"""A broker as a child process: started, watched, ended, and gone when its parent is gone."""
+"""A broker as a child process: start it, watch it, stop it, and end it with its parent."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ChildProcess:
         make_folder(folder)
         self._log_start = log.stat().st_size if log.exists() else 0
         started: Future[subprocess.Popen[bytes]] = Future()
-        start = partial(_popen, _tethered(command, last_signal), folder, log, environment)
+        start = partial(_popen, _ending_with_parent(command, last_signal), folder, log, environment)
         # The kernel's signal at the parent's death is tied to the thread that starts the process,
         # and the caller's may be a passing worker: this one lives as long as the process.
         self._keeper = threading.Thread(
@@ -135,7 +135,7 @@ def start_error(child: ChildProcess, address: Address) -> EdgeFedError:
     )
 
 
-def _tethered(command: Sequence[str], last_signal: signal.Signals) -> list[str]:
+def _ending_with_parent(command: Sequence[str], last_signal: signal.Signals) -> list[str]:
     if not sys.platform.startswith("linux") or not sys.executable:
         return list(command)
     script = str(Path(__file__).with_name("parent_death.py"))
@@ -185,5 +185,5 @@ def _cannot_start(program: str, error: OSError) -> EdgeFedError:
     return UnreachableError(
         f"Cannot start {program}: {error.strerror}.",
         code="broker.start",
-        hint="check that the program is installed and may be executed",
+        hint="check that the program is installed and executable",
     )

@@ -1,4 +1,4 @@
-"""The text of a Mosquitto configuration: limits for every client, and who is let in."""
+"""The text of a Mosquitto configuration: limits for all clients, and access control."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _path(path: Path) -> str:
     text = str(path.expanduser().absolute())
     if not text.isprintable():
         raise UsageError(
-            f"{text!r} cannot stand in a Mosquitto configuration.",
+            f"{text!r} cannot be part of a Mosquitto configuration.",
             code="broker.path",
             hint="choose a path without line breaks",
         )

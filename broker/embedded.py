@@ -1,7 +1,7 @@
-"""The demo broker: amqtt in a process of its own, on this machine only.
+"""The demo broker: amqtt in its own process, on this machine only.
 
-``python -m broker.embedded HOST PORT`` runs it in the foreground. It knows no users, no rules and
-no TLS, and keeps nothing once it ends.
+``python -m broker.embedded HOST PORT`` runs it in the foreground. It has no users, no access rules
+and no TLS, and stores nothing on disk.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def main(arguments: list[str]) -> int:
     """Serve HOST PORT until SIGTERM or Ctrl-C; return the exit code."""
     try:
         if len(arguments) != 2 or not arguments[1].isdecimal():
-            raise UsageError("The demo broker takes an address and a port: HOST PORT.")
+            raise UsageError("The demo broker needs an address and a port: HOST PORT.")
         address = Address(arguments[0], int(arguments[1]))
         require_demo(address)
         from broker.embedded_server import serve

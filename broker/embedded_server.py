@@ -1,4 +1,4 @@
-"""amqtt's server in this process until a signal, with what it lacks for a demo added."""
+"""Run amqtt's server in this process until a signal, with additions for the demo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keep a broker running in the foreground until this process is told to end."""
+"""Keep a broker running in the foreground until shutdown is requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mosquitto: find it, and run it as a child with a configuration of ours."""
+"""Find Mosquitto, and run it as a child process with a generated configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plain MQTT client that tries a broker out: one connection, no reconnecting."""
+"""A plain MQTT client that tests a broker: one connection, without reconnecting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every broker started here can do once it runs, whichever program it is."""
+"""The interface of a broker that was started here, for any broker program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Start the broker that this machine has: Mosquitto, or the demo broker on loopback."""
+"""Start the broker that is available: Mosquitto, or the demo broker on loopback."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def start_broker(
         return MosquittoBroker(address, folder, allow_anonymous=allow_anonymous, program=program)
     if prefer == "mosquitto" or (prefer == "auto" and not address.is_loopback):
         raise UsageError(
-            f"Mosquitto is not installed, and only it can serve {address}.",
+            f"Mosquitto is not installed; the demo broker cannot serve {address}.",
             code="broker.no_mosquitto",
             hint=INSTALL_HINT,
         )
@@ -87,5 +87,5 @@ def _require_decision(address: Address, allow_anonymous: bool | None) -> None:
         raise UsageError(
             f"Other machines can reach {address.host}, and this broker would have no users.",
             code="broker.anonymous",
-            hint="add --allow-anonymous to let everybody in, or see: edgefed broker config --help",
+            hint="add --allow-anonymous to admit all clients, or see: edgefed broker config --help",
         )

@@ -1,8 +1,8 @@
-"""The agent: a resident program that is pushed to, trains, and answers.
+"""The agent: a resident program that receives tasks, trains, and replies.
 
-One thread (this one) reads the inbox and owns all state; paho's thread fills the inbox; a
-``TrainingThread`` trains; a ``ChunkSender`` uploads; a ``TaskSession`` has the task at hand. A task
-goes invited → download → train → upload → done.
+The main thread reads the inbox and owns all state. paho's thread fills the inbox, a
+``TrainingThread`` trains, a ``ChunkSender`` uploads, and a ``TaskSession`` handles the current
+task. The states of a task are invited → download → train → upload → done.
 """
 
 from __future__ import annotations
@@ -278,13 +278,13 @@ class Agent:
         match self._name_guard.meet(birth, self._clock.monotonic(), live=live):
             case "answer":
                 if birth.status == "online":
-                    log.warning("another agent calls itself %s", self._device)
+                    log.warning("another agent has the name %s", self._device)
                 self._publisher.birth(self._birth)
             case "yield":
                 self._problem = NotAllowedError(
                     f"Fleet {self._topics.fleet} already has a device named {self._device}.",
                     code="device.taken",
-                    hint="give this one another name with --name",
+                    hint="give this device another name with --name",
                 )
                 self.stop()
 

@@ -1,4 +1,4 @@
-"""``edgefed-agent``: what runs on a device."""
+"""``edgefed-agent``: the command line of the device agent."""
 
 from __future__ import annotations
 

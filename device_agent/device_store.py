@@ -1,10 +1,9 @@
-"""What a device keeps: blobs, replies until they are merged, state of each run and of all runs.
+"""The device's store: blobs, unmerged replies, the state of each run, and state across runs.
 
-A reply, the private state that goes with it, the state that outlives the run and the entries of the
-ledger are committed in one transaction, keyed by the exchange, before the reply is sent. Asked
-again under the same id, the device answers from here.
-Rows carry digests (``edgefed.database``) and blobs are named by theirs, so what is damaged is told
-and never used.
+A reply, its private state, the state that outlives the run and the entries of the ledger are
+committed in one transaction, keyed by the exchange, before the reply is sent. If the same exchange
+is asked again, the device replies from the store. Rows have digests (``edgefed.database``) and
+blobs are named by their digests, so damage is reported, and damaged data is never used.
 """
 
 from __future__ import annotations
@@ -289,8 +288,8 @@ class DeviceStore:
             raise StorageError(
                 f"A blob of {what} is damaged or missing in {self.folder}.",
                 code="storage.damaged",
-                hint="restore the folder from a backup, or move it away: the device then begins"
-                " anew, without what it kept for itself",
+                hint="restore the folder from a backup, or move it away; the device then starts"
+                " without its private state",
             )
 
     def _kept(self) -> list[_Kept]:
@@ -322,9 +321,9 @@ def read_releases(folder: Path, device: str) -> tuple[Release, ...]:
     """
     if not (folder / _DATABASE).exists():
         raise UnknownNameError(
-            f"No agent {device} has run with state in {folder}.",
+            f"No agent named {device} has run with state in {folder}.",
             code="agent.unknown",
-            hint="edgefed-agent run, or give --name, --fleet and --state as it was started",
+            hint="start it with edgefed-agent run, or give its --name, --fleet and --state",
         )
     with closing(Database(folder / _DATABASE, _SCHEMA)) as database, database.snapshot():
         return Ledger(database).releases()
@@ -335,7 +334,7 @@ def _reply(kept: _Kept) -> Reply:
         return decode(kept.packed, Reply)
     except WireError as error:
         raise StorageError(
-            f"The reply to {kept.exchange} is kept in a form that this version cannot read.",
+            f"The reply to {kept.exchange} is stored in a format that this version cannot read.",
             code="storage.older",
             hint="use the version of EdgeFed that wrote it, or move the agent's folder away",
         ) from error

@@ -1,4 +1,4 @@
-"""How long the disk has been full, and when what it hindered is tried again."""
+"""Track how long the disk has been full, and when failed writes are tried again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blobs on their way to this device: listen for their broadcast, ask, take their chunks."""
+"""Download blobs: subscribe to their broadcasts, request them, and accept their chunks."""
 
 from __future__ import annotations
 

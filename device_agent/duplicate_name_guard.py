@@ -1,4 +1,4 @@
-"""Meet another agent of the same name: one of the two yields, and who was there first stays."""
+"""Detect another agent with the same name; the one that connected later stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the console script ``edgefed-agent`` begins; the command line is ``device_agent.cli``."""
+"""The entry point of the console script ``edgefed-agent``; its command line is in ``cli``."""
 
 from __future__ import annotations
 

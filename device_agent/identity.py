@@ -1,4 +1,4 @@
-"""Who an agent is, and the connection on which it says so."""
+"""The identity of an agent, and the connection that announces it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From settings to a running agent."""
+"""Create and run an agent from its settings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def device_name(settings: AgentSettings) -> str:
         return settings.name
     name = re.sub(r"[^a-z0-9-]+", "-", socket.gethostname().lower()).strip("-")[:64]
     if not name:
-        raise UsageError("This machine's host name cannot name a device.", hint="give --name NAME")
+        raise UsageError("This host's name is not a valid device name.", hint="give --name NAME")
     return name
 
 

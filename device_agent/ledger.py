@@ -1,6 +1,6 @@
-"""The record of what a device released: append-only, in the agent's database.
+"""The ledger of a device's releases: an append-only table in the agent's database.
 
-Rows lie in pages, because a commit digests the rows of the page it changes and no other.
+Rows are grouped in pages, so that a commit computes the digest of one page only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A device's own samples, read before torch is, so that what is wrong with them is told at once."""
+"""Read a device's own samples before importing torch, so that problems are reported at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Report what the agent is doing: to the coordinator, in the status file, in the log."""
+"""Report what the agent is doing: to the coordinator, in its status file, and in its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device says: each kind of message on its own topic, as the protocol wants it published."""
+"""Publish a device's messages, each kind on its topic with the QoS of the protocol."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Publisher:
             self._publish(self._topics.progress(self._device), progress)
 
     def telemetry(self, telemetry: Telemetry) -> None:
-        """Say how the board is; nobody misses one that is lost."""
+        """Publish telemetry, best effort."""
         self._publish(self._topics.telemetry(self._device), telemetry, qos=0)
 
     def reply(self, reply: Reply) -> None:

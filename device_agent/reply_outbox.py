@@ -1,4 +1,4 @@
-"""Replies on their way out: sent, and sent again until the coordinator says it has them."""
+"""The outbox of replies: send each one, and repeat it until the coordinator confirms it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the running agent is doing, on a small file that ``edgefed-agent status`` reads."""
+"""The running agent's status in a small file, which ``edgefed-agent status`` reads."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ NAME = "status.json"
 
 
 def write_status_file(folder: Path, status: dict[str, Any]) -> None:
-    """Replace the file; after a power cut it may be damaged until the agent starts again."""
+    """Replace the status file; after a power cut it may be damaged until the agent starts again."""
     write_atomic(folder / NAME, json.dumps(status).encode(), sync=False)
 
 
 def read_status_file(folder: Path, device: str) -> dict[str, Any]:
-    """Return what the agent last wrote, with whether the agent still runs.
+    """Return the last status, with whether the agent still runs.
 
     Raises:
         UnknownNameError: no agent of that name ever ran here.
@@ -28,8 +28,8 @@ def read_status_file(folder: Path, device: str) -> dict[str, Any]:
         status = dict(json.loads((folder / NAME).read_text()))
     except (OSError, ValueError) as error:
         raise UnknownNameError(
-            f"No agent {device} has run with state in {folder}.",
+            f"No agent named {device} has run with state in {folder}.",
             code="agent.unknown",
-            hint="edgefed-agent run, or give --name, --fleet and --state as it was started",
+            hint="start it with edgefed-agent run, or give its --name, --fleet and --state",
         ) from error
     return {"running": is_locked(folder), **status}

@@ -1,4 +1,4 @@
-"""The task at hand: which blobs it lacks, how they come, and the arrays that they make."""
+"""The inputs of the current task: missing blobs, their downloads, and the resulting arrays."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The task at hand: take it, fetch its inputs, have it trained, write the reply down, send it.
+"""The current task: accept it, fetch its inputs, train, store the reply, and send it.
 
-Owned by the agent's thread. A full disk does not end a task: what the disk refused is tried again.
+It belongs to the agent's main thread. A full disk does not end a task: failed writes are repeated.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class TaskSession:
             self._drop_inputs()
             self.tell("idle")
         elif self._inputs is None and waited:
-            self.tell("late", reason="nobody waits for the reply any more")
+            self.tell("late", reason="the coordinator no longer waits for the reply")
 
     def close_exchanges(self, state: CoordinatorState) -> None:
         """Forget the replies of the exchanges that are over."""

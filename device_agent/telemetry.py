@@ -1,4 +1,4 @@
-"""A board's health: psutil everywhere, and Jetson's own sensors in sysfs where there are any."""
+"""Health of a board: from psutil, and from a Jetson's sensors in sysfs if there are any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The thread that trains, so that the thread that talks never waits for it."""
+"""The thread that trains, so that training never blocks the main thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write docs/recipe.md: every key of a recipe, read from the models that check recipes.
+"""Write docs/recipe.md: every key of a recipe, read from the models that validate recipes.
 
 python docs/make_recipe_page.py
 """

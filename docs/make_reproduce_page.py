@@ -1,4 +1,4 @@
-"""Write docs/reproduce.md: every table, what is known of it, and what is claimed.
+"""Write docs/reproduce.md: every table, its known numbers, and its claims.
 
 python docs/make_reproduce_page.py
 """

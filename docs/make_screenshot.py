@@ -1,4 +1,4 @@
-"""Draw docs/dashboard.svg: the real dashboard, in the middle of a simulated run of the demo.
+"""Draw docs/dashboard.svg: the real dashboard during a simulated run of the demo.
 
 python docs/make_screenshot.py [FILE]
 """

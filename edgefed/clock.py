@@ -1,6 +1,6 @@
-"""Where time comes from, so that tests can own it.
+"""The source of time, which tests can replace.
 
-Durations are measured with ``monotonic``; ``now`` is only ever shown or written down, since a board
+Durations are measured with ``monotonic``; ``now`` is only displayed or recorded, because a board
 without a battery clock may start in 1970.
 """
 

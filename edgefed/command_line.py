@@ -1,7 +1,6 @@
 """Command lines of both programs: common options everywhere, and usage errors like other errors.
 
-``CommandLine`` takes the place of ``typer.Typer``; ``program`` makes the one at the top, which
-knows ``--version``.
+``CommandLine`` replaces ``typer.Typer``; ``program`` creates the top-level one, with ``--version``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The options that every command of both programs accepts, before its name and after it.
 
-Each parser of a command line adds ``common_parameters`` to its own; a command reads what was typed
-with ``common_options``. The program is parsed before the group and the group before the command, so
-of two values the one nearest to the end of the line wins.
+Each parser of a command line adds ``common_parameters`` to its own parameters; a command reads the
+values with ``common_options``. If an option is given twice, the value nearest to the end of the
+line wins, because the program is parsed before the group and the group before the command.
 """
 
 from __future__ import annotations

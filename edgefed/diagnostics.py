@@ -1,4 +1,4 @@
-"""The lines of a ``doctor``: what was looked at, how it is, and how to mend it."""
+"""The lines of a ``doctor`` command: what was checked, the result, and how to repair it."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""The one tree of errors: each knows its code, what happened, what to do, and its exit code.
+"""The tree of errors: each has a code, a message, a hint, and an exit code.
 
 EdgeFedError                     1
 ├── UsageError                   2   wrong usage, wrong setting
 │   └── RecipeError              2   a recipe or settings file that cannot be used
 ├── UnreachableError             3   broker or coordinator does not answer
-├── NotAllowedError              4   not enrolled, refused, or somebody else's
+├── NotAllowedError              4   not enrolled, refused, or owned by somebody else
 ├── UnknownNameError             5   no such run, device, algorithm
 ├── TimeLimitError               6   time limit or quorum not reached
 ├── PartlyDoneError              7   some devices failed
 ├── CheckFailedError             8   a check found problems
-├── WireError                    1   bytes that are not a message, a blob or a tensor of ours
+├── WireError                    1   bytes that are not a valid message, blob or tensor
 ├── DataError                    1   data that cannot be trained on
-│   └── MissingDataError         2   data that is not there; a service must not be started again
+│   └── MissingDataError         2   data that is missing; a service must not be restarted
 ├── StorageError                 1   a file that cannot be read or written
 └── InterruptedRunError        130   Ctrl-C
 """

@@ -1,4 +1,4 @@
-"""Files that are either whole or absent: written beside, synced, renamed."""
+"""Write files atomically: to a temporary file beside, synced, then renamed."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def storage_error(path: Path, error: OSError, size: int = 0) -> StorageError:
     """
     if error.errno == errno.EFBIG:
         return StorageError(
-            f"{path} is larger than this process or file system may write.",
+            f"{path} exceeds the largest file that this process or file system can write.",
             code="storage.limit",
             hint="raise the limit on file sizes (ulimit -f); the last committed state is intact",
         )

@@ -1,4 +1,4 @@
-"""How much memory this machine has left, as a container's limit or the system has it."""
+"""The free memory of this machine or of the container's limit."""
 
 from __future__ import annotations
 

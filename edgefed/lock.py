@@ -1,4 +1,4 @@
-"""One process at a time for a folder."""
+"""Lock a folder, so that only one process uses it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class FolderLock:
             raise NotAllowedError(
                 f"{folder} is in use by {holder}.",
                 code="state.locked",
-                hint="stop that one, or choose another folder with --state",
+                hint="stop that process, or choose another folder with --state",
             ) from error
         self._file.truncate(0)
         self._file.write(f"{owner}, process {os.getpid()}")

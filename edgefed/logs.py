@@ -1,4 +1,4 @@
-"""The log of a service: stderr, one line a record, as systemd and containers take it."""
+"""The log of a service: one line per record on stderr, as systemd and containers expect it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages that only some uses need, imported when the use begins."""
+"""Import optional packages when they are first needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device's samples as plain arrays, known to the learning core and to the data sets alike."""
+"""A device's samples as plain arrays, used by the learning core and the data sets."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Begin and end a command line so that Ctrl-C is told in one line, at whatever moment it comes.
+"""Start and end a command line so that Ctrl-C is reported in one line at any moment.
 
-It imports nothing that takes time; a console script that began with the command line itself would
-show a traceback of whatever import was interrupted.
+It imports nothing slow. A console script that imported the command line directly would print a
+traceback if Ctrl-C interrupted an import.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM: a program ends at once while it starts, and in order once it is at work.
+"""Ctrl-C and SIGTERM: a program ends at once during start-up, and shuts down in order afterwards.
 
-A SIGINT that was ignored when the program was started, as by ``nohup`` or ``&`` in a script, stays
-ignored.
+A SIGINT that was ignored when the program was started, for instance by ``nohup`` or ``&`` in a
+script, stays ignored.
 """
 
 from __future__ import annotations

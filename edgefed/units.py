@@ -1,4 +1,4 @@
-"""Numbers as people read them: bytes, durations, scores."""
+"""Format numbers for people: bytes, durations, scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all tests share: brokers that run, and leaving out what this machine cannot run."""
+"""Common fixtures: running brokers, and skips for what this machine cannot run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code that may take only so much more memory: a process of its own with a limit on it."""
+"""Run code in its own process with a memory limit."""
 
 from __future__ import annotations
 

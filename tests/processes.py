@@ -1,4 +1,4 @@
-"""Our own programs as processes that end with the test, however it ends."""
+"""Start our own programs as processes that always end with the test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import broker.parent_death
 
-TETHER = Path(broker.parent_death.__file__)
+PARENT_DEATH = Path(broker.parent_death.__file__)
 PATIENCE = 60.0
 
 
@@ -25,7 +25,7 @@ def start_module(module: str, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", module, *arguments]
     if sys.platform.startswith("linux"):
         parent = (str(os.getpid()), str(int(signal.SIGKILL)))
-        command = [sys.executable, "-I", "-S", str(TETHER), *parent, *command]
+        command = [sys.executable, "-I", "-S", str(PARENT_DEATH), *parent, *command]
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

@@ -1,7 +1,7 @@
-"""Virtual environments for the peers, made once and kept; torch is the one that runs this.
+"""Virtual environments for the peers, created once and kept; they use the torch of this one.
 
-A peer's own packages come first; a ``.pth`` file then lends it what is installed here, so that all
-compute with the same torch and nothing large is installed twice.
+A peer's own packages take precedence; a ``.pth`` file adds the packages of this environment, so
+that all use the same torch and nothing large is installed twice.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The work in Flower's simulation on Ray; prints when each round began, as JSON.
+"""The workload in Flower's simulation on Ray; prints when each round began, as JSON.
 
-Each actor reads the data once and keeps them, clients keep no state, and nothing is tested.
+Each actor reads the data once and keeps it, clients keep no state, and nothing is evaluated.
 """
 
 from __future__ import annotations

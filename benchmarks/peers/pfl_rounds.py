@@ -1,7 +1,7 @@
-"""The work in pfl; the first worker prints when each round began, as JSON.
+"""The workload in pfl; the first worker prints when each round began, as JSON.
 
-For several workers it is started by torchrun. As pfl does it, users are drawn with replacement, and
-a user's batches are cut once and kept in order.
+For several workers it is started by torchrun. As usual in pfl, users are drawn with replacement,
+and a user's batches are created once and keep their order.
 """
 
 from __future__ import annotations

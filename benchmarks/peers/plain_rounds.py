@@ -1,4 +1,4 @@
-"""The work as a plain loop over clients on one thread; prints when each round began, as JSON."""
+"""The workload as a plain loop over clients on one thread; prints each round's start as JSON."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The work that every simulator is given: LeNet-5 on noise, 100 clients of 230 samples, 62 classes.
+"""The workload of every simulator: LeNet-5 on noise, 100 clients of 230 samples, 62 classes.
 
-A round asks 10 clients for one epoch of SGD in batches of 20 (12 steps) and takes the mean by
-samples. Nothing is tested. This needs numpy and torch only, so that it runs beside every peer.
+In each round, 10 clients train one epoch of SGD in batches of 20 (12 steps), and their weights are
+averaged by samples. Nothing is evaluated. It needs only numpy and torch, to run beside every peer.
 """
 
 from __future__ import annotations

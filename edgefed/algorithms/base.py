@@ -1,9 +1,9 @@
-"""What an algorithm is: both halves of a paper in one file, pure, without the world around it.
+"""The interface of an algorithm: a coordinator half and a device half, both pure functions.
 
-The coordinator's half is a state machine: ``plan`` says what to ask next, ``merge`` folds the
-answers into the state. The device's half is ``prepare`` and ``answer``, cheap on both sides of the
-training, which a trainer does. No half touches a socket, a clock, a file or a global generator, so
-a run can be stopped after any exchange, written down, and continued elsewhere.
+The coordinator half is a state machine: ``plan`` returns the next exchange, and ``merge`` folds the
+answers into the state. The device half is ``prepare`` and ``answer``, which run before and after
+the training; a trainer trains. Neither half uses a socket, a clock, a file or a global generator,
+so a run can stop after any exchange, be stored, and resume in another process.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ class Algorithm(ABC, Generic[SettingsT]):
     def rounds(self) -> RoundsSection:
         """The recipe's rounds, which the coordinator's half alone has."""
         if self.planned_rounds is None:
-            raise RuntimeError(f"The device's half of {self.name} asked for the rounds.")
+            raise RuntimeError(f"The device half of {self.name} has no rounds.")
         return self.planned_rounds
 
     def parts(self) -> tuple[ExchangePart, ...]:

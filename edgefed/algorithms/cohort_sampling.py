@@ -1,4 +1,4 @@
-"""Who is asked in a round, how many answers it wants and how many suffice."""
+"""Sample a round's cohort, with the number of answers that it waits for and its quorum."""
 
 from __future__ import annotations
 

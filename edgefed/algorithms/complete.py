@@ -1,4 +1,4 @@
-"""Sections of a task that hold every value: a device fills none in with defaults of its release."""
+"""Check that a task's sections are complete, so that no device applies its own defaults."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def complete_section(model: type[SectionT], values: Mapping[str, Any], what: str
     missing = sorted(model.model_fields.keys() - values.keys())
     if missing:
         raise WireError(
-            f"The task leaves out {', '.join(missing)} of {what}.",
+            f"The task does not contain {', '.join(missing)} of {what}.",
             code="wire.incomplete",
             hint="install the same release on coordinator and device",
         )

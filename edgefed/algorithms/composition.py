@@ -1,8 +1,8 @@
-"""An algorithm together with its parts, as the engine and the devices use it.
+"""An algorithm combined with its parts, as the engine and the devices use it.
 
-plan     the parts' exchanges first, one after another; then training, with what each part adds
-merge    whoever owns the exchange: a part by its name, or else the algorithm
-prepare  likewise; a training job is the algorithm's, changed by each part in turn
+plan     the exchanges of the parts come first, in order; then training, with what each part adds
+merge    is delegated to the owner of the exchange: a part, or else the algorithm
+prepare  likewise; each part in turn may change the algorithm's training job
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an algorithm asks of a cohort: questions, payloads, and what an answer must look like."""
+"""An exchange: the questions to a cohort, their payloads, and the format of the answers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A part of a method: exchanges that it puts before training, and what they add to training.
+"""A part of an algorithm: exchanges before training, and their effect on training.
 
-A method is composed: an algorithm says how devices train and how their answers are merged, and its
-parts prepare what the training uses, such as averaged data. A part owns some exchanges by name. It
-keeps what it knows in groups and facts of the algorithm's state, under names of its own.
+An algorithm defines how devices train and how their answers are merged. Its parts prepare what
+training uses, such as averaged data. A part owns exchanges by name, and keeps its state in groups
+and parameters of the algorithm's state, under its own names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""FedAvg: devices train locally, the coordinator averages what they changed.
+"""FedAvg: devices train locally, and the coordinator averages their weight updates.
 
 McMahan, Moore, Ramage, Hampson, Agüera y Arcas: Communication-Efficient Learning of Deep Networks
 from Decentralized Data, AISTATS 2017. In round t, with S_t the devices that answered:
@@ -7,8 +7,8 @@ from Decentralized Data, AISTATS 2017. In round t, with S_t the devices that ans
     Delta_t = sum_k p_k delta_k         p_k = n_k / sum_j n_j, j in S_t
     w_{t+1} = w_t + Delta_t             or a server optimiser's step along Delta_t
 
-The proximal term (FedProx) and the server optimiser (FedOpt) are settings here, so they combine;
-``fedprox`` and ``fedopt`` are this algorithm with those settings' own defaults.
+The proximal term (FedProx) and the server optimiser (FedOpt) are settings and can be combined.
+``fedprox`` and ``fedopt`` are this algorithm with other defaults for these settings.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class AveragingSettings(AlgorithmSettings):
     """Settings of every algorithm that averages deltas."""
 
     weighting: Literal["examples", "uniform"] = "examples"
-    """Weigh a device by its number of samples, or each device alike."""
+    """Weigh each device by its number of samples, or all devices equally."""
 
     mu: Annotated[float, Field(ge=0, le=100)] = 0.0
-    """Strength of FedProx's pull towards the round's starting weights; 0 is none."""
+    """Strength of FedProx's proximal term; 0 for none."""
 
     server: Literal["sgd", "momentum", "adam", "yogi", "adagrad"] = "sgd"
     """Server optimiser; ``sgd`` with learning rate 1 is plain averaging."""

@@ -1,4 +1,4 @@
-"""FedMix: mixup with everybody's averaged data, by a Taylor expansion around the device's own.
+"""FedMix: mixup with averaged data of all devices, by a Taylor expansion around own samples.
 
 Yoon, Shin, Hwang, Yang: FedMix: Approximation of Mixup under Mean Augmented Federated Learning,
 ICLR 2021, equation 5 and algorithm 2. With u = (1 - λ) x and (x_g, y_g) drawn from the stack for
@@ -6,7 +6,7 @@ each batch, a device minimises
 
     (1 - λ) ℓ(f(u), y) + λ ℓ(f(u), y_g) + λ ⟨∂ℓ(f(u), y)/∂u, x_g⟩
 
-The exchange of averages is ``mean_exchange``'s, the loss ``edgefed.learn.objectives``'.
+``mean_exchange`` exchanges the averages; ``edgefed.learn.objectives`` has the loss.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ MLSys 2020. Device k minimises, from w_t,
 
     h_k(w) = F_k(w) + (mu / 2) ||w - w_t||^2
 
-and the coordinator averages as FedAvg does. ``mu = 0`` is FedAvg, bit for bit. Sensible values are
-0.001 to 1, found by trying.
+and the coordinator averages as in FedAvg. ``mu = 0`` is FedAvg, bit for bit. Typical values are
+0.001 to 1; tune it for each task.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class FedProxSettings(AveragingSettings):
     """FedAvg's settings with the proximal term on."""
 
     mu: Annotated[float, Field(ge=0, le=100)] = 0.01
-    """Strength of the pull towards the round's starting weights; 0 is FedAvg."""
+    """Strength of the proximal term; 0 is FedAvg."""
 
 
 class FedProx(FedAvg):

@@ -1,11 +1,11 @@
-"""GlobalMix: mixup with raw samples of other devices, which only a simulation can have.
+"""GlobalMix: mixup with raw samples of other devices, possible only in a simulation.
 
-The upper bound that Yoon, Shin, Hwang, Yang: FedMix, ICLR 2021, compare with (section 4). With x_j
-a raw sample of another device, drawn for each sample, a device minimises
+It is the upper bound of Yoon, Shin, Hwang, Yang: FedMix, ICLR 2021, section 4. For each sample a
+raw sample x_j of another device is drawn, and a device minimises
 
     ℓ(f((1 - λ) x + λ x_j), (1 - λ) y + λ y_j)        λ ~ Beta(α, α) for each step, or fixed
 
-Raw samples are averaged data with M = 1, exchanged as ``mean_exchange`` does.
+Raw samples are averaged data with M = 1; ``mean_exchange`` exchanges them.
 """
 
 from __future__ import annotations

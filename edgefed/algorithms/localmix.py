@@ -1,8 +1,8 @@
-"""LocalMix: mixup within each device, which exchanges nothing.
+"""LocalMix: mixup within each device, without any exchange of data.
 
-Zhang, Cissé, Dauphin, Lopez-Paz: mixup: Beyond Empirical Risk Minimization, ICLR 2018, in each
-device, as Yoon et al.: FedMix, ICLR 2021, compare with (section 4). With π a permutation of the
-batch, a device minimises
+Zhang, Cissé, Dauphin, Lopez-Paz: mixup: Beyond Empirical Risk Minimization, ICLR 2018. It is a
+baseline of Yoon et al.: FedMix, ICLR 2021, section 4. With π a permutation of the batch, a device
+minimises
 
     ℓ(f(λ x + (1 - λ) x_π), λ y + (1 - λ) y_π)        λ ~ Beta(α, α) for each step
 """

@@ -1,15 +1,16 @@
-"""The exchange of averaged data: devices share means once, then all train with them.
+"""The exchange of averaged data: devices share means once, and all devices train with them.
 
 Yoon, Shin, Hwang, Yang: FedMix: Approximation of Mixup under Mean Augmented Federated Learning,
 ICLR 2021, section 3.2 (algorithm 1), appendices H to J.
 
-    mean   every device that shares: (x̄, ȳ) of groups of M samples, once, and again when its data
-           changed; the coordinator stacks them, shuffles, perhaps averages m entries again
-    fit    as the algorithm has it, with the stack (X_g, Y_g) beside the weights; what a device does
-           with it is the method's mixing objective (NaiveMix, FedMix)
+    mean   every device that shares sends (x̄, ȳ) of groups of M samples, once, and again after its
+           data changed; the coordinator stacks, shuffles and optionally averages m entries again
+    fit    is the algorithm's, with the stack (X_g, Y_g) beside the weights; the method's mixing
+           objective (NaiveMix, FedMix) uses the stack
 
-With a split (appendix E) averages are of hidden states, and ``mean`` comes before every ``fit``.
-A device that does not share trains all the same. If none does, this is FedAvg, and says so.
+With a split (appendix E) the averages are of hidden states, and ``mean`` precedes every ``fit``.
+A device that does not share still trains. If no device shares, training is FedAvg, and a remark
+reports this.
 """
 
 from __future__ import annotations
@@ -130,19 +131,19 @@ class MeanExchange(ExchangePart):
         check_split(self.method, model, self.settings.split)
         if self._raw_tokens(model) and (self.settings.noise or self.settings.entries == "random"):
             raise RecipeError(
-                f"{self.method} mixes raw tokens, which noise cannot be added to or stand in for.",
+                f"{self.method} mixes raw tokens, to which noise cannot be added.",
                 code="algorithm.tokens",
                 hint='set noise = 0 and entries = "exchanged", or choose fedmix',
             )
         if self.settings.same_class and self.training.loss == "squared_error":
             raise RecipeError(
-                "With squared error there are no labels to average within.",
+                "With squared error there are no labels by which to group samples.",
                 code="algorithm.same_class",
                 hint="set same_class = false",
             )
         if self.settings.entries == "own" and averages_hidden(model, self.settings.split):
             raise RecipeError(
-                "A device's own averages of hidden states are not offered.",
+                "A device cannot mix with its own averages of hidden states.",
                 code="algorithm.split",
                 hint='set split = 0, or entries = "exchanged"',
             )

@@ -1,4 +1,4 @@
-"""What the coordinator remembers of shared averages: whose it holds, and whom to ask again."""
+"""The coordinator's records of shared averages: which devices' it holds, and which to ask again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of the algorithms that mix samples, and of those that do so with averaged data."""
+"""Settings of the algorithms that mix samples or averaged data."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ class SplitSettings(AveragingSettings):
     """Where in the model samples are mixed."""
 
     split: Annotated[int, Field(ge=0, le=1000)] = 0
-    """Mix behind so many layers instead of at the input; averages of hidden states are exchanged
-    anew in each round. For tokens 1, behind the embedding, where once is enough."""
+    """Number of layers after which to mix, instead of at the input; averages of hidden states are
+    exchanged in each round. For tokens 1, after the embedding; their averages are exchanged
+    once."""
 
     embedding_grad: bool = False
-    """With ``split``: the mixed loss also trains the layers in front of it."""
+    """With ``split``: the mixed loss also trains the layers before it."""
 
 
 class MeanSettings(SplitSettings):
     """Settings of every algorithm that trains with averaged data."""
 
     group_size: Annotated[int, Field(ge=0, le=2**31)] = 0
-    """Samples behind one average, M; 0 for all that a device has. A device's policy may want
-    more."""
+    """Number of samples per average, M; 0 for all samples of a device. A device's policy may
+    require more."""
 
     threshold: Annotated[int, Field(ge=0, le=2**31)] = 0
     """Devices with fewer samples than this are not asked for averages."""
 
     merge_entries: Annotated[int, Field(ge=1, le=2**20)] = 1
-    """The coordinator averages so many entries of different devices again, m; 1 for none."""
+    """Number of entries of different devices that the coordinator averages again, m; 1 for none."""
 
     noise: Annotated[float, Field(ge=0, le=100)] = 0.0
     """Standard deviation of Gaussian noise on averaged inputs, in units of the prepared input."""
@@ -43,8 +44,8 @@ class MeanSettings(SplitSettings):
     """A device trains with the averages of others only."""
 
     entries: Literal["exchanged", "random", "own"] = "exchanged"
-    """What devices mix in: the exchanged averages; noise in their place (``random``); each its own
-    averages, and nothing is exchanged (``own``)."""
+    """What devices mix in: the exchanged averages; noise instead of them (``random``); or their own
+    averages, without an exchange (``own``)."""
 
     packing: Literal["uint8", "bf16", "fp32"] = "uint8"
-    """How averaged inputs travel: a byte, two or four a number."""
+    """Encoding of averaged inputs: one, two or four bytes per value."""

@@ -1,8 +1,8 @@
-"""Where in a model averaged data are mixed in: at its input, or behind some of its layers.
+"""Where a model mixes averaged data: at its input, or after some of its layers.
 
-Yoon, Shin, Hwang, Yang: FedMix, ICLR 2021, appendix E: an encoder, the layers up to the split, and
-a decoder, the rest; averages are of hidden states under the round's encoder. An embedding is linear
-in one-hot tokens, so averages of those serve for every embedding, and are exchanged once.
+Yoon, Shin, Hwang, Yang: FedMix, ICLR 2021, appendix E: the encoder is the layers up to the split,
+the decoder the others; averages are of hidden states of the round's encoder. An embedding is linear
+in one-hot tokens, so averages of one-hot tokens fit every embedding and are exchanged once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def check_split(algorithm: str, model: Model, split: int) -> None:
         raise RecipeError(
             f"{algorithm} mixes inputs, but this model's inputs are tokens, which have no mean.",
             code="algorithm.tokens",
-            hint="mix behind the embedding: set split = 1 in [algorithm]",
+            hint="mix after the embedding: set split = 1 in [algorithm]",
         )
     if split == 0:
         return
@@ -38,7 +38,7 @@ def check_split(algorithm: str, model: Model, split: int) -> None:
         raise RecipeError(error.message, code="algorithm.split", hint=error.hint) from error
     if model.vocabulary is not None and len(encoder.names) != 1:
         raise RecipeError(
-            f"Averaged tokens cannot be mixed behind {split} layers, only behind the embedding.",
+            f"Averaged tokens cannot be mixed after {split} layers, only after the embedding.",
             code="algorithm.split",
             hint="set split = 1 in [algorithm]",
         )

@@ -1,11 +1,11 @@
-"""NaiveMix: mixup of the device's samples with everybody's averaged data, taken as they are.
+"""NaiveMix: mixup of the device's samples with unmodified averaged data of all devices.
 
 Yoon, Shin, Hwang, Yang: FedMix: Approximation of Mixup under Mean Augmented Federated Learning,
 ICLR 2021, equation 1. With u = (1 - λ) x + λ x_g, a device minimises
 
     (1 - λ) ℓ(f(u), y) + λ ℓ(f(u), y_g)
 
-The exchange of averages is ``mean_exchange``'s, the loss ``edgefed.learn.objectives``'.
+``mean_exchange`` exchanges the averages; ``edgefed.learn.objectives`` has the loss.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Algorithms of installed packages, offered through the entry point ``edgefed.algorithms``.
 
-A package names its class in its ``pyproject.toml``; to install the package is to consent to its
-code::
+A package names its class in its ``pyproject.toml``; installing the package is the consent to run
+its code::
 
     [project.entry-points."edgefed.algorithms"]
     scaffold = "example_scaffold.algorithm:Scaffold"
 
-A class is imported when it is asked for, not before. A package that fails to import, or that offers
-a name which another one has, is told of by name and hides no other.
+A class is imported when its algorithm is requested, not before. A package that fails to import, or
+that offers a name which is already taken, is reported and does not hide other algorithms.
 """
 
 from __future__ import annotations

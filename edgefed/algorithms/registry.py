@@ -1,4 +1,4 @@
-"""Algorithms by name: those of this package, found by themselves, and those of plug-ins."""
+"""Algorithms by name: the modules of this package, and plug-ins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recipe's ``[training]`` table means for a job: schedule, augmentation and loss."""
+"""The schedule, augmentation and loss of a job, from a recipe's ``[training]`` table."""
 
 from __future__ import annotations
 

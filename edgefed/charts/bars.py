@@ -1,4 +1,4 @@
-"""One horizontal bar a row, with a range where there is one."""
+"""Horizontal bar charts: one bar for each row, with an optional range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts in a grid, the more the stronger the colour."""
+"""Heat maps: counts in a grid; larger counts have a stronger colour."""
 
 from __future__ import annotations
 

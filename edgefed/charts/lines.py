@@ -1,4 +1,4 @@
-"""Curves over rounds, each with a band around it where there is one."""
+"""Curves over rounds, each with an optional band around it."""
 
 from __future__ import annotations
 

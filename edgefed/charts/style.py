@@ -1,4 +1,4 @@
-"""The colours of charts, for a light and a dark page alike."""
+"""The colours of charts, for light and dark pages."""
 
 from __future__ import annotations
 

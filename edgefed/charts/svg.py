@@ -1,4 +1,4 @@
-"""Pieces of SVG as text; whatever comes from outside is escaped here."""
+"""SVG elements as text; text from outside is escaped here."""
 
 from __future__ import annotations
 

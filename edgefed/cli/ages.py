@@ -1,4 +1,4 @@
-"""Timestamps as people read them: how long ago."""
+"""Format timestamps as ages: how long ago."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``edgefed broker``: run a broker, print a configuration for one, try one out."""
+"""``edgefed broker``: run a broker, print a configuration for one, or check one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``edgefed config``: what counts and why, whether a file is right, what may be in it."""
+"""``edgefed config``: show the effective settings and their origin, check a file, print schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The common options of ``edgefed``, and the settings and recipes that they lead to."""
+"""The common options of ``edgefed``, and the settings and recipes that they select."""
 
 from __future__ import annotations
 

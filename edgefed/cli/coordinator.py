@@ -1,4 +1,4 @@
-"""``edgefed coordinator``: run the coordinator in the foreground, as systemd starts it."""
+"""``edgefed coordinator``: run the coordinator in the foreground, as under systemd."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``edgefed data``: cut a data set into shards, and see who holds what."""
+"""``edgefed data``: partition a data set into shards, and show what each device holds."""
 
 from __future__ import annotations
 

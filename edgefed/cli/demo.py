@@ -1,4 +1,4 @@
-"""``edgefed demo``: a whole federation on one machine, each part its own process."""
+"""``edgefed demo``: a complete federation on one machine, with a process for each part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``edgefed doctor``: look whether the coordinator's machine has all it needs."""
+"""``edgefed doctor``: check whether the coordinator's machine has all that it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the console script ``edgefed`` begins; the command line itself is ``edgefed.cli.main``."""
+"""The entry point of the console script ``edgefed``; ``edgefed.cli.main`` is the command line."""
 
 from __future__ import annotations
 

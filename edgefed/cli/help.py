@@ -1,4 +1,4 @@
-"""The shape of every command's help: one imperative line, when to use it, examples."""
+"""The format of every command's help: one imperative line, when to use it, examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who holds which labels, drawn as bars of text that fit the terminal."""
+"""Draw which devices hold which labels, as text bars that fit the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of this machine's state folder, simulations too, read without a coordinator."""
+"""Read the runs in this machine's state folder, simulations included, without a coordinator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ``edgefed`` command: where each command is."""
+"""The ``edgefed`` command: the module of each command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes of a fleet on one machine: broker, coordinator, agents, each on its own."""
+"""The processes of a fleet on one machine: broker, coordinator and agents."""
 
 from __future__ import annotations
 

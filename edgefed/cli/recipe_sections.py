@@ -1,4 +1,4 @@
-"""What is wrong with the keys of a recipe's open tables, which only what they name can tell."""
+"""Validate the settings of the algorithm, data set and model that a recipe names."""
 
 from __future__ import annotations
 

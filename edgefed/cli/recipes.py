@@ -1,4 +1,4 @@
-"""From what was typed to a checked recipe."""
+"""Load and validate the recipe that a command line names."""
 
 from __future__ import annotations
 

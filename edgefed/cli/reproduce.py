@@ -1,4 +1,4 @@
-"""``edgefed reproduce``: a published table, run again and set beside its numbers."""
+"""``edgefed reproduce``: run a published table again and compare the numbers."""
 
 from __future__ import annotations
 

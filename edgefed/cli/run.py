@@ -1,4 +1,4 @@
-"""``edgefed run``: start, read, follow and steer runs."""
+"""``edgefed run``: start, show, follow and control runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run's files are: in a typed folder, the state folder, or where a coordinator says."""
+"""Find a run's folder: the one given, one in the state folder, or the one of the coordinator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a simulation's devices train: ``--on local`` or ``--on ray``."""
+"""The backend that trains a simulation's devices: ``--on local`` or ``--on ray``."""
 
 from __future__ import annotations
 

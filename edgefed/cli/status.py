@@ -1,4 +1,4 @@
-"""``edgefed status``: one screen about broker, devices and the current run."""
+"""``edgefed status``: a summary of broker, devices and the current run."""
 
 from __future__ import annotations
 

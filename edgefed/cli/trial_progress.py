@@ -1,4 +1,4 @@
-"""What commands share that run many trials: checks before the first, progress, failures."""
+"""Common code of commands that run many trials: checks, progress, failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``edgefed version``: versions of everything that matters in a bug report."""
+"""``edgefed version``: the versions that a bug report needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The address of a broker: ``mqtt://HOST:PORT``, with a user and a password where it wants them."""
+"""The address of a broker: ``mqtt://HOST:PORT``, with an optional user name and password."""
 
 from __future__ import annotations
 

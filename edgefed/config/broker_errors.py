@@ -9,7 +9,7 @@ from edgefed.errors import NotAllowedError, UnreachableError
 def refused(address: Address, reason: str) -> NotAllowedError:
     """Return the error for a broker that wants a login, or another one."""
     return NotAllowedError(
-        f"The MQTT broker at {address} refused us: {reason}.",
+        f"The MQTT broker at {address} refused the connection: {reason}.",
         code="broker.refused",
         hint="check user and password: EDGEFED_BROKER=mqtt://USER:PASSWORD@HOST:PORT, "
         "with % written as %25 and @ as %40",

@@ -1,4 +1,4 @@
-"""Names of classes as a recipe writes them: normalised, each once, short enough for a message."""
+"""Class names in a recipe: normalised, unique, and short enough for a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``EDGEFED_*`` variables as layers of settings and of the recipe; misspelt ones are refused.
+"""``EDGEFED_*`` variables as layers of settings and of the recipe; unknown names are errors.
 
 ``EDGEFED_BROKER`` sets ``broker``. A recipe's key has two underscores between table and key:
 ``EDGEFED_TRAINING__EPOCHS=3``; the recipe's own keys are ``EDGEFED_RECIPE__NAME`` and

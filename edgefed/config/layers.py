@@ -1,4 +1,4 @@
-"""Layers of values, the stronger over the weaker, that remember where each value was written."""
+"""Layers of values by precedence; each value keeps the place where it was set."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Settings and recipes, laid together from flags, environment, files and defaults.
+"""Load settings and recipes from flags, environment variables, files and defaults.
 
-The stronger first: flags, ``EDGEFED_*`` variables, the project's file (``./edgefed.toml``), the
-user's, the system's, the defaults. A recipe's own file stands under the variables and over the
-``[recipe]`` tables of those settings files.
+In order of precedence: flags, ``EDGEFED_*`` variables, the project's file (``./edgefed.toml``), the
+user's file, the system's file, defaults. A recipe file has lower precedence than the variables, and
+higher precedence than the ``[recipe]`` tables of the settings files.
 """
 
 from __future__ import annotations

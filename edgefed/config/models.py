@@ -1,4 +1,4 @@
-"""What a pydantic model of settings is made of: its tables, and which model rules a key."""
+"""The structure of a pydantic model of settings: its tables, and the model that owns a key."""
 
 from __future__ import annotations
 

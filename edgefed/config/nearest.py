@@ -1,4 +1,4 @@
-"""The known name that a misspelt one probably meant."""
+"""Suggest the known name that is closest to a misspelt one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that is wrong with values, each with where it was written, as one error."""
+"""All problems with values, each with the place where the value was set, as one error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recipe: what a run trains, as pydantic models that ``edgefed config schema`` shows."""
+"""The recipe as pydantic models: what a run trains. ``edgefed config schema`` prints them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class OpenSection(BaseModel):
 
 
 class ModelSection(OpenSection):
-    """The network; further keys are its factory's."""
+    """The network; further keys are its settings."""
 
     name: str = "cnn"
     """Name of a model: ``cnn``, ``lenet5``, ``lenet5-wide``, ``lstm``, ``mlp``, ``resnet18``,
@@ -41,7 +41,7 @@ class ModelSection(OpenSection):
 
 
 class DataSection(OpenSection):
-    """The data that the coordinator tests on, and that virtual devices share out.
+    """The data that the coordinator tests on, and that is partitioned over virtual devices.
 
     A real device trains on its own data, named in its own settings, never in the recipe.
     Further keys are the data set's.
@@ -53,19 +53,19 @@ class DataSection(OpenSection):
     none."""
 
     classes: Classes = ()
-    """The run's classes in order, by name: ``["cat", "dog"]``. Devices number their own labels
-    after it; one may lack some classes, and one with a class that is not listed takes no part. A
-    number: how many labels there are, or numbers in a target. Left out: as the data sets of devices
-    and coordinator say, which must then agree."""
+    """The run's classes in order, by name: ``["cat", "dog"]``. Devices map their labels to this
+    list; a device may lack classes, but is excluded if it has a class that is not listed. A
+    number: the number of labels, or of values in a target. Unset: the classes of the data sets
+    of devices and coordinator, which must be equal."""
 
     partition: str = "classes"
-    """How virtual devices share the training data: ``classes``, ``overlap``, ``disjoint-random``,
-    ``niid-label``, ``shards``, ``dirichlet``, ``dirichlet-equal``, ``pachinko``, ``natural``,
-    ``quantity``, ``growing``, ``iid``."""
+    """How the training data is partitioned over virtual devices: ``classes``, ``overlap``,
+    ``disjoint-random``, ``niid-label``, ``shards``, ``dirichlet``, ``dirichlet-equal``,
+    ``pachinko``, ``natural``, ``quantity``, ``growing``, ``iid``."""
 
     classes_per_device: Annotated[int, Field(ge=1)] = 2
-    """With ``classes``, ``overlap``, ``disjoint-random`` or ``niid-label``: how many different
-    labels each device holds."""
+    """With ``classes``, ``overlap``, ``disjoint-random`` or ``niid-label``: number of labels that
+    each device holds."""
 
     alpha: Annotated[float, Field(gt=0)] = 0.5
     """With ``dirichlet``, ``dirichlet-equal``, ``growing`` or ``quantity``: concentration; smaller
@@ -88,8 +88,8 @@ class TrainingSection(Section):
     """How a device trains between two exchanges."""
 
     loss: LossName = "cross_entropy"
-    """What training descends and tests report: ``cross_entropy`` for labels, or shares of them;
-    ``squared_error``, the mean of (output - target)², for targets that are numbers."""
+    """The loss that training minimises and evaluation reports: ``cross_entropy`` for labels or
+    label distributions; ``squared_error``, the mean of (output - target)², for numeric targets."""
 
     epochs: Annotated[int, Field(ge=1, le=1000)] = 1
     """Passes over the device's data in a round."""
@@ -101,7 +101,7 @@ class TrainingSection(Section):
     """Step size of local SGD."""
 
     learning_rate_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """The learning rate is multiplied by this after each round."""
+    """Factor by which the learning rate is multiplied after each round."""
 
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Heavy-ball momentum of local SGD; 0 is plain SGD."""
@@ -110,114 +110,114 @@ class TrainingSection(Section):
     """L2 penalty added to the gradient."""
 
     max_steps: Annotated[int, Field(ge=0)] = 0
-    """Most SGD steps in a round; 0 for no limit."""
+    """Maximum number of SGD steps in a round; 0 for no limit."""
 
     precision: Literal["fp32", "bf16"] = "fp32"
     """Arithmetic of the forward pass; ``bf16`` is mixed precision."""
 
     crop: Annotated[int, Field(ge=0, le=64)] | None = None
-    """Pixels put around an image of each batch before a random piece of its old size is cut out; 0
-    for none. Left out: what the data set declares in its own ``crop``."""
+    """Pixels that are padded around each image of a batch before it is cropped at random to its
+    previous size; 0 for no crop. Unset: the ``crop`` of the data set."""
 
     crop_fill: Literal["reflect", "zeros"] | None = None
-    """With ``crop``: the added pixels mirror the image (``reflect``) or are ``zeros``. Left out:
-    what the data set declares."""
+    """With ``crop``: the added pixels mirror the image (``reflect``) or are ``zeros``. Unset: the
+    value of the data set."""
 
     flip: bool | None = None
-    """Mirror half of the images of each batch left to right. Left out: what the data set
-    declares."""
+    """Mirror half of the images of each batch left to right. Unset: the value of the data set."""
 
 
 class RoundsSection(Section):
-    """How many rounds, who is asked, how long they have."""
+    """Number of rounds, size of the cohort, time limits."""
 
     count: Annotated[int, Field(ge=1, le=1_000_000)] = 40
     """Rounds of the run."""
 
     cohort: Annotated[int, Field(ge=0)] = 0
-    """How many answers a round wants; 0 for every device that is there."""
+    """Number of answers that a round waits for; 0 for all online devices."""
 
     over_selection: Annotated[float, Field(ge=0, le=4)] = 0.0
-    """Ask this share more devices than wanted, and take the first answers."""
+    """Fraction of additional devices to ask; the first answers are used."""
 
     quorum: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Share of the wanted answers that suffices when the deadline passes."""
+    """Fraction of the wanted answers that suffices when the deadline passes."""
 
     deadline: Annotated[float, Field(gt=0, le=30 * 86400)] = 300.0
-    """Seconds that an exchange may take."""
+    """Time limit of an exchange, in seconds."""
 
     lost_grace: Annotated[float, Field(ge=0, le=30 * 86400)] | Literal["deadline"] = 30.0
-    """Seconds that an exchange which has its quorum waits for devices that are lost, if no other
-    is still at work: from the quorum or from the loss, whichever is later. ``deadline``: until
-    the deadline, as for any other device."""
+    """Seconds for which an exchange that has its quorum waits for lost devices if no other device
+    is still working, counted from the quorum or from the loss, whichever is later. ``deadline``:
+    until the deadline, as for any other device."""
 
     retries: Annotated[int, Field(ge=0, le=100)] = 2
-    """How often a round that missed its quorum is asked again before the run fails."""
+    """How often a round that missed its quorum is repeated before the run fails."""
 
     min_devices: Annotated[int, Field(ge=1)] = 1
-    """Devices that must be there before the run starts."""
+    """Number of devices that must be online before the run starts."""
 
     join_timeout: Annotated[float, Field(gt=0, le=7 * 86400)] = 60.0
-    """Seconds to wait for those devices."""
+    """Seconds to wait for these devices."""
 
 
 class WireSection(Section):
-    """How tensors travel."""
+    """How tensors are encoded on the wire."""
 
     downlink: CodecName = "bf16"
-    """Coordinator to devices: ``fp32``, the weights as they are; ``bf16`` or ``int8``, their
-    difference from what was sent before."""
+    """Codec from the coordinator to devices: ``fp32``, the complete weights; ``bf16`` or ``int8``,
+    their difference from what was sent before."""
 
     uplink: CodecName = "bf16"
-    """Devices to coordinator."""
+    """Codec from devices to the coordinator."""
 
     error_feedback: bool = True
-    """Devices carry what a lossy code dropped into their next reply."""
+    """Whether devices add the error of a lossy codec to their next reply."""
 
 
 class EvaluationSection(Section):
-    """How the model is tested."""
+    """How the model is evaluated."""
 
     every: Annotated[int, Field(ge=0)] = 1
-    """Test after every so many rounds, and after the last; 0 for the last only."""
+    """Rounds between evaluations; the last round is always evaluated. 0: only the last round."""
 
     on: Literal["coordinator", "devices", "both"] = "coordinator"
-    """Whose held-out samples: the coordinator's test set, each device's own share, or both."""
+    """The samples to evaluate on: the coordinator's test set, the held-out samples of each device,
+    or both."""
 
 
 class SimulationSection(Section):
-    """Only for virtual devices and the demo."""
+    """Settings of virtual devices and of the demo."""
 
     devices: Annotated[int, Field(ge=1, le=1_000_000)] = 8
-    """How many devices share the data."""
+    """Number of virtual devices."""
 
     holdout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of its samples that each device keeps for evaluation."""
+    """Fraction of its samples that each device holds out for evaluation."""
 
     sharing: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Share of the devices that give averaged data when a method asks for them; the others refuse,
-    and train all the same."""
+    """Fraction of the devices that share averaged data if a method requests them; the others
+    refuse, but still train."""
 
     workers: Annotated[int, Field(ge=0, le=1024)] = 0
-    """Worker processes of a simulation; 0 for one a core, 1 for none beside the main process."""
+    """Worker processes of a simulation; 0 for one per core, 1 for the main process only."""
 
     engine: Literal["auto", "sequential", "stacked"] = "auto"
-    """Who trains: one device after another (``sequential``), or many at once in one batch
-    (``stacked``, quick on a GPU, slow on a CPU). ``auto``: stacked on a GPU, if the model can be,
-    else worker processes."""
+    """How devices train: one after another (``sequential``), or many at once in one batch
+    (``stacked``; fast on a GPU, slow on a CPU). ``auto``: stacked on a GPU, if the model
+    supports it, otherwise worker processes."""
 
     chunk: Annotated[int, Field(ge=1, le=65536)] = 32
-    """With ``stacked``: most devices that train at once; memory grows with it."""
+    """With ``stacked``: maximum number of devices that train at once; memory grows with it."""
 
 
 class Recipe(Section):
-    """One run: what is trained, how, and on what terms."""
+    """The recipe of a run."""
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)] = "digits-fedavg"
-    """A short name for lists and files; without one, ``DATA-ALGORITHM``."""
+    """A short name for lists and files; by default ``DATA-ALGORITHM``."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Every random draw of the run derives from it."""
+    """Seed of the run; all random draws except privacy noise derive from it."""
 
     model: ModelSection = ModelSection()
     data: DataSection = DataSection()

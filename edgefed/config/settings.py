@@ -1,4 +1,4 @@
-"""Where a program finds its fleet: broker, names and folders. What it trains is the recipe's."""
+"""Settings: broker, names and folders of a fleet. The recipe defines what is trained."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ class Settings(FleetSettings):
     """Settings of ``edgefed``; keys of ``edgefed.toml`` and ``EDGEFED_*`` variables."""
 
     trackers: tuple[TrackerName, ...] = ()
-    """Who else is told every round of a run: ``tensorboard``, ``mlflow``; both write to the state
-    folder."""
+    """Trackers that receive the metrics of every round: ``tensorboard``, ``mlflow``; both write to
+    the state folder."""
 
     user_models: bool = False
     """Whether a run may name a model ``package.module:factory``, whose code the coordinator then
-    imports and runs; simulations on this machine always may."""
+    imports and runs; simulations on this machine may always do so."""
 
     @field_validator("trackers", mode="before")
     @classmethod
@@ -103,32 +103,33 @@ class AgentSettings(FleetSettings):
     """Settings of ``edgefed-agent``; keys of ``edgefed-agent.toml`` and ``EDGEFED_*`` variables."""
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = None
-    """Name of this device in its fleet; the machine's host name without it."""
+    """Name of this device in its fleet; by default the machine's host name."""
 
     data: str = ""
     """What the device trains on: ``npz:FILE``, ``folder:FOLDER`` or ``mnist:FOLDER``."""
 
     holdout: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Share of the samples that is kept for evaluation on the device."""
+    """Fraction of the samples that is held out for evaluation on the device."""
 
     cache: Annotated[int, Field(ge=2**20)] = 2 * 1024**3
-    """Bytes of blobs kept on disk; the oldest unused go first."""
+    """Maximum size of the blob cache on disk, in bytes; least recently used blobs are deleted
+    first."""
 
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Threads of torch on a CPU; runs repeat bit for bit only with the same number."""
+    """Threads of torch on a CPU; runs are reproducible bit for bit only with the same number."""
 
     share_labels: bool = True
-    """Whether the coordinator is told how many samples bear each label."""
+    """Whether the coordinator learns the number of samples of each label."""
 
     share_means: bool = True
     """Whether averages of this device's samples may leave it, for methods that train with them."""
 
     least_group: Annotated[int, Field(ge=2)] = 10
-    """Fewest samples behind one such average; the coordinator cannot ask for smaller groups."""
+    """Minimum number of samples per average; the coordinator cannot request smaller groups."""
 
     share_hidden: bool = False
     """Whether averages of hidden states may leave it too; the coordinator chooses the weights that
-    make them, and so could single out samples."""
+    compute them, and could therefore single out samples."""
 
     user_models: bool = False
     """Whether a run may name a model ``package.module:factory``, whose code this device then

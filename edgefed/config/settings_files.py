@@ -1,4 +1,4 @@
-"""Where settings files are looked for, and what of the process decides it."""
+"""The paths of settings files, and the process state that they depend on."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Surroundings:
             cwd = Path.cwd()
         except OSError as error:
             raise UsageError(
-                "The current folder does not exist any more.", hint="cd to another"
+                "The current folder no longer exists.", hint="change to an existing folder"
             ) from error
         return cls(dict(os.environ), cwd, config, no_config)
 

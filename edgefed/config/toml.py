@@ -1,4 +1,4 @@
-"""A TOML file as values and lines, and every way in which it cannot be read as one clear error."""
+"""Read a TOML file as values with their lines; every failure becomes one clear error."""
 
 from __future__ import annotations
 
@@ -126,14 +126,14 @@ def _read_bytes(path: Path, name: str) -> bytes:
             data = file.read(MAX_FILE_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise RecipeError(
-            f"{name}: there is no such file.", code="recipe.missing", hint="check the path"
+            f"{name}: the file does not exist.", code="recipe.missing", hint="check the path"
         ) from error
     except (OSError, ValueError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or str(error)
         raise RecipeError(
             f"{name}: cannot be read: {reason}.",
             code="recipe.unreadable",
-            hint="name a TOML file that you may read",
+            hint="name a TOML file that you have permission to read",
         ) from error
     if len(data) > MAX_FILE_BYTES:
         raise RecipeError(

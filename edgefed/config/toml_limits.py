@@ -1,7 +1,7 @@
 """Limits of a TOML text, checked in one pass before a parser builds anything from it.
 
-A parser recurses over nested values, and a dotted key makes a table for each of its parts. So a
-short text can take more stack, time and memory than its length suggests.
+A parser recurses into nested values, and a dotted key creates a table for each of its parts. A
+short text can therefore need more stack, time and memory than its length suggests.
 """
 
 from __future__ import annotations

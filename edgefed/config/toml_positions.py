@@ -1,4 +1,4 @@
-"""On which line of a TOML text each key stands, which ``tomllib`` does not tell."""
+"""Find the line of each key in a TOML text; ``tomllib`` does not report lines."""
 
 from __future__ import annotations
 

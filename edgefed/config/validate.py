@@ -1,4 +1,4 @@
-"""Check values against a pydantic model, and say in plain words what is wrong and where."""
+"""Check values against a pydantic model, and report each problem with its place."""
 
 from __future__ import annotations
 

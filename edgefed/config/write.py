@@ -1,4 +1,4 @@
-"""A model as TOML text, each key under its documentation, that loads back to the same model."""
+"""Write a model as documented TOML text that loads back to the same model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Talk to a fleet's coordinator over MQTT: ask, give orders, and hear events."""
+"""A client of the coordinator over MQTT: requests, orders, and events."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class CoordinatorClient:
                 raise UnreachableError(
                     f"The coordinator did not answer within {timeout:.0f} s.",
                     code="coordinator.silent",
-                    hint="see its log; it may be busy or just restarting",
+                    hint="see its log; it may be busy or restarting",
                 )
         finally:
             del self._waiting[request.nonce]
@@ -227,7 +227,7 @@ def _token(body: Any) -> str:
 
 def _unreadable() -> WireError:
     return WireError(
-        "The coordinator's answer cannot be read.",
+        "The coordinator's response is invalid.",
         hint="install the same version of EdgeFed on both sides",
     )
 
@@ -258,7 +258,7 @@ def _unpacked(packed: bytes) -> bytes:
     with zstandard.ZstdDecompressor().stream_reader(packed) as reader:
         text: bytes = reader.read(MAX_BODY + 1)
     if len(text) > MAX_BODY:
-        raise ValueError("the answer is too large")
+        raise ValueError("the response is too large")
     return text
 
 

@@ -1,4 +1,4 @@
-"""A live snapshot of a fleet: taken whole once, then kept up with events."""
+"""A live snapshot of a fleet: requested once, then updated by events."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class SnapshotWatcher:
         broker, online = self.coordinator.connected, self.coordinator.online
         problem = ""
         if not broker and self.coordinator.refused:
-            problem = f"Broker {self._address} refused us: {self.coordinator.refused}."
+            problem = f"Broker {self._address} refused the connection: {self.coordinator.refused}."
         elif not broker:
             problem = f"Broker {self._address} is unreachable; trying again."
         elif not online and self._clock.monotonic() - self._started < PATIENCE:

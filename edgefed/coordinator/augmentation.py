@@ -1,7 +1,7 @@
-"""Which crops and flips a run trains with: what its recipe says, else what its data set declares.
+"""Which crops and flips a run trains with: those of the recipe, else those of its data set.
 
-The data of a real device are its own, so devices are told in the task, in plain values, and a
-virtual device and a real one do the same.
+Tasks carry them as plain values, because a real device has its own data. Virtual and real devices
+therefore do the same.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Give devices the blobs they lack: once to all where several ask, alone where one does.
+"""Send devices the blobs that they lack: by broadcast to several, or directly to one.
 
-Requests that say "I hold none of it" are gathered until everybody who was asked has spoken, or for
-a moment; then the blob is broadcast once. Requests for single chunks are answered to who asks.
+Requests that say "I hold none of it" are collected until all devices that were asked have
+responded, or for a short time; then the blob is broadcast once. A request for single chunks is
+answered to its sender only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Challenges: short-lived tokens that show that an order was given just now.
+"""Challenges: short-lived tokens that prove that an order is recent.
 
-A broker that was away, or a client that repeats, may deliver an order long after its sender has
-given it up. An order therefore returns a challenge that the coordinator issued a moment before, and
-each challenge admits one order.
+A broker that was unreachable, or a client that repeats a message, may deliver an order long after
+its sender gave up. An order therefore contains a challenge that the coordinator issued shortly
+before, and each challenge is valid for one order.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class Challenges:
         """
         if not token:
             raise NotAllowedError(
-                "The order carries no challenge.",
+                "The order contains no challenge.",
                 code="challenge.missing",
                 hint="install the same version of EdgeFed on both sides",
             )
         issued = self._issued.pop(token, None)
         if issued is None or self._clock.monotonic() - issued > CHALLENGE_SECONDS:
             raise NotAllowedError(
-                "The order came too late or a second time and was not executed.",
+                "The order was not executed: it arrived too late, or for a second time.",
                 code="challenge.expired",
-                hint="give the order again",
+                hint="send the order again",
             )

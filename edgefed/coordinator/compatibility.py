@@ -1,4 +1,4 @@
-"""Do the devices' data fit a run, and each other's? One pure answer, with a reason for each device.
+"""Check whether the devices' data fit a run and each other, with a reason for each device.
 
 A run has one shape of input and one ordered list of classes. The recipe's ``data.classes`` states
 the list; without it the lists of all devices, and of the coordinator's data set, must be equal.

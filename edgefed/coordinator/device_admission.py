@@ -1,4 +1,4 @@
-"""The devices of a fleet whose data fit the run; the others are left out, and named once."""
+"""The devices of a fleet whose data fit the run; the others are excluded and reported once."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Admission:
         reason = misfit(self._recipe, self.spec, member) if member.samples else ""
         self._seen[member.device] = (member, reason)
         if reason:
-            self._warn(f"{member.device} is left out: {reason}")
+            self._warn(f"{member.device} is excluded: {reason}")
         return reason
 
 

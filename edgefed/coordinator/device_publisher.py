@@ -1,4 +1,4 @@
-"""Messages from the coordinator to one device each, and the bytes that they take."""
+"""Publish messages to single devices, and count their bytes."""
 
 from __future__ import annotations
 

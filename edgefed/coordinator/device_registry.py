@@ -1,4 +1,4 @@
-"""Which devices are there, from births and wills, and what they say they are doing."""
+"""The devices that are connected, from births and last wills, with their reported state."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class DeviceRegistry:
                 raise NotAllowedError(
                     f"Device {device} is online.",
                     code="device.online",
-                    hint="stop its agent first; a device that is online joins again at once",
+                    hint="stop its agent first; a device that is online rejoins at once",
                 )
             del self._entries[device]
         self._journal.emit("device", device=device, forgotten=True)

@@ -1,4 +1,4 @@
-"""Write to a disk that may be full: make room, then wait, and go on when there is space again."""
+"""Write to a disk that may be full: delete caches, then wait until there is space again."""
 
 from __future__ import annotations
 

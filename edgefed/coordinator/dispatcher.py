@@ -1,8 +1,8 @@
-"""The coordinator's side of the broker: one thread that reads the inbox and keeps every promise.
+"""The coordinator's message loop: one thread that reads the inbox and dispatches each message.
 
-It takes births, replies, needs, chunks and requests, repeats what was not heard, and never trains,
-merges or waits. The engine's thread opens and closes exchanges (``PendingExchange``) and gets whole
-replies through the queue of each.
+It handles births, replies, needs, chunks and requests, and repeats unacknowledged messages. It
+never trains, merges or blocks. The engine's thread opens and closes exchanges
+(``PendingExchange``) and receives complete replies through the queue of each exchange.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""What devices are sent, encoded against what they were sent before.
+"""Encode payloads to devices as differences from the payloads that they already hold.
 
-For each payload name the coordinator keeps a mirror: the arrays as devices that followed every
-exchange now hold them. A lossy payload w_t goes out as an encoded difference from the mirror b,
+For each payload name the coordinator keeps a mirror: the arrays that devices hold if they received
+every exchange. A lossy payload w_t is sent as an encoded difference from the mirror b,
 
     c_t = C(w_t - b_{t-1})        b_t = b_{t-1} + C^{-1}(c_t)
 
-so what the code drops in one round is in the next round's difference: error feedback without a
-memory of its own. The first difference is from zeros. The reference names b_t by its own digest,
-with the last ``CHAIN`` differences for devices that missed some rounds; who misses more fetches
-b_t whole.
+so the encoding error of one round is part of the next difference: error feedback without separate
+memory. The first difference is from zeros. The reference names b_t by its digest, with the last
+``CHAIN`` differences for devices that missed some rounds. A device that missed more rounds fetches
+the complete b_t.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from edgefed.wire.patches import apply_patch
 from edgefed.wire.tensors import pack, specs_of, unpack, weights_digest
 
 CHAIN = 4
-"""Differences that a reference offers; who missed fewer rounds than this catches up by them."""
+"""Differences in a reference; a device that missed fewer rounds catches up with them."""
 
 
 class DownlinkEncoder:
@@ -38,7 +38,7 @@ class DownlinkEncoder:
     Args:
         codec: the recipe's downlink codec, for payloads that name none.
         cache: where blobs go; what may still be asked for is pinned.
-        refs: references by payload name, from ``to_json`` of an earlier life.
+        refs: references by payload name, from ``to_json`` of a previous process.
     """
 
     def __init__(self, codec: str, cache: BlobCache, refs: Mapping[str, Any] | None = None) -> None:
@@ -112,8 +112,8 @@ class DownlinkEncoder:
             raise StorageError(
                 f"Blob {digest[:12]}, which devices hold as {name}, is damaged in the blob cache.",
                 code="storage.damaged",
-                hint="restore it from a backup before the coordinator starts again; without it,"
-                " edgefed run resume sends the weights again, with other bits",
+                hint="restore it from a backup before you restart the coordinator; without it,"
+                " edgefed run resume sends the weights again, with different bits",
             )
         return held
 

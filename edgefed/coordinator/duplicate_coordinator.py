@@ -1,4 +1,4 @@
-"""See that a fleet has no other coordinator before becoming its coordinator."""
+"""Check at start that the fleet has no other coordinator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def refuse_second_coordinator(address: Address, topics: Topics, owner: str) -> N
     """Refuse to go on when another coordinator is online in the fleet.
 
     The retained state of a coordinator that was killed is replaced by its will, and one of the same
-    state directory is our own earlier life, since the directory is locked.
+    state directory is a previous process of ours, since the directory is locked.
 
     Raises:
         NotAllowedError: there is one.
@@ -34,7 +34,7 @@ def refuse_second_coordinator(address: Address, topics: Topics, owner: str) -> N
         raise NotAllowedError(
             f"Fleet {topics.fleet} already has a coordinator (session {state.session[:8]}).",
             code="coordinator.taken",
-            hint="stop that one, or choose another fleet with --fleet",
+            hint="stop that coordinator, or choose another fleet with --fleet",
         )
 
 

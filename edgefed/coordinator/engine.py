@@ -1,7 +1,7 @@
-"""Drive one run: plan, ask, merge, commit, score, exchange by exchange, until it is finished.
+"""Execute one run: plan, ask, merge, commit and score each exchange until the run is finished.
 
-The engine knows the two seams and the store, and no network. All it carries from one exchange to
-the next is in the checkpoint, so it can be killed at any line and built again.
+The engine uses the interfaces `Algorithm` and `Fleet` and the store, but no network. All state
+between exchanges is in the checkpoint, so it can be killed at any line and restored.
 """
 
 from __future__ import annotations

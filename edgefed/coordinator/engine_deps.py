@@ -1,4 +1,4 @@
-"""What an engine works with: the run's parts, the store, the fleet, and who is told."""
+"""The dependencies of an engine: the run's parts, store, fleet, journal and trackers."""
 
 from __future__ import annotations
 

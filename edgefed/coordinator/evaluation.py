@@ -1,4 +1,4 @@
-"""Test a run's model: when it is due, on the coordinator's samples and on the devices' own."""
+"""Evaluate a run's model when it is due, on the coordinator's and on the devices' samples."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Evaluation:
         for answer in self._device_answers(state):
             found.add(answer.samples, answer.metrics)
         if not found.samples:
-            self._warn(f"round {state.state.round}: no device keeps samples for evaluation")
+            self._warn(f"round {state.state.round}: no device holds out samples for evaluation")
             return {}
         means = found.means()
         return {**means, **{f"device_{name}": value for name, value in means.items()}}

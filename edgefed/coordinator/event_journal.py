@@ -1,4 +1,4 @@
-"""The one place where events are born: written to files, folded into the snapshot, passed on."""
+"""Emit events: write them to a file, fold them into the snapshot, and notify listeners."""
 
 from __future__ import annotations
 

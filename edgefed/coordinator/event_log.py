@@ -1,4 +1,4 @@
-"""Log what an operator should know of the journal's events, one line each, at a bounded rate."""
+"""Log the journal's important events, one line for each, at a bounded rate."""
 
 from __future__ import annotations
 
@@ -92,4 +92,4 @@ class EventLog:
     def _end_window(self) -> None:
         left_out, self._lines = self._lines - MAX_LINES, 0
         if left_out > 0:
-            log.warning("%d more lines about devices were left out", left_out)
+            log.warning("%d more lines about devices were omitted", left_out)

@@ -1,4 +1,4 @@
-"""The seam between the engine and the devices, real or virtual, that do its tasks."""
+"""The interface between the engine and the devices, real or virtual."""
 
 from __future__ import annotations
 

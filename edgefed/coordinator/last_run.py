@@ -1,4 +1,4 @@
-"""The snapshot's part about the last run, made of what is on disk: what a restart begins with."""
+"""Restore the snapshot's part about the last run from disk after a restart."""
 
 from __future__ import annotations
 

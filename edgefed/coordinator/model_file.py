@@ -1,4 +1,4 @@
-"""What a model file holds: the weights of one or several models, and safetensors metadata."""
+"""The contents of a model file: the weights of one or several models, and metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fleet behind an MQTT broker, as the engine sees it."""
+"""The fleet of devices that are connected through an MQTT broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Begin a run: give it an id, write its recipe beside its files, and put it into the store."""
+"""Create a run: choose its id, write its recipe into its folder, and add it to the store."""
 
 from __future__ import annotations
 

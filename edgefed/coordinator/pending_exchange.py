@@ -1,4 +1,4 @@
-"""One open exchange of an MQTT fleet: who has what, and what to repeat when."""
+"""One open exchange of an MQTT fleet: the progress of each device, and what to repeat when."""
 
 from __future__ import annotations
 

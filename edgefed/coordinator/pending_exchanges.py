@@ -1,4 +1,4 @@
-"""All open exchanges by id, and which of its open tasks a device is given first."""
+"""All open exchanges by id, and the order in which a device receives its open tasks."""
 
 from __future__ import annotations
 

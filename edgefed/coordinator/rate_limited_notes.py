@@ -1,4 +1,4 @@
-"""Warnings about somebody's messages in the journal, at most one a minute of each kind."""
+"""Warnings about a sender's messages in the journal, at most one of each kind per minute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the store keeps of a run, as frozen values."""
+"""The store's records of a run, as frozen values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every reply is checked before it may touch the model: who, what, how large, how many."""
+"""Validate a reply before it is merged: its sender, bases, roles, shapes, values and weight."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def check(
     task = _task_of(reply, exchange)
     _check_bases(reply, task)
     if exchange.name != "evaluate" and reply.samples < 1:
-        raise Rejection("it rests on no samples")
+        raise Rejection("it is based on no samples")
     for name, value in reply.metrics.items():
         if not abs(value) <= MAX_METRIC:  # neither is NaN
             raise Rejection(f"its metric {name} is {value:.3g}")
     if is_too_large(reply, exchange):
-        raise Rejection("its blobs are larger than anything that it was asked for")
+        raise Rejection("its blobs are larger than any valid answer")
     _check_roles(reply, exchange.reply_roles)
     groups = _read(delivered, task, exchange)
     answer = Answer(reply.device, reply.samples, groups, reply.metrics)
@@ -67,19 +67,19 @@ def check(
 def _check_bases(reply: Reply, task: Task) -> None:
     for role, ref in task.blobs.items():
         if reply.bases.get(role) != ref.digest:
-            raise Rejection(f"it started from other {role} than it was given")
+            raise Rejection(f"it started from other {role} than the task names")
     for role in reply.bases:
         if role not in task.blobs:
-            raise Rejection(f"it started from {role}, which it was not given")
+            raise Rejection(f"it started from {role}, which the task does not name")
 
 
 def _check_roles(reply: Reply, roles: Mapping[str, ReplyRole]) -> None:
     for role in roles:
         if role not in reply.blobs:
-            raise Rejection(f"it holds no {role}")
+            raise Rejection(f"it does not contain {role}")
     for role in reply.blobs:
         if role not in roles:
-            raise Rejection(f"it holds {role}, which nobody asked for")
+            raise Rejection(f"it contains {role}, which was not requested")
 
 
 def _read(delivered: Delivered, task: Task, exchange: OpenExchange) -> dict[str, Group]:
@@ -131,6 +131,6 @@ def _check_values(role: str, wanted: ReplyRole, name: str, array: Array) -> None
     low, high = float(array.min()), float(array.max())
     cause = f"{DIVERGED}: " if wanted.trained and floating else ""
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise Rejection(f"{cause}{role} {name} holds NaN or infinity")
+        raise Rejection(f"{cause}{role} {name} contains NaN or infinity")
     if max(-low, high) > most:
         raise Rejection(f"{cause}{role} {name} holds {max(-low, high):.3g}, more than {most:g}")

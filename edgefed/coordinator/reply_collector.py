@@ -1,4 +1,4 @@
-"""Collect the answers of one exchange: ask, check, count, report, and hand on one at a time."""
+"""Collect the answers of one exchange: ask, validate, count, report, and yield one at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replies from devices: routed by exchange, completed with their blobs, handed to the engine."""
+"""Receive replies: route each to its exchange, fetch its blobs, and pass it to the engine."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class ReplyReceiver:
         self._ask(self._intake.due(now))
         while self._intake.failures:
             for reply in self._uploads.failed(self._intake.failures.pop()):
-                self._notes.warn(reply.device, "blob", "a blob of its reply never came")
+                self._notes.warn(reply.device, "blob", "a blob of its reply did not arrive")
 
     def next_due(self) -> float | None:
         """Return the monotonic second of the next ``due``, or None."""
@@ -181,5 +181,5 @@ class ReplyReceiver:
     def _read(self, digest: str) -> bytes:
         data = self._cache.get(digest)
         if data is None:
-            raise WireError(f"Blob {digest[:12]} is gone from the cache.", code="wire.blob")
+            raise WireError(f"Blob {digest[:12]} is no longer in the cache.", code="wire.blob")
         return data

@@ -1,4 +1,4 @@
-"""What came in during a round: answers, refusals, loss, time and bytes."""
+"""Statistics of a round's replies: answers, refusals, loss, time and bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replies on their way in: announced, their blobs pulled, then handed to the engine."""
+"""Uploads of replies: pull the blobs that a reply announces, then pass the reply on."""
 
 from __future__ import annotations
 

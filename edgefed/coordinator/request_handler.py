@@ -1,4 +1,4 @@
-"""Answer dashboards and the command line: questions, and orders, which change something."""
+"""Handle requests of dashboards and the command line: queries, and orders that change something."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class RequestHandler:
     def _carry_out(self, request: Request) -> Any:
         action = self._actions.get(request.action)
         if action is None:
-            raise UsageError(f"The coordinator knows no '{request.action}'.", code="request")
+            raise UsageError(f"The coordinator has no action '{request.action}'.", code="request")
         if action.order:
             self._challenges.redeem(request.challenge)
         return action.act(action.arguments.model_validate(request.arguments))

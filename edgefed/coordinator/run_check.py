@@ -1,4 +1,4 @@
-"""Answer ``run check``: what a recipe's run would look like, and which devices fit it."""
+"""Handle ``run check``: describe the run of a recipe, and which devices fit it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator wants of the running run: pause, step, finish, abort. Safe from any thread."""
+"""Control the current run from any thread: pause, resume, step, finish, abort."""
 
 from __future__ import annotations
 

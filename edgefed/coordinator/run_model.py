@@ -1,4 +1,4 @@
-"""What a run is about: its models, and the coordinator's own samples to test them on."""
+"""A run's models, and the coordinator's own samples to test them on."""
 
 from __future__ import annotations
 

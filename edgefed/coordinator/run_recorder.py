@@ -1,4 +1,4 @@
-"""The engine's bookkeeping: a run's row, its time and bytes, and what the journal is told."""
+"""Record a run for the engine: its row, its time and bytes, and its events."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class RunRecorder:
         self._journal.emit("note", level="warning" if warning else "info", text=text)
 
     def begin_round(self, number: int) -> None:
-        """Open a round, unless it is open, perhaps since an earlier life of the process."""
+        """Open a round, unless it is open, possibly since before a restart."""
         progress = self.record.progress
         if progress.get("round") == number == self.record.round:
             return

@@ -1,4 +1,4 @@
-"""Where a run stands while an engine works on it."""
+"""The state of a run while an engine executes it."""
 
 from __future__ import annotations
 

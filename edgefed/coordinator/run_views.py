@@ -1,4 +1,4 @@
-"""A run as answers and the command line show it: its row, and its row with all around it."""
+"""Views of a run for responses and the command line: a summary, and all details."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The coordinator process: holds the fleet's link, works on one run, survives being killed."""
+"""The coordinator process: owns the connection, executes one run, and resumes after a kill."""
 
 from __future__ import annotations
 

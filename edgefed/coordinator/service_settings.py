@@ -1,4 +1,4 @@
-"""What a coordinator process is told, and the id of its state directory."""
+"""The settings of a coordinator process, and the id of its state directory."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ def owner_of(folder: Path) -> str:
         raise StorageError(
             f"{path} is damaged.",
             code="storage.damaged",
-            hint="delete the file; the coordinator then takes another id",
+            hint="delete the file; the coordinator then creates another id",
         )
     return owner.decode()

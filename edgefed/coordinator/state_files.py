@@ -1,8 +1,8 @@
-"""The arrays of a run's state on disk: a group that stays as it was stays in the file it is in.
+"""The arrays of a run's state on disk; a commit writes only the groups that changed.
 
-Weights change with every exchange, a stack of averaged data hardly ever. So a commit writes what is
-new into a file of its own, and the layout, which the commit's row holds, says which group is where
-and what the digest of each file is.
+Weights change with every exchange, a stack of averaged data rarely. A commit therefore writes the
+changed groups into a new file. The commit's row holds the layout: the file of each group, and the
+digest of each file.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Runs on disk: SQLite for rows, safetensors for weights; committed after every exchange.
 
 ``edgefed.db`` holds runs, rounds and open exchanges. A run's folder holds ``recipe.toml``,
-``events.jsonl``, ``model.safetensors`` and the algorithm's state of the last commit, by
-``edgefed.coordinator.state_files``. A state file is written and renamed before the row that names
-it is committed, so a kill at any moment leaves the old state or the new one. Rows carry digests
-(``edgefed.database``), and the row of a commit those of its state files: what is read is what was
-written, or a ``StorageError``.
+``events.jsonl``, ``model.safetensors`` and the algorithm's state of the last commit
+(``edgefed.coordinator.state_files``). A state file is written and renamed before the row that names
+it is committed, so a kill at any moment leaves the old state or the new one. Rows have digests
+(``edgefed.database``), and the row of a commit has the digests of its state files. A read returns
+what was written or raises a ``StorageError``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Give each device its open tasks one after another, and again what was not heard."""
+"""Send each device its open tasks one after another, and repeat unacknowledged ones."""
 
 from __future__ import annotations
 

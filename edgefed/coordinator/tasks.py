@@ -1,4 +1,4 @@
-"""From an algorithm's exchange to the tasks on the wire, and back to what its merge is given."""
+"""Convert an algorithm's exchange to tasks, and an open exchange back to the merge's argument."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tell the journal whom the open exchange waits for, and until when, whenever that changes."""
+"""Report to the journal which devices the open exchange waits for, and until when."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class WaitingReport:
         self.end()
         if lost and not online and self._clock.monotonic() < pending.deadline:
             named = waiting_in_words(WaitingView(lost=lost[:NAMED], more=len(lost[NAMED:])))
-            text = f"round {pending.exchange.round} goes on without {named}"
+            text = f"round {pending.exchange.round} continues without {named}"
             self._journal.emit("note", level="warning", text=text)
 
     def _tell(self, closes_at: float) -> None:

@@ -1,4 +1,4 @@
-"""Characters as numbers: the alphabets of papers, or the one that a text uses."""
+"""Alphabets that map characters to numbers: those of papers, or the one of a text."""
 
 from __future__ import annotations
 

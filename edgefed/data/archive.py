@@ -1,6 +1,6 @@
-"""Arrays of an NPZ file, read without pickle, and none before the size of all is known.
+"""Read the arrays of an NPZ file without pickle, after checking the total size.
 
-NumPy's own reader believes what an array's header declares, and allocates it.
+NumPy's own reader allocates whatever size an array's header declares.
 """
 
 from __future__ import annotations
@@ -97,10 +97,10 @@ def _declared(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Declared:
         start = io.BytesIO(_Pieces(member).read(HEADER_BYTES))
     version = _FORMAT.read_magic(start)
     if version not in _HEADERS:
-        raise ValueError(f"{info.filename} is of version {version}, which holds no plain array")
+        raise ValueError(f"{info.filename} is of version {version}, which is not a plain array")
     shape, _, dtype = _HEADERS[version](start)
     if any(side < 0 for side in shape):
-        raise ValueError(f"{info.filename} has a shape below zero")
+        raise ValueError(f"{info.filename} has a negative dimension")
     values = math.prod(shape)
     declared = _Declared(values, values * dtype.itemsize)
     if not dtype.hasobject and declared.bytes > info.file_size - start.tell():

@@ -1,4 +1,4 @@
-"""Arrays from outside become samples: layout, scale, and everything that must hold of them."""
+"""Convert arrays from outside to samples: check layout, scale and values."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def checked_tokens(inputs: Array, labels: Array, vocabulary: int, where: str) ->
     if inputs.size and not 0 <= int(inputs.min()) <= int(inputs.max()) < vocabulary:
         raise DataError(
             f"{where} has tokens outside 0 to {vocabulary - 1}.",
-            hint="number the tokens from 0, and state how many there are",
+            hint="number the tokens from 0, and state the number of tokens",
         )
     return Samples(inputs.astype(np.int64), targets)
 
@@ -89,7 +89,7 @@ def require_samples(samples: Samples, where: str) -> None:
         raise DataError(
             f"{where} holds no samples.",
             code="data.empty",
-            hint="collect some samples first, or name another file",
+            hint="collect samples first, or name another file",
         )
 
 
@@ -105,7 +105,7 @@ def check_class_count(classes: int, where: str) -> None:
     """Raise a `DataError` for more classes than a device can announce."""
     if classes > limits.MAX_ITEMS:
         raise DataError(
-            f"{where} would need {classes} classes; at most {limits.MAX_ITEMS} are supported.",
+            f"{where} needs {classes} classes; at most {limits.MAX_ITEMS} are supported.",
             hint="number the labels from 0 without gaps",
         )
 

@@ -1,4 +1,4 @@
-"""The coarse labels of CIFAR-100: twenty kinds of things of five labels each."""
+"""The coarse labels of CIFAR-100: twenty superclasses of five labels each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of classes in data: checked, compared, and labels numbered after another list."""
+"""Class names of data: check and compare them, and renumber labels for another list."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def checked_names(names: Sequence[str], where: str) -> ClassNames:
         return _SENDABLE.validate_python(normalised)
     except ValueError as error:
         raise DataError(
-            f"{where} has names of classes that cannot be sent.",
+            f"{where} has class names that cannot be sent.",
             hint=f"use printable names of at most {limits.MAX_CLASS_NAME} characters,"
-            f" {limits.MAX_CLASS_NAMES_BYTES} bytes together",
+            f" {limits.MAX_CLASS_NAMES_BYTES} bytes in total",
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Handwritten digits that scikit-learn brings along: 1797 grey images of 8 by 8 pixels.
+"""The handwritten digits of scikit-learn: 1797 grey images of 8 by 8 pixels.
 
 The test set of the UCI ML hand-written digits data set (Alpaydin and Kaynak, 1998).
 """
@@ -35,7 +35,7 @@ def load_digits(options: DigitsOptions, folder: Path | None) -> Dataset:
         from sklearn import datasets
     except ImportError as error:
         raise MissingDataError(
-            "The data set 'digits' comes with scikit-learn, which is not installed.",
+            "The data set 'digits' is part of scikit-learn, which is not installed.",
             code="data.missing",
             hint="pip install 'edgefed[demo]'",
         ) from error

@@ -1,7 +1,7 @@
 """FEMNIST by writer, from the JSON files that LEAF's scripts write.
 
-Each file holds ``users``, and in ``user_data`` for each of them ``x``, a list of inputs, and ``y``,
-their labels. LEAF: A Benchmark for Federated Settings (Caldas et al., 2018).
+Each file holds ``users``, and ``user_data`` with each user's inputs ``x`` and labels ``y``.
+LEAF: A Benchmark for Federated Settings (Caldas et al., 2018).
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ class FemnistOptions(SplitOptions):
     """Keys of ``name = "femnist"``."""
 
     test_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Share of each writer's samples for the coordinator's test, where the folder has no ``test``
-    folder of its own."""
+    """Fraction of each writer's samples for the coordinator's test, without a folder ``test``."""
 
 
 def load_femnist(options: FemnistOptions, folder: Path | None) -> Dataset:
@@ -113,7 +112,7 @@ def _files(path: Path) -> list[Path]:
         raise MissingDataError(
             f"{path} has no .json files." if path.is_dir() else f"{path} does not exist.",
             code="data.missing",
-            hint="make them with LEAF's preprocess.sh, and name their folder",
+            hint="create them with LEAF's preprocess.sh, and name their folder",
         )
     return files
 
@@ -163,12 +162,12 @@ def _samples(x: Any, y: Any, where: str) -> Samples:
     try:
         inputs, labels = np.asarray(x, np.float32), _numbers(y)
         if not inputs.ndim or not labels.ndim:
-            raise TypeError("they are no lists")
+            raise TypeError("they are not lists")
     except (ValueError, TypeError, OverflowError) as error:
         raise DataError(
             f"{where} has inputs or labels that are not equally long lists of numbers.",
             code="data.unreadable",
-            hint="make the file again with LEAF's preprocess.sh",
+            hint="create the file again with LEAF's preprocess.sh",
         ) from error
     if not len(inputs) and not len(labels):
         return no_samples()
@@ -198,7 +197,7 @@ def _split_writers(
 
 def _damaged(file: Path, reason: str) -> DataError:
     return DataError(
-        f"{file} is not one of LEAF's files: {reason}.",
+        f"{file} is not a LEAF file: {reason}.",
         code="data.unreadable",
-        hint="make it again with LEAF's preprocess.sh",
+        hint="create it again with LEAF's preprocess.sh",
     )

@@ -1,9 +1,9 @@
 """Images in folders: ``folder/class/*.png``, one folder for each label.
 
-A class is called what its folder is called. A label's number is, in this order: the folder's line
-in ``folder/classes.txt`` (one name a line) where there is such a file; the folder's name where all
-names are numbers; else its place in the sorted names. Devices of one run may number differently, as
-a run goes by the names; see `edgefed.data.class_names`.
+The folder's name is the name of the class. The label's number is the folder's line in
+``folder/classes.txt`` (one name per line), if that file exists; otherwise the folder's name, if all
+names are numbers; otherwise its position among the sorted names. Devices of one run may use other
+numbers, because a run compares names; see `edgefed.data.class_names`.
 """
 
 from __future__ import annotations
@@ -139,13 +139,13 @@ def _listed(names: Path, subs: list[Path]) -> _Labels:
     try:
         lines = [line.strip() for line in names.read_text("utf-8").splitlines()]
     except UnicodeDecodeError as error:
-        raise DataError(f"{names} is not text.", hint="one class name a line, in UTF-8") from error
+        raise DataError(f"{names} is not text.", hint="write a class per line, in UTF-8") from error
     known = checked_names([line for line in lines if line], str(names))
     check_class_count(len(known), str(names))
     unknown = [sub.name for sub in subs if normal(sub.name) not in known]
     if unknown:
         raise DataError(
-            f"{names} lacks the folder '{unknown[0]}'.", hint="list every class once, one a line"
+            f"{names} lacks the folder '{unknown[0]}'.", hint="list every class once, one per line"
         )
     return _Labels({sub: known.index(normal(sub.name)) for sub in subs}, known)
 
@@ -184,5 +184,5 @@ def _no_images(folder: Path, labels: _Labels, files: int, loose: int) -> DataErr
     return DataError(
         f"{folder} has no images in class folders: {what}.",
         code="data.empty",
-        hint="put the images of each class into a folder of its own: FOLDER/CLASS/IMAGE.png",
+        hint="put the images of each class into a separate folder: FOLDER/CLASS/IMAGE.png",
     )

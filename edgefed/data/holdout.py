@@ -1,4 +1,4 @@
-"""Hold samples out for testing, with every label in proportion where there are labels."""
+"""Hold out samples for testing, in proportion to the labels if there are labels."""
 
 from __future__ import annotations
 

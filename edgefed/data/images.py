@@ -1,4 +1,4 @@
-"""Image files become pixels of one shape; a file that cannot be read is reported, not fatal."""
+"""Read image files as pixels of one shape; unreadable files are reported, not fatal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ImageOptions(Section):
     """How image files become inputs."""
 
     size: Annotated[int, Field(ge=0, le=4096)] = 0
-    """Height and width in pixels to scale to; 0 for images that all have one size already."""
+    """Height and width in pixels to scale to; 0 if all images have the same size."""
 
     greyscale: bool = False
     """One channel instead of red, green and blue."""
@@ -105,9 +105,9 @@ def check_pixels(sides: tuple[int, int], where: str) -> None:
 
 def _too_many_pixels(where: str, what: str) -> DataError:
     return DataError(
-        f"{where} is too large an image: {what}; at most {MAX_PIXELS} pixels are read.",
+        f"{where} is too large: {what}; an image may have at most {MAX_PIXELS} pixels.",
         code="data.too_large",
-        hint="scale the image down, or remove it if it is not what it should be",
+        hint="scale the image down, or remove it",
     )
 
 

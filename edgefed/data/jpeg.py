@@ -1,8 +1,8 @@
-"""JPEG images packed into an NPZ file: decoded once, and the pixels kept beside other data.
+"""JPEG images packed into an NPZ file: decoded once, with the pixels cached on disk.
 
-``jpeg_train`` (bytes) holds image i at ``offsets_train[i]`` up to ``offsets_train[i + 1]``; so it
-is with ``_test``. The pixels are kept as an ``.npy`` file named after the digest of those bytes, so
-that another file never finds them.
+``jpeg_train`` (bytes) holds image i from ``offsets_train[i]`` to ``offsets_train[i + 1]``; the
+same applies to ``_test``. The pixels are cached in an ``.npy`` file that is named by the digest of
+those bytes, so that each NPZ file has its own cache.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def unpacked(
     try:
         write_atomic(path, buffer.getvalue())
     except StorageError as error:
-        return pixels, f"the decoded images are not kept, and decoded anew next time: {error}"
+        return pixels, f"the decoded images are not cached, and are decoded again: {error}"
     return pixels, ""
 
 
@@ -104,7 +104,7 @@ def _decoded(packed: bytes, offsets: Array, where: str, max_bytes: int) -> Array
         if image.shape != pixels.shape[1:]:
             raise DataError(
                 f"{where}: image {number} has shape {image.shape}, not {pixels.shape[1:]}.",
-                hint="all images of a file have one size and one number of channels",
+                hint="store images of one size and one number of channels in a file",
             )
         pixels[number] = image
     return pixels

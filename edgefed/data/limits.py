@@ -1,6 +1,6 @@
-"""How much memory a data set may take; compared with what its files declare before they are read.
+"""Limit the memory of a data set; the sizes that files declare are checked before reading.
 
-A small file can declare, or unpack to, more than any machine holds.
+A small file can declare, or expand to, more than the memory of any machine.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class SizedOptions(Section):
     """Keys of data that lie in files of a user's own."""
 
     max_bytes: Annotated[int, Field(ge=1)] = MAX_BYTES
-    """Most bytes that the file or folder may take in memory, its inputs as float32; a larger one is
-    refused before it is read."""
+    """Maximum memory of the file or folder in bytes, with inputs as float32; larger data is refused
+    before it is read."""
 
 
 def check_bytes(needed: int, most: int, where: str) -> None:
@@ -45,7 +45,7 @@ def check_bytes(needed: int, most: int, where: str) -> None:
         raise DataError(
             f"{where} takes at least {size(needed)} in memory; at most {size(most)} are allowed.",
             code="data.too_large",
-            hint="is it what it should be? raise max_bytes (of [data], or ?max_bytes= of a source)",
+            hint="check the file, or raise max_bytes (in [data], or ?max_bytes= of a source)",
         )
 
 

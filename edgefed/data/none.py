@@ -1,4 +1,4 @@
-"""No central data: the coordinator neither tests nor shares out; devices test on their own."""
+"""No central data: the coordinator has no samples, and devices test on their own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class NoneOptions(Section):
     shape: Annotated[
         tuple[Annotated[int, Field(ge=1)], ...], Field(max_length=limits.MAX_DIMENSIONS - 1)
     ] = ()
-    """Shape of one input, such as ``[1, 28, 28]``; left out, the devices' own."""
+    """Shape of one input, such as ``[1, 28, 28]``; by default that of the devices."""
 
 
 def load_none(options: NoneOptions, folder: Path | None) -> Dataset:

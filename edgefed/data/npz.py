@@ -80,8 +80,8 @@ class NpzOptions(SplitOptions):
 
     groups_file: str = ""
     """NPZ file with ``groups_train`` or ``writer_train``: who each training sample is from, for
-    ``natural``. A relative path starts at the data's folder; empty for ``NAME_writers.npz`` beside
-    ``NAME.npz``, where there is one."""
+    ``natural``. A relative path starts at the data's folder; empty for ``NAME_writers.npz``
+    beside ``NAME.npz``, if it exists."""
 
 
 def load_npz(options: NpzOptions, folder: Path | None) -> Dataset:
@@ -237,13 +237,13 @@ def _classes(path: Path, arrays: dict[str, Array], train: Samples, test: Samples
     count = len(stated) if stated.ndim else _whole(stated, "classes", path)
     if not train.has_labels and count != needed:
         raise DataError(
-            f"{path} says it has {count} outputs but its targets hold {needed}.",
-            hint="store how many numbers a target has as `classes`, or leave it out",
+            f"{path} declares {count} outputs but its targets have {needed}.",
+            hint="store the length of a target as `classes`, or omit it",
         )
     if count < needed:
         raise DataError(
-            f"{path} says it has {count} classes but holds label {needed - 1}.",
-            hint="store the number of labels as `classes`, or leave it out",
+            f"{path} declares {count} classes but contains label {needed - 1}.",
+            hint="store the number of labels as `classes`, or omit it",
         )
     check_class_count(count, str(path))
     return count
@@ -267,13 +267,13 @@ def _whole(stated: Array, name: str, path: Path) -> int:
     if stated.dtype.kind not in "iu" or stated.ndim:
         raise DataError(
             f"{path} has `{name}` of type {stated.dtype}, not an integer.",
-            hint=f"store one whole number as `{name}`, or leave it out",
+            hint=f"store one integer as `{name}`, or omit it",
         )
     return int(stated)
 
 
 def _wrong_names(path: Path, names: list[str]) -> DataError:
     return DataError(
-        f"{path} lacks arrays: of those that are known it has {', '.join(names) or 'none'}.",
+        f"{path} lacks arrays: of the known ones it has {', '.join(names) or 'none'}.",
         hint="name them x_train and y_train (and x_test, y_test), or x and y",
     )

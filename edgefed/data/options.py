@@ -1,4 +1,4 @@
-"""Settings of a data set: the further keys of the recipe's data section, checked."""
+"""Settings of a data set: the additional keys of the recipe's data section."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class DataOptions(PreparationOptions, PartitionOptions, TransformOptions):
     """Keys of every data set that has samples."""
 
     limit: Annotated[int, Field(ge=0)] = 0
-    """Most training samples to keep, drawn at random from the run's seed; 0 for all."""
+    """Maximum number of training samples, drawn at random from the run's seed; 0 for all."""
 
 
 class SplitOptions(SizedOptions, DataOptions):
     """Keys of a data set that may come without a test part."""
 
     path: Annotated[str, Field(min_length=1)]
-    """The coordinator's file or folder; a relative one starts where the recipe lies."""
+    """The coordinator's file or folder; a relative path starts at the recipe's folder."""
 
     test_share: Annotated[float, Field(ge=0, lt=1)] = 0.2
-    """Share held out for the coordinator's test where the data has no test part of its own."""
+    """Fraction held out for the coordinator's test if the data has no test part."""
 
 
 def checked_options(model: type[Options], values: Mapping[str, Any], where: str) -> Options:

@@ -1,4 +1,4 @@
-"""Share a data set out over virtual devices."""
+"""Partition a data set among virtual devices."""
 
 from __future__ import annotations
 
@@ -167,20 +167,20 @@ def _check_request(
 ) -> None:
     if len(labels) < devices:
         raise too_few(
-            f"{len(labels)} training samples cannot be shared out over {devices} devices.",
+            f"{len(labels)} training samples cannot be divided among {devices} devices.",
             hint="use fewer devices, or name a larger data set",
         )
     if labels.ndim > 1:
         _check_unlabelled(section, chosen)
     if chosen.per_class and section.classes_per_device > classes:
         raise too_few(
-            f"Each device shall hold {section.classes_per_device} labels, but there are {classes}.",
+            f"Each device needs {section.classes_per_device} labels, but there are {classes}.",
             hint=f"set classes_per_device to at most {classes}",
         )
     if labels.ndim == 1 and not 0 <= labels.min() <= labels.max() < classes:
         raise DataError(
             f"There are labels outside 0 to {classes - 1}.",
-            hint="state how many classes the data has",
+            hint="state the data's number of classes",
         )
 
 

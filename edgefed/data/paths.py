@@ -1,4 +1,4 @@
-"""Where data lies: paths as a user writes them, and errors for what is not there."""
+"""Paths of data as a user writes them, and errors for missing files."""
 
 from __future__ import annotations
 

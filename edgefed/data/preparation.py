@@ -1,7 +1,7 @@
-"""How inputs are prepared: normalised when they are loaded, and what training does to a batch.
+"""The preparation of inputs: normalisation when they are loaded, and augmentation of batches.
 
 Normalised inputs are (x - mean) / std for each channel. Random crops and flips are only declared
-here, as whoever trains draws them anew for every batch.
+here; the trainer draws them for every batch.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ class PreparationOptions(Section):
     """Keys that say how inputs are prepared."""
 
     normalize: bool = False
-    """Take each channel's mean from the inputs and divide by its standard deviation."""
+    """Subtract each channel's mean from the inputs and divide by its standard deviation."""
 
     mean: Means = ()
-    """With ``normalize``: the mean of each channel; none for what papers use with this data, or
-    else what the training samples have."""
+    """With ``normalize``: the mean of each channel; by default the value that papers use with this
+    data, otherwise that of the training samples."""
 
     std: Deviations = ()
     """With ``normalize``: the standard deviation of each channel, like ``mean``."""
 
     crop: Annotated[int, Field(ge=0, le=64)] = 0
-    """Pixels added at each side before training cuts images back at a random place; 0 for none."""
+    """Pixels added at each side before training crops images at a random place; 0 for none."""
 
     crop_fill: CropFill = "reflect"
     """With ``crop``: the added pixels mirror the image (``reflect``) or are ``zeros``."""
@@ -223,5 +223,5 @@ def _unfit(key: str, reason: str) -> RecipeError:
     return RecipeError(
         f"The data cannot be prepared with '{key}': {reason}.",
         code="recipe.data",
-        hint=f"leave `{key}` out, or correct it",
+        hint=f"omit `{key}`, or correct it",
     )

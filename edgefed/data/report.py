@@ -1,4 +1,4 @@
-"""What devices hold, as plain values for files, JSON and tables: counts, never samples."""
+"""Summaries of devices' data for files, JSON and tables: counts, never samples."""
 
 from __future__ import annotations
 

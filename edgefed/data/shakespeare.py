@@ -1,8 +1,8 @@
-"""Shakespeare by role: the characters before, as numbers, and the next one as the label.
+"""Shakespeare by role: preceding characters as inputs, the next character as the label.
 
 The roles come from a JSONL file of records ``{"role": …, "text": …}``, from a folder of ``.txt``
 files, one for each role, or from a single such file. The task of LEAF (Caldas et al., 2018): 80
-characters, then the next. Each role's text is split by time: its end is for testing.
+characters predict the next one. Each role's text is split in order: its end is for testing.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ class TextOptions(SplitOptions):
     """How texts become samples."""
 
     test_share: Annotated[float, Field(ge=0, lt=1)] = 0.2
-    """Share of each role's text, from its end, for testing."""
+    """Fraction of each role's text, from its end, for testing."""
 
     window: Annotated[int, Field(ge=1, le=10_000)] = 80
-    """How many characters an input has; the label is the one after them."""
+    """Number of characters of an input; the label is the next character."""
 
     stride: Annotated[int, Field(ge=1)] = 1
     """Characters from the start of one sample to that of the next. A sample takes 8 bytes for each
     character of its window, so 1 with a long text takes gigabytes; see ``max_bytes``."""
 
     alphabet: AlphabetName = "80"
-    """Which characters have numbers: LEAF's ``80``; ``84``, those and four special ones; or those
-    of the ``data``."""
+    """The alphabet: LEAF's ``80`` characters; ``84``, these and four special ones; or the
+    characters of the ``data``."""
 
     roles: Annotated[int, Field(ge=0)] = 0
-    """How many roles to load, in the file's order, of those with ``min_samples`` training samples;
-    0 for all that have one."""
+    """Number of roles with at least ``min_samples`` training samples to load, in the file's order;
+    0 for all roles with a sample."""
 
 
 def load_shakespeare(options: TextOptions, folder: Path | None) -> Dataset:
@@ -120,9 +120,9 @@ def _records(text: str, path: Path) -> dict[str, str]:
         role, said = found.get("role"), found.get("text")
         if not isinstance(role, str) or not isinstance(said, str):
             raise DataError(
-                f"{path}, line {number}, is not a record with a role and its text.",
+                f"{path}, line {number}, is not a record with a role and a text.",
                 code="data.unreadable",
-                hint='write each role as {"role": "…", "text": "…"} on a line of its own',
+                hint='write each role as {"role": "…", "text": "…"} on a separate line',
             )
         texts[role] = f"{texts[role]}\n{said}" if role in texts else said
     return texts
@@ -185,7 +185,7 @@ def _warnings(path: Path, strange: int, short: int) -> tuple[str, ...]:
     if strange:
         warnings.append(f"characters of {path} that the alphabet lacks: {strange}")
     if short:
-        warnings.append(f"roles of {path} too short for a sample, and left out: {short}")
+        warnings.append(f"roles of {path} omitted as too short for a sample: {short}")
     return tuple(warnings)
 
 

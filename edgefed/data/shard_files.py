@@ -1,4 +1,4 @@
-"""Shards on disk: what a virtual device holds, as the file that a real agent can train on."""
+"""Shard files: the samples of a virtual device as a file that a real agent can train on."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A folder of shards, one NPZ file for each device: written whole or not at all, and read back.
+"""Write and read a folder of shards: one NPZ file for each device, written atomically.
 
-The shards are written into a folder beside and renamed at the end, so that a full disk or Ctrl-C
-leaves what was there before.
+The shards are written to a temporary folder beside it, which is renamed at the end. A full disk or
+Ctrl-C therefore leaves the previous folder intact.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""What a real device trains on: the source in its settings, loaded and checked.
+"""The data source of a real device, from its settings: loaded and checked.
 
-| source | what lies there |
+| source | contents |
 | --- | --- |
 | ``npz:FILE`` | ``x_train, y_train[, x_test, y_test]`` or ``x, y``; see `edgefed.data.npz` |
 | ``folder:FOLDER`` | ``FOLDER/CLASS/*.png``; ``?size=64&greyscale=true`` scales the images |
 | ``text:FILE`` | a ``.txt`` or ``.jsonl`` file, or a folder; see `edgefed.data.shakespeare` |
-| ``mnist:FOLDER`` | MNIST, downloaded into ``FOLDER`` where it is not there yet; so are |
+| ``mnist:FOLDER`` | MNIST, downloaded into ``FOLDER`` if it is missing; likewise |
 | | ``fashion-mnist``, ``emnist``, ``cifar10``, ``cifar100`` and ``svhn`` |
 
-Behind a ``?`` each takes how its inputs are prepared, such as
-``npz:FILE?normalize=true&mean=0.1307&std=0.3081``; files of one's own also take ``max_bytes``.
-Crops and flips are the run's to say.
+After a ``?``, each source accepts options that prepare its inputs, such as
+``npz:FILE?normalize=true&mean=0.1307&std=0.3081``; a user's own files also accept ``max_bytes``.
+The run defines crops and flips.
 
-A source that brings a test part keeps it; otherwise the same share of the samples is held out
-each time, so that no sample changes sides when the agent restarts.
+A test part of a source is used as it is. Without one, the same samples are held out each time, so
+that none changes sides when the agent restarts.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _TextSource(SizedOptions, PreparationOptions):
     """Options of a text."""
 
     window: Annotated[int, Field(ge=1, le=10_000)] = 80
-    """How many characters an input has; the label is the one after them."""
+    """Number of characters of an input; the label is the next character."""
 
     stride: Annotated[int, Field(ge=1)] = 1
     """Characters from the start of one sample to that of the next."""

@@ -1,4 +1,4 @@
-"""What the data sets hand out: a data set, a device's own data, a virtual device's shard."""
+"""Data types: a data set, a real device's data, a virtual device's shard."""
 
 from __future__ import annotations
 

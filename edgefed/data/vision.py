@@ -1,7 +1,7 @@
-"""torchvision's data sets behind one adapter: downloaded once, checked, as arrays.
+"""An adapter for torchvision's data sets: downloaded once, checked, returned as arrays.
 
-torchvision checks what it downloads against the digests that it knows, and CIFAR's files, which are
-pickles, each time before it opens them.
+torchvision checks downloads against known digests. It checks CIFAR's files, which are pickles, each
+time before it opens them.
 """
 
 from __future__ import annotations
@@ -104,14 +104,14 @@ class VisionOptions(DataOptions):
     """Keys of the data sets that torchvision downloads."""
 
     path: str = ""
-    """Folder that keeps the download, in a folder of its own; empty for the default."""
+    """Folder for the download, which gets a subfolder; empty for the default."""
 
 
 class EmnistOptions(VisionOptions):
     """Keys of ``name = "emnist"``."""
 
     split: Literal["balanced", "byclass", "letters", "digits"] = "balanced"
-    """Which of its parts: 47 labels of equal size, all 62, 26 letters, 10 digits."""
+    """Part of the data set: 47 labels of equal size, all 62, 26 letters, 10 digits."""
 
 
 def load_vision(which: VisionSet, options: VisionOptions, folder: Path | None) -> Dataset:
@@ -140,9 +140,9 @@ def read_vision(which: VisionSet, folder: Path, split: str = "") -> Dataset:
     classes = which.classes[split]
     if count_classes(where, train, test) > classes:
         raise DataError(
-            f"{where} has labels beyond its {classes}.",
+            f"{where} has labels outside its {classes} classes.",
             code="data.unreadable",
-            hint="delete its files, so that they are downloaded again",
+            hint="delete its files; they are then downloaded again",
         )
     coarse = coarse_labels() if which.coarse else None
     return Dataset(train, test, classes, train.inputs.shape[1:], coarse=coarse)

@@ -1,8 +1,8 @@
-"""The number of the last commit, beside the database, so that a lost commit is noticed.
+"""The number of the last commit in a file beside the database, to detect lost commits.
 
-A damaged write-ahead log ends, for SQLite, at the damage: every later commit is silently missing.
-The counter is written after each commit and never before, so a kill or a power cut can leave it
-behind the database, which is harmless, but never ahead of it.
+SQLite reads a damaged write-ahead log only up to the damage and silently drops all later commits.
+The counter is written after each commit. A kill or a power cut can therefore leave it behind the
+database, which is harmless, but never ahead of it.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class CommitCounter:
             raise StorageError(
                 f"{self._path} is damaged.",
                 code="storage.damaged",
-                hint=f"restore it from a backup; without the file {self._path.name} nobody notices"
-                " whether the last commits are missing",
+                hint=f"restore it from a backup; without {self._path.name}, it is not detected"
+                " if the last commits are missing",
             )
         return int(found[1])
 

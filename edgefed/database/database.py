@@ -1,9 +1,9 @@
-"""A SQLite file whose rows carry digests: it returns what was written, or says that it is damaged.
+"""A SQLite file with digests: it returns what was written, or reports that it is damaged.
 
-Every row has a digest of its values, every group of rows (such as a run's rounds) one over its
-rows' digests, and the root row one over all groups. So a changed row, a missing one and one of an
-earlier commit are all noticed. A write checks the groups that it changes before it digests them
-anew; damage is never digested over.
+Every row has a digest of its values, every group of rows (such as a run's rounds) a digest of its
+rows' digests, and the root row a digest of all groups. Changed rows, missing rows and rows of an
+earlier commit are therefore detected. A write checks the groups that it changes before it updates
+their digests, so it never hides damage.
 """
 
 from __future__ import annotations
@@ -286,9 +286,9 @@ class Database:
         if noted > commits:
             raise StorageError(
                 f"The last {noted - commits} commits of {self._schema.title} {self._path} are"
-                " missing: the file was damaged, or an older one was put in its place.",
+                " missing: the file was damaged or replaced by an older one.",
                 code="storage.damaged",
-                hint="restore all its files from a backup; to go on from what is there, delete"
+                hint="restore all its files from a backup; to continue with what is there, delete"
                 f" {self._path.name}-commits",
             )
 

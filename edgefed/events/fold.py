@@ -1,4 +1,4 @@
-"""Fold events into a snapshot: the same for the coordinator and for every watcher."""
+"""Fold events into a snapshot; the coordinator and all watchers use the same function."""
 
 from __future__ import annotations
 

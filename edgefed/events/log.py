@@ -1,4 +1,4 @@
-"""Read an event log line by line; of one that is too long, its beginning and its end."""
+"""Read an event log line by line; of a long log, only its beginning and its end."""
 
 from __future__ import annotations
 

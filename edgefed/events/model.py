@@ -1,4 +1,4 @@
-"""An event: one thing that happened to a run or a device, as in ``events.jsonl`` and on MQTT.
+"""Events of runs and devices, as in ``events.jsonl`` and on MQTT.
 
 | kind | fields |
 |---|---|
@@ -6,17 +6,17 @@
 | ``round`` | run, round: a round begins |
 | ``exchange`` | round, exchange, question, phase, asked, wanted, quorum, deadline, waiting |
 | ``reply`` | round, exchange, device, outcome, reason, samples, loss, bytes, seconds, accepted |
-| ``scored`` | run, round, accuracy, loss, replies, late, seconds, sent, received: it ended |
+| ``scored`` | run, round, accuracy, loss, replies, late, seconds, sent, received: a round ends |
 | ``device`` | device and what changed: state, fraction, reason, samples, labels, telemetry, bytes |
 | | ``joined`` with a birth, ``returned`` beside it when the device was known; ``forgotten`` |
-| ``roster`` | devices, and of each, in columns of one length, what ``device`` says; joined |
+| ``roster`` | devices; joined; and fields of ``device`` as columns with a value for each device |
 | ``note`` | level, text |
 
-A ``reply`` also has its ``question``, and ``shared``: of the averaged data that it brings, the
-number of ``entries`` and the fewest samples behind one, ``group``; or null.
+A ``reply`` also has its ``question``, and ``shared``: null, or the number of ``entries`` of its
+averaged data and the smallest number of samples behind an entry, ``group``.
 
-The ``waiting`` of an ``exchange`` is whom it waits for, as in ``WaitingView``, or null. It is told
-when it changes: the quorum is met, a device that was asked is lost, or it is back.
+``waiting`` of an ``exchange`` names the devices that it waits for, as in ``WaitingView``, or is
+null. It is sent when it changes: the quorum is met, or a device that was asked is lost or returns.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Many devices in one event: their facts in columns, in parts that stay small."""
+"""Events about many devices: their fields in columns, split into small events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def roster_parts(rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, list[A
     """Yield the fields of ``roster`` events that tell of all ``rows``.
 
     Args:
-        rows: ``device`` and the device's facts; the same names in every row.
+        rows: ``device`` and the device's fields; the same names in every row.
     """
     part: list[Mapping[str, Any]] = []
     room = MAX_CHARACTERS

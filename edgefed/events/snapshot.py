@@ -1,4 +1,4 @@
-"""The state of a fleet as a screen, ``status`` or ``device list`` shows it: one frozen value."""
+"""The state of a fleet as one frozen value, for screens, ``status`` and ``device list``."""
 
 from __future__ import annotations
 

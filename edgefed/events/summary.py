@@ -1,4 +1,4 @@
-"""A whole run in one value, gathered from its events: what a report shows beside the rounds."""
+"""A summary of a run, computed from its events, for reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom an exchange waits for: what an answer changes of it, and how it is told."""
+"""The devices that an exchange waits for: updates by answers, and their form in events."""
 
 from __future__ import annotations
 

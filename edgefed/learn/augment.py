@@ -1,7 +1,7 @@
 """Augmentation: random crops and flips of a batch of images, pure in a seeded generator.
 
-The usual augmentation of CIFAR training: pad the image, cut a piece of the old size out of it at a
-random place, and mirror it left to right with probability ½.
+The usual augmentation of CIFAR training: pad the image, crop it at a random place to its previous
+size, and flip it left to right with probability ½.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def check_augment(augment: Augment, shape: tuple[int, ...]) -> None:
         raise DataError(
             f"Only images (channels×height×width) can be cropped or flipped, not inputs of {told}.",
             code="augment.input",
-            hint="leave crop and flip out of the recipe's [training] and [data] tables",
+            hint="remove crop and flip from the recipe's [training] and [data] tables",
         )
     most = min(shape[1:]) - 1 if augment.fill == "reflect" else max(shape[1:])
     if not 0 <= augment.padding <= most:

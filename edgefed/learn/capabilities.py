@@ -1,7 +1,7 @@
-"""What an objective may say beside its loss: what it draws, what it needs, and its updates a step.
+"""What an objective may define beside its loss: draws, requirements, and updates per step.
 
-An objective that says nothing, such as a plain function, draws nothing, takes any model, and is one
-update of all trained weights a step.
+An objective that defines none of these, such as a plain function, draws nothing, accepts any model,
+and makes one update of all trained weights per step.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""A chunk of clients while they train at once: their weights in one stack, a step for many of them.
+"""A stack of clients that train together: their weights in one tensor, one step for many clients.
 
-Clients do not wait for each other's samples. In an epoch, those that still have full batches take
-them together; then those whose last, shorter batch is of one size take it together. So no batch is
-padded, and every client takes exactly its own steps on exactly its own samples, whatever the
-objective and the normalisation.
+In each epoch, the clients that still have full batches take a step together. Then the clients whose
+last, shorter batches have the same size take a step together. No batch is padded, so every client
+takes exactly its own steps on its own samples, for any objective and normalisation.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A shortcut: the gradient of cross-entropy for small chains of layers, in one compiled call.
+"""A fast path: the gradient of cross-entropy for small chains of layers, in one compiled call.
 
-For models of a few small layers, most of a step is what torch does around the numbers: recording
-the graph, walking it back, handing tensors on. Where the whole model is a chain that the kernels
-know, they take the loss and all gradients at once. The numbers are torch's up to rounding.
+For models of a few small layers, most of a step is torch's overhead: recording the graph,
+traversing it, passing tensors. If the whole model is a chain that the kernels support, they compute
+the loss and all gradients at once. The results equal torch's up to rounding.
 """
 
 from __future__ import annotations

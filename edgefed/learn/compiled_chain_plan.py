@@ -1,4 +1,4 @@
-"""Whether a model is a chain of layers that the compiled kernels know, and which ones."""
+"""Determine whether a model is a chain of layers that the compiled kernels support."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processor that torch computes on, and what makes it repeat itself."""
+"""Choose the processor that torch uses, and make its results reproducible."""
 
 from __future__ import annotations
 
@@ -79,5 +79,5 @@ def _no_device(wanted: str, reason: str) -> UsageError:
     return UsageError(
         f"Cannot compute on {wanted!r}: {reason}.",
         code="device.unavailable",
-        hint="leave the device unset to use the GPU if there is one",
+        hint="do not set the device; the GPU is then used if there is one",
     )

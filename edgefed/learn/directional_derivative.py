@@ -1,16 +1,16 @@
-"""The derivative of a loss along one change of its inputs, in the quicker of two exact ways.
+"""The derivative of a loss along a change of its inputs, by the faster of two exact methods.
 
     D = Σ_i < ∂loss_i/∂x_i , change >        loss_i: the part of sample i in the mean over the batch
 
-Forwards: the change is carried through the network beside the values (``tangent``), for networks
-that are known to be piecewise linear. Backwards: the network is differentiated with respect to its
-inputs, and that derivative again with respect to its parameters, for all others. Either way there
-is one forward pass, and D can be differentiated in the parameters; and each is exact. A difference
-of two losses would not be: units that switch between the two points spoil it at every step size.
+Forward mode: the change is propagated through the network beside the values (``tangent``), for
+networks that are known to be piecewise linear. Reverse mode, for all others: the network is
+differentiated with respect to its inputs, and that derivative with respect to its parameters. Both
+methods use one forward pass, are exact, and can be differentiated in the parameters. A difference
+of two losses is not exact at any step size, because units switch between the two points.
 
-A network that can tell a ``Dual`` from a tensor may compute another function of it. So before the
-change is carried through a network, both ways are computed on one batch, in float64 and with the
-same random numbers, and must agree in the outputs, in D and in the gradients of both.
+A network that distinguishes a ``Dual`` from a tensor may compute another function of it. Before
+forward mode is used, both methods are computed on one batch, in float64 and with the same random
+numbers, and must agree in the outputs, in D and in the gradients of both.
 """
 
 from __future__ import annotations

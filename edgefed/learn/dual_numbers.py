@@ -1,17 +1,17 @@
 """Derivatives along one direction through piecewise linear networks: values and changes together.
 
-A network of linear layers, convolutions, ReLU and pooling is linear wherever its decisions hold:
-which units are on, which pixel is the largest, which values dropout leaves out. So its derivative
-in the direction of a change of its inputs is the change put through the same network without
-biases, with the decisions that the values took. A ``Dual`` carries both through an unchanged
-``forward``; the result is differentiable in the parameters by ordinary backpropagation, and exact:
-within such a piece there are no second derivatives to leave out.
+A network of linear layers, convolutions, ReLU and pooling is linear as long as its decisions stay
+the same: which units are active, which pixel is the largest, which values dropout removes. Its
+derivative in the direction of a change of its inputs is therefore that change, passed through the
+same network without biases, with the decisions of the values. A ``Dual`` carries both through an
+unchanged ``forward``. The result is differentiable in the parameters by ordinary backpropagation,
+and it is exact: within a linear piece, second derivatives are zero.
 
-A change that is the same for all samples is carried once until decisions tell the samples apart.
+A change that is the same for all samples is computed once until decisions differ between samples.
 
-What is not known to be piecewise linear is refused, and a refusal is remembered: a ``forward`` that
-catches the error and goes on another way is refused at its end. So is an operation in place on
-values that another ``Dual`` may share, as a tensor and its views do.
+Operations that are not known to be piecewise linear raise an error, and the error is remembered: a
+``forward`` that catches it and continues fails at its end. The same holds for an in-place operation
+on values that another ``Dual`` may share, such as a tensor and its views.
 """
 
 from __future__ import annotations

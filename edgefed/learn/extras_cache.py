@@ -1,4 +1,4 @@
-"""A job's extras on the training device: each array is put there once and kept while it lives."""
+"""A job's extras on the training device: each array is copied once and kept while it is alive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every trainer does with a job before and after: check it, load it, hand it back."""
+"""Steps that all trainers share: check a job, load its arrays, return its results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_job(model: Model, job: Job, count: int) -> tuple[str, ...]:
         raise DataError(
             "There are no samples to train on.",
             code="data.empty",
-            hint="give this device data, or leave it out of training",
+            hint="give this device data, or exclude it from training",
         )
     model.check(job.weights)
     if job.augment is not None:
@@ -67,7 +67,7 @@ def _trained(model: Model, job: Job) -> tuple[str, ...]:
         raise DataError(
             "The job freezes every weight of the model, so there is nothing to train.",
             code="train.frozen",
-            hint="leave some weights to be trained",
+            hint="do not freeze all weights",
         )
     return (*trained, *job.variables)
 

@@ -1,9 +1,9 @@
-"""The exact weighted mean: the same bits in whatever order the answers come, in O(model) memory.
+"""The exact weighted mean: the same bits for any order of answers, in O(model) memory.
 
-Floating-point sums depend on their order; sums of integers do not. So each value is rounded to a
-grid of 2^-bits, multiplied by its weight in whole units, and added up in 64-bit integers. A mean is
-off its exact value by at most half a grid step, 2^-(bits + 1), beside the last rounding to float32;
-bits is 40 up to a total weight of 65,535 units, and falls by one whenever that doubles.
+Floating-point sums depend on their order; integer sums do not. Each value is therefore rounded to a
+grid of 2^-bits, multiplied by its weight in whole units, and summed in 64-bit integers. The error
+of a mean is at most half a grid step, 2^-(bits + 1), plus the final rounding to float32. bits is 40
+up to a total weight of 65,535 units, and decreases by one whenever the total doubles.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class ExactMean:
                 f"An answer of weight {weight} does not fit: {self.weight:.15g}"
                 f" of {self.total_weight} is merged.",
                 code="merge.weight",
-                hint="an answer weighs at least one unit and no more than its device announced",
+                hint="an answer weighs at least one unit and at most what its device announced",
             )
         self._check(arrays)
         scale, added = 2.0**self.bits, list[str]()
@@ -143,9 +143,9 @@ class ExactMean:
         """
         if not self._units:
             raise DataError(
-                "There is no mean of no answers.",
+                "There is no mean without answers.",
                 code="merge.empty",
-                hint="keep the weights as they are and ask again",
+                hint="keep the weights and ask again",
             )
         return {name: self._mean(total) for name, total in self._sums.items()}
 
@@ -249,7 +249,7 @@ def _out_of_range(name: str, bound: float) -> DataError:
     return DataError(
         f"Values of {name} are not finite numbers within ±{bound:g}.",
         code="merge.range",
-        hint="that device's training diverged, or it sent something else",
+        hint="the device's training diverged, or it sent other data",
     )
 
 

@@ -1,10 +1,10 @@
-"""How much memory a model takes while it is trained, known before any of it is taken.
+"""Estimate the memory that training a model takes, before allocating it.
 
-The module is made on torch's ``meta`` device, where tensors have a shape and no values. What is
-counted is `COPIES` times its weights and buffers: the module's own, the blob that brought the
-weights and the arrays in it, those in training and where they started, gradients, momentum, what an
-objective computes beside them, and the answer with its code. A batch's activations and the samples
-are not counted.
+The module is created on torch's ``meta`` device, where tensors have a shape but no values. The
+estimate is `COPIES` times its weights and buffers: the module's own, the blob with the weights and
+its arrays, the weights in training and their initial values, gradients, momentum, intermediate
+values of an objective, and the answer with its encoding. Activations of a batch and the samples are
+not included.
 """
 
 from __future__ import annotations

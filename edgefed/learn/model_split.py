@@ -1,8 +1,8 @@
-"""A module cut in two behind one of its layers: what encodes inputs, and what decodes the rest.
+"""Split a module after one of its layers into an encoder and a decoder.
 
-Layers are counted where there are weights of two or more dimensions: a convolution, a linear layer,
-a residual block, an embedding. Activations, pooling, normalisation and dropout belong to the layer
-that they follow; but an embedding stands alone, so that it is linear in one-hot tokens. Both halves
+A layer is a part with weights of two or more dimensions: a convolution, a linear layer, a residual
+block, an embedding. Activations, pooling, normalisation and dropout belong to the layer that they
+follow. An embedding has no such followers, so that it is linear in one-hot tokens. Both halves
 share their parts, and the names of their weights, with the module.
 """
 

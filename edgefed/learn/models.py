@@ -1,4 +1,4 @@
-"""A recipe's model: found by name, built from a seed, and used as a pure function."""
+"""Build a recipe's model from a seed and use it as a pure function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device's samples as tensors, checked and put on the training device once."""
+"""A device's samples as tensors, checked and copied to the training device once."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def check_inputs(inputs: Array, model: Model) -> None:
         raise DataError(
             f"One sample has shape {tuple(inputs.shape[1:])}, but the model takes {model.shape}.",
             code="data.shape",
-            hint="prepare this device's data as the recipe's model expects it",
+            hint="prepare this device's data for the recipe's model",
         )
     if not np.isfinite(inputs).all():
         raise DataError(
@@ -106,9 +106,9 @@ def check_inputs(inputs: Array, model: Model) -> None:
         whole = inputs.dtype.kind in "iu" or bool((inputs == np.floor(inputs)).all())
         if not (whole and 0 <= inputs.min() <= inputs.max() < model.vocabulary):
             raise DataError(
-                f"Inputs must be whole numbers of tokens from 0 to {model.vocabulary - 1}.",
+                f"Inputs must be token numbers from 0 to {model.vocabulary - 1}.",
                 code="data.tokens",
-                hint="number the tokens from 0, or set the model's vocabulary to how many exist",
+                hint="number the tokens from 0, or set the model's vocabulary to their number",
             )
 
 
@@ -124,7 +124,7 @@ def check_samples(samples: Samples, model: Model) -> None:
         raise DataError(
             f"There are {len(samples.inputs)} inputs but {len(targets)} targets.",
             code="data.targets",
-            hint="give every input one target",
+            hint="provide one target for every input",
         )
     if targets.dtype.kind == "f":
         wanted, given = (len(targets), classes), targets.shape
@@ -132,14 +132,14 @@ def check_samples(samples: Samples, model: Model) -> None:
             raise DataError(
                 f"Soft targets must be finite numbers of shape {wanted}, not {given}.",
                 code="data.targets",
-                hint="give one number for each sample and class",
+                hint="provide one number for each sample and class",
             )
         return
     if targets.dtype.kind not in "iu" or targets.ndim != 1:
         raise DataError(
             f"Labels must be one integer per sample, not {targets.dtype} of {targets.shape}.",
             code="data.targets",
-            hint="give labels as 0, 1, 2, …",
+            hint="use the labels 0, 1, 2, …",
         )
     if len(targets) and not 0 <= int(targets.min()) <= int(targets.max()) < classes:
         raise DataError(

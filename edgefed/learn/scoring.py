@@ -1,4 +1,4 @@
-"""Test a predictor, whatever it is made of, on samples: mean loss and accuracy."""
+"""Evaluate any predictor on samples: mean loss and accuracy."""
 
 from __future__ import annotations
 

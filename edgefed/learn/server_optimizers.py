@@ -1,4 +1,4 @@
-"""What the coordinator makes of a mean delta: plain adding, momentum, or an adaptive step.
+"""Apply a mean delta on the coordinator: by addition, with momentum, or with an adaptive step.
 
 Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan: Adaptive Federated Optimization,
 ICLR 2021, algorithm 2. The variant ``kingma`` is Kingma and Ba: Adam, ICLR 2015, algorithm 1.

@@ -1,6 +1,6 @@
 """Local SGD: the order of the samples, and the step with momentum and weight decay.
 
-``torch.optim`` is not used: building its first optimiser costs a process more than a second.
+``torch.optim`` is not used, because creating the first optimiser of a process takes over a second.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Train the clients of a round at once.
+"""Train many clients of a round in one batch.
 
-Beside ``Trainer``, a stack of clients ends within rounding of the same weights: it shuffles and
-augments alike, and takes the same steps, but one batched operation adds up in another order than
-many single ones. Dropout draws other masks, from the same distribution. On a CPU a stack is slower
-than one client after another; on a GPU, which a small model leaves idle, it is quicker.
+The weights equal those of ``Trainer`` up to rounding: shuffling, augmentation and steps are the
+same, but a batched operation sums in another order. Dropout draws other masks from the same
+distribution. On a CPU this is slower than one client after another; on a GPU, which a small model
+underuses, it is faster.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class StackedTrainer:
 
         def check() -> None:
             if stop is not None and stop():
-                raise Stopped("Training was stopped.", hint="it can be asked for again")
+                raise Stopped("Training was stopped.", hint="the task can be sent again")
 
         seeds = [client.job.seed for client in clients]
         trained = check_job(self.model, clients[0].job, len(clients[0]))

@@ -1,4 +1,4 @@
-"""Whether samples have the targets that a run's loss is of: labels, shares of them, or numbers."""
+"""Check that samples have the targets of a run's loss: labels, label distributions, or numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def misfit(loss: LossName, samples: Samples) -> str:
         return "are labels, and squared error needs numbers" if samples.has_labels else ""
     if samples.has_labels or are_shares(samples.targets):
         return ""
-    return "are numbers and no shares of labels, which cross-entropy needs"
+    return "are numbers, not the label distributions that cross-entropy needs"
 
 
 def check_targets(loss: LossName, where: str, *parts: Samples) -> None:

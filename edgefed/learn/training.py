@@ -1,4 +1,4 @@
-"""The one local training loop, and testing: a trainer runs jobs on one device."""
+"""The local training loop and evaluation: a trainer executes jobs on one processor."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ class _Descent:
             losses.restart()
             for index in torch.split(order.to(device), sizes)[: total - done]:
                 if stop():
-                    raise Stopped("Training was stopped.", hint="it can be asked for again")
+                    raise Stopped("Training was stopped.", hint="the task can be sent again")
                 batch, now = self._batch(index, chance), self._drawn(context, numbers, len(index))
                 for phase, chain, sgd in phases:
                     loss = self._step(phase, chain, batch, now, sgd)

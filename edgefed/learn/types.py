@@ -1,4 +1,4 @@
-"""The words of the learning core: tensors, batches, schedules, jobs and what comes of them."""
+"""Types of the learning core: tensors, batches, schedules, jobs and their results."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A model of the user's own: ``package.module:factory``, imported, made and tried out.
+"""User-defined models: import ``package.module:factory``, build the model, and test it.
 
 The factory is called as ``factory(shape, classes, **settings)`` with the shape of one input, the
 number of classes and the further keys of the recipe's ``[model]`` table, and returns a
-``torch.nn.Module`` that takes (batch, …) and answers (batch, classes). Importing a module runs its
-code, so a program decides for itself whether it imports what a recipe or a task names.
+``torch.nn.Module`` that maps (batch, …) to (batch, classes). Importing a module runs its code, so
+each program decides whether it imports the module that a recipe or a task names.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def make_user_model(
         raise
     except FAILED as error:
         raise RecipeError(
-            f"The model {name} cannot be made for inputs {shape} and {classes} classes:"
+            f"The model {name} cannot be created for inputs {shape} and {classes} classes:"
             f" {_told(error)}.",
             code="model.factory",
-            hint="it is called as factory(shape, classes, **further keys of [model])",
+            hint="it is called as factory(shape, classes, **other keys of [model])",
         ) from error
     if not isinstance(module, nn.Module):
         raise RecipeError(
@@ -95,15 +95,15 @@ def try_out(name: str, module: nn.Module, shape: Shape, classes: int) -> int | N
         except FAILED as second:
             told = _told(second if embeddings else error)
             raise DataError(
-                f"The model {name} does not take inputs of shape {shape}: {told}.",
+                f"The model {name} does not accept inputs of shape {shape}: {told}.",
                 code="model.input",
-                hint=f"it is given a batch (n, {', '.join(map(str, shape))})",
+                hint=f"its input is a batch (n, {', '.join(map(str, shape))})",
             ) from error
         tokens = max((part.num_embeddings for part in embeddings), default=ANY_TOKEN)
     shown = tuple(answer.shape) if isinstance(answer, torch.Tensor) else type(answer).__name__
     if shown != (2, classes) or not answer.is_floating_point():
         raise RecipeError(
-            f"The model {name} answers {shown} to a batch of 2, not (2, {classes}).",
+            f"The model {name} returns {shown} for a batch of 2, not (2, {classes}).",
             code="model.output",
             hint="return one score for each sample and class, as a tensor of floats",
         )
@@ -133,7 +133,7 @@ def _factory(name: str) -> Callable[..., Any]:
         raise RecipeError(
             f"The model {name} is {type(found).__name__}, which cannot be called.",
             code="model.factory",
-            hint="name a function or a class that makes the module",
+            hint="name a function or a class that creates the module",
         )
     factory: Callable[..., Any] = found
     return factory
@@ -150,7 +150,7 @@ def _imported(name: str, module_name: str) -> object:
         raise RecipeError(
             f"The model {name} cannot be found: there is no module {missing!r}.",
             code="model.import",
-            hint="install its package, or put its folder on PYTHONPATH, wherever it is used",
+            hint="install its package, or add its folder to PYTHONPATH, on each machine",
         ) from error
     except FAILED as error:
         raise _import_failed(name, error) from error
@@ -160,7 +160,7 @@ def _import_failed(name: str, error: BaseException) -> RecipeError:
     return RecipeError(
         f"The model {name} cannot be imported: {_told(error)}.",
         code="model.import",
-        hint="import the module in a Python of your own to see where it fails",
+        hint="import the module in a Python shell to see where it fails",
     )
 
 
@@ -170,7 +170,7 @@ def _check_tensors(name: str, module: nn.Module) -> None:
         raise RecipeError(
             f"The model {name} has no weights to train.",
             code="model.module",
-            hint="make its weights nn.Parameter, with requires_grad left on",
+            hint="make its weights nn.Parameter with requires_grad",
         )
     tensors = [*module.named_parameters(), *module.named_buffers()]
     lazy = next((key for key, tensor in tensors if is_lazy(tensor)), None)
@@ -178,7 +178,7 @@ def _check_tensors(name: str, module: nn.Module) -> None:
         raise RecipeError(
             f"The model {name} has lazy layers: {lazy} has no shape before the first input.",
             code="model.lazy",
-            hint="use layers with given sizes instead of lazy ones",
+            hint="use layers with fixed sizes instead of lazy ones",
         )
     kept = module.state_dict()
     for key, tensor in tensors:

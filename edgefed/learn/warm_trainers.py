@@ -1,4 +1,4 @@
-"""Trainers that stay warm from task to task, within so many bytes of memory."""
+"""A cache of trainers that are reused from task to task, bounded in number and memory."""
 
 from __future__ import annotations
 

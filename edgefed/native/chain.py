@@ -1,4 +1,4 @@
-"""The loss of a chain of layers and its gradient, in one call of the compiled kernels."""
+"""Compute the loss of a chain of layers and its gradient in one call of the compiled kernels."""
 
 from __future__ import annotations
 
@@ -155,9 +155,9 @@ def _call(name: str, *arguments: Any) -> None:
     """Call a kernel."""
     code = getattr(native().library, name)(*arguments)
     if code > 0:
-        raise ValueError("A label is none of the classes.")
+        raise ValueError("A label is not one of the classes.")
     if code:
-        raise MemoryError("The gradient of a chain found no memory for its work.")
+        raise MemoryError("There is not enough memory for the gradient of a chain.")
 
 
 def _layer(link: Link) -> _Layer:

@@ -1,8 +1,8 @@
-"""Convolution, 2×2 max-pooling and ReLU in one: the calls of the compiled kernels, by address.
+"""Call the compiled kernels for fused convolution, 2×2 max-pooling and ReLU.
 
-All arrays are float32 and contiguous but where strides are given: those are in values, for batch,
-channel, row and column. Codes (uint8, as the output) say which value of its window an output is:
-2 · row + column, or 4 where ReLU made it 0.
+All arrays are float32 and contiguous unless strides are given; strides count values, for batch,
+channel, row and column. Codes (uint8, in the output's shape) tell which value of its window an
+output is: 2 · row + column, or 4 if ReLU made it 0.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def tangent(
 def _call(name: str, *arguments: Any) -> None:
     """Call a kernel."""
     if getattr(native().library, name)(*arguments):
-        raise MemoryError(f"{name} found no memory for its work.")
+        raise MemoryError(f"There is not enough memory for {name}.")
 
 
 @lru_cache(maxsize=256)

@@ -1,7 +1,7 @@
-"""The compiled kernels, where they were built and this processor can run them.
+"""Load the compiled kernels, if they were built and this processor supports them.
 
-The library is optional: whoever uses it has a way without it, which gives the same within rounding.
-``EDGEFED_NATIVE=0`` leaves it out. It is called through ctypes, which lets go of Python's lock.
+The library is optional: every caller has an alternative that gives the same result up to rounding.
+``EDGEFED_NATIVE=0`` disables it. It is called through ctypes, which releases Python's global lock.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Native:
     """What became of the kernels.
 
     Attributes:
-        library: they, ready to be called; None where they are not used.
+        library: the loaded library; None where it is not used.
         lanes: floats in a vector of this processor.
         reason: why they are not used; empty when they are.
     """

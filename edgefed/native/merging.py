@@ -1,4 +1,4 @@
-"""Adding to exact sums (``learn/merging.py``): the compiled kernels' call."""
+"""Call the compiled kernel that adds to exact sums (``learn/merging.py``)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Averaged images as one picture: a labelled contact sheet.
+"""Averaged images as one labelled contact sheet.
 
-As figure 3 of Yoon, Shin, Hwang, Yang: FedMix, ICLR 2021, which shows how little of a sample is
-left in an average.
+It corresponds to figure 3 of Yoon, Shin, Hwang, Yang: FedMix, ICLR 2021, which shows how little of
+a sample remains in an average.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def _images(inputs: Array) -> Array:
 
 def _no_images(why: str) -> DataError:
     return DataError(
-        f"These averaged data are no images: {why}.",
+        f"These averaged data are not images: {why}.",
         code="means.shape",
-        hint="without --png their labels are listed",
+        hint="omit --png to list their labels",
     )

@@ -1,4 +1,4 @@
-"""Pieces of a page; every text is escaped here and nowhere else."""
+"""HTML elements as text; all text is escaped here and nowhere else."""
 
 from __future__ import annotations
 

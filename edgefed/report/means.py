@@ -45,9 +45,9 @@ def means_of_folder(folder: Path) -> Means:
     """
     if not (folder / EVENTS).is_file():
         raise UnknownNameError(
-            f"{folder} is no run's folder on this machine.",
+            f"{folder} is not a run's folder on this machine.",
             code="run.unknown",
-            hint="on the coordinator's machine name a run, or its folder",
+            hint="name a run or its folder, on the coordinator's machine",
         )
     # What did not change lies in an older file than the weights; nothing older than that is left.
     files = sorted(folder.glob("state-*.safetensors"), reverse=True)
@@ -55,7 +55,7 @@ def means_of_folder(folder: Path) -> Means:
         raise StorageError(
             f"Run {folder.name} has no state in {folder}.",
             code="means.state",
-            hint="it has not begun, or the file was deleted",
+            hint="the run has not started, or the file was deleted",
         )
     arrays = next((found for found in map(_read, files) if found), None)
     if arrays is None:
@@ -100,5 +100,5 @@ def _read(path: Path) -> dict[str, Array]:
         raise StorageError(
             f"The state of the run cannot be read from {path}: {error}.",
             code="means.state",
-            hint="while the run is at work, try again",
+            hint="if the run is running, try again",
         ) from error

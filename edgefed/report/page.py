@@ -1,4 +1,4 @@
-"""A run as one HTML page that needs nothing but itself: no script, no font, no network."""
+"""A run as one self-contained HTML page: no scripts, fonts or network access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report is made of, and how it is gathered from a run's folder."""
+"""The data of a report, read from a run's folder."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class RunData:
 
 
 def run_data_of_response(record: Mapping[str, Any], summary: RunSummary) -> RunData:
-    """Return the facts from the coordinator's answer to ``run.show``, and the run's summary."""
+    """Return the data from the coordinator's response to ``run.show``, and the run's summary."""
     return RunData(record, record["recipe"], record["history"], summary)
 
 
 def run_data_of_folder(folder: Path) -> RunData:
-    """Return the facts that a run's folder holds.
+    """Return the data in a run's folder.
 
     Raises:
         UnknownNameError: it is no run's folder.
@@ -50,7 +50,7 @@ def run_data_of_folder(folder: Path) -> RunData:
     log = Log(folder / EVENTS)
     if not log.path.is_file():
         raise UnknownNameError(
-            f"{folder} is no run's folder: it has no {EVENTS}.",
+            f"{folder} is not a run's folder: it has no {EVENTS}.",
             code="run.unknown",
             hint="name a run, or a folder with recipe.toml and events.jsonl",
         )

@@ -1,4 +1,4 @@
-"""The look of a report: one column, system fonts, light or dark as the reader's screen is."""
+"""The style of a report: one column, system fonts, light or dark by the reader's preference."""
 
 from __future__ import annotations
 

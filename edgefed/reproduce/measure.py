@@ -1,4 +1,4 @@
-"""What the runs of a table came to: each cell's accuracy and rounds, beside what was published."""
+"""The results of a table's runs: accuracy and rounds of each cell, beside the published values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reproduced table as text, as JSON, and as files."""
+"""Write a reproduced table as text, JSON and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a table at a scale to the runs that it takes, every recipe checked before the first."""
+"""Plan the runs of a table at a scale; all recipes are checked before the first run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables by name: every module of ``edgefed.reproduce.papers`` with ``TABLES`` is found."""
+"""Tables by name, collected from every module of ``edgefed.reproduce.papers`` with ``TABLES``."""
 
 from __future__ import annotations
 

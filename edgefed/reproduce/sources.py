@@ -1,4 +1,4 @@
-"""Where the data of a table lies: on disk under ``--data``, or where it is downloaded to."""
+"""Where the data of a table is: on disk under ``--data``, or in the download folder."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def locate(settings: Settings, folder: Path | None, scratch: Path) -> Located:
         return Located(settings)
     if folder is None:
         raise MissingDataError(
-            f"{source.title} cannot be downloaded, so --data FOLDER has to name a folder with it.",
+            f"{source.title} cannot be downloaded; name a folder with it by --data FOLDER.",
             code="data.missing",
             hint=f"{_asked(source)}; {source.get}",
         )
@@ -147,7 +147,7 @@ def _found(source: Source, settings: Settings, folder: Path) -> Located:
     root = folder.expanduser().absolute()
     if not root.is_dir():
         raise MissingDataError(
-            f"--data {folder}: there is no such folder.", code="data.missing", hint="check the path"
+            f"--data {folder}: no such folder.", code="data.missing", hint="check the path"
         )
     for place in source.places:
         for path in sorted(root.glob(place.pattern)):
@@ -160,7 +160,7 @@ def _found(source: Source, settings: Settings, folder: Path) -> Located:
     raise MissingDataError(
         f"{source.title} is not in {folder}.",
         code="data.missing",
-        hint=f"looked for {_asked(source)}; {source.get}",
+        hint=f"searched for {_asked(source)}; {source.get}",
     )
 
 

@@ -1,7 +1,7 @@
-"""Texts made here, so that the smallest scale of a table about texts needs no file.
+"""Synthetic texts, so that the smallest scale of a table about texts needs no file.
 
-Each role speaks in words of its own few syllables, so that a role is unlike others and its next
-character can be learned.
+Each role uses words of a few syllables of its own. Roles therefore differ, and the next character
+can be learned.
 """
 
 from __future__ import annotations

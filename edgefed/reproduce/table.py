@@ -1,8 +1,8 @@
-"""What a published table is here: its rows, columns, numbers and claims, and its three scales.
+"""A published table: its rows, columns, numbers and claims, and three scales.
 
-A cell is a row in a column, and has a recipe: the column's set-up, what the column varies, what
-the row is, and what that row has of its own in that column, the later over the earlier. All are
-flat mappings from dotted recipe keys to values.
+Each cell has a recipe, made of the column's set-up, the column's variation, the row's settings, and
+the settings of that row in that column; later ones override earlier ones. All are flat mappings
+from dotted recipe keys to values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A part of a table: some of its rows, some of its columns; the others are told as left out."""
+"""A part of a table: some of its rows and columns; the output names the omitted ones."""
 
 from __future__ import annotations
 

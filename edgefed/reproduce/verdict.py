@@ -1,9 +1,8 @@
-"""Whether what a paper claims came out, judged against the noise between seeds.
+"""Judge a paper's claims against the noise between seeds.
 
-A claim is a sum of cells. It is computed for each seed by itself, as cells with one seed share
-their data, their partition and their first weights, so that what they have in common cancels. The
-noise is half the width of the 95 % confidence interval of the mean over seeds, after Student:
-Biometrika 6 (1), 1908.
+A claim is a sum of cells, computed for each seed separately: cells of one seed share their data,
+partition and initial weights, so common effects cancel. The noise is half the width of the 95 %
+confidence interval of the mean over seeds, by Student's t-distribution (Biometrika 6 (1), 1908).
 """
 
 from __future__ import annotations

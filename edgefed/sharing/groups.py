@@ -1,4 +1,4 @@
-"""Which samples are averaged together: random groups that never get too small.
+"""Assign samples to random groups of at least a minimum size, to be averaged.
 
 Yoon, Shin, Hwang, Yang: FedMix, ICLR 2021, section 3.2 and appendix J.
 """

@@ -1,12 +1,12 @@
-"""Make averaged data of a device's samples.
+"""Compute averaged data of a device's samples.
 
 Yoon, Shin, Hwang, Yang: FedMix: Approximation of Mixup under Mean Augmented Federated Learning,
-ICLR 2021, section 3.2. A device splits its samples into groups J of M and gives away, of each,
+ICLR 2021, section 3.2. A device splits its samples into groups J of M and sends, for each,
 
     x̄ = 1/M Σ_{j in J} x_j        ȳ = 1/M Σ_{j in J} y_j
 
-Groups and noise are drawn from the data themselves. So the same data make the same averages in
-every run, on a board and in the simulator, and no number of runs tells more than one of them does.
+The seed of groups and noise is derived from the data. The same data therefore give the same
+averages in every run, on a board and in the simulator, and more runs reveal no more than one.
 """
 
 from __future__ import annotations
@@ -128,19 +128,19 @@ def _check(
     if len(samples) < max(1, policy.least_group):
         several = "" if len(samples) == 1 else "s"
         raise Withheld(
-            f"it has {len(samples)} sample{several}, and its policy wants {policy.least_group} "
-            "behind an average",
+            f"it has {len(samples)} sample{several}, and its policy requires {policy.least_group} "
+            "for an average",
             hint="lower least_group in the device's settings",
         )
     if asked.raw and (asked.group_size != 1 or policy.least_group > 1):
         raise Withheld(
-            "it gives no raw samples away",
+            "it does not share raw samples",
             hint="mix raw samples in a simulation, or average them: choose fedmix",
         )
     if asked.same_class and policy.least_group > 1:
         # Labels too small for a group would be what the mean of all has beside those of the others.
         raise Withheld(
-            "it gives no averages of single labels away",
+            "it does not share averages of single labels",
             hint="set same_class = false, or run it as a simulation",
         )
     whole = samples.targets.ndim == 1
@@ -151,12 +151,12 @@ def _check(
             code="data.labels",
         )
     if asked.same_class and not whole:
-        raise DataError("Only labels have classes to average within.", code="data.targets")
+        raise DataError("Only labels can be averaged by class.", code="data.targets")
     if vocabulary is None and samples.inputs.dtype.kind != "f":
         raise DataError(
             "Inputs that are not numbers cannot be averaged.",
             code="data.discrete",
-            hint="average them behind an embedding: set algorithm.split",
+            hint="average them after an embedding: set algorithm.split",
         )
 
 

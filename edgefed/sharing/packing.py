@@ -1,9 +1,9 @@
-"""Averaged data as few bytes: inputs as one byte a number on each entry's scale, or as they are.
+"""Pack averaged data: inputs as one byte per value on each entry's scale, or unchanged.
 
     x = offset + scale · code        code in 0 … 255, scale = (max - min) / 255
 
-Averages are smooth and their range is narrow, so a byte is off by at most a 510th of that range.
-Each entry has a scale of its own, so that one with large numbers makes no other one coarse.
+The error is at most 1/510 of an entry's range, which is narrow because averages are smooth. Each
+entry has its own scale, so that one entry with large values does not make the others coarse.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def check_shares(arrays: Packed) -> None:
         DataError: ``share.malformed``.
     """
     if not are_shares(arrays["targets"]):
-        raise malformed("its targets are no shares of labels, which come to 1")
+        raise malformed("its targets are not label distributions, which sum to 1")
 
 
 def are_shares(targets: Array) -> bool:

@@ -1,4 +1,4 @@
-"""What a device lets go beside its model: its owner's policy, which no coordinator can change."""
+"""The policy of a device's owner: what it shares besides its model update; no task changes it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What the coordinator makes of all devices' averaged data: one stack that names nobody.
+"""Pool the averaged data of all devices in one stack that does not reveal their origin.
 
-FedMix, section 3.4 (ownership is shuffled away) and appendix J (averages over m entries again).
-Entries are put in an order of their own contents before they are shuffled: who guesses the seed,
-which is often 1, undoes the shuffle, and then knows no more.
+FedMix, section 3.4 (shuffling hides the owner) and appendix J (averaging m entries again). Entries
+are sorted by their contents before they are shuffled. Somebody who guesses the seed, which is often
+1, can undo the shuffle but learns nothing about the owners.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The words of averaged data: its entries, as arrays."""
+"""The entries of averaged data, as arrays."""
 
 from __future__ import annotations
 

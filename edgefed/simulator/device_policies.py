@@ -1,4 +1,4 @@
-"""Which virtual devices give averaged data away, and which refuse."""
+"""Choose which virtual devices share averaged data and which refuse."""
 
 from __future__ import annotations
 

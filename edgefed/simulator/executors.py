@@ -1,4 +1,4 @@
-"""Who does the work of virtual devices: this process, or warm worker processes beside it."""
+"""Execute the work of virtual devices, in this process or in warm worker processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Virtual devices in this process: a board's tasks, codecs and worker, without the network."""
+"""Virtual devices in this process: tasks, codecs and worker of real ones, without a network."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Warm worker processes for virtual devices: forked once, one thread each, woken by a pipe.
+"""Warm worker processes for virtual devices: forked once, one thread each, fed through a pipe.
 
-The workers inherit every shard at the fork and copy none. What an exchange sends is written once
-into memory that all processes share. An order and its outcome pass through the worker's pipe as the
-wire's own bytes. A free worker gets the next order, so uneven devices share the cores well; the
-outcome of an order is the same bits whoever does it.
+The workers inherit all shards at the fork without copying them. The payloads of an exchange are
+written once into shared memory. Orders and outcomes pass through the worker's pipe in the encoding
+of the wire. A free worker gets the next order, which balances uneven devices; the outcome of an
+order has the same bits on any worker.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class ProcessPool:
                 f"Worker processes died twice on device {order.task.device} "
                 f"(exit code {code}{killed if code == -signal.SIGKILL else ''}).",
                 code="simulation.worker",
-                hint="is there enough memory? try --set simulation.workers=1",
+                hint="check the free memory, or try --set simulation.workers=1",
             )
         lost.add(order.device)
         self._fill()

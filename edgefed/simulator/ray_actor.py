@@ -1,4 +1,4 @@
-"""What does orders on a Ray cluster: an actor, in a process of its own on some machine."""
+"""An actor that executes orders on a Ray cluster, in its own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The actors of this process on a Ray cluster: started, asked, waited for, stopped."""
+"""A pool of actors on a Ray cluster: start them, submit orders, wait for outcomes, stop them."""
 
 from __future__ import annotations
 

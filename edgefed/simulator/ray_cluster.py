@@ -1,4 +1,4 @@
-"""A Ray cluster to work on: started on this machine for ourselves, or joined and left running."""
+"""Connect to a Ray cluster: start one on this machine, or join one and leave it running."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _start(ray: Any, workers: int, folder: Path) -> None:
         raise EdgeFedError(
             f"Ray does not start on this machine: {brief(error)}.",
             code="ray.start",
-            hint="leave --on ray away, or join a cluster with --address HOST:PORT",
+            hint="omit --on ray, or join a cluster with --address HOST:PORT",
         ) from error
 
 
@@ -192,15 +192,15 @@ def _join(ray: Any, address: str) -> None:
         told = brief(error)
         if told.startswith("Version mismatch"):
             raise EdgeFedError(
-                f"The Ray cluster at {address} has another Ray or Python. {told}.",
+                f"The Ray cluster at {address} has a different version of Ray or Python. {told}.",
                 code="ray.version",
                 hint="install the same versions here and on the cluster",
             ) from error
         raise UnreachableError(
-            f"No Ray cluster at {address} can be joined: {told}.",
+            f"Cannot join a Ray cluster at {address}: {told}.",
             code="ray.unreachable",
-            hint="is it up (ray status), is this one of its machines, and does it want a token "
-            "(RAY_AUTH_MODE=token)?",
+            hint="check that it runs (ray status), that this is one of its machines, and its token "
+            "(RAY_AUTH_MODE=token)",
         ) from error
 
 
@@ -222,9 +222,9 @@ def _host(address: str) -> str:
     host, _, port = address.rpartition(":")
     if "/" in address or not host or not (port.isascii() and port.isdigit()):
         raise UsageError(
-            f"{address} is no address of a Ray cluster.",
+            f"{address} is not the address of a Ray cluster.",
             code="ray.address",
-            hint="write --address HOST:PORT, as ray start --head tells it",
+            hint="write --address HOST:PORT, as printed by ray start --head",
         )
     return host
 

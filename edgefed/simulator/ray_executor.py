@@ -1,9 +1,9 @@
-"""Virtual devices' work on a Ray cluster: one machine's cores, or many machines'.
+"""Execute the work of virtual devices on a Ray cluster of one or many machines.
 
-The shards are put into Ray's object store once, what an exchange sends once an exchange. Actors
-that stay warm do the orders; a free one gets the next, so no more than one order an actor is under
-way. Orders and outcomes travel as the wire's own bytes, and the outcome of an order is the same
-bits whoever does it. An actor that dies is replaced, and its order asked again.
+The shards are put into Ray's object store once, the payloads of an exchange once for each exchange.
+Warm actors execute the orders. A free actor gets the next order, so each has at most one. Orders
+and outcomes are sent in the encoding of the wire, and the outcome of an order has the same bits on
+any actor. An actor that dies is replaced, and its order is submitted again.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def on_ray(address: str = "", workers: int = 0, patience: float = PATIENCE) -> I
                 raise UsageError(
                     "The stacked engine trains in one process, not on Ray.",
                     code="ray.engine",
-                    hint="leave --on ray away, or --set simulation.engine=auto",
+                    hint="omit --on ray, or use --set simulation.engine=auto",
                 )
             executor = RayExecutor(actor_pool, shards, settings.workers, patience, tell)
             return executor, f"trains in {executor.count} actors, {joined}"
@@ -144,7 +144,7 @@ class RayExecutor:
         return TimeLimitError(
             f"No actor has started on Ray after {self._patience:.0f} s: {told}.",
             code="ray.room",
-            hint="wait until others on the cluster are done (ray status), or leave --on ray away",
+            hint="wait until the cluster has free resources (ray status), or omit --on ray",
         )
 
 
@@ -230,14 +230,14 @@ class _Exchange:
                 raise EdgeFedError(
                     f"No actor starts on the Ray cluster: {reason}.",
                     code="ray.actor",
-                    hint="is EdgeFed installed, with torch, on its machines?",
+                    hint="install EdgeFed and torch on all machines of the cluster",
                 )
             return
         if order.device in self._lost:
             raise EdgeFedError(
                 f"Ray actors died twice on device {order.task.device}: {reason}.",
                 code="simulation.worker",
-                hint="is there enough memory? try fewer actors with --set simulation.workers=1",
+                hint="check the free memory, or try fewer actors with --set simulation.workers=1",
             )
         self._tell(f"an actor died; {order.task.device} is asked again: {reason}")
         self._lost.add(order.device)

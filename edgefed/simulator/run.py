@@ -122,7 +122,7 @@ def _check(recipe: Recipe, algorithm: AnyAlgorithm, dataset: Dataset, memory: in
     """
     if not len(dataset.train):
         raise DataError(
-            f"Data set '{recipe.data.name}' has nothing to share out.",
+            f"Data set '{recipe.data.name}' has no training samples to partition.",
             code="data.none",
             hint="name a data set in the recipe's [data] table, such as digits",
         )

@@ -1,8 +1,8 @@
-"""Many virtual devices trained at once, in one batch: quick on a GPU, which one small model idles.
+"""Train many virtual devices in one batch; faster on a GPU, which one small model underuses.
 
-What a device sends is, within rounding, what it would send if it trained alone: see
-``edgefed.learn.stacked_trainer``. Which devices share a batch depends on nothing but the exchange's
-orders and the chunk, so the same run ends in the same bits, killed or not.
+A device's reply equals the reply of a device that trains alone up to rounding; see
+``edgefed.learn.stacked_trainer``. Which devices share a batch depends only on the orders of the
+exchange and the chunk size, so a run gives the same bits whether it was killed or not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Blobs on their way in: one receiver each, and a cache where they end."""
+"""Receive several blobs, with one receiver each, into a cache."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""What arrives from the broker, until its owner's thread handles it; ``put`` never waits.
+"""A bounded inbox between paho's thread and the thread that handles messages; ``put`` never blocks.
 
 paho's thread also reads acknowledgements and answers pings. If it waited for a slow owner, both
-would come late and devices would send again what has long arrived. There are three queues instead,
-each bounded:
+would be delayed, and devices would repeat messages that have arrived. There are three bounded
+queues instead:
 
-- urgent: all that is small and awaited, such as births, replies, receipts, tasks and requests;
+- urgent: small messages that somebody waits for, such as births, replies, receipts and tasks;
 - chunks of blobs;
-- progress and telemetry, of which only the latest of each topic counts: a newer message replaces
-  the one that waits, in its place.
+- progress and telemetry, of which only the latest of each topic is kept: a newer message replaces
+  the waiting one in its place.
 
-Within a queue the order of arrival is kept. What a full queue does not take is dropped and counted:
-its sender repeats it, or its receiver asks for it again.
+Each queue keeps the order of arrival. A message that does not fit into a full queue is dropped and
+counted: its sender repeats it, or its receiver requests it again.
 """
 
 from __future__ import annotations

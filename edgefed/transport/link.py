@@ -1,8 +1,8 @@
-"""One MQTT connection: paho behind guarded callbacks, and a window for chunks.
+"""One MQTT connection: paho with guarded callbacks, and a window for chunks.
 
-paho's network thread only hands what arrives to its owner, who must not make it wait, and goes on
-with acknowledgements and pings. MQTT 3.1.1 semantics, QoS 1 unless said, clean sessions: nothing is
-expected of the broker's memory but retained messages.
+paho's network thread passes each message to a callback, which must not block, and continues with
+acknowledgements and pings. The connection uses MQTT 3.1.1, QoS 1 unless stated otherwise, and clean
+sessions: the broker keeps nothing but retained messages.
 """
 
 from __future__ import annotations

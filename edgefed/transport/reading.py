@@ -1,4 +1,4 @@
-"""From an arrival to the message that it is, or the reason why it is none."""
+"""Parse what arrived as a message, or return the reason why it is invalid."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""Receive one blob: take its chunks, ask for what does not come, give up when nothing helps.
+"""Receive one blob: accept its chunks, request missing ones, and give up after several attempts.
 
-A small state machine without threads, sockets or clocks: its owner hands it chunks and the time,
-and sends the requests that it returns.
+A small state machine without threads, sockets or clocks: its owner passes chunks and the time, and
+sends the requests that it returns.
 
-- ``broadcast`` mode: the first request says "I hold none of it" and the chunks come unasked; after
-  a silence of 1 to 2 s it changes to
-- ``pull`` mode: a window of missing chunks is asked for at a time, the next as soon as they are
-  there; a window that stays out is asked for again after 5 s, then 10 s, and so on, six times.
+- ``broadcast`` mode: the first request says "I hold none of it", and all chunks follow; after 1 to
+  2 s without a chunk, the receiver changes to
+- ``pull`` mode: the receiver requests one window of missing chunks at a time, and the next one as
+  soon as it is complete; an incomplete window is requested again after 5 s, then 10 s, and so on,
+  six times.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Receiver:
     """One blob on its way in.
 
     Args:
-        staging: where its chunks go; may hold some from an earlier life.
+        staging: where its chunks go; may hold some from a previous process.
         mode: ``broadcast`` or ``pull``.
         jitter: random numbers that keep a fleet from asking all at once.
     """

@@ -1,7 +1,7 @@
-"""Send the chunks of blobs, a window at a time, so that small messages are never stuck behind them.
+"""Send the chunks of blobs, one window at a time, so that they do not delay small messages.
 
-The window is the application's: a queue in paho or in the broker would delay every later message by
-its whole length. Transfers take turns, chunk by chunk.
+The application limits the window, because a queue in paho or in the broker would delay every later
+message by its length. Transfers alternate, chunk by chunk.
 """
 
 from __future__ import annotations

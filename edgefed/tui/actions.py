@@ -1,4 +1,4 @@
-"""The one registry of actions: bindings, footer, help page and palette are read from it."""
+"""The registry of actions, used by bindings, footer, help page and palette."""
 
 from __future__ import annotations
 

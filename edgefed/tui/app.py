@@ -1,4 +1,4 @@
-"""The dashboard: it watches a fleet through a feed and asks the coordinator through a control."""
+"""The dashboard: it watches a fleet through a feed and sends requests through a control."""
 
 from __future__ import annotations
 

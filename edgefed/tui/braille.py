@@ -1,4 +1,4 @@
-"""Curves out of Braille dots: each character cell holds two dots across and four down."""
+"""Curves of Braille dots: each character cell has two columns and four rows of dots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The columns of the device table: what each shows, how wide, and what it sorts by."""
+"""The columns of the device table: contents, width, and sort key."""
 
 from __future__ import annotations
 

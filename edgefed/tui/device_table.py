@@ -1,4 +1,4 @@
-"""The device table: only cells that changed are written, and the cursor stays on its device."""
+"""The device table: it updates only cells that changed and keeps the cursor on its device."""
 
 from __future__ import annotations
 

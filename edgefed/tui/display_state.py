@@ -1,4 +1,4 @@
-"""What the screens draw from: the newest update, the time of the fleet, and the frozen display."""
+"""The state that screens draw: the newest update, the fleet's time, and a frozen update."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which devices a filter lets through: parts of an id, or ``key:value``."""
+"""Filter devices by parts of their id, or by ``key:value``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the dashboard needs from outside: a feed of snapshots and a way to ask for things."""
+"""The dashboard's interfaces to the outside: a feed of snapshots, and a control for requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other threads tell the app."""
+"""Messages from other threads to the app."""
 
 from __future__ import annotations
 

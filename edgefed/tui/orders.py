@@ -1,4 +1,4 @@
-"""What an order key asks for now, or why it cannot."""
+"""The request that an order key sends in the current state, or why it is not possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong between the dashboard and the fleet, in words, and what to do about it."""
+"""Problems between the dashboard and the fleet, with what to do about each."""
 
 from __future__ import annotations
 

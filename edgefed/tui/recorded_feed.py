@@ -1,4 +1,4 @@
-"""A feed that plays what was recorded: a list of updates, or an ``events.jsonl``."""
+"""A feed that replays a recording: a list of updates, or an ``events.jsonl``."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _event(path: Path, number: int, line: str) -> Event:
         raise DataError(
             f"Line {number} of {path} is not an event.",
             code="events.invalid",
-            hint="Was the file edited? It is written by the coordinator, one JSON object a line.",
+            hint="use an unmodified events.jsonl, with one JSON object per line",
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""A picture of the real dashboard, for the README: the program itself, drawn without a terminal."""
+"""Draw the real dashboard without a terminal, as a picture for the README."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ async def _picture(app: Dashboard, size: tuple[int, int], press: Sequence[str]) 
             await pilot.pause(_PAUSE)
         else:
             raise TimeLimitError(
-                "There is nothing to draw: the feed delivered no snapshot.",
-                hint="Give it a recording with events, or a run that is under way.",
+                "There is nothing to draw: the feed has no snapshot.",
+                hint="use a recording with events, or a current run",
             )
         await pilot.press(*press)
         await pilot.pause()

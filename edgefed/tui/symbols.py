@@ -1,4 +1,4 @@
-"""How a state looks: word, symbol and colour, and the letters that replace symbols on request."""
+"""The word, symbol and colour of each state, and letters that can replace the symbols."""
 
 from __future__ import annotations
 

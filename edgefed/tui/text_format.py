@@ -1,4 +1,4 @@
-"""Small pieces of text that several panes share: times, ages, bars, spark lines."""
+"""Text elements that several panes share: times, ages, bars, sparklines."""
 
 from __future__ import annotations
 

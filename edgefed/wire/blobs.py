@@ -1,4 +1,4 @@
-"""Blobs: immutable bytes named by their digest, cut into chunks, and kept in a bounded cache."""
+"""Blobs: immutable bytes named by their digest, split into chunks, kept in a bounded cache."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Staging: an incoming blob on disk, chunk by chunk, which outlives the process that receives it.
+"""Staging: an incoming blob on disk, chunk by chunk, which survives a restart of the process.
 
-Beside the data lies a map with one byte for each chunk, written after the chunk's data: a process
-killed at any moment leaves a chunk that is asked for again, never one that is trusted wrongly.
-After a power cut the two files may disagree; then the digest of the whole says so.
+A map beside the data has one byte for each chunk, written after the chunk's data. If the process is
+killed, a chunk may be requested again, but an incomplete one is never trusted. After a power cut
+the two files may disagree; the digest of the whole blob then detects it.
 """
 
 from __future__ import annotations
@@ -121,9 +121,9 @@ class Staging:
         self.drop()
         if digest_of(data) != self.digest:
             raise WireError(
-                f"The bytes received for blob {self.digest[:12]} are not that blob.",
+                f"The bytes received for blob {self.digest[:12]} do not match its digest.",
                 code="wire.digest",
-                hint="it is asked for again; if this repeats, check the network and the disk",
+                hint="it is requested again; if this repeats, check the network and the disk",
             )
         return data
 

@@ -1,9 +1,9 @@
-"""Codecs: named tensors as few bytes, for weights and their differences on the wire.
+"""Codecs: compress named tensors, such as weights and their differences, for the wire.
 
-A coded blob is the letters ``EFC1``, the length of its header (uint32, little-endian), the header
-(the codec's name and the tensors as in ``edgefed.wire.tensors``) and one zstd frame. The frame
-holds the tensors one after the other: float32 as the codec writes it (``edgefed.wire.coders``),
-every other dtype as it is, since counts and masks must not be rounded.
+An encoded blob is the letters ``EFC1``, the length of its header (uint32, little-endian), the
+header (the codec's name and the tensors as in ``edgefed.wire.tensors``) and one zstd frame. The
+frame holds the tensors in order: float32 as the codec encodes it (``edgefed.wire.coders``), all
+other dtypes unchanged, because counts and masks must not be rounded.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _coder(name: str) -> Coder:
     codec = CODECS.get(name)
     if codec is None:
         raise WireError(
-            f"A blob is coded with {name[:40]!r}, which is not known here.",
+            f"A blob is encoded with {name[:40]!r}, which is unknown.",
             code="wire.codec",
             hint=f"the codecs are {', '.join(CODECS)}",
         )

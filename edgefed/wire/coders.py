@@ -1,9 +1,9 @@
-"""How the float32 values of one tensor become bytes and come back: exact, bfloat16 or int8.
+"""Encode and decode the float32 values of one tensor: exact, bfloat16 or int8.
 
-A coder turns a flat array into a fixed number of bytes, laid out so that zstd finds what repeats:
-byte planes rather than interleaved bytes, since exponents repeat and low mantissa bits do not. It
-works in blocks that stay in the processor's cache. Restoring uses one multiplication at most, which
-IEEE 754 fixes to the bit, so every machine restores the same values.
+A coder converts a flat array to a fixed number of bytes in a layout that zstd compresses well: byte
+planes instead of interleaved bytes, because exponents repeat and low mantissa bits do not. It works
+in blocks that fit into the processor's cache. Decoding uses at most one multiplication per value,
+whose result IEEE 754 defines exactly, so all machines decode the same values.
 """
 
 from __future__ import annotations

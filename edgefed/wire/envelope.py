@@ -1,8 +1,8 @@
 """The envelope of a message: msgpack array of protocol version, kind and body.
 
 The body is a msgpack map of the message's fields inside a binary string, so that a receiver reads
-version and kind before it touches anything else. Every length is bounded while unpacking
-(``edgefed.wire.limits``), and nothing is built from a payload but plain values and a checked model.
+version and kind first. Unpacking bounds every length (``edgefed.wire.limits``), and creates only
+plain values and a validated model.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def encode(message: Message) -> bytes:
         raise _malformed(f"A {message.kind} message cannot be packed: {_brief(error)}.") from error
     if len(payload) > limits.MAX_MESSAGE_BYTES:
         raise WireError(
-            f"A {message.kind} message of {len(payload)} bytes is over the limit"
+            f"A {message.kind} message of {len(payload)} bytes exceeds the limit"
             f" of {limits.MAX_MESSAGE_BYTES}.",
             code="wire.too_large",
             hint="send large values as a blob",
@@ -84,7 +84,7 @@ def decode(payload: bytes, *expected: type[MessageT]) -> MessageT:
     version, kind, body = _open(payload)
     if version != PROTOCOL:
         raise WireError(
-            f"A message speaks protocol version {version}; this program speaks {PROTOCOL}.",
+            f"A message has protocol version {version}; this program uses {PROTOCOL}.",
             code="wire.version",
             hint="install the same version of EdgeFed on the coordinator and on the devices",
         )
@@ -127,7 +127,7 @@ def _expected(kind: str, expected: Iterable[type[MessageT]]) -> type[MessageT]:
             return model
         names.append(model.kind)
     raise WireError(
-        f"A message of kind {kind!r} arrived where {' or '.join(names) or 'none'} is expected.",
+        f"A message of kind {kind!r} arrived instead of {' or '.join(names) or 'none'}.",
         code="wire.kind",
     )
 
@@ -154,7 +154,7 @@ def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     """Return a dict of pairs whose keys differ."""
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise ValueError("a map names a key twice")
+        raise ValueError("a map contains a key twice")
     return fields
 
 
@@ -165,12 +165,12 @@ def _check(value: Any, depth: int) -> None:
             raise ValueError("a number is not finite")
     elif isinstance(value, str):
         if len(value) > limits.MAX_TEXT:
-            raise ValueError("a text is too long")
+            raise ValueError("a string is too long")
     elif isinstance(value, (tuple, list)):
         _check_items(value, depth)
     elif isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
-            raise ValueError("a key is not a text")
+            raise ValueError("a key is not a string")
         _check_items(value, depth)
         _check_items(value.values(), depth)
     elif value is not None and not isinstance(value, (int, bytes)):

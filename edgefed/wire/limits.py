@@ -1,4 +1,4 @@
-"""Every bound on what may arrive, in one place: lengths, depths and counts."""
+"""All limits on incoming messages and blobs: lengths, depths and counts."""
 
 from __future__ import annotations
 

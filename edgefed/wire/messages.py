@@ -1,7 +1,7 @@
-"""Every message of the protocol, as pydantic models; ``docs/protocol.md`` shows them as one table.
+"""All messages of the protocol, as pydantic models; ``docs/protocol.md`` lists them in a table.
 
-A message is small. Whatever is large is a blob, and a message only names it (``BlobRef``). Fields
-have bounds, unknown fields are refused, and nothing here knows a socket or a file.
+Messages are small. Large data is a blob, which a message references (``BlobRef``). Fields have
+bounds, and unknown fields are rejected. This module uses no sockets or files.
 """
 
 from __future__ import annotations

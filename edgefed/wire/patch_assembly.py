@@ -1,8 +1,8 @@
-"""From the name of a blob to its bytes: what must be fetched, and how patches make it.
+"""Obtain the bytes of a blob reference: what to fetch, and how to apply patches.
 
-A reference names bytes by digest and may offer patches, newest first: patch 0 makes the target
-from its base, patch 1 makes that base from an older one, and so on. A receiver that holds any base
-on the chain fetches only the patches above it.
+A reference names bytes by digest and may list patches, newest first: patch 0 converts its base to
+the target, patch 1 converts an older base to that base, and so on. A receiver that holds any base
+of the chain fetches only the newer patches.
 """
 
 from __future__ import annotations
@@ -70,5 +70,5 @@ def assemble(
         arrays = apply_patch(arrays, change)
     packed = pack(arrays or {})
     if digest(packed) != ref.digest:
-        raise WireError(f"Patches do not lead to blob {ref.digest[:12]}.", code="wire.digest")
+        raise WireError(f"The patches do not produce blob {ref.digest[:12]}.", code="wire.digest")
     return packed

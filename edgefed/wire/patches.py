@@ -1,8 +1,8 @@
-"""Patches: what to add to weights that a receiver holds, to come to newer ones.
+"""Patches: encoded differences between weights that a receiver holds and newer ones.
 
-A patch is coded by a codec, perhaps with loss, so its sender must apply it too and call the result,
-not what it aimed at, the new weights. Everyone who adds the same patch to the same base has the
-same bits: it is one addition a value, which IEEE 754 fixes.
+The codec of a patch may be lossy, so its sender applies the patch too and uses the result as the
+new weights. Applying the same patch to the same base gives the same bits everywhere, because it is
+one addition per value, whose result IEEE 754 defines exactly.
 """
 
 from __future__ import annotations

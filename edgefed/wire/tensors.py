@@ -1,4 +1,4 @@
-"""Named tensors as canonical bytes: the same arrays give the same blob, and so the same digest.
+"""Named tensors as canonical bytes: equal arrays give equal blobs and therefore equal digests.
 
 A packed blob is the letters ``EFT1``, the length of its header (uint32, little-endian), the header
 (msgpack array of [name, dtype, shape] for each tensor) and each tensor's bytes, little-endian, in C

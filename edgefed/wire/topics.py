@@ -1,6 +1,6 @@
-"""The topic tree of a fleet: what is published where, and what an incoming topic means.
+"""The topic tree of a fleet: format the topics of messages, and parse incoming topics.
 
-Every level that names something is checked, since a broker may pass on any text as a topic.
+Every level that contains a name is validated, because a broker may deliver any text as a topic.
 ``down`` is read by one device, ``up`` is written by one device, ``all`` is read by every device, so
 that a broker's access list needs one pattern for each direction.
 """
@@ -257,7 +257,7 @@ def _place(branch: Branch, who: str, rest: list[str]) -> ParsedTopic | None:
 def _chunk(digest: str, index: int) -> str:
     """Return the last levels of a chunk's topic."""
     if not 0 <= index < _MAX_CHUNKS:
-        raise WireError(f"{index} is not the number of a chunk.", code="wire.topic")
+        raise WireError(f"{index} is not a chunk number.", code="wire.topic")
     return f"{CHUNK_LEAF}/{_level(_DIGEST, digest)}/{index}"
 
 

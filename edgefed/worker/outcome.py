@@ -1,4 +1,4 @@
-"""What a piece of device work came to, before it is put on a wire."""
+"""The outcome of a task on a device, before it is encoded as a reply."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a device keeps beyond a run: named groups of arrays, and a ledger of what it released.
+"""State that a device keeps across runs: named groups of arrays, and a ledger of releases.
 
-An answer changes both (``Answer.device_state``, ``Answer.ledger``). Here are their bounds, and what
-is kept after an answer; where it is kept is the agent's or the simulator's matter.
+An answer changes both (``Answer.device_state``, ``Answer.ledger``). This module defines their
+bounds and the state after an answer; the agent or the simulator stores it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Randomness for privacy noise: from the operating system, never from a run's seed.
 
-Whoever knows the seed of the noise can subtract it, and the coordinator knows the run's seed. So
-the generator is no setting: only the code that makes a ``Worker`` can pass another one.
+Anybody who knows the seed of the noise can subtract it, and the coordinator knows the run's seed.
+The generator is therefore not a setting: only code that creates a ``Worker`` can pass another one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From an outcome to the reply on the wire: small blobs inside it, large ones beside it."""
+"""Encode an outcome as a reply: small blobs are part of the message, large ones are referenced."""
 
 from __future__ import annotations
 

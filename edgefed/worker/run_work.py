@@ -1,4 +1,4 @@
-"""Hand a task's work to the trainer that does it."""
+"""Pass a task's work to the trainer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encode what a device sends, and remember what the code dropped.
+"""Encode the arrays that a device sends, and keep the encoding error.
 
 Error feedback (Seide et al. 2014; Karimireddy et al. 2019): with C the lossy code and e the memory,
 

@@ -1,4 +1,4 @@
-"""Do a task: the one piece of code that both a device agent and a virtual device run."""
+"""Execute a task; device agents and virtual devices use the same code."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class _Numbered:
 
 
 class Worker:
-    """One device's hands: its data, and a bench that it may share.
+    """Executes the tasks of one device, with its data and trainers that devices may share.
 
     Args:
         trainers: warm trainers.
@@ -347,7 +347,7 @@ def _guarded(step: Callable[[], Done]) -> Done | Outcome:
 
 def _scored(result: Result) -> Outcome:
     if not isinstance(result, Score) or result.samples == 0:
-        return Outcome(status="refused", reason="the device keeps no samples for evaluation")
+        return Outcome(status="refused", reason="the device holds out no samples for evaluation")
     metrics = {"loss": result.loss}
     if result.accuracy is not None:
         metrics["accuracy"] = result.accuracy

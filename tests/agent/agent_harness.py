@@ -1,4 +1,4 @@
-"""A hand-made coordinator, and real agents for it to ask."""
+"""A scripted coordinator, and real agents that it sends tasks to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replies to keep, for tests of what a device remembers and sends."""
+"""Replies for tests of the device store and the outbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real agent on a real broker, asked by hand-made messages."""
+"""A real agent on a real broker, driven by handwritten messages."""
 
 from __future__ import annotations
 
@@ -339,7 +339,7 @@ def test_a_second_agent_of_the_name_is_refused_and_the_first_goes_on(
     lines = err.splitlines()
     assert lines[-2:] == [
         f"edgefed: error: Fleet {FLEET} already has a device named {NAME}.  [device.taken]",
-        "  try: give this one another name with --name",
+        "  try: give this device another name with --name",
     ]
     assert "Traceback" not in err
     assert board.alive()

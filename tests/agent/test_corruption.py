@@ -1,4 +1,4 @@
-"""Any byte of what a device remembers may flip: it returns what was kept, or says so."""
+"""Any byte of the device store may flip: a read returns what was written, or an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device's disk stays bounded, and gives out what a reply names and nothing else."""
+"""A device's disk usage is bounded, and it serves only blobs that a reply names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent whose inbox is full says so on its own disk and in its log."""
+"""An agent whose inbox is full reports it in its status file and its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real agent on a disk that is too small, or full for a while: it goes on by itself."""
+"""A real agent on a disk that is too small, or temporarily full, resumes without help."""
 
 from __future__ import annotations
 

@@ -160,4 +160,4 @@ def test_the_ledger_of_a_device_that_never_ran_is_told(tmp_path: Path) -> None:
     words = ["ledger", "--no-config", "--state", str(tmp_path), "--name", "nobody"]
     told = CliRunner().invoke(app, words)
     assert (told.exit_code, told.stdout) == (5, "")
-    assert "No agent nobody has run" in told.stderr
+    assert "No agent named nobody has run" in told.stderr

@@ -1,4 +1,4 @@
-"""One thread for torch, as everywhere that bits are compared."""
+"""Use one torch thread, because these tests compare bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of averaged data share: the exchange of averages, played."""
+"""Common code of the tests of averaged data: play the exchange of averages."""
 
 from __future__ import annotations
 

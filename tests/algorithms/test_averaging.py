@@ -1,4 +1,4 @@
-"""FedAvg, FedProx and FedOpt against numbers worked out by hand, and against each other."""
+"""FedAvg, FedProx and FedOpt, compared with hand-computed numbers and with each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is drawn, how many, and how many answers suffice."""
+"""The sampled cohort: its devices, its size, and its quorum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every registered algorithm keeps: the contract of ``edgefed.algorithms.base``."""
+"""The contract of ``edgefed.algorithms.base``, for every registered algorithm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exchange of averaged data: who is asked, who shares, and what the others do then."""
+"""The exchange of averaged data: which devices are asked, which share, what the others do."""
 
 from __future__ import annotations
 

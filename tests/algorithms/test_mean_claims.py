@@ -1,4 +1,4 @@
-"""What devices and coordinators claim of averaged data: checked before it is believed."""
+"""Claims of devices and coordinators about averaged data are validated."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_targets_that_are_no_shares_of_labels_are_refused(target: list[float]) -
     exchange, good = first_answer(half, players)
     arrays = {**good.groups["means"].arrays, "targets": np.array([target], np.float32)}
     false = replace(good, groups={"means": Group(arrays)})
-    assert "no shares of labels" in half.reject_reason(exchange, false, players.trainer.model)
+    assert "not label distributions" in half.reject_reason(exchange, false, players.trainer.model)
 
 
 @pytest.mark.parametrize("split", [0, 1])

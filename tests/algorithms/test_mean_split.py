@@ -1,4 +1,4 @@
-"""Averaged data behind a split: of hidden states in each round, of tokens once."""
+"""Averaged data after a split: of hidden states in each round, of tokens once."""
 
 from __future__ import annotations
 

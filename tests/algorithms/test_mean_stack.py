@@ -1,4 +1,4 @@
-"""The stack of averaged data: what it holds, how small it stays, and what devices draw from it."""
+"""The stack of averaged data: its contents, its size, and how devices draw from it."""
 
 from __future__ import annotations
 

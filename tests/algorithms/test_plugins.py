@@ -1,4 +1,4 @@
-"""Algorithms of installed packages: imported when named, and none hides another."""
+"""Algorithms of installed packages: imported on request, and independent of each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time that only goes on, and how it is written."""
+"""Monotonic time, and the format of timestamps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are whole or absent, and errors that tell what stands in the way."""
+"""Atomic file writes, and errors that name the obstacle."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_folder_may_be_there_already(tmp_path: Path) -> None:
     [
         (errno.ENOSPC, "storage.full", "The disk is full"),
         (errno.EDQUOT, "storage.full", "The disk is full"),
-        (errno.EFBIG, "storage.limit", "larger than"),
+        (errno.EFBIG, "storage.limit", "exceeds the largest file"),
         (errno.EACCES, "storage.failed", "Permission denied"),
         (errno.EROFS, "storage.failed", "Read-only"),
     ],

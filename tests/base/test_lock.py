@@ -1,4 +1,4 @@
-"""One process at a time for a folder, however the one before ended."""
+"""Only one process uses a folder, however the previous one ended."""
 
 from __future__ import annotations
 

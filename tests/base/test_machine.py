@@ -1,4 +1,4 @@
-"""Free memory is what the system has left, and no more than the container may take."""
+"""Free memory respects both the system and the limit of a container."""
 
 from __future__ import annotations
 

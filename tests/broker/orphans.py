@@ -1,4 +1,4 @@
-"""A program that starts a broker from a passing thread, tells its process id, and waits.
+"""A program that starts a broker from a short-lived thread, prints its process id, and waits.
 
 Run as ``python -m tests.broker.orphans KIND FOLDER PORT``.
 """

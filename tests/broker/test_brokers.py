@@ -1,4 +1,4 @@
-"""What holds for either broker."""
+"""Properties of both brokers."""
 
 from __future__ import annotations
 

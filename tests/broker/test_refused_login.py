@@ -1,4 +1,4 @@
-"""A password that the broker refuses is told as that, by every program, and never as no broker."""
+"""Every program reports a refused password as such, not as a missing broker."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_doctors_say_that_the_broker_refuses(wrong: Address, tmp_path: Path) -> 
         (device.exit_code, device.stdout, device.stderr),
     ):
         assert code == 8
-        assert "refused us: not authorized" in out
+        assert "refused the connection: not authorized" in out
         assert HINT in out
         assert "no mqtt broker" not in (out + err).lower()
 
@@ -105,7 +105,10 @@ def test_an_agent_logs_that_the_broker_refuses_and_keeps_trying(
     try:
         assert agent.stderr is not None
         line = agent.stderr.readline()
-        assert f"The MQTT broker at {wrong} refused us: not authorized; trying again" in line
+        assert (
+            f"The MQTT broker at {wrong} refused the connection: not authorized; trying again"
+            in line
+        )
         assert f"[broker.refused]; try: {HINT}" in line
         assert agent.poll() is None
     finally:
@@ -145,6 +148,6 @@ def test_a_watcher_says_when_a_broker_begins_to_refuse(tmp_path: Path) -> None:
             watcher.start()
         wait_until(lambda: told("is unreachable"), "the broker's end")
         with servers.running(users(tmp_path, address, "other"), address, tmp_path):
-            wait_until(lambda: told("refused us: not authorized"), "the refusal")
+            wait_until(lambda: told("refused the connection: not authorized"), "the refusal")
     finally:
         watcher.stop()

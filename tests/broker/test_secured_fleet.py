@@ -1,4 +1,4 @@
-"""A whole fleet behind a broker with users and rules: the login of each part, and nothing more."""
+"""A fleet behind a broker with users and access rules: each login has minimal rights."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_run_over_users_and_rules(broker: Address, tmp_path: Path) -> None:
 @pytest.mark.mosquitto
 def test_a_wrong_password_is_refused_and_told(broker: Address) -> None:
     wrong = replace(broker, user="cam-1", password="guess")
-    with pytest.raises(NotAllowedError, match="refused us: not authorized") as told:
+    with pytest.raises(NotAllowedError, match="refused the connection: not authorized") as told:
         CoordinatorClient(wrong, FLEET).connect()
     assert (told.value.code, "guess" in told.value.message) == ("broker.refused", False)
     with pytest.raises(NotAllowedError) as caught:

@@ -1,4 +1,4 @@
-"""Charts are well-formed pictures, whatever names and numbers they are given."""
+"""Charts are well-formed SVG for any names and numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run ``edgefed`` in this process, as a user without settings would."""
+"""Run ``edgefed`` in this process, like a user without settings."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def test_a_device_with_another_class_is_left_out_by_name(fleet: Pictures) -> Non
     assert fleet("run", "resume", run).code == 0
     assert fleet("run", "watch", run).code == 0
     assert fleet.events(run, "note")[0]["text"] == (
-        "delta is left out: it has classes that data.classes does not list: 'wasps'"
+        "delta is excluded: it has classes that data.classes does not list: 'wasps'"
     )
     asked = {event["device"] for event in fleet.events(run, "reply")}
     assert asked == {"alpha", "beta", "gamma"}

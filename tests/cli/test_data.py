@@ -1,4 +1,4 @@
-"""``edgefed data``: cutting data into shards and showing who holds what."""
+"""``edgefed data``: partition data into shards, and show what each device holds."""
 
 from __future__ import annotations
 
@@ -124,13 +124,13 @@ def test_without_a_target_it_is_the_default_recipe() -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (("show", "nope.toml"), 2, "nope.toml: there is no such file"),
+        (("show", "nope.toml"), 2, "nope.toml: the file does not exist"),
         (("show", "nope.npz"), 2, "nope.npz does not exist"),
         (("show", "nzp:a.npz"), 2, "no kind of data 'nzp'"),
         (("show", "empty"), 1, "empty has no .npz files"),
         (("show", "bad.npz"), 1, "bad.npz cannot be read"),
         (("show", "npz:all.npz", "--devices", "3"), 2, "no recipe is shown"),
-        (("show", "mine.toml", "--devices", "999"), 1, "cannot be shared out over 999 devices"),
+        (("show", "mine.toml", "--devices", "999"), 1, "cannot be divided among 999 devices"),
         (("show", "mine.toml", "--devices", "0"), 2, "must be at least 1"),
         (("show", "mine.toml", "--set", "data.classes_per_device=6"), 1, "the data has 5"),
         (("show", "mine.toml", "--set", "data.classes_per_device=7"), 1, "but there are 6"),

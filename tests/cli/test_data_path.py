@@ -1,4 +1,4 @@
-"""A relative path of data starts where it was written."""
+"""A relative data path starts at the folder of the file that contains it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that the coordinator's inbox had no room for are shown to the operator."""
+"""Messages that did not fit into the coordinator's inbox are shown to the operator."""
 
 from __future__ import annotations
 

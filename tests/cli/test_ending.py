@@ -1,4 +1,4 @@
-"""However a fleet on one machine is ended, it says so in a line and leaves no process behind."""
+"""A fleet on one machine ends with one line and leaves no process, however it is ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator types, against a real coordinator with two real devices."""
+"""Commands of an operator, with a real coordinator and two real devices."""
 
 from __future__ import annotations
 

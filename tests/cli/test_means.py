@@ -1,4 +1,4 @@
-"""``edgefed run means``: the averages that a run holds, as a table, as JSON and as a picture."""
+"""``edgefed run means``: the averages of a run as a table, as JSON and as a picture."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_picture_is_written_for_a_run_that_is_named_or_the_newest(
 
 
 def test_what_cannot_be_shown_is_told_in_a_line(run: Path, tmp_path: Path) -> None:
-    means(tmp_path).failed(5, "run.unknown", "no run's folder")
+    means(tmp_path).failed(5, "run.unknown", "not a run's folder")
     means("r-9999", "--local", state=tmp_path).failed(5, "run.unknown", "No run r-9999")
     (tmp_path / "file").write_text("")
     means(run, "--png", tmp_path / "file" / "x.png").failed(1, "storage.failed", "x.png")
@@ -109,7 +109,7 @@ def test_rows_of_numbers_have_a_table_and_no_picture(tmp_path: Path) -> None:
     folder = simulated(tmp_path, data={"name": "npz", "path": str(path), "partition": "iid"})
     assert means(folder).code == 0
     file = tmp_path / "x.png"
-    means(folder, "--png", file).failed(1, "means.shape", "no images: an entry is 7")
+    means(folder, "--png", file).failed(1, "means.shape", "not images: an entry is 7")
     assert not file.exists()
 
 
@@ -198,7 +198,7 @@ def test_any_image_is_drawn(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("shape", [(), (5,), (2, 8, 8), (6, 3, 8, 8)])
 def test_what_is_no_image_is_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(DataError, match="are no images"):
+    with pytest.raises(DataError, match="are not images"):
         drawn(np.zeros((2, *shape), np.float32))
 
 

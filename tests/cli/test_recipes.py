@@ -1,4 +1,4 @@
-"""What is wrong with a recipe is told in one message, before anything is started."""
+"""All problems of a recipe are reported in one message before anything is started."""
 
 from __future__ import annotations
 

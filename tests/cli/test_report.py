@@ -1,4 +1,4 @@
-"""A run as one page: whole, escaped, and made of nothing from elsewhere."""
+"""The report of a run: one complete, escaped, self-contained page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A machine of its own for each test: home, system folder, current folder, environment."""
+"""An isolated environment for each test: home, system folder, current folder, variables."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_show_reports_a_hint(machine: Path) -> None:
     result = runner.invoke(app, ["show", "none.toml"])
     assert result.exit_code == 2
     assert result.stderr.splitlines() == [
-        "edgefed: error: none.toml: there is no such file.  [recipe.missing]",
+        "edgefed: error: none.toml: the file does not exist.  [recipe.missing]",
         "  try: check the path",
     ]
 

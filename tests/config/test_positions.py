@@ -136,8 +136,8 @@ def test_a_file_that_cannot_be_read_is_one_clear_error(tmp_path: Path) -> None:
     latin.write_bytes(b"a = 1\nname = '\xe9'\n")
     long.write_bytes(b"#" * (2**20 + 1))
     for path, code, text in [
-        (tmp_path / "none.toml", "recipe.missing", "there is no such file"),
-        (latin / "under-a-file.toml", "recipe.missing", "there is no such file"),
+        (tmp_path / "none.toml", "recipe.missing", "the file does not exist"),
+        (latin / "under-a-file.toml", "recipe.missing", "the file does not exist"),
         (tmp_path, "recipe.unreadable", "cannot be read: Is a directory"),
         (tmp_path / "nul\0.toml", "recipe.unreadable", "cannot be read"),
         (latin, "recipe.unreadable", "latin.toml:2: is not UTF-8 text"),

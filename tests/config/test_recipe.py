@@ -1,4 +1,4 @@
-"""Recipes: where their values come from, what is said of wrong ones, and that they print back."""
+"""Recipes: precedence of values, error messages, and printing that loads back."""
 
 from __future__ import annotations
 

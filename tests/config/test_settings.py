@@ -1,4 +1,4 @@
-"""Settings: every level stands over the next, and each value knows where it was written."""
+"""Settings: precedence of the levels, and the origin of each value."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_config_replaces_every_other_file(folders: Path, around: MakeAround) -> 
 
 
 def test_the_file_that_config_names_must_be_there(around: MakeAround) -> None:
-    with pytest.raises(RecipeError, match=r"lab\.toml: there is no such file"):
+    with pytest.raises(RecipeError, match=r"lab\.toml: the file does not exist"):
         load_settings(around(config=Path("lab.toml")))
 
 

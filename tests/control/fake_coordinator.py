@@ -1,4 +1,4 @@
-"""A hand-made coordinator that answers clients as a test tells it to."""
+"""A scripted coordinator that answers clients as a test defines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An order that failed is not carried out later, whatever the broker did with it meanwhile."""
+"""A failed order is never executed later, whatever the broker did with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worlds that are closed at the end of the test, and one thread for torch."""
+"""Worlds that are closed after the test, and one torch thread."""
 
 from __future__ import annotations
 

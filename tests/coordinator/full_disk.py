@@ -1,4 +1,4 @@
-"""A run on a disk that fills up and is freed again; its own process, on a disk of its own.
+"""A run on a disk that fills up and is freed again, in its own process on its own disk.
 
 ``python -m tests.coordinator.full_disk FOLDER WHEN`` prints what became of the run, as JSON. WHEN
 says before which write of round 2 the disk fills up: ``merge`` (the commit), ``scored`` (the next

@@ -1,4 +1,4 @@
-"""A dispatcher and a thousand light devices: a few connections speak for all of them."""
+"""A dispatcher and a thousand simulated devices that share a few connections."""
 
 from __future__ import annotations
 

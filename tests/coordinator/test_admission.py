@@ -1,4 +1,4 @@
-"""Engines with devices whose data do not fit, at the start and later."""
+"""Devices whose data do not fit the run, at its start and later."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_device_with_another_class_is_left_out_and_named_once(world: MakeWorld
     assert (record.status, record.devices, record.class_names) == ("finished", 3, ABC)
     assert asked(fleet) == {"device-00", "device-01", "device-02"}
     assert warnings(here) == [
-        "device-03 is left out: it has classes that data.classes does not list: 'x'"
+        "device-03 is excluded: it has classes that data.classes does not list: 'x'"
     ]
     assert here.record.spec == record.spec
 
@@ -128,7 +128,7 @@ def test_who_joins_a_running_run_is_held_to_its_list(world: MakeWorld) -> None:
     assert (record.status, record.class_names) == ("finished", ABC)
     assert asked(fleet) == {"device-00", "device-01"}
     assert len(warnings(here)) >= 1
-    assert warnings(here)[0].startswith("device-02 is left out: ")
+    assert warnings(here)[0].startswith("device-02 is excluded: ")
 
 
 class Alone(TamperedFleet):

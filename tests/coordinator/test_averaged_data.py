@@ -1,4 +1,4 @@
-"""Averaged data in a whole run: what the engine makes of it, and what it refuses at once."""
+"""Averaged data in a whole run: how the engine uses it, and what it refuses."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ FALSE: dict[str, tuple[Forge, str]] = {
     "NaN in a metric": (told(metrics={"entries": float("nan"), "group": 5.0}), "metric entries"),
     "infinity in a metric": (told(metrics={"entries": 1.0, "group": float("inf")}), "group"),
     "more than it holds": (told(metrics={"entries": 9.0, "group": 5.0}), "holds 1 entries"),
-    "no averages": (told(blobs={}), "it holds no means"),
+    "no averages": (told(blobs={}), "it does not contain means"),
     "too large": (
         with_blob(exact({"inputs": np.full((1, *SHAPE), 2e6, np.float32)}), role="means"),
         "means inputs holds 2e+06, more than 1e+06",

@@ -1,4 +1,4 @@
-"""Which devices' data fit a run, and what is said of the others."""
+"""Which devices' data fit a run, and the reasons for the others."""
 
 from __future__ import annotations
 

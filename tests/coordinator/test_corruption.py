@@ -1,4 +1,4 @@
-"""Any byte on disk may flip: what is read is what was written, or an error that says so."""
+"""Any byte on disk may flip: a read returns what was written, or an error."""
 
 from __future__ import annotations
 

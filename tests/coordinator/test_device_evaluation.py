@@ -1,4 +1,4 @@
-"""How devices test the model is the algorithm's affair."""
+"""The algorithm decides how devices test the model."""
 
 from __future__ import annotations
 

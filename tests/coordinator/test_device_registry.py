@@ -1,4 +1,4 @@
-"""Who is there: births that the broker kept are believed for a while only."""
+"""Presence: retained births are valid for a limited time."""
 
 from __future__ import annotations
 

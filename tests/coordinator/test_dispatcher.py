@@ -1,4 +1,4 @@
-"""The coordinator's thread against a real broker and a device that a test plays by hand."""
+"""The coordinator's dispatcher with a real broker and a scripted device."""
 
 from __future__ import annotations
 

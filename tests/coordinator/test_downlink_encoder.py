@@ -1,4 +1,4 @@
-"""What devices are sent: everyone comes to the same bits, whatever they missed."""
+"""The downlink: all devices obtain the same bits, whatever they missed."""
 
 from __future__ import annotations
 

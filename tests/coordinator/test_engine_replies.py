@@ -1,4 +1,4 @@
-"""Whatever a device sends, or does not, the round goes on and the model is that of the others."""
+"""A round completes correctly whatever single devices send or fail to send."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ FORGERIES: dict[str, tuple[Forge, str]] = {
         with_blob(exact({"w": np.ones(9, np.float32)})[:-3]),
         "delta: ",
     ),
-    "no delta": (told(blobs={}), "it holds no delta"),
+    "no delta": (told(blobs={}), "it does not contain delta"),
     "an unasked role": (
         with_blob(exact({"w": np.ones(3, np.float32)}), role="mask"),
-        "it holds mask, which nobody asked for",
+        "it contains mask, which was not requested",
     ),
     "other weights": (told(bases={"weights": "0" * 64}), "started from other weights"),
     "no weights": (told(bases={}), "started from other weights"),
@@ -188,7 +188,7 @@ def test_devices_that_cannot_are_counted_with_what_they_say(world: MakeWorld) ->
     assert here.engine().run().status == "finished"
     failed = here.seen("reply", outcome="failed")
     assert [f["text"] for f in here.seen("note", level="warning")] == [
-        "device-02 is left out: its inputs are 5, the run's are 8"
+        "device-02 is excluded: its inputs are 5, the run's are 8"
     ]
     assert {f["device"] for f in failed} == {"device-03"}
     assert all("NaN" in f["reason"] for f in failed)

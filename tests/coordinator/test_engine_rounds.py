@@ -1,4 +1,4 @@
-"""Deadlines, quorums, new attempts, who must be there, and where the model is tested."""
+"""Deadlines, quorums, retries, minimum numbers of devices, and where the model is tested."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_without_samples_to_test_on_a_run_says_so_and_goes_on(world: MakeWorld) 
     here = world(recipe(evaluation={"on": "devices"}, rounds={"count": 1}))
     assert here.engine().run().status == "finished"
     assert here.rows[0]["accuracy"] is None
-    assert "no device keeps samples" in here.seen("note", level="warning")[0]["text"]
+    assert "no device holds out samples" in here.seen("note", level="warning")[0]["text"]
 
 
 def test_the_devices_test_where_the_coordinator_has_nothing(world: MakeWorld) -> None:

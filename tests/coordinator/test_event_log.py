@@ -1,4 +1,4 @@
-"""The coordinator's log: who comes and goes, rounds and their scores, one line each, bounded."""
+"""The coordinator's log: devices, rounds and scores, one line each, at a bounded rate."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_hundreds_of_devices_make_a_bounded_number_of_lines(scene: Scene) -> Non
     scene.clock.time += WINDOW
     again = scene.happens("device", device="d-0", state="lost")
     assert again == [
-        ("WARNING", f"{300 - MAX_LINES} more lines about devices were left out"),
+        ("WARNING", f"{300 - MAX_LINES} more lines about devices were omitted"),
         ("WARNING", "device d-0 lost"),
     ]
     scene.clock.time += WINDOW

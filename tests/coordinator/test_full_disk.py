@@ -1,4 +1,4 @@
-"""A full disk harms nothing: a run waits for space, and goes on by itself when there is some.
+"""On a full disk a run waits for space, loses nothing, and resumes without help.
 
 A limit on the size of files, which no waiting mends, ends it with a reason.
 """
@@ -54,7 +54,7 @@ def test_a_run_without_room_fails_and_is_resumed(world: MakeWorld, room: int) ->
     here = world(big_recipe(), durable=True)
     record = run_with_little_room(here, room)
     assert (record.status, record.error) == ("failed", "storage.limit")
-    assert "larger than this process" in record.reason
+    assert "exceeds the largest file that this process" in record.reason
     assert "state is intact" in record.hint
     assert here.seen("run")[-1]["status"] == "failed"
     if room == LITTLE:

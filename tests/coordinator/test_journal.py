@@ -1,4 +1,4 @@
-"""Events: written, folded, numbered and passed on."""
+"""Events: written, folded, numbered and sent to listeners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watchers hear every event in the order of its number, whichever thread it was born on."""
+"""Listeners receive events in the order of their numbers, from any thread."""
 
 from __future__ import annotations
 

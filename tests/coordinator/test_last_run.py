@@ -1,4 +1,4 @@
-"""After a restart the snapshot holds the last run as the events before it had made it."""
+"""After a restart the snapshot contains the last run as before."""
 
 from __future__ import annotations
 

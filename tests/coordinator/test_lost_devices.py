@@ -1,4 +1,4 @@
-"""A round that has its quorum waits a while for devices that are lost, and says for whom."""
+"""A round with a quorum waits for lost devices for the grace period, and names them."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_lost_device_does_not_hold_a_round_that_has_its_quorum(scene: Round, f
     assert last is not None
     assert (last["lost"], last["online"], last["more"]) == (["two"], [], 0)
     assert scene.waiting[-1] is None
-    assert "round 1 goes on without two (lost)" in scene.notes
+    assert "round 1 continues without two (lost)" in scene.notes
 
 
 def test_who_is_back_within_the_grace_is_waited_for(scene: Round) -> None:
@@ -128,7 +128,7 @@ def test_who_is_back_within_the_grace_is_waited_for(scene: Round) -> None:
     with meanwhile(act):
         found = [each.reply.device for each in scene.answers(opened(PATIENCE))]
     assert found == ["one", "two"]
-    assert not any("goes on without" in note for note in scene.notes)
+    assert not any("continues without" in note for note in scene.notes)
     assert scene.waiting[-1] is None
 
 
@@ -160,4 +160,4 @@ def test_a_device_that_the_coordinator_does_not_know_has_the_grace_too(scene: Ro
 
     with meanwhile(act):
         assert [each.reply.device for each in scene.answers(opened(0.3))] == ["one"]
-    assert "round 1 goes on without two (lost)" in scene.notes
+    assert "round 1 continues without two (lost)" in scene.notes

@@ -1,4 +1,4 @@
-"""A thousand light devices: nothing is sent twice, and nothing waits for a busy coordinator."""
+"""A thousand simulated devices: nothing is sent twice, and nothing waits for a busy coordinator."""
 
 from __future__ import annotations
 

@@ -287,7 +287,7 @@ def test_a_lost_device_is_noted_in_every_exchange(scene: Scene) -> None:
             found.append(delivered)
         assert names(found) == [(opened.exchange, "one")]
         scene.fleet.drop(opened)
-    assert sum("goes on without two" in note for note in scene.notes) == 2
+    assert sum("continues without two" in note for note in scene.notes) == 2
 
 
 def test_a_device_that_is_silent_is_given_its_current_task_again(scene: Scene) -> None:

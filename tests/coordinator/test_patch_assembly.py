@@ -1,4 +1,4 @@
-"""From the name of a blob to its bytes: the cheapest way, and what a wrong one is worth."""
+"""Obtaining the bytes of a blob: the cheapest chain of patches, and wrong patches."""
 
 from __future__ import annotations
 

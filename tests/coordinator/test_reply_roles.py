@@ -1,4 +1,4 @@
-"""What an answer must look like is what its exchange says, role by role."""
+"""The exchange defines, role by role, which answers are valid."""
 
 from __future__ import annotations
 
@@ -68,8 +68,11 @@ def test_the_roles_of_the_exchange_are_taken_whatever_it_is_called() -> None:
 @pytest.mark.parametrize(
     ("groups", "reason"),
     [
-        ({}, "it holds no mask"),
-        ({"mask": floats(1, 2), "delta": floats(1, 2)}, "it holds delta, which nobody asked for"),
+        ({}, "it does not contain mask"),
+        (
+            {"mask": floats(1, 2), "delta": floats(1, 2)},
+            "it contains delta, which was not requested",
+        ),
         ({"mask": floats(1, 2, 3)}, "mask: .*float32.3. instead of float32.2."),
         ({"mask": floats(1, 2, name="m")}, "mask: .*'m' is not expected"),
         ({"mask": floats(1, -3.5)}, "^mask mask holds 3.5, more than 3$"),
@@ -102,10 +105,13 @@ ONE, TWO = "1" * 64, "2" * 64
 @pytest.mark.parametrize(
     ("bases", "reason"),
     [
-        ({"weights": ONE}, "it started from other mask than it was given"),
-        ({"weights": ONE, "mask": ONE}, "it started from other mask than it was given"),
-        ({"weights": TWO, "mask": ONE}, "it started from other weights than it was given"),
-        ({"weights": ONE, "mask": TWO, "old": TWO}, "it started from old, which it was not given"),
+        ({"weights": ONE}, "it started from other mask than the task names"),
+        ({"weights": ONE, "mask": ONE}, "it started from other mask than the task names"),
+        ({"weights": TWO, "mask": ONE}, "it started from other weights than the task names"),
+        (
+            {"weights": ONE, "mask": TWO, "old": TWO},
+            "it started from old, which the task does not name",
+        ),
     ],
     ids=["missing", "another role's", "exchanged", "unasked"],
 )

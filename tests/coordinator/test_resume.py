@@ -1,4 +1,4 @@
-"""Killed at any point and built again from the store, a run ends in the same bits."""
+"""A run that is killed at any point and restored from the store ends with the same bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process around the engine: what it takes up, and what a crash of a run leaves behind."""
+"""The coordinator process: which runs it resumes, and the effects of a crashed run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs on disk: whole or absent, damaged or newer states refused in plain words."""
+"""Runs on disk: atomic writes, and clear errors for damaged or newer states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every round is told to trackers once, whatever dies in between, and no tracker stops a run."""
+"""Trackers receive every round once, despite crashes, and never stop a run."""
 
 from __future__ import annotations
 

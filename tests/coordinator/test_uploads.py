@@ -1,4 +1,4 @@
-"""Replies on their way in: a few at a time, and none stuck behind a lost device."""
+"""Uploads of replies: a few at a time, and not blocked by a lost device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small files that declare, or unpack to, more than memory holds."""
+"""Small files that declare, or decompress to, more than the available memory."""
 
 from __future__ import annotations
 

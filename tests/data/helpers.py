@@ -1,4 +1,4 @@
-"""Small data made on the spot."""
+"""Small generated data sets."""
 
 from __future__ import annotations
 

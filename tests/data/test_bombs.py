@@ -1,4 +1,4 @@
-"""Small files that would take all memory are refused before it is taken."""
+"""Small files that would need all memory are refused before it is allocated."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_two_folders_for_one_number_are_refused(tmp_path: Path) -> None:
     "names", [["cat", "cat"], ["a\x1b[2Jb"], ["x" * 129], [f"{n:0128d}" for n in range(600)]]
 )
 def test_names_that_cannot_be_sent_are_refused(names: list[str]) -> None:
-    with pytest.raises(DataError, match=r"where names the class|where has names"):
+    with pytest.raises(DataError, match=r"where names the class|where has class names"):
         checked_names(names, "where")
     with pytest.raises(ValueError, match="classes"):
         DataSection.model_validate({"classes": names})

@@ -32,7 +32,7 @@ def test_the_partitions_are_those_that_the_recipe_documents() -> None:
         ({"name": "digits", "limt": 5}, "no key 'limt'", "did you mean 'limit'?"),
         ({"name": "none", "zzz": 5}, "no key 'zzz'", "choose from: shape"),
         ({"name": "npz"}, "'path' cannot be used: Field required", "file or folder"),
-        ({"name": "npz", "path": "x", "test_share": 1}, "'test_share'", "Share held out"),
+        ({"name": "npz", "path": "x", "test_share": 1}, "'test_share'", "Fraction held out"),
         ({"name": "folder", "path": "x", "size": -1}, "'size'", "Height and width"),
     ],
 )

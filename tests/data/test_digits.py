@@ -1,4 +1,4 @@
-"""The digits that scikit-learn brings along."""
+"""The digits of scikit-learn."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_pixels_that_cannot_be_kept_are_a_warning(tmp_path: Path) -> None:
     (tmp_path / "decoded").write_text("in the way")
     dataset = load(section(name="npz", path=str(path)), None, seed=1)
     assert len(dataset.train) == 4
-    assert all("decoded anew next time" in warning for warning in dataset.warnings)
+    assert all("are decoded again" in warning for warning in dataset.warnings)
     assert len(dataset.warnings) == 2
 
 

@@ -50,10 +50,10 @@ def test_integers_stay_labels(tmp_path: Path) -> None:
         ({"y": np.zeros((4, 0))}, "targets of shape (4, 0)"),
         ({"y": np.array([0, 1, np.nan, 2])}, "a target that is not a finite number, in sample 2"),
         ({"y": np.array([0, 1e300, 0, 2])}, "a target that is not a finite number, in sample 1"),
-        ({"y": Y, "classes": np.int64(3)}, "says it has 3 outputs but its targets hold 1"),
+        ({"y": Y, "classes": np.int64(3)}, "declares 3 outputs but its targets have 1"),
         ({"y": Y, "x_test": X, "y_test": np.arange(4)}, "but test targets of type int64"),
         ({"y": Y, "x_test": X, "y_test": np.zeros((4, 2))}, "and shape (4, 2)"),
-        ({"y": np.zeros((4, 5000))}, "would need 5000 classes"),
+        ({"y": np.zeros((4, 5000))}, "needs 5000 classes"),
         ({"y": Y, "x": np.zeros((4, 2), int), "vocabulary": np.int64(4)}, "not one integer"),
     ],
 )

@@ -57,17 +57,21 @@ def test_the_keys_of_the_section_reach_the_partition() -> None:
 @pytest.mark.parametrize(
     ("keys", "devices", "message"),
     [
-        ({"partition": "classes", "classes_per_device": 11}, 8, "hold 11 labels, but there are 10"),
-        ({"partition": "iid"}, 401, "400 training samples cannot be shared out over 401"),
+        (
+            {"partition": "classes", "classes_per_device": 11},
+            8,
+            "11 labels, but there are 10",
+        ),
+        ({"partition": "iid"}, 401, "400 training samples cannot be divided among 401"),
         ({"partition": "classes"}, 300, "Label 0 has 40 samples for 60 devices"),
         ({"partition": "dirichlet", "min_samples": 51}, 8, "cannot give 8 devices 51 each"),
         ({"partition": "quantity", "min_samples": 51}, 8, "cannot give 8 devices 51 each"),
-        ({"partition": "growing", "pieces_used": 2}, 8, "2 pieces shall be used, but there are 1"),
+        ({"partition": "growing", "pieces_used": 2}, 8, "2 pieces, but there are 1"),
         ({"partition": "shards", "shards_per_device": 51}, 8, "cannot be cut into 408 shards"),
-        ({"partition": "niid-label", "classes_per_device": 11}, 8, "hold 11 labels"),
+        ({"partition": "niid-label", "classes_per_device": 11}, 8, "needs 11 labels"),
         ({"partition": "disjoint-random"}, 4, "4 devices of 2 labels cannot hold all 10"),
-        ({"partition": "natural"}, 8, "does not say who each sample is from"),
-        ({"partition": "pachinko"}, 8, "does not say coarse labels"),
+        ({"partition": "natural"}, 8, "does not state who each sample is from"),
+        ({"partition": "pachinko"}, 8, "does not state coarse labels"),
     ],
 )
 def test_what_cannot_be_shared_out_is_explained(

@@ -73,7 +73,7 @@ def test_balanced_skips_labels_that_no_sample_bears() -> None:
     labels = np.repeat([3, 7], 10)
     parts = balanced(labels, 4, 1, np.random.default_rng(0))
     assert sorted(labels[part][0] for part in parts) == [3, 3, 7, 7]
-    with pytest.raises(DataError, match="hold 3 labels, but the data has 2"):
+    with pytest.raises(DataError, match="needs 3 labels, but the data has 2"):
         balanced(labels, 4, 3, np.random.default_rng(0))
 
 
@@ -125,7 +125,7 @@ def test_smaller_alpha_is_more_skewed() -> None:
 def test_dirichlet_gives_up_on_a_minimum_that_cannot_be_met() -> None:
     with pytest.raises(DataError, match="30 samples cannot give 4 devices 10 each"):
         dirichlet(_labels(3, 10), 4, 1, np.random.default_rng(0))
-    with pytest.raises(DataError, match=r"In 1000 draws with alpha = 0\.01") as caught:
+    with pytest.raises(DataError, match=r"In each of 1000 draws with alpha = 0\.01") as caught:
         dirichlet(_labels(2, 50), 8, 0.01, np.random.default_rng(0))
     assert "min_samples" in caught.value.hint
 

@@ -63,7 +63,7 @@ def test_a_window_is_followed_by_its_label_and_the_end_is_for_testing(tmp_path: 
     assert _text(dataset.test.inputs[0]) == (TEXT * 3)[104:112]
     assert dataset.groups is not None
     assert np.bincount(dataset.groups).tolist() == [96, 61]
-    assert "left out: 1" in dataset.warnings[0]
+    assert "too short for a sample: 1" in dataset.warnings[0]
     shards = deal(dataset, keys, 2, 0, seed=1)
     assert sorted(len(shard.train) for shard in shards) == [61, 96]
 

@@ -1,4 +1,4 @@
-"""The loaders on real files, where they lie beside the repository."""
+"""The loaders on real files, if they are available beside the repository."""
 
 from __future__ import annotations
 

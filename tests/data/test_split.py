@@ -1,4 +1,4 @@
-"""Holding samples out, with every label in proportion."""
+"""Holding out samples in proportion to the labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder of shards: whole or not at all, and nothing of the user's lost."""
+"""Folders of shards: written atomically, without loss of the user's files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transforms: rotations, lost colours and permuted labels, and what must stay as it was."""
+"""Transforms: rotations, greyscale images and permuted labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torchvision's data sets: files already there, files that are wrong, and no network.
+"""torchvision's data sets: existing files, wrong files, and no network.
 
 The files are made up and small; where torchvision checks digests, it is told theirs.
 """
@@ -88,7 +88,7 @@ def test_emnist_is_turned_upright_and_its_letters_start_at_0(
 def test_cifar10_is_channels_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write_cifar(tmp_path, "labels", monkeypatch)
     # One of its labels is 11, which a damaged download could have.
-    with pytest.raises(DataError, match="labels beyond its 10"):
+    with pytest.raises(DataError, match="labels outside its 10"):
         load(section(name="cifar10"), tmp_path, seed=1)
 
 

@@ -10,7 +10,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 _FENCE = re.compile(
-    r"(?:<!-- not run: (?P<reason>[^\n]+?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    r"(?:<!-- (?:not run: (?P<reason>[^\n]+?)|example: (?P<example>[\w-]+)) -->\n)?"
+    r"```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 _FILE = re.compile(r"`([\w-]+\.(?:toml|npz))`[^`]*:\s*$")
@@ -23,6 +24,7 @@ class Block:
     Attributes:
         line: of the page, from 1, on which it begins.
         reason: why no test runs it; empty for a block that is run.
+        example: the name by which a test finds the block; empty for most.
         file: the file that the sentence before it names, if it names one.
     """
 
@@ -30,6 +32,7 @@ class Block:
     text: str
     line: int
     reason: str
+    example: str
     file: str
 
 
@@ -45,6 +48,7 @@ def blocks(page: Path) -> list[Block]:
                 match["text"],
                 text.count("\n", 0, match.start("language")) + 1,
                 match["reason"] or "",
+                match["example"] or "",
                 named[1] if named else "",
             )
         )

@@ -17,7 +17,7 @@ import pytest
 from broker.address import LOOPBACK
 from broker.mosquitto import MosquittoBroker
 from tests.docs.pages import PAGES, Block, blocks, commands
-from tests.processes import PATIENCE, TETHER, clean_environment
+from tests.processes import PARENT_DEATH, PATIENCE, clean_environment
 
 CONSOLE = {page: [each for each in blocks(page) if each.language == "console"] for page in PAGES}
 RUN = [page for page in PAGES if any(not each.reason for each in CONSOLE[page])]
@@ -74,10 +74,17 @@ class Shell:
     def _serve(self, command: str) -> str:
         """Start a service and return what it said until it was up."""
         log = self._folder / f"service-{len(self._services)}.log"
-        tether = [sys.executable, "-I", "-S", str(TETHER), str(os.getpid()), str(signal.SIGKILL)]
+        ending = [
+            sys.executable,
+            "-I",
+            "-S",
+            str(PARENT_DEATH),
+            str(os.getpid()),
+            str(signal.SIGKILL),
+        ]
         with log.open("wb") as out:
             service = subprocess.Popen(
-                [*tether, BASH, "-c", f"exec {command}"],
+                [*ending, BASH, "-c", f"exec {command}"],
                 cwd=self._folder,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,

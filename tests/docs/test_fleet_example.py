@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
+from tests.docs.pages import ROOT, blocks
 from tests.simulator.test_local_fleet import Bus, exchange
-
-PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
 
 def test_two_exchanges_are_open_at_the_same_time(tmp_path: Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
-    (example,) = (block for block in blocks if "fleet.put(second)" in block)
+    page = blocks(ROOT / "docs" / "architecture.md")
+    (example,) = (block for block in page if block.example == "open_exchanges")
     bus = Bus(tmp_path)
     names: dict[str, Any] = {
         "fleet": bus.fleet,
@@ -21,7 +19,7 @@ def test_two_exchanges_are_open_at_the_same_time(tmp_path: Path) -> None:
         "second": exchange(1),
         "stop": lambda: False,
     }
-    exec(example, names)
+    exec(example.text, names)
     assert names["delivered"].reply.exchange == exchange(1).exchange
     found = [names["early"], *names["late"]]
     assert [each.reply.exchange for each in found] == [exchange(0).exchange] * 2

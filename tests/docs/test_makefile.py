@@ -1,4 +1,4 @@
-"""``make test`` checks format, lint, types and imports before the tests, and says how to mend."""
+"""``make test`` checks first; ``make coverage`` and ``make resolve`` run their programs."""
 
 from __future__ import annotations
 
@@ -23,6 +23,22 @@ def make(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[st
     )
 
 
+def checkout(folder: Path, script: str) -> Path:
+    """Make a folder whose tools all run a shell script, ``{0}`` being their name; return theirs."""
+    programs = folder / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    for name in ("ruff", "mypy", "lint-imports", "pytest"):
+        (programs / name).write_text("#!/bin/sh\n" + script.replace("{0}", name))
+        (programs / name).chmod(0o755)
+    shutil.copy(ROOT / "Makefile", folder)
+    for name in ("pyproject.toml", "setup.py", "constraints.txt"):
+        (folder / name).touch()
+    (folder / ".venv" / ".installed").touch()
+    (folder / "tests").mkdir()
+    (folder / "tests" / "install_mosquitto.sh").touch()
+    return programs
+
+
 def test_the_checks_come_before_the_tests() -> None:
     lines = make("--dry-run", "test").stdout.splitlines()
     places = [
@@ -34,20 +50,27 @@ def test_the_checks_come_before_the_tests() -> None:
 
 @pytest.mark.parametrize("failing", CHECKS)
 def test_a_check_that_fails_ends_it_and_says_what_to_run(tmp_path: Path, failing: str) -> None:
-    programs = tmp_path / ".venv" / "bin"
-    programs.mkdir(parents=True)
-    for name in ("ruff", "mypy", "lint-imports", "pytest"):
-        script = f'#!/bin/sh\necho "{name} $*"\ntest "{failing}" != "$(echo {name} $*)"\n'
-        (programs / name).write_text(script)
-        (programs / name).chmod(0o755)
-    shutil.copy(ROOT / "Makefile", tmp_path)
-    for name in ("pyproject.toml", "setup.py", "constraints.txt"):
-        (tmp_path / name).touch()
-    (tmp_path / ".venv" / ".installed").touch()
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "install_mosquitto.sh").touch()
+    checkout(tmp_path, f'echo "{{0}} $*"\ntest "{failing}" != "$(echo {{0}} $*)"\n')
     told = make("test", folder=tmp_path)
     ran = [line for line in told.stdout.splitlines() if not line.startswith("to ")]
     assert told.returncode != 0
     assert ran[-1].strip() == failing
     assert told.stdout.splitlines()[-1].startswith("to ")
+
+
+def test_coverage_is_printed_also_where_a_test_fails_and_its_failure_counts(tmp_path: Path) -> None:
+    programs = checkout(tmp_path, 'echo "pytest $*"\nexit 1\n')
+    (programs / "python").write_text('#!/bin/sh\necho "python $*"\n')
+    (programs / "python").chmod(0o755)
+    told = make("coverage", "ARGS=-n 2", folder=tmp_path)
+    assert told.stdout.splitlines() == [
+        "pytest --cov --cov-report= -n 2",
+        "python -m tests.coverage_by_package",
+    ]
+    assert told.returncode != 0
+
+
+def test_resolve_runs_its_program() -> None:
+    assert (
+        make("--dry-run", "resolve").stdout.splitlines()[-1] == ".venv/bin/python -m tests.resolve"
+    )

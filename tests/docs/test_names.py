@@ -15,7 +15,11 @@ PACKAGES = ("edgefed", "device_agent", "broker")
 ROOTS = (ROOT, ROOT / "edgefed")
 """Folders that the pages' paths and modules are relative to."""
 
-ABOUT_CODE = [page for page in PAGES if page.name in ("architecture.md", "CONTRIBUTING.md")]
+ABOUT_CODE = [
+    page
+    for page in PAGES
+    if page.name in ("architecture.md", "algorithm-interface.md", "CONTRIBUTING.md")
+]
 """In other pages `data.name` is a key of a recipe, or an error's code, and no module."""
 
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)

@@ -1,4 +1,4 @@
-"""The fold of events written down plainly: a whole new snapshot for each event."""
+"""A simple reference of the fold of events: a new snapshot for each event."""
 
 from __future__ import annotations
 

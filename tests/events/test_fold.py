@@ -1,4 +1,4 @@
-"""Any course of events folds into a snapshot that travels as JSON."""
+"""Any sequence of events folds into a snapshot that can be sent as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An event costs the same work in a fleet of ten devices and of ten thousand."""
+"""The cost of an event does not depend on the size of the fleet."""
 
 from __future__ import annotations
 

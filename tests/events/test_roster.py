@@ -1,4 +1,4 @@
-"""A roster tells of many devices in few events, each of which fits into a message."""
+"""A roster describes many devices in few events, each of which fits into a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's events in one value: who answered what, once each, whatever the log has been through."""
+"""The summary of a run: each answer counts once, also with a damaged log."""
 
 from __future__ import annotations
 

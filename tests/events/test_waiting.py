@@ -1,4 +1,4 @@
-"""Whom a round waits for: told in the run's view until they have answered."""
+"""The devices that a round waits for, in the view of the run."""
 
 from __future__ import annotations
 

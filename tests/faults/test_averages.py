@@ -1,4 +1,4 @@
-"""Averaged data over a real broker: shared once, by those who will; the same bits in the end."""
+"""Averaged data over a real broker: shared once, by willing devices, with the same bits."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_who_does_not_share_says_why_and_trains_all_the_same(tmp_path: Path) -> 
     samples = len(dealt(plan)["device-02"].train)
     assert {device: reply["reason"] for device, reply in refused.items()} == {
         "device-01": "it does not share averaged data (share_means = false)",
-        "device-02": f"it has {samples} samples, and its policy wants 5000 behind an average",
+        "device-02": f"it has {samples} samples, and its policy requires 5000 for an average",
     }
     assert sorted(reply["device"] for reply in trained) == sorted(device_names(4) * 3)
     assert "2 of 4 devices shared averaged data: 2 entries in all" in notes
@@ -236,8 +236,8 @@ def test_odd_devices_are_left_out_with_a_reason_and_the_others_share(tmp_path: P
         shared = replies(home, run, "mean", "accepted")
         trained = replies(home, run, "fit", "accepted")
     assert shared.keys() == {"device-00", "device-04"}
-    assert any("device-01 is left out: its inputs are 1x9x9" in text for text in notes)
-    assert any("device-02 is left out: it has 19 classes" in text for text in notes)
+    assert any("device-01 is excluded: its inputs are 1x9x9" in text for text in notes)
+    assert any("device-02 is excluded: it has 19 classes" in text for text in notes)
     reasons = {device: reply["reason"] for device, reply in refused.items()}
-    assert reasons == {"device-03": "it has 1 sample, and its policy wants 10 behind an average"}
+    assert reasons == {"device-03": "it has 1 sample, and its policy requires 10 for an average"}
     assert trained.keys() == {"device-00", "device-03", "device-04"}

@@ -1,4 +1,4 @@
-"""Garbage on every topic while a run is at work: nothing dies, and the bits are the same."""
+"""Invalid messages on every topic during a run: nothing fails, and the bits are the same."""
 
 from __future__ import annotations
 

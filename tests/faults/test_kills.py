@@ -1,4 +1,4 @@
-"""SIGKILL, in turn, at every part and in every phase: the run ends by itself, in the same bits."""
+"""SIGKILL at every part in every phase: the run completes by itself with the same bits."""
 
 from __future__ import annotations
 

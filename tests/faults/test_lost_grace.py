@@ -1,4 +1,4 @@
-"""SIGKILL at an agent that does not come back, or not at once: a round waits for a while only."""
+"""SIGKILL at an agent that returns late or never: a round waits for a limited time only."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_run_goes_on_and_ends_without_a_device_that_stays_lost(tmp_path: Path)
         texts = [note["text"] for note in home.events(run, "note")]
     assert (record["status"], record["round"]) == ("finished", 3), record["reason"]
     assert [point["replies"] for point in record["history"]] == [2, 2, 2]
-    assert f"round 1 goes on without {VICTIM} (lost)" in texts
+    assert f"round 1 continues without {VICTIM} (lost)" in texts
 
 
 def test_an_order_to_finish_waits_no_longer_than_the_grace(tmp_path: Path) -> None:

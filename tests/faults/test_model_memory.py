@@ -1,4 +1,4 @@
-"""A model too large for a machine's ``memory``, in a real fleet: who refuses it, and how."""
+"""A model too large for a machine's ``memory`` in a real fleet: who refuses it, and how."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator is told of a fleet whose parts come and go, and how to tidy up after them."""
+"""Reports to the operator about parts of a fleet that stop and start, and clean-up."""
 
 from __future__ import annotations
 

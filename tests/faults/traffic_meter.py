@@ -1,4 +1,4 @@
-"""Count what travels to devices: every task, and every chunk of every blob."""
+"""Count all tasks and chunks that are sent to devices."""
 
 from __future__ import annotations
 

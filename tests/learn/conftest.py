@@ -1,4 +1,4 @@
-"""One thread for torch: the quickest for models this small, whatever else the machine does."""
+"""Use one torch thread, which is fastest for small models under any load."""
 
 from __future__ import annotations
 

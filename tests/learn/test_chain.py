@@ -182,7 +182,7 @@ def test_a_label_that_is_no_class_reaches_no_memory(label: int) -> None:
     chain = chain_for(model, params)
     assert chain is not None
     batch.targets[3] = label
-    with pytest.raises(ValueError, match="none of the classes"):
+    with pytest.raises(ValueError, match="not one of the classes"):
         chain.gradients(batch, model.parameter_names, Context({}))
 
 

@@ -1,4 +1,4 @@
-"""Picking a device, threads, and what a GPU has to agree on with a CPU."""
+"""The choice of a processor, threads, and agreement between GPU and CPU."""
 
 from __future__ import annotations
 

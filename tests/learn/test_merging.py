@@ -1,4 +1,4 @@
-"""The exact weighted mean: any order, the right value, all or nothing."""
+"""The exact weighted mean: independent of order, correct, and atomic."""
 
 from __future__ import annotations
 

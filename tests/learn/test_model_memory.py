@@ -1,4 +1,4 @@
-"""What training a model takes is known before it is built, and is enough."""
+"""The estimated memory of training is known before the model is built, and suffices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many clients at once end where they end one by one."""
+"""Many clients in one batch give the same result as one after another."""
 
 from __future__ import annotations
 

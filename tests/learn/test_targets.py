@@ -1,4 +1,4 @@
-"""Which loss can be of which targets, and what a test by squared error reports."""
+"""Which loss fits which targets, and what evaluation by squared error reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compiled kernels are found, left out when told, and done without when they cannot be used."""
+"""The compiled kernels: found, disabled by a setting, and replaced if they cannot be used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table that is killed, or interrupted, goes on with the same command and ends the same."""
+"""A killed or interrupted table resumes with the same command and the same result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small made-up table, run for real: what comes out is what its runs came to."""
+"""A small synthetic table, executed completely."""
 
 from __future__ import annotations
 

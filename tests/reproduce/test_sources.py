@@ -1,4 +1,4 @@
-"""Where a table's data is looked for, and what is said where it is not."""
+"""Where a table's data is searched for, and the errors if it is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts on claims, from cells made by hand."""
+"""Verdicts on claims, for handwritten cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A made-up table on scikit-learn's digits whose runs take a moment."""
+"""A synthetic table on scikit-learn's digits whose runs take a moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups: who is averaged with whom, and that no group gets too small."""
+"""Groups of samples to average, and their minimum size."""
 
 from __future__ import annotations
 

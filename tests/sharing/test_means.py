@@ -1,4 +1,4 @@
-"""Averaged data: the paper's means, by hand; and what a policy keeps back."""
+"""Averaged data: the paper's means, computed by hand, and the limits of a policy."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_labels_apart_leave_only_a_device_whose_policy_lets_samples_go() -> None
     """A label with a single sample: the mean of all, less those of other labels, is that sample."""
     samples = Samples(some(21).inputs, np.array([0] * 20 + [1]))
     for least in (2, 20):
-        with pytest.raises(Withheld, match="no averages of single labels"):
+        with pytest.raises(Withheld, match="averages of single labels"):
             average(samples, CLASSES, None, Averaging(0, 0, True), Policy(least_group=least))
 
 
@@ -156,7 +156,7 @@ def test_what_cannot_be_averaged_is_refused(samples: Samples, asked: Averaging, 
 def test_a_device_with_one_sample_gives_it_only_if_its_policy_lets_raw_samples_go() -> None:
     entries, sizes = average(some(1), CLASSES, None, Averaging(), ANYTHING)
     assert (len(entries), sizes) == (1, [1])
-    with pytest.raises(Withheld, match="has 1 sample, and its policy wants 10"):
+    with pytest.raises(Withheld, match="has 1 sample, and its policy requires 10"):
         average(some(1), CLASSES, None, Averaging(), Policy(least_group=10))
 
 

@@ -1,4 +1,4 @@
-"""Packed averages: what a byte keeps of them, and what arrives damaged."""
+"""Packed averages: precision of the encoding, and damaged input."""
 
 from __future__ import annotations
 

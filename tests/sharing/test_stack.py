@@ -1,4 +1,4 @@
-"""The stack: everybody's averages, in an order that names nobody."""
+"""The stack of all averages, in an order that does not reveal their owners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Virtual devices: asked again they answer alike, and bytes are counted as a fleet's would be."""
+"""Virtual devices: repeated exchanges give equal replies, and bytes equal a real fleet's."""
 
 from __future__ import annotations
 

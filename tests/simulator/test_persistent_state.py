@@ -1,4 +1,4 @@
-"""Virtual devices keep state and a ledger as real ones do, whoever does their work."""
+"""Virtual devices keep state and a ledger like real ones, with any executor."""
 
 from __future__ import annotations
 

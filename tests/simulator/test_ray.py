@@ -1,4 +1,4 @@
-"""Simulations on Ray: the same bits as in one process, whoever dies; what was started ends."""
+"""Simulations on Ray: the same bits as in one process, despite failures; all processes end."""
 
 from __future__ import annotations
 

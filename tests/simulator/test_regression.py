@@ -185,7 +185,7 @@ def test_devices_with_labels_refuse_and_say_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("loss", "path", "told"),
     [
-        ("cross_entropy", "numbers.npz", "are numbers and no shares of labels"),
+        ("cross_entropy", "numbers.npz", "are numbers, not the label distributions"),
         ("squared_error", "labels.npz", "are labels, and squared error needs numbers"),
     ],
 )

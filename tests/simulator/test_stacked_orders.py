@@ -1,4 +1,4 @@
-"""Orders that are trained together: what becomes of each, when some cannot be."""
+"""Orders that are trained together, when some of them fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sweep runs what has no result yet, once, and tells it as tables and a picture."""
+"""A sweep runs the trials without a result once, and writes tables and a plot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sweep file: its cases, and everything that can be wrong with it, told with its line."""
+"""Sweep files: their cases, and errors with line numbers."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ HEAD = 'recipe = "recipe.toml"\n'
         (f"{HEAD}seeds = [-1]\n", r"sweep.toml:2: seeds\[0\]: must be at least 0"),
         (f"{HEAD}seeds = [1.5]\n", r"sweep.toml:2: seeds\[0\]: must be a whole number"),
         (f"{HEAD}target = 2\n", r"sweep.toml:2: target: must be at most 1"),
-        ("recipe = 3\n", r"sweep.toml:1: recipe: must be the name of a file"),
-        ('recipe = "other.toml"\n', r"other.toml: there is no such file"),
+        ("recipe = 3\n", r"sweep.toml:1: recipe: must be a quoted file name"),
+        ('recipe = "other.toml"\n', r"other.toml: the file does not exist"),
         (f"{HEAD}[grid]\nrounds.count = 3\n", r"sweep.toml:3: grid.rounds.count: must be a list"),
         (f"{HEAD}[grid]\nrounds.count = []\n", r"sweep.toml:3: grid.rounds.count: must be a list"),
         (

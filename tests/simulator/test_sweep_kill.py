@@ -1,4 +1,4 @@
-"""A sweep that is killed, or interrupted, goes on with the same command and ends the same."""
+"""A killed or interrupted sweep resumes with the same command and the same result."""
 
 from __future__ import annotations
 

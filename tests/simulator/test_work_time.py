@@ -1,4 +1,4 @@
-"""The seconds of a virtual device are those of its own work; waiting for a turn is no part."""
+"""The seconds of a virtual device count its own work, without waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a link delivers, kept so that a test can wait for it."""
+"""Record what a link delivers, so that a test can wait for it."""
 
 from __future__ import annotations
 

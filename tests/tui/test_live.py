@@ -1,4 +1,4 @@
-"""The display follows the feed, stands still when frozen, and draws only what is in sight."""
+"""The display follows the feed, freezes, and draws only what is visible."""
 
 from __future__ import annotations
 

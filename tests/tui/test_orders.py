@@ -1,4 +1,4 @@
-"""What reaches the coordinator when a key is pressed, and what the user is told."""
+"""The request that each key sends, and the messages to the user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard's orders on their way through a broker that is away."""
+"""Orders of the dashboard through a broker that is temporarily unreachable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every screen looks as it should, at both sizes."""
+"""Snapshots of every screen at both sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Codecs: what they lose, what they keep, how small they are, and what they refuse."""
+"""Codecs: precision, size, and rejected input."""
 
 from __future__ import annotations
 

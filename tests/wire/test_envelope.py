@@ -1,4 +1,4 @@
-"""Envelopes: what goes in comes out, and nothing else does."""
+"""Envelopes: encoding and decoding are inverse, and invalid input is rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patches lead from a base to new weights, in the same bits for everyone."""
+"""Patches give the same bits on every machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics: built and parsed, and nothing that is not ours gets through."""
+"""Topics: formatting and parsing; foreign topics are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device makes of averaged data that others send, and of being asked for its own."""
+"""A device with averaged data of others, and a device that is asked for its own."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_stack_of_something_else_fails_with_a_reason(averaged: Tensors, reason
     ("policy", "reason"),
     [
         (Policy(share_means=False), "it does not share averaged data"),
-        (Policy(least_group=10), "it has 9 samples, and its policy wants 10 behind an average"),
+        (Policy(least_group=10), "it has 9 samples, and its policy requires 10 for an average"),
     ],
 )
 def test_an_owner_may_refuse_to_share(policy: Policy, reason: str) -> None:

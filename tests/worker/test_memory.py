@@ -1,4 +1,4 @@
-"""An agent's memory is bounded: by what a task's model takes, and by what stays warm."""
+"""An agent's memory is bounded: by a task's model, and by cached trainers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task in two halves, with a training of somebody else's between them."""
+"""A task in two halves, with training elsewhere in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replies: small blobs inside, large ones beside, and never more than a packet."""
+"""Replies: small blobs inside, large ones referenced, never larger than a packet."""
 
 from __future__ import annotations
 

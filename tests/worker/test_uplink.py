@@ -1,4 +1,4 @@
-"""Error feedback: what a code dropped in one reply is in the next."""
+"""Error feedback: the encoding error of one reply is part of the next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device's hands: training, testing, refusing, failing, and what is kept."""
+"""The worker: training, testing, refusing, failing, and state."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_an_evaluation_sends_scores_and_no_tensors() -> None:
         (task(shape=(1, 28, 28)), worker(), "its inputs are 8, the run trains 1x28x28"),
         (task(shape=()), worker(), "its inputs are 8, the run trains scalars"),
         (task(classes=2), worker(20), "it has label 2, the run has 2 classes"),
-        (task(question="evaluate"), worker(9, 0), "keeps no samples for evaluation"),
+        (task(question="evaluate"), worker(9, 0), "holds out no samples for evaluation"),
     ],
     ids=["no data", "images", "scalars", "labels", "no test"],
 )

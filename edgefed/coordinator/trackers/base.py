@@ -1,4 +1,4 @@
-"""What a tracker is: somebody who is told a run's rounds as they end."""
+"""The interface of a tracker, which is notified of each finished round."""
 
 from __future__ import annotations
 

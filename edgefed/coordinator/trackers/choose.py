@@ -1,4 +1,4 @@
-"""From the names in the settings to trackers."""
+"""Create the trackers that the settings name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``metrics.csv`` and ``metrics.jsonl`` in the run's folder: one line a finished round."""
+"""``metrics.csv`` and ``metrics.jsonl`` in the run's folder: one line for each finished round."""
 
 from __future__ import annotations
 

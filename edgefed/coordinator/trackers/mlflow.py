@@ -1,4 +1,4 @@
-"""Rounds as metrics for MLflow, in a database file of its own: no server, no network."""
+"""Rounds as metrics for MLflow, in a local database file: no server, no network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages that only some trackers need, imported when one begins."""
+"""Optional packages of trackers, imported when a tracker starts."""
 
 from __future__ import annotations
 

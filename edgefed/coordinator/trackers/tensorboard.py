@@ -1,4 +1,4 @@
-"""Rounds as scalars for TensorBoard, one folder a run: ``tensorboard --logdir FOLDER``."""
+"""Rounds as scalars for TensorBoard, one folder per run: ``tensorboard --logdir FOLDER``."""
 
 from __future__ import annotations
 

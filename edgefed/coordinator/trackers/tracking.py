@@ -1,4 +1,4 @@
-"""Tell trackers what becomes of a run, and let none of them stop it."""
+"""Notify trackers of a run's progress; a failing tracker does not stop the run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Each device holds c random labels, and each label has equally many holders.
 
-Label skew as in FedMix (Yoon et al., ICLR 2021): every device sees a few labels, and all devices
-have nearly the same number of samples where the labels have.
+Label skew as in FedMix (Yoon et al., ICLR 2021): every device has a few labels. If the labels have
+nearly equal numbers of samples, so have the devices.
 """
 
 from __future__ import annotations

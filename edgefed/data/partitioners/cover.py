@@ -1,4 +1,4 @@
-"""What every partition must be: which samples its parts may share, and which they may leave out."""
+"""Check a partition: which samples its parts may share, and which they may leave out."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_parts(
     """
     together = np.concatenate(parts)
     if len(together) and not 0 <= together.min() <= together.max() < len(labels):
-        raise ValueError("a sample is none of the data's")
+        raise ValueError("a sample is not one of the data's")
     if any(len(np.unique(part)) != len(part) for part in parts):
         raise ValueError("a sample is twice in a part")
     if cover is Cover.SHARED:
@@ -49,13 +49,13 @@ def check_parts(
         _check_whole(times, groups)
         owned = np.concatenate([np.unique(groups[part]) for part in parts])
         if len(np.unique(owned)) != len(owned):
-            raise ValueError("a sample is in another part than others of its group")
+            raise ValueError("samples of one group are in different parts")
 
 
 def _check_whole(times: Indices, kinds: Indices) -> None:
     held = np.isin(kinds, np.unique(kinds[times > 0]))
     if not times[held].all():
-        raise ValueError("a sample is left out although others of its kind are not")
+        raise ValueError("a sample is left out, but others of its kind are not")
 
 
 def too_few(message: str, hint: str) -> DataError:

@@ -1,8 +1,8 @@
-"""Dirichlet label skew: each label is shared over the devices in random proportions.
+"""Dirichlet label skew: the samples of each label are divided in random proportions.
 
 For each label p ~ Dir(α, …, α) over the devices. PFNM (Yurochkin et al., ICML 2019), FedMA (Wang et
-al., ICLR 2020), NIID-Bench. Their code, unlike their papers, also passes over devices that already
-have their equal share: ``balance``.
+al., ICLR 2020), NIID-Bench. Unlike the papers, their code also skips devices that already have
+their equal share: ``balance``.
 """
 
 from __future__ import annotations

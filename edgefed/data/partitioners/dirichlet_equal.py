@@ -1,8 +1,8 @@
 """Dirichlet label skew with equal sizes: each device draws its own proportions of labels.
 
-For each device q ~ Dir(α p), where p are the labels' shares in the data; its samples are drawn by q
-from what is left. Hsu, Qi, Brown: Measuring the Effects of Non-Identical Data Distribution for
-Federated Visual Classification (2019).
+For each device q ~ Dir(α p), where p are the labels' shares in the data. Its samples are drawn with
+proportions q from the remaining samples. Hsu, Qi, Brown: Measuring the Effects of
+Non-Identical Data Distribution for Federated Visual Classification (2019).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Each device draws its labels alone, and each sample goes to a random holder of its label.
+"""Each device draws its labels independently; each sample goes to a random holder of its label.
 
 Sizes differ by construction. The split ``disjoint_random`` of Flower's FedMix baseline.
 """

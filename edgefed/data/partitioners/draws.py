@@ -1,4 +1,4 @@
-"""Drawing proportions anew until every device has enough, and giving up in good time."""
+"""Redraw proportions until every device has enough samples, up to a limit of attempts."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def check_minimum(samples: int, devices: int, min_samples: int) -> None:
 def given_up(times: int, alpha: float, devices: int, min_samples: int) -> DataError:
     """Return the error for a minimum that no draw has met."""
     return too_few(
-        f"In {times} draws with alpha = {alpha:g} some of {devices} devices"
-        f" always had fewer than {min_samples} samples.",
+        f"In each of {times} draws with alpha = {alpha:g}, some of {devices} devices"
+        f" had fewer than {min_samples} samples.",
         hint="raise alpha, lower min_samples, or use fewer devices",
     )
 

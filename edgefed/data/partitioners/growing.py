@@ -1,7 +1,7 @@
 """More devices of the same size: Dirichlet label skew over a part of the samples.
 
-The samples are cut at random into ``pieces``; the first ``pieces_used`` of them are shared out as
-`edgefed.data.partitioners.dirichlet` does. FedMA's ``hetero-fbs`` (Wang et al., ICLR 2020) keeps a
+The samples are divided at random into ``pieces``; `edgefed.data.partitioners.dirichlet` partitions
+the first ``pieces_used`` of them. FedMA's ``hetero-fbs`` (Wang et al., ICLR 2020) keeps a
 device's size near s with pieces_used · floor(n / s / pieces) devices.
 """
 
@@ -42,7 +42,7 @@ def growing(
     """
     if pieces_used > pieces:
         raise too_few(
-            f"{pieces_used} pieces shall be used, but there are {pieces}.",
+            f"The partition uses {pieces_used} pieces, but there are {pieces}.",
             hint=f"set pieces_used to at most {pieces}",
         )
     cut = np.array_split(rng.permutation(len(labels)), pieces)

@@ -1,4 +1,4 @@
-"""From a table of which device holds which labels to the samples of each."""
+"""Assign samples to devices, given a table of which device holds which labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def held_labels(labels: Indices, classes_per_device: int) -> Indices:
     present: Indices = np.unique(labels)
     if classes_per_device > len(present):
         raise too_few(
-            f"Each device shall hold {classes_per_device} labels, but the data has {len(present)}.",
+            f"Each device needs {classes_per_device} labels, but the data has {len(present)}.",
             hint=f"set classes_per_device to at most {len(present)}",
         )
     return present

@@ -1,6 +1,6 @@
-"""One device for each writer or role: the samples stay with whom they come from.
+"""One device for each writer or role, with all samples of that writer or role.
 
-FEMNIST and Shakespeare of LEAF (Caldas et al., 2018). Nobody's samples go to two devices.
+FEMNIST and Shakespeare of LEAF (Caldas et al., 2018).
 """
 
 from __future__ import annotations

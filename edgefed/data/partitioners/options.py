@@ -13,19 +13,19 @@ class PartitionOptions(Section):
     """Keys of the partitions, beside ``classes_per_device`` and ``alpha``."""
 
     min_samples: Annotated[int, Field(ge=1)] = 10
-    """With ``dirichlet``, ``growing``, ``quantity`` or ``natural``: fewest samples that a device
-    may end up with."""
+    """With ``dirichlet``, ``growing``, ``quantity`` or ``natural``: minimum number of samples of a
+    device."""
 
     balance: bool = True
     """With ``dirichlet`` or ``growing``: a device that has its equal share gets no further
     label."""
 
     per_component: bool = False
-    """With ``dirichlet-equal``: ``alpha`` is the concentration of every label, and not to be
-    multiplied by the label's share of the data."""
+    """With ``dirichlet-equal``: ``alpha`` is the concentration of every label, without
+    multiplication by the label's share of the data."""
 
     shards_per_device: Annotated[int, Field(ge=1)] = 2
-    """With ``shards``: how many of the equal pieces of the samples, sorted by label, each device
+    """With ``shards``: number of equal pieces of the samples, sorted by label, that each device
     gets."""
 
     coarse_alpha: Annotated[float, Field(gt=0)] = 0.1
@@ -35,11 +35,11 @@ class PartitionOptions(Section):
     """With ``pachinko``: concentration of the labels under each coarse label."""
 
     merge_groups: bool = False
-    """With ``natural``: deal all writers or roles out, several to a device, instead of one to each
-    device and the others to none."""
+    """With ``natural``: distribute all writers or roles, several to each device, instead of one to
+    each device."""
 
     pieces: Annotated[int, Field(ge=1)] = 1
-    """With ``growing``: how many equal pieces the samples are cut into at first."""
+    """With ``growing``: number of equal pieces that the samples are divided into."""
 
     pieces_used: Annotated[int, Field(ge=1)] = 1
-    """With ``growing``: how many of those pieces the devices share."""
+    """With ``growing``: number of these pieces that are partitioned over the devices."""

@@ -1,4 +1,4 @@
-"""Each device draws its labels alone and takes an equal number of their samples, shared or not.
+"""Each device draws its labels independently, with an equal number of possibly shared samples.
 
 Devices that drew the same label may hold the same samples. The split ``overlap`` of Flower's FedMix
 baseline.

@@ -1,8 +1,8 @@
-"""Pachinko allocation: each device draws coarse labels, and under each the labels themselves.
+"""Pachinko allocation: each device draws coarse labels, then labels within each coarse label.
 
-θ ~ Dir(α) over the coarse labels that are left and, for each of them, φ ~ Dir(β) over its labels
-that are left; then sample after sample: coarse ~ θ, label ~ φ of it, one of its samples without
-replacement. A label that runs out leaves φ, a coarse label that runs out leaves θ. Reddi et al.,
+θ ~ Dir(α) over the remaining coarse labels and, for each of them, φ ~ Dir(β) over its remaining
+labels. For each sample: coarse ~ θ, label ~ φ of it, and one of its samples without replacement. An
+exhausted label is removed from φ, an exhausted coarse label from θ. Reddi et al.,
 Adaptive Federated Optimization, ICLR 2021: CIFAR-100, 500 devices of 100 samples, α = 0.1, β = 10.
 """
 

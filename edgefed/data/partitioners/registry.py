@@ -1,4 +1,4 @@
-"""The partitions that a recipe can name: how each shares samples out, and what it promises."""
+"""The partitions that a recipe can name, with the properties that each guarantees."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def _iid(request: Request, rng: np.random.Generator) -> Parts:
 
 def _lacking(request: Request, what: str, instead: str) -> DataError:
     return DataError(
-        f"Data set '{request.section.name}' does not say {what},"
+        f"Data set '{request.section.name}' does not state {what},"
         f" which the partition '{request.section.partition}' needs.",
         code="data.partition",
         hint=f"use {instead}, or another partition",

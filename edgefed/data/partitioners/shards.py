@@ -1,4 +1,4 @@
-"""Samples sorted by label, cut into equal pieces, some pieces for each device.
+"""Sort the samples by label, cut them into equal pieces, and give each device some pieces.
 
 McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS
 2017: 100 devices with two pieces each.

@@ -1,4 +1,4 @@
-"""Which transform a recipe names, applied to each device's samples and to the test samples."""
+"""Apply a recipe's transform to each device's samples and to the test samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A share of each label's images loses its colour: more on some devices than on others.
+"""Convert a share of each label's images to grey: more on some devices than on others.
 
 The data bias experiment of FedMA (Wang et al., ICLR 2020, figure 4): five random labels, 95 % grey,
 on one device; the other five, 5 % grey, on another; half of the test images are grey. With

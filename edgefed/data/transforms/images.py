@@ -1,4 +1,4 @@
-"""What the transforms of images need of their inputs."""
+"""Requirements of image transforms on their inputs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Each device calls the labels by other numbers: one of a few random orders.
+"""Permute each device's labels by one of a few random permutations.
 
 The clustering experiment of Federated Mixture of Experts (Reisser et al., 2021, appendix B): four
-orders, dealt to the devices at random.
+permutations, assigned to the devices at random.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Each device's own mix of rotations: p ~ Dir(α) over angles, one angle for each sample.
+"""Rotate each device's samples by its own mix of angles: p ~ Dir(α), one angle for each sample.
 
 Rotated MNIST of Federated Mixture of Experts (Reisser et al., 2021): eight angles 45° apart, α = 1.
 """

@@ -1,4 +1,4 @@
-"""What a network of the registry is: a name, its settings, and how it is made."""
+"""An entry of the network registry: a name, its settings, and a factory."""
 
 from __future__ import annotations
 

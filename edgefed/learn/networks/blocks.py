@@ -1,4 +1,4 @@
-"""Convolution, 2×2 max-pooling and ReLU as one layer, which small models spend most of a step in.
+"""Convolution, 2×2 max-pooling and ReLU as one layer, the most expensive one of small models.
 
 Pooling comes before ReLU: the result is the same, on a quarter of the values.
 """

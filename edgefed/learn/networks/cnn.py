@@ -22,7 +22,7 @@ class CnnSettings(NetworkSettings):
     """Units of the fully connected layer."""
 
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of the hidden units that a training step leaves out."""
+    """Fraction of the hidden units that a training step drops."""
 
 
 def make_cnn(settings: CnnSettings, shape: Shape, classes: int) -> nn.Module:

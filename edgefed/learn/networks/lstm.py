@@ -1,8 +1,8 @@
-"""A character model: embedding, LSTM, and scores for the character that comes next.
+"""A character model: embedding, LSTM, and scores for the next character.
 
-As FedMix has it (Yoon, Shin, Hwang, Yang, ICLR 2021), two layers of 256 units over 84 characters:
-820,980 parameters. As FedMA has it (Wang et al., ICLR 2020), one layer over 80: 293,584. The LSTM
-itself is Hochreiter and Schmidhuber's, 1997, in the form and with the names of ``torch.nn.LSTM``.
+In FedMix (Yoon, Shin, Hwang, Yang, ICLR 2021) it has two layers of 256 units over 84 characters:
+820,980 parameters. In FedMA (Wang et al., ICLR 2020) it has one layer over 80: 293,584. The LSTM is
+that of Hochreiter and Schmidhuber, 1997, in the form and with the names of ``torch.nn.LSTM``.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ class LstmSettings(NetworkSettings):
     """Settings of ``lstm``."""
 
     vocabulary: Annotated[int, Field(ge=0, le=2**20)] = 0
-    """Different tokens in the inputs; 0 for as many as there are classes."""
+    """Number of tokens in the vocabulary; 0 for the number of classes."""
 
     embedding: Annotated[int, Field(ge=1, le=65536)] = 8
-    """Numbers that a token becomes."""
+    """Size of a token's embedding."""
 
     hidden: Annotated[int, Field(ge=1, le=65536)] = 256
     """Units of each LSTM layer."""
 
     layers: Annotated[int, Field(ge=1, le=16)] = 2
-    """LSTM layers, one on top of the other."""
+    """Number of stacked LSTM layers."""
 
 
 class CharacterLstm(nn.Module):
@@ -127,7 +127,7 @@ def make_lstm(settings: LstmSettings, shape: Shape, classes: int) -> nn.Module:
         raise DataError(
             f"The model lstm takes sequences of tokens, but one input is {text}.",
             code="model.input",
-            hint="give inputs of shape (samples, length), each a token's number from 0",
+            hint="use inputs of shape (samples, length) with token numbers from 0",
         )
     return CharacterLstm(tokens(settings, classes), settings, classes)
 

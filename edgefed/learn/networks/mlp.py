@@ -20,10 +20,10 @@ class MlpSettings(NetworkSettings):
     hidden: Annotated[tuple[Annotated[int, Field(ge=1, le=65536)], ...], Field(max_length=64)] = (
         64,
     )
-    """Units of each hidden layer; none makes it a linear model."""
+    """Units of each hidden layer; an empty list gives a linear model."""
 
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of each hidden layer's units that a training step leaves out."""
+    """Fraction of each hidden layer's units that a training step drops."""
 
 
 def make_mlp(settings: MlpSettings, shape: Shape, classes: int) -> nn.Module:

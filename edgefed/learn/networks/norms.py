@@ -1,4 +1,4 @@
-"""The normalisation layer that a residual network is made with."""
+"""The normalisation layers of residual networks."""
 
 from __future__ import annotations
 

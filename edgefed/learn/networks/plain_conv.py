@@ -1,4 +1,4 @@
-"""Convolution, pooling and ReLU by torch's own operations: on every device, for every transform."""
+"""Convolution, pooling and ReLU by torch's operations, for all devices and transforms."""
 
 from __future__ import annotations
 

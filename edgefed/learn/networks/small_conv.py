@@ -1,8 +1,8 @@
 """Convolution, pooling and ReLU by the compiled kernels, as operations that torch differentiates.
 
-Torch's own kernels waste most of a core on a few channels. These fuse the three layers, and go back
-through the one value in four that pooling let pass (docs/performance.md). Derivatives of gradients
-are left to torch.
+torch underuses a core on layers with few channels. These kernels fuse the three layers, and
+propagate gradients only through the one value in four that pooling selects (docs/performance.md).
+torch computes derivatives of gradients.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """VGG-9: six 3×3 convolutions and three fully connected layers, without normalisation.
 
-The network of two papers that differ in where they drop out: Yoon, Shin, Hwang, Yang: FedMix, ICLR
-2021, and Wang, Yurochkin, Sun, Papailiopoulos, Khazaeni: Federated Learning with Matched Averaging,
-ICLR 2020. With 32×32 RGB inputs it has 3,491,530 parameters for 10 classes, 3,537,700 for 100.
+The network of two papers that apply dropout at different places: Yoon, Shin, Hwang, Yang: FedMix,
+ICLR 2021, and Wang, Yurochkin, Sun, Papailiopoulos, Khazaeni: Federated Learning with Matched
+Averaging, ICLR 2020. With 32×32 RGB inputs it has 3,491,530 parameters for 10 classes, 3,537,700
+for 100.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ class Vgg9Settings(NetworkSettings):
     """Settings of ``vgg9``."""
 
     dropout_layout: Literal["fedmix", "fedma", "none"] = "fedmix"
-    """Where it drops out. ``fedmix``: a tenth of the values after the second and the third pooling
-    and before the last layer; ``fedma``: a twentieth of the channels after the second pooling, and
-    a tenth of the values before the first and the last fully connected layer."""
+    """Where dropout is applied. ``fedmix``: a tenth of the values after the second and the third
+    pooling and before the last layer; ``fedma``: a twentieth of the channels after the second
+    pooling, and a tenth of the values before the first and the last fully connected layer."""
 
 
 def make_vgg9(settings: Vgg9Settings, shape: Shape, classes: int) -> nn.Module:

@@ -1,10 +1,9 @@
-"""The entries that mixing takes from a job's extras: averaged data of others, or raw samples.
+"""The entries of a job's extras that mixing uses: averaged data of others, or raw samples.
 
 Extras are ``inputs`` (entries, …) and ``targets`` (entries, classes), float32. Inputs may be uint8
-codes instead; then ``scale`` and ``offset`` (entries,) are there too, and a value of an entry is
-its offset + scale · code.
-Only what a step uses is unpacked, so that many entries stay small. ``kept``, where it is there,
-says which entries are drawn from: clients that leave out different ones share the others' memory.
+codes instead, with ``scale`` and ``offset`` (entries,); a value is then offset + scale · code.
+Only the entries that a step uses are unpacked, to save memory. ``kept``, if present, lists the
+entries to draw from, so that clients which exclude different entries share one array.
 """
 
 from __future__ import annotations
@@ -134,14 +133,14 @@ def check_real(what: str, vocabulary: int | None) -> None:
         raise DataError(
             f"{what} mixes inputs, but this model's inputs are tokens, which have no mean.",
             code="train.tokens",
-            hint="mix behind the embedding, with split = 1",
+            hint="mix after the embedding, with split = 1",
         )
 
 
 def _refused(what: str, why: str) -> DataError:
     """Return the error of extras that cannot be mixed with."""
     return DataError(
-        f"{what} cannot use the data to mix with: {why}.",
+        f"{what} cannot mix with these entries: {why}.",
         code="train.entries",
         hint="share averaged data of this run's devices and model",
     )

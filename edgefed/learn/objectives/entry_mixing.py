@@ -1,4 +1,4 @@
-"""What objectives share that mix a batch with entries of others: the draw of them, and a check."""
+"""The common part of objectives that mix a batch with entries of others: draws and checks."""
 
 from __future__ import annotations
 

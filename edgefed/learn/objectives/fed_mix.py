@@ -33,9 +33,9 @@ class FedMix(EntryMixing):
     """(1-λ) ℓ(f(U), Y) + λ ℓ(f(U), ȳ) + λ Σ_i < ∂ℓ(f(U), Y)/∂u_i , x̄ >, with U = (1-λ) X.
 
     One entry (x̄, ȳ) of the extras is drawn for each batch. ℓ is a mean over the batch, so that the
-    sum over the samples is a mean too and does not change when a batch is doubled. In the third
-    term stand the device's own labels only. The first two terms are one loss against
-    (1-λ) Y + λ ȳ; see ``losses``. Three terms, one forward pass: they share the mask of dropout.
+    sum over the samples is a mean too and does not change when a batch is doubled. The third term
+    uses the device's own labels only. The first two terms are one loss against (1-λ) Y + λ ȳ; see
+    ``losses``. Three terms, one forward pass: they share the mask of dropout.
 
     At the minimum of the first two terms softmax(f(U)) is their mixed target, so with own labels
     the third term still pulls there: it rewards x̄ for speaking against its own labels ȳ, by λ²,

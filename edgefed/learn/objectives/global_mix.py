@@ -1,4 +1,4 @@
-"""GlobalMix: mixup with raw samples of others, which no device should ever be given.
+"""GlobalMix: mixup with raw samples of other devices, for simulations only.
 
 The upper bound that FedMix approximates: Yoon, Shin, Hwang, Yang: FedMix, ICLR 2021, equation 3.
 """

@@ -1,9 +1,9 @@
-"""What mixing asks of a loss: its value, its gradient at the outputs, and to be linear in targets.
+"""Losses for mixing: a value, a gradient at the outputs, and linearity in the targets.
 
 Cross-entropy is linear in its targets, so a loss against a mixture of targets is the mixture of the
-losses: (1-λ) ℓ(f, y) + λ ℓ(f, z) = ℓ(f, (1-λ) y + λ z), computed once. Squared error is so up to
-λ (1-λ) (y - z)², which no weight can change: |f|² - 2 f·y, the same loss without the constant |y|²,
-is linear in y. Gradients are the same either way.
+losses: (1-λ) ℓ(f, y) + λ ℓ(f, z) = ℓ(f, (1-λ) y + λ z), computed once. For squared error the two
+differ by λ (1-λ) (y - z)², which does not depend on the weights: |f|² - 2 f·y, the same loss
+without the constant |y|², is linear in y. The gradients are equal.
 """
 
 from __future__ import annotations

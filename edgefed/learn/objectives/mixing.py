@@ -1,4 +1,4 @@
-"""What mixing makes of a batch, and the loss that it descends: said once for all who compute it."""
+"""A mixed batch and its loss, shared by all code that computes them."""
 
 from __future__ import annotations
 

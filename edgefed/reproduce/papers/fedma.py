@@ -1,4 +1,4 @@
-"""FedMA: the rows of its table that need nothing but averaging.
+"""FedMA: the rows of its table that need only averaging.
 
 Wang, Yurochkin, Sun, Papailiopoulos, Khazaeni: Federated Learning with Matched Averaging, ICLR
 2020. The numbers come from a reading note on the paper; set-ups from its published code.

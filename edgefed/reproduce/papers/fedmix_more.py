@@ -1,8 +1,8 @@
-"""FedMix, the further tables: 3 to 7, 10 to 16 and 18, of which only what the text says is known.
+"""FedMix, the further tables: 3 to 7, 10 to 16 and 18, known only from the paper's text.
 
 Yoon, Shin, Hwang, Yang: FedMix: Approximation of Mixup under Mean Augmented Federated Learning,
-ICLR 2021, Section 4 and Appendices F to J. Which values were tried is mostly lost too; those here
-are ours, around the set-up of Table 8.
+ICLR 2021, Section 4 and Appendices F to J. The values that the authors tried are mostly unknown;
+those here are ours, around the set-up of Table 8.
 """
 
 from __future__ import annotations

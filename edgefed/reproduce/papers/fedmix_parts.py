@@ -1,4 +1,4 @@
-"""What the tables of FedMix are put together from: the paper, its rows, and columns that vary."""
+"""Building blocks of the FedMix tables: the paper, its rows, and columns that vary a setting."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Table 8 and Appendix B of FedMix as recipes, and smaller ones that stand for them.
+"""Table 8 and Appendix B of FedMix as recipes, and smaller substitutes for them.
 
-Where the paper's own value is lost, the value is our reading, and says so here.
+Where the paper's value is unknown, a comment marks the value here as our interpretation.
 """
 
 from __future__ import annotations

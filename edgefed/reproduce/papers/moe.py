@@ -1,4 +1,4 @@
-"""Federated mixture of experts: the row of its table that needs nothing but averaging.
+"""Federated mixture of experts: the row of its table that needs only averaging.
 
 Reisser, Louizos, Gavves, Welling: Federated Mixture of Experts, arXiv 2107.06724, Table 1 and
 Appendix A. Its FedAvg has Adam on the server.

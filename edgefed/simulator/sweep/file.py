@@ -47,7 +47,7 @@ class SweepFile(Section):
     @classmethod
     def _file_or_table(cls, value: Any) -> Any:
         if not isinstance(value, (str, dict)):
-            raise ValueError("must be the name of a file, in quotes, or a table")
+            raise ValueError("must be a quoted file name or a table")
         return value
 
 

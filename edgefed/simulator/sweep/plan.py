@@ -1,4 +1,4 @@
-"""From a sweep file to its cases, every recipe checked before anything runs."""
+"""Expand a sweep file to its cases; all recipes are checked before the first run."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def make_plan(
     for key in sets or {}:
         if key in varied:
             raise UsageError(
-                f"--set {key}: the sweep itself sets it.", hint="change it in the sweep file"
+                f"--set {key}: the sweep file sets this key.", hint="change it in the sweep file"
             )
     cases = tuple(_case(variant, written, around, check, sets) for variant in written.variants)
     return Plan(cases, tuple(dict.fromkeys(seeds)) or written.seeds, written.target)

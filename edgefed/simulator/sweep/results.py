@@ -1,4 +1,4 @@
-"""Results on disk: one file a run, whole or absent, named by its digest."""
+"""Results on disk: one file for each run, written atomically and named by its digest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sweep's results as one table: mean and standard deviation over seeds, a row a case."""
+"""A sweep's results as one table: mean and standard deviation over seeds, one row per case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run what of a sweep has no result yet, one run after another."""
+"""Run the trials of a sweep that have no result yet, one after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines under the header that push the panes down while something is wrong or frozen."""
+"""Lines under the header that appear while there is a problem or the display is frozen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in place of the device table when it has no rows."""
+"""The text that replaces the device table when it has no rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line on top: fleet, run, state, broker, devices online, time."""
+"""The top line: fleet, run, state, broker, devices online, time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line at the bottom: the most important keys, never one of them cut."""
+"""The bottom line: the most important keys, as many as fit completely."""
 
 from __future__ import annotations
 

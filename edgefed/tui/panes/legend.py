@@ -1,4 +1,4 @@
-"""What the symbols of the device states mean."""
+"""The legend of the symbols of device states."""
 
 from __future__ import annotations
 

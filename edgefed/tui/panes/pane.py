@@ -1,4 +1,4 @@
-"""The base of all panes: text in a border, drawn again only when it changed, with four faces."""
+"""The base of all panes: text in a border, redrawn only after a change, in four states."""
 
 from __future__ import annotations
 

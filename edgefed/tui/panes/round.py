@@ -1,4 +1,4 @@
-"""The round: its phases, the answers that came, and the time that is left for the rest."""
+"""The round: its phases, the answers so far, and the time that is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one line of a window in which nothing can be read."""
+"""The message of a window that is too small for the dashboard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes over the wire: sent, received, and how they went round by round."""
+"""Traffic: bytes sent and received, in total and by round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The question before a run is aborted: what is kept, what is lost, and is it the right run."""
+"""The confirmation before a run is aborted: which run, what is kept, and what is lost."""
 
 from __future__ import annotations
 

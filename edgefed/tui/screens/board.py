@@ -1,4 +1,4 @@
-"""What every screen of the dashboard is built from; functions, since screens share no base."""
+"""Functions that build the common parts of all screens, which have no common base class."""
 
 from __future__ import annotations
 

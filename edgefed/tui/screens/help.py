@@ -1,4 +1,4 @@
-"""The page of keys, made from the registry of actions."""
+"""The help page of keys, generated from the registry of actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Screen 1: how the run goes, at a glance."""
+"""Screen 1: an overview of the run."""
 
 from __future__ import annotations
 

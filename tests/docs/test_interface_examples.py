@@ -1,0 +1,273 @@
+"""Each example of ``docs/algorithm-interface.md`` is installed as a plug-in and run."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from edgefed.algorithms import registry
+from edgefed.algorithms.base import State
+from edgefed.algorithms.plugins import GROUP
+from edgefed.coordinator.records import Checkpoint
+from edgefed.learn.types import Tensors
+from edgefed.wire.codecs import decode
+from edgefed.wire.messages import Task
+from edgefed.wire.tensors import digest, pack
+from edgefed.worker.outcome import Outcome
+from edgefed.worker.persistent_state import PersistentState
+from edgefed.worker.worker import TrainerCache, Worker
+from tests.coordinator.fleets import TamperedFleet
+from tests.docs.pages import ROOT, blocks
+from tests.run_fixture import COARSE, World, recipe, samples, shards
+from tests.worker.tasks import read, task
+
+tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+
+PAGE = ROOT / "docs" / "algorithm-interface.md"
+EXAMPLES = {block.example: block for block in blocks(PAGE)}
+IMPORTS = EXAMPLES["imports"].text
+CLASSES = "\n\n".join(block.text for block in EXAMPLES.values() if "(FedAvg)" in block.text)
+NAMES = dict(re.findall(r'class (\w+)\(FedAvg\):\n.*\n\n    name = "([\w-]+)"', CLASSES))
+MODULE = "interface_examples"
+SIZES = (5, 9, 6, 4)
+
+Run = Callable[..., "Finished"]
+
+
+class Finished:
+    """A run that ended, with the exchanges that it put."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.fleet = TamperedFleet(world.devices)
+        self.record = world.engine(self.fleet).run()
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        found = self.world.stores[0].checkpoint(self.world.run)
+        assert found is not None
+        return found
+
+    @property
+    def state(self) -> State:
+        return self.checkpoint.state
+
+    @property
+    def model_file(self) -> Tensors:
+        return load_file(self.world.folder / "runs" / self.world.run / "model.safetensors")
+
+    def tasks(self, exchange: str) -> list[list[Task]]:
+        """Return the tasks of each exchange of a name."""
+        return [list(each.tasks) for each in self.fleet.asked if each.name == exchange]
+
+    def outcomes(self) -> set[str]:
+        return {outcome for _, outcome, _ in self.fleet.verdicts}
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    """Install the page's classes as a package that offers all of them."""
+    info = folder / f"{MODULE}-1.0.dist-info"
+    info.mkdir(parents=True)
+    points = "".join(f"{name} = {MODULE}:{kind}\n" for kind, name in NAMES.items())
+    (folder / f"{MODULE}.py").write_text(source)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {MODULE}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\n{points}")
+    monkeypatch.syspath_prepend(folder)
+    sys.modules.pop(MODULE, None)
+    importlib.invalidate_caches()
+    registry.offered.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    install(tmp_path / "site", monkeypatch, f"{IMPORTS}\n\n{CLASSES}")
+    try:
+        yield
+    finally:
+        registry.offered.cache_clear()
+        sys.modules.pop(MODULE, None)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    """Run an algorithm of the page, or ``fedavg``, in a simulation of four devices."""
+    worlds: list[World] = []
+
+    def finished(name: str, **sections: Any) -> Finished:
+        plan = recipe(**{"algorithm": {"name": name}, "evaluation": {"on": "both"}, **sections})
+        folder = tmp_path / f"world-{len(worlds)}"
+        worlds.append(World(folder, plan, shards(SIZES, tested=3)))
+        return Finished(worlds[-1])
+
+    yield finished
+    for world in worlds:
+        world.close()
+
+
+def worker(**changes: Any) -> Worker:
+    return Worker(TrainerCache("cpu"), samples(9, 1), samples(5, 2), **changes)
+
+
+def work(
+    name: str, device: Worker | None = None, kept: PersistentState | None = None, **changes: Any
+) -> Outcome:
+    """Return what a device makes of a task of an algorithm of the page."""
+    private: dict[str, Tensors] = changes.pop("private", {})
+    given = task(algorithm=name, **changes)
+    outcome = (device or worker()).work(given, read, private, persistent=kept or PersistentState())
+    assert outcome.status == "ok", outcome.reason
+    return outcome
+
+
+def delta(outcome: Outcome) -> Tensors:
+    return decode(outcome.blobs["delta"], None)
+
+
+def test_every_python_block_is_an_example_that_a_test_here_runs() -> None:
+    named = set(EXAMPLES) - {"imports", "fractional", "plug-in"}
+    assert len(named) == len(blocks(PAGE)) - 3, "a block without a name of its own"
+    assert len(NAMES) == len(named)
+    tests = Path(__file__).read_text(encoding="utf-8")
+    assert [name for name in NAMES.values() if tests.count(f'"{name}"') == 0] == []
+
+
+def test_what_an_answer_holds(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = run("label-counts")
+    assert (here.record.status, here.outcomes()) == ("finished", {"accepted"})
+    wrong = CLASSES.replace('TensorSpec("int64", (3,))', 'TensorSpec("int64", (4,))')
+    assert wrong != CLASSES
+    install(tmp_path / "wrong", monkeypatch, f"{IMPORTS}\n\n{wrong}")
+    rejected = run("label-counts", rounds={"count": 1}).fleet.verdicts
+    reasons = {reason for _, outcome, reason in rejected if outcome == "rejected"}
+    assert reasons
+    assert all("count" in reason for reason in reasons), reasons
+
+
+def test_what_devices_start_from(run: Run) -> None:
+    here = run("two-starts", rounds={"count": 2})
+    first, second = here.tasks("fit")
+    (start,) = {each.blobs["weights"].digest for each in first}
+    digests = sorted(each.blobs["weights"].digest for each in second)
+    before = digest(pack(here.state.groups["before"]))
+    assert digests == sorted([start, start, before, before])
+    assert start != before
+    assert here.outcomes() == {"accepted"}
+
+
+def test_payloads_that_end(run: Run) -> None:
+    how = {"wire": COARSE, "evaluation": {"on": "coordinator"}}
+    here, plain = run("renamed", **how), run("fedavg", **how)
+    for ran, lengths in ((here, [1, 1, 1]), (plain, [1, 2, 3])):
+        assert [len(tasks[0].blobs["weights"].patches) for tasks in ran.tasks("fit")] == lengths
+    assert here.checkpoint.downlink.keys() == {"weights-3"}
+
+
+def test_models_that_change(run: Run) -> None:
+    here = run("widening")
+    assert [tasks[0].model["hidden"] for tasks in here.tasks("fit")] == [[4], [5], [6]]
+    assert here.model_file["fc1.bias"].shape == (7,)
+
+
+def test_many_models(run: Run) -> None:
+    here = run("two-models")
+    state = here.state
+    assert {name.split("/")[0] for name in here.model_file} == {"now", "before"}
+    for name, array in state.groups["before"].items():
+        assert np.array_equal(here.model_file[f"before/{name}"], array)
+    plain = run("fedavg")
+    assert np.array_equal(here.model_file["now/out.bias"], plain.model_file["out.bias"])
+    assert here.world.rows[-1]["loss"] != plain.world.rows[-1]["loss"]
+
+
+def test_how_devices_test(run: Run) -> None:
+    here = run("largest-test", rounds={"count": 1})
+    assert [[each.device for each in tasks] for tasks in here.tasks("evaluate")] == [
+        ["device-02", "device-01"]
+    ]
+
+
+def test_exchanges_before_the_first_round(run: Run) -> None:
+    here, plain = run("counted-twice"), run("fedavg")
+    names = [each.name for each in here.fleet.asked if each.name != "evaluate"]
+    assert names == ["count", "count", "fit", "fit", "fit"]
+    assert here.state.params == {"counts": [sum(SIZES)] * 2}
+    assert here.record.weights_digest == plain.record.weights_digest
+
+
+def test_composition(run: Run) -> None:
+    here = run("limited")
+    names = [each.name for each in here.fleet.asked if each.name != "evaluate"]
+    assert names == ["count", "fit", "fit", "fit"]
+    assert here.state.params["smallest"] == min(SIZES)
+    epochs = {"batch_size": 1, "learning_rate": 0.1}
+    steps = work("limited", training=epochs, params={"steps": 4}).metrics["steps"]
+    assert (steps, work("fedavg", training=epochs).metrics["steps"]) == (4.0, 9.0)
+
+
+def test_samples_made_on_the_device(run: Run) -> None:
+    one, other = work("bootstrap"), work("bootstrap", seed=6)
+    assert (one.samples, work("fedavg").samples) == (4, 9)
+    assert one.blobs["delta"] == work("bootstrap").blobs["delta"] != other.blobs["delta"]
+    assert run("bootstrap").outcomes() == {"accepted"}
+
+
+def test_trained_arrays_that_are_not_the_models(run: Run) -> None:
+    first = work("own-shift")
+    shift = first.private["own"]["shift"]
+    assert shift.shape == (3,)
+    assert (shift != 0).all()
+    assert set(first.blobs) == {"delta"}
+    again = work("own-shift", private=first.private).private["own"]["shift"]
+    assert not np.array_equal(again, shift)
+    assert run("own-shift").outcomes() == {"accepted"}
+
+
+def test_state_that_outlives_a_run() -> None:
+    first = work("ledger", run="r-0001-0000")
+    kept = PersistentState().after(first.device_state, first.ledger)
+    second = work("ledger", kept=kept, run="r-0002-0000", round=3)
+    kept = kept.after(second.device_state, second.ledger)
+    assert kept.device_state["answers"]["count"].tolist() == [2]
+    assert [entry["round"] for entry in kept.ledger] == [2, 3]
+    assert set(second.blobs) == {"delta"}
+
+
+def test_privacy_noise() -> None:
+    plain, draws = delta(work("fedavg")), [delta(work("noised")) for _ in range(2)]
+    assert not np.array_equal(draws[0]["out.bias"], draws[1]["out.bias"])
+    assert draws[0]["out.bias"] == pytest.approx(plain["out.bias"], abs=0.1)
+    fixed = worker(private_randomness=lambda _: np.random.default_rng(7))
+    same = [delta(work("noised", fixed))["out.bias"] for _ in range(2)]
+    assert np.array_equal(same[0], same[1])
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_fractional_weights(turned: bool) -> None:
+    made: dict[str, Any] = {}
+    exec(IMPORTS, made)
+    sets = [{"w": np.full(2, value, np.float32)} for value in (1.0, 3.0)]
+    text = EXAMPLES["fractional"].text
+    if turned:
+        pairs = "(first, 0.75), (second, 0.25)"
+        assert pairs in text
+        text = text.replace(pairs, "(second, 0.25), (first, 0.75)")
+    made.update(weights=sets[0], first=sets[0], second=sets[1])
+    exec(text, made)
+    assert made["merged"]["w"].tolist() == [1.5, 1.5]
+
+
+def test_plug_ins(run: Run) -> None:
+    ((group, points),) = tomllib.loads(EXAMPLES["plug-in"].text)["project"]["entry-points"].items()
+    assert group == GROUP
+    ((name, target),) = points.items()
+    assert target.rpartition(":")[2] in {kind for kind, own in NAMES.items() if own == name}
+    assert name in registry.algorithms()
+    assert run(name, rounds={"count": 1}).record.status == "finished"
