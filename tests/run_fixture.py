@@ -18,6 +18,7 @@ from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.fleet import Fleet
 from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.records import RunRecord
+from edgefed.coordinator.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.store import Store
 from edgefed.coordinator.trackers.base import Tracker
@@ -109,6 +110,7 @@ class World:
         self.clock = Ticking()
         self.durable = durable
         self.cache = BlobCache(folder / "blobs", 1 << 30)
+        self.relays = RelayedBlobs(self.cache, folder / "relays")
         hands = Sequential(given, TrainerCache("cpu"), self.clock)
         self.devices = LocalFleet(given, self.cache, self.clock, executor=hands)
         self.events: list[Event] = []
@@ -152,6 +154,7 @@ class World:
             dataset=self.dataset,
             store=store,
             cache=self.cache,
+            relays=self.relays,
             journal=journal,
             controls=controls or RunControls(),
             clock=self.clock,

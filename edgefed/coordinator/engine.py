@@ -7,6 +7,7 @@ the next is in the checkpoint, so it can be killed at any line and built again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import Evaluation
 from edgefed.coordinator.model_file import model_metadata, model_tensors
 from edgefed.coordinator.records import Checkpoint, OpenExchange, RunRecord
+from edgefed.coordinator.relay_checks import delivered_relays
 from edgefed.coordinator.reply_collector import ReplyCollector
 from edgefed.coordinator.reply_stats import ReplyStats
 from edgefed.coordinator.run_model import check_dataset, make_run_model
@@ -29,7 +31,7 @@ from edgefed.coordinator.tasks import asked_exchange, open_exchange
 from edgefed.coordinator.trackers.base import TrackedRun
 from edgefed.coordinator.trackers.metrics import MetricFiles
 from edgefed.coordinator.trackers.tracking import Tracking
-from edgefed.errors import LOWER_RATE, EdgeFedError, TimeLimitError
+from edgefed.errors import EdgeFedError, StorageError, TimeLimitError
 from edgefed.seeds import derive
 from edgefed.wire.tensors import weights_digest
 
@@ -104,6 +106,8 @@ class Engine:
             self._tracking.end(self._recorder.record)
             if state is not None:
                 state.downlink.release()
+            with suppress(StorageError):  # it is in the row already, or the next start tells it
+                self._sync_relays()
         return self._recorder.record
 
     def _put_off(self, error: EdgeFedError) -> bool:
@@ -133,6 +137,7 @@ class Engine:
         """Wait for devices, and begin where the last commit left off."""
         deps, rounds, run = self._deps, self._recipe.rounds, self._recorder.record.run
         check_dataset(self._recipe, deps.dataset)
+        self._sync_relays()
         checkpoint = deps.store.checkpoint(run)
         self._recorder.status("running" if checkpoint else "waiting")
         wanted = rounds.min_devices if checkpoint is None else 1
@@ -269,6 +274,7 @@ class Engine:
 
     def _put(self, state: RunState, planned: Exchange, attempt: int) -> OpenExchange:
         """Write an exchange down, so that a restart puts the same one."""
+        planned = self._deps.relays.available(planned, self._recorder.warn)
         opened = self._recorder.written(
             lambda: open_exchange(
                 planned,
@@ -284,16 +290,16 @@ class Engine:
             )
         )
         self._recorder.account()
-        preparatory_exchanges = self._recorder.record.preparatory_exchanges + opened.preparatory
-        begun = replace(
-            self._recorder.record,
-            exchanges=opened.index + 1,
-            preparatory_exchanges=preparatory_exchanges,
-        )
+        record = self._recorder.record
+        preparatory = record.preparatory_exchanges + opened.preparatory
+        begun = replace(record, exchanges=opened.index + 1, preparatory_exchanges=preparatory)
         held = state.downlink.to_json()
-        missed, store = state.open, self._deps.store
-        self._recorder.written(lambda: store.begin_exchange(begun, opened, held, closes=missed))
+        missed, store, unwanted = state.open, self._deps.store, planned.discarded
+        self._recorder.written(
+            lambda: store.begin_exchange(begun, opened, held, closes=missed, discarded=unwanted)
+        )
         self._recorder.record, state.open = begun, opened
+        self._sync_relays()
         return opened
 
     def _exchange(self, state: RunState, opened: OpenExchange) -> None:
@@ -307,12 +313,18 @@ class Engine:
         self._deps.journal.emit("exchange", exchange=opened.exchange, phase="merge")
         after = self._recorder.with_answers(ReplyStats() if opened.preparatory else collector.stats)
         held = state.downlink.to_json()
+        relays = (collector.relayed, delivered_relays(opened, collector.stats.devices))
         store = self._deps.store
-        self._recorder.written(lambda: store.commit(after, merged, held, closes=opened))
+        self._recorder.written(lambda: store.commit(after, merged, held, *relays, closes=opened))
+        self._sync_relays()
         for remark in self._algorithm.remarks(state.state, asked_exchange(opened), merged):
             self._recorder.note(remark.text, warning=remark.warning)
         self._recorder.record, state.state, state.open = after, merged, None
         self._close_through(state)
+
+    def _sync_relays(self) -> None:
+        """Keep the blobs between devices that are written down, and no others."""
+        self._deps.relays.sync(self._deps.store.relays())
 
     def _missed(self, state: RunState, opened: OpenExchange, stats: ReplyStats) -> None:
         asked = len(opened.tasks)
@@ -328,21 +340,12 @@ class Engine:
             raise TimeLimitError(
                 f"Only {told}.",
                 code="round.quorum",
-                hint=self._after_missed(stats),
+                hint=stats.advice(self._recipe.training.learning_rate),
             )
         self._recorder.warn(f"only {told}; asking again")
         planned = self._gathered(state)
         if isinstance(planned, Exchange):
             self._put(state, planned, opened.attempt + 1)
-
-    def _after_missed(self, stats: ReplyStats) -> str:
-        """Return what an operator can do about a missed quorum."""
-        if stats.diverged:
-            return f"{LOWER_RATE}, now {self._recipe.training.learning_rate:g}, and start again"
-        return (
-            "see edgefed device list; then edgefed run resume, or start again with a longer "
-            "rounds.deadline or a smaller rounds.quorum"
-        )
 
     def _collector(self, state: RunState, opened: OpenExchange) -> ReplyCollector:
         asked = asked_exchange(opened)
@@ -351,9 +354,8 @@ class Engine:
         def reject_reason(answer: Answer) -> str:
             return self._algorithm.reject_reason(asked, answer, model)
 
-        return ReplyCollector(
-            opened, self._fleet, self._deps.journal, self._controls, reject_reason
-        )
+        journal, relays = self._deps.journal, self._deps.relays
+        return ReplyCollector(opened, self._fleet, journal, self._controls, reject_reason, relays)
 
     # -- scores -------------------------------------------------------------------------------
 

@@ -22,10 +22,11 @@ from edgefed.coordinator.engine import Engine
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.event_log import EventLog
-from edgefed.coordinator.last_run import UNFINISHED, with_last_run
+from edgefed.coordinator.last_run import with_last_run
 from edgefed.coordinator.mqtt_fleet import MqttFleet
 from edgefed.coordinator.new_run import create_run
-from edgefed.coordinator.records import RunRecord
+from edgefed.coordinator.records import UNFINISHED, RunRecord
+from edgefed.coordinator.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.request_handler import SLOW, RequestHandler
 from edgefed.coordinator.run_check import RunCheck
 from edgefed.coordinator.run_controls import RunControls
@@ -78,7 +79,10 @@ class Service:
             self._lock.release()
             raise
         self._store = Store(settings.folder)
-        self._cache = BlobCache(settings.folder / "blobs", CACHE_BYTES)
+        relays = self._store.relays()
+        pinned = [relay.digest for relay in relays]
+        self._cache = BlobCache(settings.folder / "blobs", CACHE_BYTES, pinned)
+        self._relays = RelayedBlobs(self._cache, settings.folder / "relays", relays)
         self._journal = EventJournal(settings.fleet, clock)
         self._journal.begin_with(lambda snapshot: with_last_run(snapshot, self._store))
         self._registry = DeviceRegistry(self._journal, clock)
@@ -101,6 +105,7 @@ class Service:
                 topics=self._topics,
                 registry=self._registry,
                 cache=self._cache,
+                relays=self._relays,
                 staging=settings.folder / "staging",
                 journal=self._journal,
                 clock=clock,
@@ -270,6 +275,7 @@ class Service:
                 dataset=load_dataset(recipe, self._settings.folder / "data"),
                 store=self._store,
                 cache=self._cache,
+                relays=self._relays,
                 journal=self._journal,
                 controls=controls,
                 clock=self._clock,
@@ -299,6 +305,7 @@ class Service:
                 log.warning("the end of run %s was not written: %s", run, error.message)
                 self._store.show_unwritten(failed)
             self._show_record(failed)
+            self._relays.sync(self._store.relays())
         except StorageError as error:
             log.warning("the row of run %s cannot be read: %s", run, error.message)
             self._change_state(run_status="failed")

@@ -15,6 +15,7 @@ from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.records import RunRecord
+from edgefed.coordinator.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_model import check_dataset, load_dataset, make_model
 from edgefed.coordinator.store import Store
@@ -100,6 +101,7 @@ class Simulation:
                 dataset=dataset,
                 store=self.store,
                 cache=cache,
+                relays=RelayedBlobs(cache, folder / "relays"),
                 journal=self.journal,
                 controls=self.controls,
                 clock=clock,
