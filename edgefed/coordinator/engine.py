@@ -168,14 +168,14 @@ class Engine:
             self._recorder.save(devices=len(roster), started=begun, **asdict(admission.spec))
             self._recorder.written(lambda: deps.store.commit(self._recorder.record, first, {}))
         downlink = DownlinkEncoder(self._recipe.wire.downlink, deps.cache, checkpoint.downlink)
-        for name in downlink.missing():
-            self._recorder.warn(
-                f"the blob cache lost {name}; devices are sent it anew, and with a lossy downlink"
-                " the run ends in other bits than undisturbed"
-            )
+        for loss in downlink.losses():
+            self._recorder.warn(loss)
         rows = deps.store.rounds(run)
         scored = rows[-1]["round"] if rows else 0
         opened = next(iter(checkpoint.open), None)
+        if opened is not None and not deps.relays.has_all(opened):  # its run had ended
+            self._recorder.written(lambda: deps.store.close_exchange(run, opened))
+            opened = None
         state = RunState(run_model, admission, checkpoint.state, downlink, opened, scored)
         self._close_through(state)
         self._recorder.status("running")

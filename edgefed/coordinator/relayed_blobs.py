@@ -15,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgefed.algorithms.base import Exchange, Question, Relay
-from edgefed.coordinator.relay_checks import check_relays
+from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.relay_checks import check_relays, task_relays
 from edgefed.coordinator.reply_checks import Rejection
 from edgefed.errors import StorageError, WireError
 from edgefed.files import make_folder, storage_error
@@ -119,6 +120,11 @@ class RelayedBlobs:
             if missing := len(set(asked.relays) - set(exchange.discarded)) - len(found.relays):
                 warn(f"{missing} blobs that other devices sent to {asked.device} are gone")
         return replace(exchange, questions=questions)
+
+    def has_all(self, opened: OpenExchange) -> bool:
+        """Whether the blobs that an exchange delivers are here."""
+        relays = [relay for task in opened.tasks for relay in task_relays(task)]
+        return all(relay in self._held and self._has(relay) for relay in relays)
 
     def is_for_another(self, device: str, digest: str) -> bool:
         """Whether a blob is held for other devices, and not for this one."""

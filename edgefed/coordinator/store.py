@@ -71,7 +71,7 @@ _TABLES = {
             "exchange": "text not null",
             "sender": "text not null",
             "receiver": "text not null",
-            "digest": "text not null",
+            "blob": "text not null",
             "size": "integer not null",
         },
         ("exchange", "sender", "receiver"),
