@@ -24,6 +24,7 @@ from edgefed.coordinator.records import Checkpoint, OpenExchange, RunRecord
 from edgefed.coordinator.relay_checks import delivered_relays
 from edgefed.coordinator.reply_collector import ReplyCollector
 from edgefed.coordinator.reply_stats import ReplyStats
+from edgefed.coordinator.run_controls import Aborted, Stopping
 from edgefed.coordinator.run_model import check_dataset, make_run_model
 from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.coordinator.run_state import RunState
@@ -34,14 +35,6 @@ from edgefed.coordinator.trackers.tracking import Tracking
 from edgefed.errors import EdgeFedError, StorageError, TimeLimitError
 from edgefed.seeds import derive
 from edgefed.wire.tensors import weights_digest
-
-
-class _Aborted(Exception):  # noqa: N818 - an order, not an error
-    """The operator ended the run."""
-
-
-class _Stopping(Exception):  # noqa: N818 - an order, not an error
-    """The process ends; the run goes on later."""
 
 
 class Engine:
@@ -95,9 +88,9 @@ class Engine:
             self._tracking.begin()
             self._loop(state)
             self._end(state, "finished")
-        except _Stopping:
+        except Stopping:
             pass
-        except _Aborted:
+        except Aborted:
             self._end(state, "aborted", "by the operator", "run.aborted")
         except EdgeFedError as error:
             if not self._put_off(error):
@@ -150,7 +143,7 @@ class Engine:
             warn=self._recorder.warn,
             clock=deps.clock,
             stop=self._controls.interrupted,
-            check=self._check_orders,
+            check=self._controls.check,
         )
         run_model = make_run_model(
             self._recipe,
@@ -174,7 +167,7 @@ class Engine:
         scored = rows[-1]["round"] if rows else 0
         opened = next(iter(checkpoint.open), None)
         if opened is not None and not deps.relays.has_all(opened):  # its run had ended
-            self._recorder.written(lambda: deps.store.close_exchange(run, opened))
+            self._give_up(opened)
             opened = None
         state = RunState(run_model, admission, checkpoint.state, downlink, opened, scored)
         self._close_through(state)
@@ -189,7 +182,7 @@ class Engine:
                     return
             if state.state.round < self._recipe.rounds.count:  # else nothing is left to wait for
                 self._pass_gate()
-            self._check_orders()
+            self._controls.check()
             opened = state.open or self._plan(state)
             if opened is None:
                 return
@@ -264,7 +257,7 @@ class Engine:
                 f"the quorum is {planned.quorum}; waiting"
             )
             state.admission.wait_for(planned.quorum, planned.deadline, self._controls.interrupted)
-            self._check_orders()
+            self._controls.check()
             planned = self._planned(state)
         return planned
 
@@ -306,7 +299,7 @@ class Engine:
         """Ask, merge and commit; a missed quorum asks the round's question of a new cohort."""
         collector = self._collector(state, opened)
         merged = self._algorithm.merge(state.state, asked_exchange(opened), collector.answers())
-        self._check_orders()
+        self._controls.check()
         if collector.stats.accepted < opened.quorum:
             self._missed(state, opened, collector.stats)
             return
@@ -322,6 +315,11 @@ class Engine:
         self._recorder.record, state.state, state.open = after, merged, None
         self._close_through(state)
 
+    def _give_up(self, opened: OpenExchange) -> None:
+        """Close an exchange that is not merged."""
+        run = self._recorder.record.run
+        self._recorder.written(lambda: self._deps.store.close_exchange(run, opened))
+
     def _sync_relays(self) -> None:
         """Keep the blobs between devices that are written down, and no others."""
         self._deps.relays.sync(self._deps.store.relays())
@@ -334,8 +332,7 @@ class Engine:
         )
         if opened.attempt >= self._recipe.rounds.retries:
             # A run that is resumed asks those who are there then, not those who were silent now.
-            run = self._recorder.record.run
-            self._recorder.written(lambda: self._deps.store.close_exchange(run, opened))
+            self._give_up(opened)
             state.open = None
             raise TimeLimitError(
                 f"Only {told}.",
@@ -379,7 +376,7 @@ class Engine:
             planned = self._algorithm.evaluation(state.state, state.admission.roster(), seed)
             opened = self._put(state, planned, attempt=0)
         yield from self._collector(state, opened).answers()
-        self._check_orders()
+        self._controls.check()
 
     # -- orders -------------------------------------------------------------------------------
 
@@ -387,12 +384,6 @@ class Engine:
         if self._controls.paused:
             self._recorder.status("paused")
         self._controls.pass_gate()
-        self._check_orders()
+        self._controls.check()
         if self._recorder.record.status == "paused":
             self._recorder.status("running")
-
-    def _check_orders(self) -> None:
-        if self._controls.aborting:
-            raise _Aborted
-        if self._controls.stopping:
-            raise _Stopping

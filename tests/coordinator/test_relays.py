@@ -182,7 +182,7 @@ def test_a_missed_quorum_asks_again_and_keeps_nothing_of_the_first_try(world: Ma
     assert left_behind(here) == set()
 
 
-def stopped_in_round(here: World, order: Callable[[RunControls], None]) -> World:
+def stopped_in_round(here: World, order: Callable[[RunControls], object]) -> World:
     """Run until an order comes while the blobs of the second round are on their way."""
     controls = RunControls()
 
@@ -243,7 +243,7 @@ class Discarding(Waiting):
 
 def of(kind: type[Relaying], chosen: Recipe) -> Relaying:
     settings = kind.Settings.model_validate(chosen.algorithm.settings())
-    return kind(settings, chosen.training, chosen.rounds)  # type: ignore[arg-type]
+    return kind(settings, chosen.training, chosen.rounds)
 
 
 @pytest.mark.parametrize(("kind", "most"), [(Waiting, 4), (Discarding, 0)])
