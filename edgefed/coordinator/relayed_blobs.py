@@ -29,7 +29,10 @@ MAX_HELD_BYTES = 2 * 1024**3
 
 
 class RelayedBlobs:
-    """Holds the blobs that devices sent to others; safe from any thread.
+    """Holds the blobs that devices sent to others.
+
+    ``announce``, ``settle`` and ``is_for_another`` are safe from any thread; the rest is for the
+    engine's thread.
 
     Args:
         cache: the coordinator's blobs.
@@ -53,6 +56,8 @@ class RelayedBlobs:
         self._limit = limit_bytes
         self._lock = threading.Lock()
         self._held: set[Relay] = set()
+        self._bytes = 0
+        self._receivers: dict[str, list[str]] = {}
         self._marked = {path.name for path in self._folder.iterdir()}
         self.sync(stored)
         self._delete(self._marked - {relay.digest for relay in self._held})
@@ -83,7 +88,7 @@ class RelayedBlobs:
                 raise Rejection(
                     f"its blob for {relay.receiver} does not have the size that it says"
                 )
-            if self._total() + relay.size > self._limit:
+            if self._bytes + relay.size > self._limit:
                 raise Rejection("the coordinator has no space for more blobs between devices")
             self.announce([relay.digest])
             self._hold(relay)
@@ -92,12 +97,11 @@ class RelayedBlobs:
     def sync(self, stored: Iterable[Relay]) -> None:
         """Hold what the store has rows for, and nothing else; delete the blobs of the others."""
         wanted = set(stored)
-        with self._lock:
-            gone, new, self._held = self._held - wanted, wanted - self._held, wanted
-        for relay in new:
-            self._cache.pin(relay.digest)
+        gone = self._held - wanted
+        for relay in wanted - self._held:
+            self._hold(relay)
         for relay in gone:
-            self._cache.unpin(relay.digest)
+            self._release(relay)
         self._delete({relay.digest for relay in gone})
 
     def settle(self, digests: Collection[str]) -> None:
@@ -129,8 +133,7 @@ class RelayedBlobs:
     def is_for_another(self, device: str, digest: str) -> bool:
         """Whether a blob is held for other devices, and not for this one."""
         with self._lock:
-            receivers = {relay.receiver for relay in self._held if relay.digest == digest}
-        return bool(receivers) and device not in receivers
+            return digest in self._receivers and device not in self._receivers[digest]
 
     def _available(self, question: Question, discarded: Collection[Relay]) -> Question:
         held = self._held - set(discarded)
@@ -142,16 +145,23 @@ class RelayedBlobs:
     def _has(self, relay: Relay) -> bool:
         return self._cache.intact(relay.digest)
 
-    def _total(self) -> int:
-        with self._lock:
-            return sum(relay.size for relay in self._held)
-
     def _hold(self, relay: Relay) -> None:
-        with self._lock:
-            if relay in self._held:
-                return
-            self._held.add(relay)
+        if relay in self._held:
+            return
         self._cache.pin(relay.digest)
+        self._held.add(relay)
+        self._bytes += relay.size
+        with self._lock:
+            self._receivers.setdefault(relay.digest, []).append(relay.receiver)
+
+    def _release(self, relay: Relay) -> None:
+        self._cache.unpin(relay.digest)
+        self._held.remove(relay)
+        self._bytes -= relay.size
+        with self._lock:
+            self._receivers[relay.digest].remove(relay.receiver)
+            if not self._receivers[relay.digest]:
+                del self._receivers[relay.digest]
 
     def _delete(self, digests: Collection[str]) -> None:
         """Delete blobs that nobody else pinned, then their markers."""
@@ -177,3 +187,18 @@ class RelayedBlobs:
         except OSError as error:
             raise storage_error(path, error) from error
         self._marked.discard(digest)
+
+
+def open_blobs(
+    folder: Path, limit_bytes: int, stored: Collection[Relay] = ()
+) -> tuple[BlobCache, RelayedBlobs]:
+    """Return the cache of a state directory, and what holds the blobs between devices in it.
+
+    Those that the store has rows for are pinned before the cache evicts anything.
+    """
+    pinned = [relay.digest for relay in stored]
+    cache = BlobCache(folder / "blobs", limit_bytes, pinned)
+    relays = RelayedBlobs(cache, folder / "relays", stored)
+    for digest in pinned:  # each has its own pin by now
+        cache.unpin(digest)
+    return cache, relays

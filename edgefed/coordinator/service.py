@@ -26,7 +26,7 @@ from edgefed.coordinator.last_run import with_last_run
 from edgefed.coordinator.mqtt_fleet import MqttFleet
 from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.records import UNFINISHED, RunRecord
-from edgefed.coordinator.relayed_blobs import RelayedBlobs
+from edgefed.coordinator.relayed_blobs import open_blobs
 from edgefed.coordinator.request_handler import SLOW, RequestHandler
 from edgefed.coordinator.run_check import RunCheck
 from edgefed.coordinator.run_controls import RunControls
@@ -39,7 +39,6 @@ from edgefed.learn.devices import set_threads
 from edgefed.lock import FolderLock
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Link
-from edgefed.wire.blobs import BlobCache
 from edgefed.wire.chunk_staging import prune
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import CoordinatorState, EventMessage, Request
@@ -80,9 +79,7 @@ class Service:
             raise
         self._store = Store(settings.folder)
         relays = self._store.relays()
-        pinned = [relay.digest for relay in relays]
-        self._cache = BlobCache(settings.folder / "blobs", CACHE_BYTES, pinned)
-        self._relays = RelayedBlobs(self._cache, settings.folder / "relays", relays)
+        self._cache, self._relays = open_blobs(settings.folder, CACHE_BYTES, relays)
         self._journal = EventJournal(settings.fleet, clock)
         self._journal.begin_with(lambda snapshot: with_last_run(snapshot, self._store))
         self._registry = DeviceRegistry(self._journal, clock)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgefed.algorithms.base import Relay
-from edgefed.coordinator.relayed_blobs import RelayedBlobs
+from edgefed.coordinator.relayed_blobs import RelayedBlobs, open_blobs
 from edgefed.coordinator.reply_checks import Rejection
 from edgefed.errors import StorageError, WireError
 from edgefed.wire.blobs import BlobCache
@@ -21,10 +21,8 @@ def relay(sender: str, receiver: str, data: bytes = DATA, exchange: str = "r-1-0
     return Relay(exchange, sender, receiver, digest(data), len(data))
 
 
-def opened(folder: Path, stored: tuple[Relay, ...] = (), limit: int = 1 << 20) -> RelayedBlobs:
-    pinned = [each.digest for each in stored]
-    cache = BlobCache(folder / "blobs", 2000, pinned)
-    return RelayedBlobs(cache, folder / "relays", stored, limit)
+def opened(folder: Path, limit: int = 1 << 20) -> RelayedBlobs:
+    return RelayedBlobs(BlobCache(folder / "blobs", 2000), folder / "relays", (), limit)
 
 
 def markers(folder: Path) -> set[str]:
@@ -74,10 +72,18 @@ def test_the_next_process_keeps_what_is_written_down_and_deletes_the_rest(tmp_pa
     unmarked = BlobCache(tmp_path / "blobs", 2000).put(b"weights")
     held.keep(TWO, read)
     assert markers(tmp_path) == {NAME, digest(other), "0" * 64}
-    opened(tmp_path, TWO[:1])
+    _, again = open_blobs(tmp_path, 2000, TWO[:1])
     assert (blobs(tmp_path), markers(tmp_path)) == ({NAME, unmarked}, {NAME})
-    opened(tmp_path)
+    again.sync(())
     assert (blobs(tmp_path), markers(tmp_path)) == ({unmarked}, set())
+
+
+def test_a_full_cache_does_not_evict_them_when_it_is_opened(tmp_path: Path) -> None:
+    cache, held = open_blobs(tmp_path, 1 << 20)
+    held.keep(TWO, read)
+    cache.put(b"newer" * 200)
+    cache, _ = open_blobs(tmp_path, 1000, TWO)
+    assert blobs(tmp_path) == {NAME}
 
 
 def test_a_blob_that_is_here_for_another_reason_is_not_deleted(tmp_path: Path) -> None:
