@@ -98,10 +98,11 @@ def test_only_the_receiver_is_sent_it_and_never_by_broadcast(
     assert chunks(everything) == []
     told = [note for note in scene.notes if "a blob that was sent to another device" in note]
     assert len(told) == 2, "once a minute for each device"
-    scene.send(TOPICS.up_need("one"), CHUNKS)
-    scene.send(TOPICS.up_need("one"), WHOLE)
     count = chunk_count(len(DATA))
-    wait_until(lambda: len(chunks(everything)) >= 2 * count, "the chunks, twice")
+    scene.send(TOPICS.up_need("one"), CHUNKS)
+    wait_until(lambda: len(chunks(everything)) == count, "the chunks")
+    scene.send(TOPICS.up_need("one"), WHOLE)
+    wait_until(lambda: len(chunks(everything)) == 2 * count, "the chunks again")
     assert on("/down/one/c/", everything) == len(chunks(everything))
 
 

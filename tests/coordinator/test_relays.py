@@ -182,6 +182,20 @@ def test_a_missed_quorum_asks_again_and_keeps_nothing_of_the_first_try(world: Ma
     assert left_behind(here) == set()
 
 
+def test_a_blob_stays_until_its_receiver_has_answered(world: MakeWorld) -> None:
+    here = made(world, plan(rounds={"count": 2}))
+    held: list[list[tuple[str, str]]] = []
+
+    def tamper(exchange: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
+        held.append([(relay.sender, relay.receiver) for relay in here.stores[-1].relays()])
+        return silent(FIRST)(exchange, replies) if exchange.index == 1 else replies
+
+    assert here.engine(TamperedFleet(here.devices, tamper)).run().status == "finished"
+    assert [len(each) for each in held] == [0, 6, 2, 8]
+    assert sorted(held[2]) == [(SECOND, FIRST), (THIRD, FIRST)]
+    assert left_behind(here) == set()
+
+
 def stopped_in_round(here: World, order: Callable[[RunControls], object]) -> World:
     """Run until an order comes while the blobs of the second round are on their way."""
     controls = RunControls()
