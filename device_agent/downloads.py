@@ -36,6 +36,12 @@ class Downloads:
             self._subscribing[topic_filter] = (digest, size)
             self._link.subscribe(topic_filter)
 
+    def pull(self, blobs: Mapping[str, int], now: float) -> list[str]:
+        """Ask for blobs that are for this device alone; return those whose chunks were all here."""
+        for digest, size in blobs.items():
+            self._send(self._intake.fetch("", digest, size, "pull", now))
+        return [digest for digest in blobs if self._intake.cache.has(digest)]
+
     def subscribed(self, topic_filter: str, wanted: Container[str], now: float) -> str:
         """Ask for the blob of a subscription that holds now; return its digest, empty if none."""
         digest, size = self._subscribing.pop(topic_filter, ("", 0))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from edgefed.errors import WireError
 from edgefed.learn.types import Tensors
 from edgefed.wire.blobs import BlobCache
-from edgefed.wire.messages import BlobRef, Task
+from edgefed.wire.messages import Task
 from edgefed.wire.patch_assembly import Route, assemble, route
 from edgefed.worker.worker import read_blob
 
@@ -18,17 +18,26 @@ class TaskInputs:
 
     Attributes:
         lacking: digests still to come, with their sizes.
+        private: those that other devices sent to this one; nobody else is sent them.
     """
 
     task: Task
     cache: BlobCache
     lacking: dict[str, int] = field(default_factory=dict)
+    private: set[str] = field(default_factory=set)
     _routes: dict[str, Route] = field(default_factory=dict)
     _pinned: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for role in self.task.blobs:
             self._plan(role, whole=False)
+        shared = {ref.digest for ref in self.task.blobs.values()} | self.lacking.keys()
+        for relay in self.task.relays:
+            if relay.digest not in shared | self.private:
+                self._pin(relay.digest)
+                self.private.add(relay.digest)
+                if not self.cache.has(relay.digest):
+                    self.lacking[relay.digest] = relay.size
 
     @property
     def ready(self) -> bool:
@@ -57,22 +66,34 @@ class TaskInputs:
         """Return the arrays of a role."""
         return read_blob(self._get(self.task.blobs[role].digest))
 
+    def read_relay(self, digest: str) -> bytes:
+        """Return what another device sent."""
+        return self._get(digest)
+
     def clear(self) -> None:
         """Let the cache drop what only this task needed."""
         for digest in self._pinned:
             self.cache.unpin(digest)
         self._pinned.clear()
 
+    def delete_private(self) -> None:
+        """Delete what other devices sent."""
+        for digest in self.private:
+            self._pinned.remove(digest)
+            self.cache.unpin(digest)
+            self.cache.discard(digest)
+        self.private.clear()
+
     def _plan(self, role: str, *, whole: bool) -> None:
         ref = self.task.blobs[role]
         way = route(ref, self.cache.has, whole=whole)
         self._routes[role] = way
         self.lacking.update(dict(way.fetch))
-        self._pin(ref, way)
-
-    def _pin(self, ref: BlobRef, way: Route) -> None:
         bases = [patch.base for patch in way.patches if patch.base is not None]
-        for digest in (ref.digest, *bases, *(patch.blob for patch in way.patches)):
+        self._pin(ref.digest, *bases, *(patch.blob for patch in way.patches))
+
+    def _pin(self, *digests: str) -> None:
+        for digest in digests:
             self.cache.pin(digest)
             self._pinned.append(digest)
 

@@ -110,7 +110,11 @@ class TaskSession:
             self._begin(inputs)
             return
         self.tell("download")
-        self._downloads.want(inputs.lacking)
+        private = {name: size for name, size in inputs.lacking.items() if name in inputs.private}
+        shared = {name: size for name, size in inputs.lacking.items() if name not in private}
+        self._downloads.want(shared)
+        for digest in self._downloads.pull(private, self._clock.monotonic()):
+            self.received(digest)
 
     def subscribed(self, topic_filter: str) -> None:
         """Request the blob whose subscription holds now."""
@@ -140,7 +144,7 @@ class TaskSession:
             return
         self.tell("evaluate" if inputs.task.question == "evaluate" else "train")
         private, persistent = self._store.private(inputs.task.run), self._store.persistent()
-        self._training.begin(inputs.task, inputs.read, private, persistent)
+        self._training.begin(inputs, private, persistent)
         self._shortage.end()
 
     def progressed(self, progressed: Progressed) -> None:
@@ -209,6 +213,8 @@ class TaskSession:
         """Keep the last task's blobs pinned: the next broadcast is a difference from them."""
         if self._last_inputs is not None:
             self._last_inputs.clear()
+        if self._inputs is not None:
+            self._inputs.delete_private()
         self._last_inputs, self._inputs = self._inputs, None
 
     # -- a full disk --------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from device_agent.task_inputs import TaskInputs
 from edgefed.clock import Clock
 from edgefed.learn.training import Stopped
 from edgefed.learn.types import Tensors
@@ -37,8 +38,7 @@ class Done:
 
 @dataclass(frozen=True)
 class _Order:
-    task: Task
-    read: Callable[[str], Tensors]
+    inputs: TaskInputs
     private: Mapping[str, Tensors]
     persistent: PersistentState
     stop: threading.Event
@@ -66,20 +66,19 @@ class TrainingThread:
 
     def begin(
         self,
-        task: Task,
-        read: Callable[[str], Tensors],
+        inputs: TaskInputs,
         private: Mapping[str, Tensors],
         persistent: PersistentState,
     ) -> None:
         """Take a task; one that is still being worked on is given up."""
         self.give_up()
-        order = _Order(task, read, private, persistent, threading.Event())
+        order = _Order(inputs, private, persistent, threading.Event())
         self._current = order
         self._orders.put(order)
 
     def work_on(self, exchange: str) -> bool:
         """Whether an exchange's task was begun; its outcome is here or will come."""
-        return self._current is not None and self._current.task.exchange == exchange
+        return self._current is not None and self._current.inputs.task.exchange == exchange
 
     def give_up(self) -> None:
         """Stop working; no outcome follows."""
@@ -99,17 +98,18 @@ class TrainingThread:
                 continue
             try:
                 outcome = self._worker.work(
-                    order.task,
-                    order.read,
+                    order.inputs.task,
+                    order.inputs.read,
                     order.private,
                     self._reporter(order),
                     order.stop.is_set,
                     persistent=order.persistent,
+                    read_relay=order.inputs.read_relay,
                 )
             except Stopped:
                 continue
             if not order.stop.is_set():
-                self._report(Done(order.task, outcome))
+                self._report(Done(order.inputs.task, outcome))
 
     def _reporter(self, order: _Order) -> Callable[[float], None]:
         reported = self._clock.monotonic()
@@ -119,6 +119,6 @@ class TrainingThread:
             now = self._clock.monotonic()
             if now - reported >= REPORT_EVERY:
                 reported = now
-                self._report(Progressed(order.task.exchange, fraction))
+                self._report(Progressed(order.inputs.task.exchange, fraction))
 
         return report

@@ -18,6 +18,7 @@ from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.fleet import Fleet
 from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.records import RunRecord
+from edgefed.coordinator.relayed_blobs import open_blobs
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.store import Store
 from edgefed.coordinator.trackers.base import Tracker
@@ -26,7 +27,6 @@ from edgefed.events.model import Event
 from edgefed.samples import Samples
 from edgefed.simulator.executors import Sequential
 from edgefed.simulator.local_fleet import LocalFleet
-from edgefed.wire.blobs import BlobCache
 from edgefed.worker.worker import TrainerCache
 
 SHAPE = (8,)
@@ -108,7 +108,7 @@ class World:
         self.dataset = Dataset(no_samples(SHAPE), samples(tests, 99), CLASSES, SHAPE)
         self.clock = Ticking()
         self.durable = durable
-        self.cache = BlobCache(folder / "blobs", 1 << 30)
+        self.cache, self.relays = open_blobs(folder, 1 << 30)
         hands = Sequential(given, TrainerCache("cpu"), self.clock)
         self.devices = LocalFleet(given, self.cache, self.clock, executor=hands)
         self.events: list[Event] = []
@@ -152,6 +152,7 @@ class World:
             dataset=self.dataset,
             store=store,
             cache=self.cache,
+            relays=self.relays,
             journal=journal,
             controls=controls or RunControls(),
             clock=self.clock,

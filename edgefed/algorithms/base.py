@@ -22,6 +22,7 @@ from edgefed.algorithms.exchange import Exchange as Exchange  # noqa: PLC0414 - 
 from edgefed.algorithms.exchange import Finished as Finished  # noqa: PLC0414
 from edgefed.algorithms.exchange import Payload as Payload  # noqa: PLC0414
 from edgefed.algorithms.exchange import Question as Question  # noqa: PLC0414
+from edgefed.algorithms.exchange import Relay as Relay  # noqa: PLC0414
 from edgefed.algorithms.exchange import ReplyRole as ReplyRole  # noqa: PLC0414
 from edgefed.config.recipe import CodecName, LossName, ModelSection, RoundsSection, TrainingSection
 from edgefed.learn.models import Model
@@ -125,6 +126,10 @@ class Answer:
             answer; a group replaces the one of its name, an empty one deletes it; never sent.
         ledger: entries to append to the device's record of releases, committed together with this
             answer; never sent.
+        relays: bytes for other devices, by device; the coordinator forwards them and does not
+            decode them. The coordinator's half gets ``relayed`` instead.
+        relayed: references to them, sorted by receiver; for ``Question.relays`` of a later
+            exchange.
     """
 
     device: str
@@ -134,6 +139,8 @@ class Answer:
     private: Mapping[str, Tensors] = field(default_factory=dict)
     device_state: Mapping[str, Tensors] = field(default_factory=dict)
     ledger: tuple[LedgerEntry, ...] = ()
+    relays: Mapping[str, bytes] = field(default_factory=dict)
+    relayed: tuple[Relay, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -143,6 +150,10 @@ class DeviceTask:
     Attributes:
         groups: arrays by role, as the question named them.
         seed: of every draw that this task makes on this device.
+        receivers: the devices to which the answer may send a blob, one to each.
+        max_relay_bytes: the largest such blob.
+        relays: what other devices sent to this one, by sender, sorted; of one sender in the order
+            in which it was sent. Empty where the coordinator no longer has it.
     """
 
     question: str
@@ -151,6 +162,9 @@ class DeviceTask:
     seed: int
     groups: Mapping[str, Tensors]
     params: Mapping[str, Any]
+    receivers: tuple[str, ...] = ()
+    max_relay_bytes: int = 0
+    relays: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from edgefed.config.recipe import CodecName, ModelSection
@@ -26,6 +26,33 @@ class Payload:
 
 
 @dataclass(frozen=True)
+class Relay:
+    """A reference to a blob that one device sent to another; the coordinator only forwards it.
+
+    Attributes:
+        exchange: id of the exchange in which it was sent; with both devices, it is unique.
+        sender, receiver: ids of the devices.
+        digest: SHA-256 of the bytes.
+        size: number of bytes.
+    """
+
+    exchange: str
+    sender: str
+    receiver: str
+    digest: str
+    size: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the reference as a state's ``params`` can hold it."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, known: Mapping[str, Any]) -> Relay:
+        """Return the reference that ``to_json`` wrote."""
+        return cls(**known)
+
+
+@dataclass(frozen=True)
 class Question:
     """What one device is asked.
 
@@ -34,12 +61,17 @@ class Question:
         samples: what it announced; the most that its answer may weigh.
         blobs: role in the task to name of a payload; devices may get different ones.
         params: small values.
+        receivers: the devices to which its answer may send a blob, one to each.
+        relays: blobs sent to this device that the task delivers. ``merge`` sees those that were
+            delivered: a blob that the coordinator no longer has is left out.
     """
 
     device: str
     samples: int
     blobs: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, Any] = field(default_factory=dict)
+    receivers: tuple[str, ...] = ()
+    relays: tuple[Relay, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,6 +130,9 @@ class Exchange:
         retired: names of payloads that the run no longer sends; the coordinator and its cache
             forget them before this exchange's payloads are encoded. A name that is sent again
             begins anew.
+        max_relay_bytes: the largest blob that an answer may send to another device.
+        discarded: blobs between devices that are not to be delivered; the coordinator deletes them
+            when it puts the exchange.
     """
 
     name: str
@@ -111,6 +146,8 @@ class Exchange:
     reply_roles: Mapping[str, ReplyRole] = field(default_factory=dict)
     model: ModelSection | None = None
     retired: frozenset[str] = frozenset()
+    max_relay_bytes: int = 0
+    discarded: tuple[Relay, ...] = ()
 
 
 @dataclass(frozen=True)

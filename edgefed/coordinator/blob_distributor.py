@@ -2,7 +2,7 @@
 
 Requests that say "I hold none of it" are collected until all devices that were asked have
 responded, or for a short time; then the blob is broadcast once. A request for single chunks is
-answered to its sender only.
+answered to its sender only, and so is every request for a blob that another device sent to it.
 """
 
 from __future__ import annotations
@@ -41,12 +41,24 @@ class BlobDistributor:
         self._gatherings: dict[str, _Gathering] = {}
         self.delivered = 0
 
-    def take(self, device: str, need: Need, expected: int, now: float) -> None:
-        """Take a device's request; ``expected`` devices may want the same blob."""
-        if not self._cache.has(need.digest):
+    def take(
+        self, device: str, need: Need, expected: int, now: float, *, private: bool = False
+    ) -> None:
+        """Take a device's request for a blob that it may have.
+
+        Args:
+            device: who asks.
+            need: for what.
+            expected: how many devices may want the same blob.
+            now: the monotonic second.
+            private: whether the blob is for this device alone, and so is never broadcast.
+        """
+        size = self._cache.size(need.digest)
+        if size is None:
             return
-        if not need.first:
-            self._send_chunks(device, need)
+        if private or not need.first:
+            numbers = range(chunk_count(size)) if need.first else need.chunks
+            self._send_chunks(device, need.digest, size, numbers)
             return
         gathering = self._gatherings.setdefault(need.digest, _Gathering(now))
         gathering.devices.add(device)
@@ -80,13 +92,10 @@ class BlobDistributor:
                 range(chunk_count(size)),
             )
 
-    def _send_chunks(self, device: str, need: Need) -> None:
-        size = self._cache.size(need.digest)
-        if size is None:
-            return
-        numbers = [number for number in need.chunks if number < chunk_count(size)]
+    def _send_chunks(self, device: str, digest: str, size: int, asked: Iterable[int]) -> None:
+        numbers = [number for number in asked if number < chunk_count(size)]
         self.delivered += sum(chunk_span(size, number)[1] for number in numbers)
-        self._send_to(device, need.digest, numbers)
+        self._send_to(device, digest, numbers)
 
     def _send_to(self, device: str, digest: str, numbers: Iterable[int]) -> None:
         self._send(

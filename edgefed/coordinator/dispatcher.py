@@ -24,6 +24,7 @@ from edgefed.coordinator.fleet import Verdict
 from edgefed.coordinator.pending_exchange import PendingExchange
 from edgefed.coordinator.pending_exchanges import PendingExchanges
 from edgefed.coordinator.rate_limited_notes import RateLimitedNotes
+from edgefed.coordinator.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.reply_receiver import ReplyReceiver
 from edgefed.coordinator.task_sender import TaskSender
 from edgefed.errors import EdgeFedError
@@ -73,6 +74,7 @@ class DispatcherDeps:
         topics: of the fleet.
         registry: told what devices say of themselves.
         cache: the coordinator's blobs.
+        relays: those of them that devices sent to others.
         staging: folder of blobs on their way in.
         journal: told what is wrong.
         jitter: random numbers for waiting times.
@@ -86,6 +88,7 @@ class DispatcherDeps:
     topics: Topics
     registry: DeviceRegistry
     cache: BlobCache
+    relays: RelayedBlobs
     staging: Path
     journal: EventJournal
     clock: Clock
@@ -115,6 +118,7 @@ class Dispatcher:
         self._replies = ReplyReceiver(
             self.exchanges,
             BlobIntake(deps.cache, deps.staging, deps.jitter),
+            deps.relays,
             self._publisher,
             self._notes,
             deps.clock,
@@ -299,10 +303,18 @@ class Dispatcher:
             case Reply():
                 self._replies.take(device, message, size)
             case Need():
-                now = self._clock.monotonic()
-                self._distributor.take(device, message, self._expected(), now)
+                self._take_need(device, message)
             case Chunk():
                 self._replies.take_chunk(device, parsed.digest, parsed.index, message.data)
+
+    def _take_need(self, device: str, need: Need) -> None:
+        """Send a device a blob that one of its open tasks names, and no other."""
+        access = self.exchanges.access(device, need.digest)
+        if access != "none":
+            now, private = self._clock.monotonic(), access == "private"
+            self._distributor.take(device, need, self._expected(), now, private=private)
+        elif self._deps.relays.is_for_another(device, need.digest):
+            self._notes.warn(device, "need", "it asked for a blob that was sent to another device")
 
     def _look_again(self, *, known: bool) -> None:
         """Have the broker send the retained births again: one was lost on its way to us."""

@@ -24,7 +24,7 @@ from edgefed.learn.types import Tensors
 from edgefed.seeds import generator
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.codecs import CODECS, decode
-from edgefed.wire.messages import BlobRef, Patch
+from edgefed.wire.parts import BlobRef, Patch
 from edgefed.wire.patches import apply_patch
 from edgefed.wire.tensors import pack, specs_of, unpack, weights_digest
 
@@ -93,9 +93,14 @@ class DownlinkEncoder:
             self._sent.pop(name, None)
         self._pin()
 
-    def missing(self) -> list[str]:
-        """Return the names of payloads whose mirror is no longer in the cache."""
-        return [name for name, ref in self._refs.items() if not self._cache.has(ref.digest)]
+    def losses(self) -> list[str]:
+        """Return what to tell of each payload whose mirror is no longer in the cache."""
+        return [
+            f"the blob cache lost {name}; devices are sent it anew, and with a lossy downlink"
+            " the run ends in other bits than undisturbed"
+            for name, ref in self._refs.items()
+            if not self._cache.has(ref.digest)
+        ]
 
     def _holds(self, name: str, codec: str) -> bool:
         """Whether the cache holds what devices were last sent under a name.

@@ -7,6 +7,7 @@ between exchanges is in the checkpoint, so it can be killed at any line and rest
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -20,8 +21,10 @@ from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import Evaluation
 from edgefed.coordinator.model_file import model_metadata, model_tensors
 from edgefed.coordinator.records import Checkpoint, OpenExchange, RunRecord
+from edgefed.coordinator.relay_checks import delivered_relays
 from edgefed.coordinator.reply_collector import ReplyCollector
 from edgefed.coordinator.reply_stats import ReplyStats
+from edgefed.coordinator.run_controls import Aborted, Stopping
 from edgefed.coordinator.run_model import check_dataset, make_run_model
 from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.coordinator.run_state import RunState
@@ -29,17 +32,9 @@ from edgefed.coordinator.tasks import asked_exchange, open_exchange
 from edgefed.coordinator.trackers.base import TrackedRun
 from edgefed.coordinator.trackers.metrics import MetricFiles
 from edgefed.coordinator.trackers.tracking import Tracking
-from edgefed.errors import LOWER_RATE, EdgeFedError, TimeLimitError
+from edgefed.errors import EdgeFedError, StorageError, TimeLimitError
 from edgefed.seeds import derive
 from edgefed.wire.tensors import weights_digest
-
-
-class _Aborted(Exception):  # noqa: N818 - an order, not an error
-    """The operator ended the run."""
-
-
-class _Stopping(Exception):  # noqa: N818 - an order, not an error
-    """The process ends; the run goes on later."""
 
 
 class Engine:
@@ -93,9 +88,9 @@ class Engine:
             self._tracking.begin()
             self._loop(state)
             self._end(state, "finished")
-        except _Stopping:
+        except Stopping:
             pass
-        except _Aborted:
+        except Aborted:
             self._end(state, "aborted", "by the operator", "run.aborted")
         except EdgeFedError as error:
             if not self._put_off(error):
@@ -104,6 +99,8 @@ class Engine:
             self._tracking.end(self._recorder.record)
             if state is not None:
                 state.downlink.release()
+            with suppress(StorageError):  # it is in the row already, or the next start tells it
+                self._sync_relays()
         return self._recorder.record
 
     def _put_off(self, error: EdgeFedError) -> bool:
@@ -133,6 +130,7 @@ class Engine:
         """Wait for devices, and begin where the last commit left off."""
         deps, rounds, run = self._deps, self._recipe.rounds, self._recorder.record.run
         check_dataset(self._recipe, deps.dataset)
+        self._sync_relays()
         checkpoint = deps.store.checkpoint(run)
         self._recorder.status("running" if checkpoint else "waiting")
         wanted = rounds.min_devices if checkpoint is None else 1
@@ -145,7 +143,7 @@ class Engine:
             warn=self._recorder.warn,
             clock=deps.clock,
             stop=self._controls.interrupted,
-            check=self._check_orders,
+            check=self._controls.check,
         )
         run_model = make_run_model(
             self._recipe,
@@ -163,14 +161,14 @@ class Engine:
             self._recorder.save(devices=len(roster), started=begun, **asdict(admission.spec))
             self._recorder.written(lambda: deps.store.commit(self._recorder.record, first, {}))
         downlink = DownlinkEncoder(self._recipe.wire.downlink, deps.cache, checkpoint.downlink)
-        for name in downlink.missing():
-            self._recorder.warn(
-                f"the blob cache lost {name}; devices are sent it anew, and with a lossy downlink"
-                " the run ends in other bits than undisturbed"
-            )
+        for loss in downlink.losses():
+            self._recorder.warn(loss)
         rows = deps.store.rounds(run)
         scored = rows[-1]["round"] if rows else 0
         opened = next(iter(checkpoint.open), None)
+        if opened is not None and not deps.relays.has_all(opened):  # its run had ended
+            self._give_up(opened)
+            opened = None
         state = RunState(run_model, admission, checkpoint.state, downlink, opened, scored)
         self._close_through(state)
         self._recorder.status("running")
@@ -184,7 +182,7 @@ class Engine:
                     return
             if state.state.round < self._recipe.rounds.count:  # else nothing is left to wait for
                 self._pass_gate()
-            self._check_orders()
+            self._controls.check()
             opened = state.open or self._plan(state)
             if opened is None:
                 return
@@ -259,7 +257,7 @@ class Engine:
                 f"the quorum is {planned.quorum}; waiting"
             )
             state.admission.wait_for(planned.quorum, planned.deadline, self._controls.interrupted)
-            self._check_orders()
+            self._controls.check()
             planned = self._planned(state)
         return planned
 
@@ -269,6 +267,7 @@ class Engine:
 
     def _put(self, state: RunState, planned: Exchange, attempt: int) -> OpenExchange:
         """Write an exchange down, so that a restart puts the same one."""
+        planned = self._deps.relays.available(planned, self._recorder.warn)
         opened = self._recorder.written(
             lambda: open_exchange(
                 planned,
@@ -284,35 +283,46 @@ class Engine:
             )
         )
         self._recorder.account()
-        preparatory_exchanges = self._recorder.record.preparatory_exchanges + opened.preparatory
-        begun = replace(
-            self._recorder.record,
-            exchanges=opened.index + 1,
-            preparatory_exchanges=preparatory_exchanges,
-        )
+        record = self._recorder.record
+        preparatory = record.preparatory_exchanges + opened.preparatory
+        begun = replace(record, exchanges=opened.index + 1, preparatory_exchanges=preparatory)
         held = state.downlink.to_json()
-        missed, store = state.open, self._deps.store
-        self._recorder.written(lambda: store.begin_exchange(begun, opened, held, closes=missed))
+        missed, store, unwanted = state.open, self._deps.store, planned.discarded
+        self._recorder.written(
+            lambda: store.begin_exchange(begun, opened, held, closes=missed, discarded=unwanted)
+        )
         self._recorder.record, state.open = begun, opened
+        self._sync_relays()
         return opened
 
     def _exchange(self, state: RunState, opened: OpenExchange) -> None:
         """Ask, merge and commit; a missed quorum asks the round's question of a new cohort."""
         collector = self._collector(state, opened)
         merged = self._algorithm.merge(state.state, asked_exchange(opened), collector.answers())
-        self._check_orders()
+        self._controls.check()
         if collector.stats.accepted < opened.quorum:
             self._missed(state, opened, collector.stats)
             return
         self._deps.journal.emit("exchange", exchange=opened.exchange, phase="merge")
         after = self._recorder.with_answers(ReplyStats() if opened.preparatory else collector.stats)
         held = state.downlink.to_json()
+        relays = (collector.relayed, delivered_relays(opened, collector.stats.devices))
         store = self._deps.store
-        self._recorder.written(lambda: store.commit(after, merged, held, closes=opened))
+        self._recorder.written(lambda: store.commit(after, merged, held, *relays, closes=opened))
+        self._sync_relays()
         for remark in self._algorithm.remarks(state.state, asked_exchange(opened), merged):
             self._recorder.note(remark.text, warning=remark.warning)
         self._recorder.record, state.state, state.open = after, merged, None
         self._close_through(state)
+
+    def _give_up(self, opened: OpenExchange) -> None:
+        """Close an exchange that is not merged."""
+        run = self._recorder.record.run
+        self._recorder.written(lambda: self._deps.store.close_exchange(run, opened))
+
+    def _sync_relays(self) -> None:
+        """Keep the blobs between devices that are written down, and no others."""
+        self._deps.relays.sync(self._deps.store.relays())
 
     def _missed(self, state: RunState, opened: OpenExchange, stats: ReplyStats) -> None:
         asked = len(opened.tasks)
@@ -322,27 +332,17 @@ class Engine:
         )
         if opened.attempt >= self._recipe.rounds.retries:
             # A run that is resumed asks those who are there then, not those who were silent now.
-            run = self._recorder.record.run
-            self._recorder.written(lambda: self._deps.store.close_exchange(run, opened))
+            self._give_up(opened)
             state.open = None
             raise TimeLimitError(
                 f"Only {told}.",
                 code="round.quorum",
-                hint=self._after_missed(stats),
+                hint=stats.advice(self._recipe.training.learning_rate),
             )
         self._recorder.warn(f"only {told}; asking again")
         planned = self._gathered(state)
         if isinstance(planned, Exchange):
             self._put(state, planned, opened.attempt + 1)
-
-    def _after_missed(self, stats: ReplyStats) -> str:
-        """Return what an operator can do about a missed quorum."""
-        if stats.diverged:
-            return f"{LOWER_RATE}, now {self._recipe.training.learning_rate:g}, and start again"
-        return (
-            "see edgefed device list; then edgefed run resume, or start again with a longer "
-            "rounds.deadline or a smaller rounds.quorum"
-        )
 
     def _collector(self, state: RunState, opened: OpenExchange) -> ReplyCollector:
         asked = asked_exchange(opened)
@@ -351,9 +351,8 @@ class Engine:
         def reject_reason(answer: Answer) -> str:
             return self._algorithm.reject_reason(asked, answer, model)
 
-        return ReplyCollector(
-            opened, self._fleet, self._deps.journal, self._controls, reject_reason
-        )
+        journal, relays = self._deps.journal, self._deps.relays
+        return ReplyCollector(opened, self._fleet, journal, self._controls, reject_reason, relays)
 
     # -- scores -------------------------------------------------------------------------------
 
@@ -377,7 +376,7 @@ class Engine:
             planned = self._algorithm.evaluation(state.state, state.admission.roster(), seed)
             opened = self._put(state, planned, attempt=0)
         yield from self._collector(state, opened).answers()
-        self._check_orders()
+        self._controls.check()
 
     # -- orders -------------------------------------------------------------------------------
 
@@ -385,12 +384,6 @@ class Engine:
         if self._controls.paused:
             self._recorder.status("paused")
         self._controls.pass_gate()
-        self._check_orders()
+        self._controls.check()
         if self._recorder.record.status == "paused":
             self._recorder.status("running")
-
-    def _check_orders(self) -> None:
-        if self._controls.aborting:
-            raise _Aborted
-        if self._controls.stopping:
-            raise _Stopping

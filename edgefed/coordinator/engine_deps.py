@@ -11,6 +11,7 @@ from edgefed.clock import Clock
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.fleet import Fleet
+from edgefed.coordinator.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.store import Store
 from edgefed.coordinator.trackers.base import Tracker
@@ -24,6 +25,7 @@ class EngineDeps:
 
     Attributes:
         dataset: the recipe's data set, of which the test part is the coordinator's.
+        relays: the blobs that devices sent to others.
         trackers: who is told the rounds, beside the metric files in the run's folder.
         user_models: whether the recipe may name a user's own code as its model.
         memory: most bytes that training the model may take here; 0 for half of what is free.
@@ -36,6 +38,7 @@ class EngineDeps:
     dataset: Dataset
     store: Store
     cache: BlobCache
+    relays: RelayedBlobs
     journal: EventJournal
     controls: RunControls
     clock: Clock

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 
-from edgefed.coordinator.records import RunRecord
+from edgefed.coordinator.records import UNFINISHED, RunRecord
 from edgefed.coordinator.store import Store
 from edgefed.events.fold import MAX_ROUNDS
 from edgefed.events.snapshot import RoundView, RunView, Snapshot
-
-UNFINISHED = ("waiting", "running", "pausing", "paused", "finishing")
 
 
 def with_last_run(snapshot: Snapshot, store: Store) -> Snapshot:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+from typing import Literal
 
 from edgefed.coordinator.pending_exchange import PendingExchange
 from edgefed.wire.messages import Reply, Task
+
+Access = Literal["none", "private", "shared"]
 
 
 class PendingExchanges:
@@ -47,6 +50,19 @@ class PendingExchanges:
     def is_current(self, task: Task) -> bool:
         """Whether a task is the one that its device is to do now."""
         return self.task(task.device) is task
+
+    def access(self, device: str, digest: str) -> Access:
+        """Return how a device may have a blob: only the tasks that it has still to answer say.
+
+        It is ``shared`` if a task names it among the coordinator's own, so that others may have it
+        too; ``private`` if another device sent it to this one; else ``none``.
+        """
+        tasks = [task for pending in self.all() if (task := pending.task(device)) is not None]
+        refs = [ref for task in tasks for ref in task.blobs.values()]
+        if any(digest in (ref.digest, *(patch.blob for patch in ref.patches)) for ref in refs):
+            return "shared"
+        relayed = any(digest == relay.digest for task in tasks for relay in task.relays)
+        return "private" if relayed else "none"
 
     def wanting(self, reply: Reply) -> PendingExchange | None:
         """Return the exchange that waits for a reply; None when none does."""

@@ -11,6 +11,9 @@ from edgefed.coordinator.compatibility import DataSpec
 from edgefed.events.model import RunStatus
 from edgefed.wire.messages import Task
 
+UNFINISHED: tuple[RunStatus, ...] = ("waiting", "running", "pausing", "paused", "finishing")
+"""The states of a run that the coordinator works on, now or when it is started again."""
+
 
 @dataclass(frozen=True)
 class RunRecord:

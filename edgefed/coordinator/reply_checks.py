@@ -10,6 +10,7 @@ import numpy as np
 from edgefed.algorithms.base import Answer, Group, ReplyRole
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.relay_checks import relay_problem, sent_relays
 from edgefed.errors import DIVERGED, WireError
 from edgefed.learn.types import Array
 from edgefed.wire.codecs import decode
@@ -54,11 +55,12 @@ def check(
     for name, value in reply.metrics.items():
         if not abs(value) <= MAX_METRIC:  # neither is NaN
             raise Rejection(f"its metric {name} is {value:.3g}")
-    if is_too_large(reply, exchange):
-        raise Rejection("its blobs are larger than any valid answer")
+    if reason := fetch_problem(reply, exchange):
+        raise Rejection(reason)
     _check_roles(reply, exchange.reply_roles)
     groups = _read(delivered, task, exchange)
-    answer = Answer(reply.device, reply.samples, groups, reply.metrics)
+    relayed = sent_relays(reply)
+    answer = Answer(reply.device, reply.samples, groups, reply.metrics, relayed=relayed)
     if reason := reject_reason(answer):
         raise Rejection(reason)
     return answer
@@ -107,15 +109,17 @@ def _task_of(reply: Reply, exchange: OpenExchange) -> Task:
     raise Rejection("the device was not asked")
 
 
-def is_too_large(reply: Reply, exchange: OpenExchange) -> bool:
-    """Whether a reply names more bytes than any answer to its task takes; none is fetched then.
+def fetch_problem(reply: Reply, exchange: OpenExchange) -> str:
+    """Return why none of a reply's blobs is fetched, or nothing.
 
     Raises:
         Rejection: the device was not asked.
     """
+    task = _task_of(reply, exchange)
     named = sum(ref.size for ref in reply.blobs.values())
-    most = max(exchange.max_reply_bytes, 2 * LEAST_ROOM, 2 * _sent(_task_of(reply, exchange)))
-    return named > most
+    if named > max(exchange.max_reply_bytes, 2 * LEAST_ROOM, 2 * _sent(task)):
+        return "its blobs are larger than anything that it was asked for"
+    return relay_problem(reply, task)
 
 
 def _sent(task: Task) -> int:

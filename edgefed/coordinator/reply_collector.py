@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from edgefed.algorithms.base import Answer
+from edgefed.algorithms.base import Answer, Relay
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.fleet import Delivered, Fleet
 from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.reply_checks import Rejection, check
 from edgefed.coordinator.reply_stats import ReplyStats
 from edgefed.coordinator.run_controls import RunControls
@@ -18,6 +19,10 @@ class ReplyCollector:
 
     Args:
         reject_reason: the algorithm's own check of an answer.
+        relays: keeps the blobs that answers send to other devices.
+
+    Attributes:
+        relayed: references to those blobs.
     """
 
     def __init__(
@@ -27,13 +32,16 @@ class ReplyCollector:
         journal: EventJournal,
         controls: RunControls,
         reject_reason: Callable[[Answer], str],
+        relays: RelayedBlobs,
     ) -> None:
         self.stats = ReplyStats()
+        self.relayed: list[Relay] = []
         self._opened = opened
         self._fleet = fleet
         self._journal = journal
         self._controls = controls
         self._reject_reason = reject_reason
+        self._relays = relays
 
     def answers(self) -> Iterator[Answer]:
         """Yield checked answers as they come, until enough are there; one is decoded at a time."""
@@ -60,11 +68,13 @@ class ReplyCollector:
             return None
         try:
             answer = check(delivered, self._opened, self._reject_reason)
+            self._relays.keep(answer.relayed, delivered.read)
         except Rejection as rejection:
             self.stats.decline(str(rejection))
             self._fleet.verdict(reply, "rejected", str(rejection))
             self._note(delivered, "rejected", str(rejection))
             return None
+        self.relayed += answer.relayed
         self.stats.accept(reply)
         self._fleet.verdict(reply, "accepted", "")
         self._note(delivered, "accepted", "")

@@ -11,7 +11,8 @@ from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.pending_exchange import PendingExchange
 from edgefed.coordinator.pending_exchanges import PendingExchanges
 from edgefed.coordinator.rate_limited_notes import RateLimitedNotes
-from edgefed.coordinator.reply_checks import is_too_large
+from edgefed.coordinator.relayed_blobs import RelayedBlobs
+from edgefed.coordinator.reply_checks import fetch_problem
 from edgefed.coordinator.reply_uploads import ReplyUploads
 from edgefed.errors import StorageError, WireError
 from edgefed.transport.blob_intake import Ask, BlobIntake
@@ -26,6 +27,7 @@ class ReplyReceiver:
     Args:
         exchanges: those that are open.
         intake: receives blobs into the coordinator's cache.
+        relays: told of blobs for other devices before they come in, and when they are deleted.
         publisher: to the devices.
         notes: told of replies that are wrong.
         clock: measures how long a reply took.
@@ -36,6 +38,7 @@ class ReplyReceiver:
         self,
         exchanges: PendingExchanges,
         intake: BlobIntake,
+        relays: RelayedBlobs,
         publisher: DevicePublisher,
         notes: RateLimitedNotes,
         clock: Clock,
@@ -44,6 +47,7 @@ class ReplyReceiver:
         self._exchanges = exchanges
         self._intake = intake
         self._cache = intake.cache
+        self._relays = relays
         self._publisher = publisher
         self._notes = notes
         self._clock = clock
@@ -65,11 +69,11 @@ class ReplyReceiver:
             self._decline(reply)
             return
         self._sizes[device, reply.exchange] = size
-        if reply.status != "ok" or is_too_large(reply, pending.exchange):
+        if reply.status != "ok" or fetch_problem(reply, pending.exchange):
             self._deliver([reply])  # it will be declined; its blobs are not wanted
             return
-        named = {ref.digest for ref in reply.blobs.values()}
-        self._blobs.setdefault(reply.exchange, set()).update(named)
+        self._blobs.setdefault(reply.exchange, set()).update(reply.needed)
+        self._relays.announce({sent.digest for sent in reply.relays.values()})
         self._go_on(*self._uploads.take(reply, size, self._clock.monotonic()))
 
     def take_chunk(self, device: str, digest: str, number: int, data: bytes) -> None:
@@ -136,6 +140,7 @@ class ReplyReceiver:
         try:
             for digest in gone - kept:
                 self._cache.discard(digest)
+            self._relays.settle(gone - kept)
         except StorageError as error:
             log.warning("%s", error.message)
         self._intake.prune(kept)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgefed.errors import DIVERGED
+from edgefed.errors import DIVERGED, LOWER_RATE
 from edgefed.wire.messages import Reply
 
 
@@ -55,6 +55,15 @@ class ReplyStats:
         if self.declined:
             parts.append(f"{self.declined} could not, the last because: {self.reason.rstrip('.')}")
         return "; ".join(parts)
+
+    def advice(self, rate: float) -> str:
+        """Return what an operator can do after a missed quorum; ``rate`` is the learning rate."""
+        if self.diverged:
+            return f"{LOWER_RATE}, now {rate:g}, and start again"
+        return (
+            "see edgefed device list; then edgefed run resume, or start again with a longer "
+            "rounds.deadline or a smaller rounds.quorum"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the counts, to be written down."""

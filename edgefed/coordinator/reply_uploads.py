@@ -43,12 +43,13 @@ class ReplyUploads:
         """Take a reply; return the requests to send, and the replies that are whole."""
         if self.knows(reply.device, reply.exchange):
             return [], []
-        named = {ref.digest for ref in reply.blobs.values()}
+        named = reply.needed
+        relayed = {sent.digest for sent in reply.relays.values()}
         for name, data in reply.inline.items():
             if name in named and digest(data) == name:
                 # Its device keeps it until the exchange is over: waiting for the disk, reply after
-                # reply, would hold up a large fleet's receipts.
-                self._intake.cache.put(data, sync=False)
+                # reply, would hold up a large fleet's receipts. A relayed one is needed for longer.
+                self._intake.cache.put(data, sync=name in relayed)
         lacking = {name for name in named if not self._intake.cache.has(name)}
         upload = _Upload(reply, size, lacking)
         if not lacking:
@@ -130,11 +131,11 @@ class ReplyUploads:
     def _fetch(self, upload: _Upload, now: float) -> list[Ask]:
         """Ask for what a reply lacks; another's equal blob may have come meanwhile."""
         asks: list[Ask] = []
-        for ref in upload.reply.blobs.values():
-            if ref.digest in upload.lacking:
-                ask = self._intake.fetch(upload.reply.device, ref.digest, ref.size, "pull", now)
+        for name, size in upload.reply.needed.items():
+            if name in upload.lacking:
+                ask = self._intake.fetch(upload.reply.device, name, size, "pull", now)
                 if ask is not None:
                     asks.append(ask)
-                if self._intake.cache.has(ref.digest):
-                    upload.lacking.discard(ref.digest)
+                if self._intake.cache.has(name):
+                    upload.lacking.discard(name)
         return asks

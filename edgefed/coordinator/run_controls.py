@@ -11,6 +11,14 @@ from edgefed.errors import UsageError
 Action = Literal["pause", "resume", "step", "finish", "abort"]
 
 
+class Aborted(Exception):  # noqa: N818 - an order, not an error
+    """The operator ended the run."""
+
+
+class Stopping(Exception):  # noqa: N818 - an order, not an error
+    """The process ends; the run goes on later."""
+
+
 class RunControls:
     """Orders that the engine looks at between two exchanges; an abort it sees at once.
 
@@ -87,6 +95,18 @@ class RunControls:
     def interrupted(self) -> bool:
         """Whether waiting for replies has lost its point."""
         return self._aborting or self._stopping
+
+    def check(self) -> None:
+        """Go on unless an order ends the engine's work.
+
+        Raises:
+            Aborted: the run ends now.
+            Stopping: the process ends now.
+        """
+        if self._aborting:
+            raise Aborted
+        if self._stopping:
+            raise Stopping
 
     def wait(self, seconds: float) -> bool:
         """Wait for so long; True, at once, when waiting has lost its point."""

@@ -22,10 +22,11 @@ from edgefed.coordinator.engine import Engine
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.event_log import EventLog
-from edgefed.coordinator.last_run import UNFINISHED, with_last_run
+from edgefed.coordinator.last_run import with_last_run
 from edgefed.coordinator.mqtt_fleet import MqttFleet
 from edgefed.coordinator.new_run import create_run
-from edgefed.coordinator.records import RunRecord
+from edgefed.coordinator.records import UNFINISHED, RunRecord
+from edgefed.coordinator.relayed_blobs import open_blobs
 from edgefed.coordinator.request_handler import SLOW, RequestHandler
 from edgefed.coordinator.run_check import RunCheck
 from edgefed.coordinator.run_controls import RunControls
@@ -38,7 +39,6 @@ from edgefed.learn.devices import set_threads
 from edgefed.lock import FolderLock
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Link
-from edgefed.wire.blobs import BlobCache
 from edgefed.wire.chunk_staging import prune
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import CoordinatorState, EventMessage, Request
@@ -78,7 +78,8 @@ class Service:
             self._lock.release()
             raise
         self._store = Store(settings.folder)
-        self._cache = BlobCache(settings.folder / "blobs", CACHE_BYTES)
+        relays = self._store.relays()
+        self._cache, self._relays = open_blobs(settings.folder, CACHE_BYTES, relays)
         self._journal = EventJournal(settings.fleet, clock)
         self._journal.begin_with(lambda snapshot: with_last_run(snapshot, self._store))
         self._registry = DeviceRegistry(self._journal, clock)
@@ -129,6 +130,7 @@ class Service:
                 topics=self._topics,
                 registry=self._registry,
                 cache=self._cache,
+                relays=self._relays,
                 staging=self._settings.folder / "staging",
                 journal=self._journal,
                 clock=self._clock,
@@ -276,6 +278,7 @@ class Service:
                 dataset=load_dataset(recipe, self._settings.folder / "data"),
                 store=self._store,
                 cache=self._cache,
+                relays=self._relays,
                 journal=self._journal,
                 controls=controls,
                 clock=self._clock,
@@ -308,6 +311,7 @@ class Service:
                 log.warning("the end of run %s was not written: %s", run, error.message)
                 self._store.show_unwritten(failed)
             self._show_record(failed)
+            self._relays.sync(self._store.relays())
             known_round = {"round": failed.round}
         except StorageError as error:
             log.warning("the row of run %s cannot be read: %s", run, error.message)

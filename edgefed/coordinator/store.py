@@ -11,16 +11,16 @@ what was written or raises a ``StorageError``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict, astuple, fields
 from pathlib import Path
 from typing import Any
 
 from safetensors.numpy import save
 
-from edgefed.algorithms.base import ReplyRole, State
-from edgefed.coordinator.records import Checkpoint, OpenExchange, RunRecord
+from edgefed.algorithms.base import Relay, ReplyRole, State
+from edgefed.coordinator.records import UNFINISHED, Checkpoint, OpenExchange, RunRecord
 from edgefed.coordinator.run_names import only_match
 from edgefed.coordinator.state_files import Layout, StateFiles, contiguous
 from edgefed.database.database import Database, Schema, Table
@@ -65,6 +65,17 @@ _TABLES = {
         {"run": "text not null", "round": "integer not null", "record": "text not null"},
         ("run", "round"),
         "run",
+    ),
+    "relays": Table(
+        {
+            "run": "text not null",
+            "exchange": "text not null",
+            "sender": "text not null",
+            "receiver": "text not null",
+            "blob": "text not null",
+            "size": "integer not null",
+        },
+        ("exchange", "sender", "receiver"),
     ),
 }
 
@@ -116,11 +127,16 @@ class Store:
 
     @contextmanager
     def _writing(self, record: RunRecord) -> Iterator[None]:
-        """Write a run's row in one transaction with what the block writes."""
+        """Write a run's row in one transaction with what the block writes.
+
+        An ended run has no blobs on their way between devices.
+        """
         unwritten = dict(self._unwritten)
         with self._db.transaction():
             for each in {**unwritten, record.run: record}.values():
                 self._db.put("runs", each.run, json.dumps(asdict(each)))
+                if each.status not in UNFINISHED:
+                    self._db.delete("relays", run=each.run)
             yield
         for run, shown in unwritten.items():
             if self._unwritten.get(run) is shown:
@@ -153,10 +169,12 @@ class Store:
         downlink: Mapping[str, Any],
         *,
         closes: OpenExchange | None = None,
+        discarded: Iterable[Relay] = (),
     ) -> None:
         """Write down an exchange before it is put to anybody.
 
         The run's other open exchanges stay open, except ``closes``, which it replaces.
+        ``discarded`` are blobs between devices that are not to be delivered.
         """
         run = record.run
         plain = {
@@ -172,6 +190,7 @@ class Store:
                 self._db.put("checkpoints", run, number, layout, params, json.dumps(downlink))
             self._forget_exchange(run, closes)
             self._forget_exchange(run, exchange)
+            self._forget_relays(run, discarded)
             self._db.put("exchanges", run, exchange.exchange, json.dumps(plain))
             for task in exchange.tasks:
                 self._db.put("tasks", run, exchange.exchange, task.device, encode(task))
@@ -181,16 +200,24 @@ class Store:
         record: RunRecord,
         state: State,
         downlink: Mapping[str, Any],
+        sent: Iterable[Relay] = (),
+        delivered: Iterable[Relay] = (),
         *,
         closes: OpenExchange | None = None,
     ) -> None:
-        """Write a run's state and close the exchange that was merged into it, in one step."""
+        """Write a run's state and close the exchange that was merged into it, in one step.
+
+        ``sent`` and ``delivered`` are blobs between devices, of its answers and of its tasks.
+        """
         folder, file = self.run_folder(record.run), f"state-{record.exchanges:06d}.safetensors"
         layout = self._files.write(folder, file, state.groups)
         texts = (json.dumps(layout.to_json()), json.dumps(state.params), json.dumps(downlink))
         with self._writing(record):
             self._db.put("checkpoints", record.run, state.round, *texts)
             self._forget_exchange(record.run, closes)
+            self._forget_relays(record.run, delivered)
+            for relay in sent:
+                self._db.put("relays", record.run, *astuple(relay))
         self._files.committed(folder, layout, state.groups)
 
     def close_exchange(self, run: str, exchange: OpenExchange) -> None:
@@ -249,6 +276,18 @@ class Store:
         if exchange is not None:
             self._db.delete("exchanges", run=run, exchange=exchange.exchange)
             self._db.delete("tasks", run=run, exchange=exchange.exchange)
+
+    def relays(self) -> list[Relay]:
+        """Return the blobs between devices that were sent in any run and not yet delivered."""
+        return [
+            Relay(str(exchange), str(sender), str(receiver), str(digest), int(str(size)))
+            for _, exchange, sender, receiver, digest, size in self._db.rows("relays")
+        ]
+
+    def _forget_relays(self, run: str, relays: Iterable[Relay]) -> None:
+        for relay in relays:
+            key = {"exchange": relay.exchange, "sender": relay.sender, "receiver": relay.receiver}
+            self._db.delete("relays", run=run, **key)
 
     def _open_exchanges(self, run: str) -> tuple[OpenExchange, ...]:
         """Return the open exchanges by index, each with its tasks in the order of its cohort."""

@@ -9,10 +9,12 @@ from edgefed.algorithms.base import Algorithm, Exchange, Question
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.relay_checks import task_relays
 from edgefed.coordinator.run_model import RunModel
 from edgefed.learn.models import complete_model
 from edgefed.seeds import derive
 from edgefed.wire.messages import BlobRef, Task
+from edgefed.wire.parts import DeliveredRelay
 
 
 def open_exchange(
@@ -49,6 +51,7 @@ def open_exchange(
         "round": exchange.round,
         "question": exchange.name,
         "deadline": exchange.deadline,
+        "max_relay_bytes": exchange.max_relay_bytes,
         "model": section.model_dump(mode="json"),
         **_of_the_run(recipe, run_model, algorithm),
     }
@@ -102,6 +105,16 @@ def _task(
         samples=question.samples,
         blobs={role: refs[name] for role, name in question.blobs.items()},
         params=dict(question.params),
+        receivers=question.receivers,
+        relays=tuple(
+            DeliveredRelay(
+                exchange=relay.exchange,
+                sender=relay.sender,
+                digest=relay.digest,
+                size=relay.size,
+            )
+            for relay in question.relays
+        ),
     )
 
 
@@ -114,7 +127,8 @@ def asked_exchange(opened: OpenExchange) -> Exchange:
         name=opened.name,
         round=opened.round,
         questions=tuple(
-            Question(task.device, task.samples, {}, task.params) for task in opened.tasks
+            Question(task.device, task.samples, {}, task.params, task.receivers, task_relays(task))
+            for task in opened.tasks
         ),
         payloads={},
         wanted=opened.wanted,
@@ -123,6 +137,7 @@ def asked_exchange(opened: OpenExchange) -> Exchange:
         preparatory=opened.preparatory,
         reply_roles=opened.reply_roles,
         model=model_of(opened),
+        max_relay_bytes=opened.tasks[0].max_relay_bytes if opened.tasks else 0,
     )
 
 

@@ -127,7 +127,10 @@ def perform(
 ) -> Outcome:
     """Do one order, and measure it; ``decoded`` keeps the arrays of blobs for the next one."""
     arrays, begun = arrays_of(order, read, decoded), clock.monotonic()
-    outcome = worker.work(order.task, arrays, order.private, stop=stop, persistent=order.persistent)
+    kept = order.persistent
+    outcome = worker.work(
+        order.task, arrays, order.private, stop=stop, persistent=kept, read_relay=read
+    )
     return replace(outcome, seconds=clock.monotonic() - begun)
 
 

@@ -170,6 +170,7 @@ class LocalFleet(Fleet):
                 self._down += size
                 device.held.add(digest)
             device.held.add(ref.digest)
+        self._down += sum(relay.size for relay in task.relays)
 
     def _get(self, digest: str) -> bytes:
         data = self._cache.get(digest)

@@ -124,7 +124,7 @@ class ProcessPool:
 
     def _share(self, orders: Sequence[Order], read: Callable[[str], bytes]) -> Places:
         """Write every blob that the orders name into the shared memory, once."""
-        sizes = {ref.digest: ref.size for order in orders for ref in order.task.blobs.values()}
+        sizes = {name: size for order in orders for name, size in order.task.needed.items()}
         needed = sum(sizes.values())
         if self._memory is None or needed > len(self._memory):
             self.close()
@@ -176,7 +176,7 @@ class ProcessPool:
     def _next(self, worker: _WorkerProcess, waiting: deque[Order], places: Places) -> None:
         worker.order = waiting.popleft() if waiting else None
         if worker.order is not None:
-            named = {ref.digest for ref in worker.order.task.blobs.values()}
+            named = worker.order.task.needed
             with contextlib.suppress(OSError):  # a dead worker shows itself when it is read
                 found = {digest: place for digest, place in places.items() if digest in named}
                 worker.pipe.send_bytes(msgpack.packb([order_bytes(worker.order), found]))

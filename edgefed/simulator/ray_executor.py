@@ -111,7 +111,7 @@ class RayExecutor:
         Raises:
             EdgeFedError: an actor died, and its successor too, on the same order; or none starts.
         """
-        named = {ref.digest for order in orders for ref in order.task.blobs.values()}
+        named = {digest for order in orders for digest in order.task.needed}
         blobs = {digest: self._put(read(digest)) for digest in named}
         exchange = _Exchange(self._actor_pool, self._crates, blobs, orders, self._tell)
         actors, waited = min(self.count, len(orders)), 0.0
@@ -218,7 +218,7 @@ class _Exchange:
 
     def _ask(self, actor: ActorHandle, order: Order) -> Any:
         crate, place = divmod(order.device, CRATE)
-        named = {ref.digest: self._blobs[ref.digest] for ref in order.task.blobs.values()}
+        named = {digest: self._blobs[digest] for digest in order.task.needed}
         return actor.actor.work.remote(order_bytes(order), self._crates[crate], place, named)
 
     def _replace(self, actor: ActorHandle, order: Order | None, reason: str) -> None:

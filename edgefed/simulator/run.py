@@ -15,6 +15,7 @@ from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.records import RunRecord
+from edgefed.coordinator.relayed_blobs import open_blobs
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_model import check_dataset, load_dataset, make_model
 from edgefed.coordinator.store import Store
@@ -28,7 +29,6 @@ from edgefed.simulator.executors import Executor, Maker, Sequential
 from edgefed.simulator.local_fleet import LocalFleet
 from edgefed.simulator.process_pool import ProcessPool, core_count
 from edgefed.simulator.stacked_executor import StackedExecutor
-from edgefed.wire.blobs import BlobCache
 
 CACHE_BYTES = 4 * 1024**3
 
@@ -78,7 +78,7 @@ class Simulation:
         self.controls = RunControls()
         record = create_run(self.store, recipe, clock)
         self.journal.open(self.store.run_folder(record.run) / "events.jsonl")
-        cache = BlobCache(folder / "blobs", CACHE_BYTES)
+        cache, relays = open_blobs(folder, CACHE_BYTES)
         self._engine = Engine(
             record,
             EngineDeps(
@@ -88,6 +88,7 @@ class Simulation:
                 dataset=dataset,
                 store=self.store,
                 cache=cache,
+                relays=relays,
                 journal=self.journal,
                 controls=self.controls,
                 clock=clock,

@@ -47,6 +47,7 @@ def outcome_bytes(outcome: Outcome) -> bytes:
         _packed(outcome.private),
         _packed(outcome.device_state),
         json.dumps(outcome.ledger),
+        dict(outcome.relays),
         outcome.seconds,
     ]
     return bytes(msgpack.packb(fields))
@@ -54,7 +55,7 @@ def outcome_bytes(outcome: Outcome) -> bytes:
 
 def read_outcome(data: bytes) -> Outcome:
     """Return the outcome that ``outcome_bytes`` wrote."""
-    status, reason, samples, metrics, blobs, private, device_state, ledger, seconds = (
+    status, reason, samples, metrics, blobs, private, device_state, ledger, relays, seconds = (
         msgpack.unpackb(data)
     )
     return Outcome(
@@ -66,6 +67,7 @@ def read_outcome(data: bytes) -> Outcome:
         _groups(private),
         _groups(device_state),
         tuple(json.loads(ledger)),
+        relays,
         seconds,
     )
 

@@ -89,6 +89,7 @@ class StackedExecutor:
                     arrays_of(order, read, decoded),
                     order.private,
                     order.persistent,
+                    read,
                 )
                 if isinstance(begun, Outcome):
                     yield order, self._timed(begun, start)

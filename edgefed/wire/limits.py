@@ -14,8 +14,17 @@ MAX_MESSAGE_BYTES = MAX_PACKET_BYTES - 2048
 INLINE_BYTES = 64 * 1024
 """A blob up to this size travels inside the message that names it."""
 
+MAX_INLINE = 16
+"""Most blobs inside one message."""
+
 MAX_BLOB_BYTES = 4 * 1024**3
 """Largest blob a receiver opens a staging file for."""
+
+MAX_RELAYS = 256
+"""Most blobs that one reply sends to other devices, and that one task delivers."""
+
+MAX_RELAY_BYTES = 256 * 1024**2
+"""Largest blob that a device sends to another one."""
 
 MAX_DEPTH = 12
 """Deepest nesting of a message body."""

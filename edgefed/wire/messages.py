@@ -11,16 +11,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from edgefed.wire import limits
-
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
-"""An identifier that is safe in a topic: fleet, device, client."""
-
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-"""SHA-256 of a blob, in hexadecimal; the blob's name."""
+from edgefed.wire.parts import BlobRef as BlobRef  # noqa: PLC0414 - part of the messages
+from edgefed.wire.parts import Count, DeliveredRelay, Digest, Name, SentRelay, Word
 
 Text = Annotated[str, Field(max_length=limits.MAX_TEXT)]
-Word = Annotated[str, Field(max_length=128)]
-Count = Annotated[int, Field(ge=0, le=2**53)]
 Session = Annotated[str, Field(pattern=r"^[0-9a-f]{8,32}$")]
 """A random number of one life of a process; a message of another life is stale."""
 
@@ -61,41 +55,6 @@ class Message(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     kind: ClassVar[str]
-
-
-class Part(BaseModel):
-    """A named part of a message."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class Patch(Part):
-    """A cheaper way to a blob: what to add to a blob the receiver may already hold.
-
-    Attributes:
-        base: digest of the weights that the patch is added to; None stands for zeros.
-        blob: digest of the encoded difference.
-        size: bytes of the encoded difference.
-    """
-
-    base: Digest | None
-    blob: Digest
-    size: Annotated[int, Field(gt=0, le=limits.MAX_BLOB_BYTES)]
-
-
-class BlobRef(Part):
-    """The name of a blob and how to come by it.
-
-    Attributes:
-        digest: SHA-256 of the bytes.
-        size: number of bytes.
-        patches: cheaper ways to the same bytes, newest first; a receiver takes the shortest chain
-            from something it holds, and asks for the whole blob when there is none.
-    """
-
-    digest: Digest
-    size: Annotated[int, Field(gt=0, le=limits.MAX_BLOB_BYTES)]
-    patches: Annotated[tuple[Patch, ...], Field(max_length=16)] = ()
 
 
 class CoordinatorState(Message):
@@ -144,6 +103,9 @@ class Task(Message):
         samples: the number of samples that the device announced; the most its reply may weigh.
         blobs: what the algorithm sends, by role, such as ``weights``.
         params: small values of the algorithm.
+        receivers: the devices to which the reply may send a blob, one to each.
+        max_relay_bytes: the largest such blob.
+        relays: blobs that other devices sent to this one.
     """
 
     kind = "task"
@@ -167,6 +129,15 @@ class Task(Message):
     samples: Count
     blobs: Annotated[dict[Word, BlobRef], Field(max_length=256)]
     params: dict[str, Any]
+    receivers: Annotated[tuple[Name, ...], Field(max_length=limits.MAX_RELAYS)] = ()
+    max_relay_bytes: Annotated[int, Field(ge=0, le=limits.MAX_RELAY_BYTES)] = 0
+    relays: Annotated[tuple[DeliveredRelay, ...], Field(max_length=limits.MAX_RELAYS)] = ()
+
+    @property
+    def needed(self) -> dict[str, int]:
+        """The blobs that its work reads, by digest, with their sizes; without their patches."""
+        named = {ref.digest: ref.size for ref in self.blobs.values()}
+        return named | {relay.digest: relay.size for relay in self.relays}
 
 
 class Reply(Message):
@@ -180,6 +151,7 @@ class Reply(Message):
         samples: how many samples the answer rests on; its weight in a mean.
         metrics: numbers about the training, such as ``loss``.
         blobs: what is sent back, by role, such as ``delta``.
+        relays: what is sent to other devices, by device; the coordinator does not decode it.
         inline: the bytes of small blobs, by digest.
     """
 
@@ -195,7 +167,14 @@ class Reply(Message):
     samples: Count = 0
     metrics: dict[Word, float] = {}
     blobs: Annotated[dict[Word, BlobRef], Field(max_length=256)] = {}
-    inline: Annotated[dict[Digest, bytes], Field(max_length=16)] = {}
+    relays: Annotated[dict[Name, SentRelay], Field(max_length=limits.MAX_RELAYS)] = {}
+    inline: Annotated[dict[Digest, bytes], Field(max_length=limits.MAX_INLINE)] = {}
+
+    @property
+    def needed(self) -> dict[str, int]:
+        """The blobs that it names, by digest, with their sizes."""
+        named = {ref.digest: ref.size for ref in self.blobs.values()}
+        return named | {sent.digest: sent.size for sent in self.relays.values()}
 
 
 class Receipt(Message):

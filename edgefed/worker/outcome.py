@@ -20,6 +20,7 @@ class Outcome:
         private: replaces the device's private state when, and only when, the answer is kept.
         device_state, ledger: changes of what the device keeps across runs, committed with the
             answer; see ``Answer``.
+        relays: bytes for other devices, by device.
         seconds: that a virtual device's work took, without waiting for its turn; 0 where nobody
             measured it. Two outcomes of the same work are equal.
     """
@@ -32,4 +33,5 @@ class Outcome:
     private: Mapping[str, Tensors] = field(default_factory=dict)
     device_state: Mapping[str, Tensors] = field(default_factory=dict)
     ledger: tuple[LedgerEntry, ...] = ()
+    relays: Mapping[str, bytes] = field(default_factory=dict)
     seconds: float = field(default=0.0, compare=False)

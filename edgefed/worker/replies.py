@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from edgefed.wire.limits import INLINE_BYTES
+from edgefed.wire.limits import INLINE_BYTES, MAX_INLINE
 from edgefed.wire.messages import BlobRef, Reply, Task
+from edgefed.wire.parts import SentRelay
 from edgefed.wire.tensors import digest
 from edgefed.worker.outcome import Outcome
 
@@ -16,14 +17,13 @@ def make_reply(task: Task, outcome: Outcome, session: str) -> tuple[Reply, dict[
         outcome: what came of it.
         session: this life of the device.
     """
-    refs: dict[str, BlobRef] = {}
+    blobs = {role: (digest(blob), blob) for role, blob in outcome.blobs.items()}
+    relays = {device: (digest(blob), blob) for device, blob in sorted(outcome.relays.items())}
     inline: dict[str, bytes] = {}
     beside: dict[str, bytes] = {}
     room = INLINE_BYTES
-    for role, blob in outcome.blobs.items():
-        name = digest(blob)
-        refs[role] = BlobRef(digest=name, size=len(blob))
-        if len(blob) <= room:
+    for name, blob in dict((*blobs.values(), *relays.values())).items():
+        if len(blob) <= room and len(inline) < MAX_INLINE:
             inline[name] = blob
             room -= len(blob)
         else:
@@ -39,7 +39,8 @@ def make_reply(task: Task, outcome: Outcome, session: str) -> tuple[Reply, dict[
         reason=outcome.reason[:1000],
         samples=outcome.samples,
         metrics=dict(outcome.metrics),
-        blobs=refs,
+        blobs={role: BlobRef(digest=name, size=len(blob)) for role, (name, blob) in blobs.items()},
+        relays={to: SentRelay(digest=name, size=len(blob)) for to, (name, blob) in relays.items()},
         inline=inline,
     )
     return reply, beside

@@ -35,6 +35,7 @@ from edgefed.wire.tensors import unpack
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.persistent_state import PersistentState, checked_changes
 from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system
+from edgefed.worker.relays import ReadRelay, check_relays, no_relays, relays_by_sender
 from edgefed.worker.run_work import run_work
 from edgefed.worker.uplink import FEEDBACK, encode_groups
 
@@ -150,6 +151,7 @@ class Worker:
         stop: Callable[[], bool] | None = None,
         *,
         persistent: PersistentState = NOTHING_KEPT,
+        read_relay: ReadRelay = no_relays,
     ) -> Outcome:
         """Do a task and return what came of it; never raises but when stopped.
 
@@ -160,11 +162,12 @@ class Worker:
             progress: told the share done, 0 to 1.
             stop: asked before each step; True gives up.
             persistent: what this device keeps across runs.
+            read_relay: bytes of a blob that another device sent, by digest.
 
         Raises:
             Stopped: ``stop`` said so.
         """
-        begun = self.begin(task, read, private, persistent)
+        begun = self.begin(task, read, private, persistent, read_relay)
         return begun if isinstance(begun, Outcome) else complete(begun, progress, stop)
 
     def begin(
@@ -173,6 +176,7 @@ class Worker:
         read: Callable[[str], Tensors],
         private: Mapping[str, Tensors],
         persistent: PersistentState = NOTHING_KEPT,
+        read_relay: ReadRelay = no_relays,
     ) -> Prepared | Outcome:
         """Return a task ready for its trainer, or at once what comes of it; never raises.
 
@@ -185,7 +189,7 @@ class Worker:
         reject_reason = self._refusal(task, own.train)
         if reject_reason:
             return Outcome(status="refused", reason=reject_reason)
-        return _guarded(lambda: self._begin(task, own, read, private, persistent))
+        return _guarded(lambda: self._begin(task, own, read, private, persistent, read_relay))
 
     def _begin(
         self,
@@ -194,6 +198,7 @@ class Worker:
         read: Callable[[str], Tensors],
         private: Mapping[str, Tensors],
         persistent: PersistentState,
+        read_relay: ReadRelay,
     ) -> Prepared | Outcome:
         algorithm = self._trainer_cache.algorithm(task)
         wrong = misfit(algorithm.training.loss, own.train)
@@ -207,6 +212,9 @@ class Worker:
             seed=task.seed,
             groups={role: read(role) for role in task.blobs},
             params=task.params,
+            receivers=task.receivers,
+            max_relay_bytes=task.max_relay_bytes,
+            relays=relays_by_sender(task, read_relay),
         )
         state = {key: value for key, value in private.items() if not key.startswith(FEEDBACK)}
         view = DeviceView(
@@ -313,6 +321,7 @@ def _answered(
     Of ``private``, all that there was, ``own`` is the algorithm's part.
     """
     ledger = checked_changes(persistent, answer)
+    check_relays(task, answer)
     memory = private if task.error_feedback else None
     blobs, dropped = encode_groups(answer.groups, task.codec, task.seed, memory)
     kept = {key: value for key, value in (memory or {}).items() if key.startswith(FEEDBACK)}
@@ -325,6 +334,7 @@ def _answered(
             private={**own, **answer.private, **kept, **dropped},
             device_state=answer.device_state,
             ledger=ledger,
+            relays=answer.relays,
         )
     )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,11 +42,18 @@ RECIPE = {
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Address]:
     """The address of a broker that lets in the coordinator and two devices."""
+    with secured_broker(tmp_path, DEVICES) as address:
+        yield address
+
+
+@contextmanager
+def secured_broker(tmp_path: Path, devices: Sequence[str]) -> Iterator[Address]:
+    """Run a broker that lets in the coordinator and these devices."""
     passwords, rules = tmp_path / "passwords", tmp_path / "acl"
     passwords.touch(mode=0o600)
     rules.write_text(acl(FLEET))
     rules.chmod(0o600)
-    for user in ("coordinator", *DEVICES):
+    for user in ("coordinator", *devices):
         subprocess.run(["mosquitto_passwd", "-b", str(passwords), user, secret(user)], check=True)
     address = Address(LOOPBACK, free_port())
     text = configuration(

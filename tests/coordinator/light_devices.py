@@ -18,6 +18,7 @@ from edgefed.coordinator.dispatcher import Dispatcher, DispatcherDeps
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.mqtt_fleet import MqttFleet
 from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.relayed_blobs import RelayedBlobs
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Arrival, Incoming, Link, Subscribed
 from edgefed.wire.blobs import BlobCache
@@ -189,13 +190,15 @@ class Fleet:
             self.inbox.put,
             subscriptions=(TOPICS.every_up(), TOPICS.every_request(), TOPICS.coordinator()),
         )
+        cache = BlobCache(folder / "blobs", 2**30)
         self.dispatcher = Dispatcher(
             DispatcherDeps(
                 link=self.link,
                 inbox=self.inbox,
                 topics=TOPICS,
                 registry=self.registry,
-                cache=BlobCache(folder / "blobs", 2**30),
+                cache=cache,
+                relays=RelayedBlobs(cache, folder / "relays"),
                 staging=folder / "staging",
                 journal=self.journal,
                 clock=clock,

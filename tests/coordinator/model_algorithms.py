@@ -46,10 +46,10 @@ class Widening(FedAvg):
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
         merged = super().merge(state, exchange, answers)
-        return replace(merged, groups={**merged.groups, "weights": _wider(merged)})
+        return replace(merged, groups={**merged.groups, "weights": wider(merged)})
 
 
-def _wider(state: State) -> Tensors:
+def wider(state: State) -> Tensors:
     grown = {"fc1.weight": (0, STEP), "fc1.bias": (0, STEP), "out.weight": (1, STEP)}
     wider: Tensors = {}
     for name, array in state.groups["weights"].items():

@@ -22,6 +22,7 @@ from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.mqtt_fleet import MqttFleet
 from edgefed.coordinator.pending_exchange import PendingExchange
 from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.reply_checks import LEAST_ROOM
 from edgefed.transport.inbox import Inbox as Arrivals
 from edgefed.transport.inbox import InboxLimits
@@ -117,6 +118,7 @@ class Scene:
         self.greetings = 0
         self.staging = folder / "staging"
         self.cache = BlobCache(folder / "blobs", 2**30)
+        self.relays = RelayedBlobs(self.cache, folder / "relays")
         journal = EventJournal("review", clock)
         self.journal = journal
         journal.listen(lambda event, _: self.notes.append(str(event.fields.get("text", ""))))
@@ -130,6 +132,7 @@ class Scene:
                 topics=TOPICS,
                 registry=self.registry,
                 cache=self.cache,
+                relays=self.relays,
                 staging=self.staging,
                 journal=journal,
                 clock=clock,

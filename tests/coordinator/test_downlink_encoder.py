@@ -181,7 +181,7 @@ def test_a_name_that_is_retired_is_unpinned_and_begins_anew(code: str, cache: Bl
     assert cache.has(kept.digest)
     assert not any(cache.has(each) for each in (gone.digest, *(p.blob for p in gone.patches)))
     assert downlink.to_json().keys() == {"weights"}
-    assert downlink.missing() == []
+    assert downlink.losses() == []
     again = downlink.send("mask", Payload(course()[1]), 2)
     assert again == gone
     assert cache.has(again.digest)

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from edgefed.algorithms.base import ReplyRole, State
+from edgefed.algorithms.base import Relay, ReplyRole, State
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.records import OpenExchange, RunRecord
 from edgefed.coordinator.store import SCHEMA, Store
 from edgefed.errors import StorageError, UnknownNameError
+from edgefed.events.model import RunStatus
 from edgefed.learn.types import Tensors
 from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.tensors import TensorSpec
@@ -314,3 +315,37 @@ def test_a_run_begins_with_its_recipe_beside_it(store: Store) -> None:
     assert record.created == "2024-05-06T07:08:09.000Z"
     assert Recipe.model_validate_json(record.recipe) == Recipe(seed=5, name="mine")
     assert 'name = "mine"' in (store.run_folder(record.run) / "recipe.toml").read_text()
+
+
+def relay(number: int, receiver: str = "b") -> Relay:
+    return Relay(f"r-{number}", "a", receiver, f"{number:064x}", 10 + number)
+
+
+def test_blobs_between_devices_come_and_go_with_commits(store: Store) -> None:
+    record, other = made(store), made(store)
+    one, two, same = relay(1), relay(2), relay(1, "c")
+    store.commit(record, state(), {}, [one, two])
+    store.commit(other, state(), {}, [relay(3)])
+    assert store.relays() == [one, two, relay(3)]
+    store.begin_exchange(record, exchange(record), {}, discarded=[two])
+    assert store.relays() == [one, relay(3)]
+    # An answer may send again what its device was sent.
+    store.commit(record, state(2.0), {}, [one, same], [one], closes=exchange(record))
+    assert store.relays() == [relay(3), one, same]
+    store.save_round(record, {"round": 1})
+    store.save_run(replace(record, status="paused"))
+    assert store.relays() == [relay(3), one, same]
+    assert Relay.from_json(json.loads(json.dumps(one.to_json()))) == one
+
+
+@pytest.mark.parametrize("status", ["finished", "failed", "aborted"])
+def test_a_run_that_ends_has_no_blobs_between_devices(store: Store, status: RunStatus) -> None:
+    record, other = made(store), made(store)
+    for each, number in ((record, 1), (other, 2)):
+        store.commit(replace(each, status="running"), state(), {}, [relay(number)])
+    store.show_unwritten(replace(record, status=status))  # the disk did not take it
+    assert store.relays() == [relay(1), relay(2)]
+    store.save_run(other)
+    assert store.relays() == [relay(2)]
+    store.save_run(replace(other, status=status))
+    assert store.relays() == []

@@ -14,6 +14,7 @@ from edgefed.coordinator.reply_uploads import MAX_UPLOADS, ReplyUploads
 from edgefed.transport.blob_intake import Ask, BlobIntake
 from edgefed.wire.blobs import BlobCache, chunk
 from edgefed.wire.messages import BlobRef, Reply
+from edgefed.wire.parts import SentRelay
 from edgefed.wire.tensors import digest
 
 
@@ -124,3 +125,26 @@ def test_a_blob_that_a_power_cut_damaged_is_taken_again(tmp_path: Path) -> None:
         _, whole = ReplyUploads(intake).take(inside(1, blob(1)), 0, 0.0)
         assert [each.device for each in whole] == ["device-1"]
         assert cache.get(digest(blob(1))) == blob(1)
+
+
+class Recording(BlobCache):
+    """A cache that notes which blobs it waited for the disk for."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, 2**30)
+        self.synced: dict[bytes, bool] = {}
+
+    def put(self, data: bytes, *, sync: bool = True) -> str:
+        self.synced[data] = sync
+        return super().put(data, sync=sync)
+
+
+def test_the_disk_is_waited_for_where_a_blob_outlives_its_exchange(tmp_path: Path) -> None:
+    delta, relayed, stray = blob(1), blob(2), blob(3)
+    cache = Recording(tmp_path / "blobs")
+    sent = {"device-1": SentRelay(digest=digest(relayed), size=len(relayed))}
+    inline = {digest(data): data for data in (delta, relayed, stray)}
+    told = reply(0, delta).model_copy(update={"relays": sent, "inline": inline})
+    with closing(BlobIntake(cache, tmp_path / "staging", random.Random(1))) as intake:
+        assert ReplyUploads(intake).take(told, 0, 0.0) == ([], [told])
+    assert cache.synced == {delta: False, relayed: True}

@@ -16,7 +16,8 @@ from safetensors.numpy import load_file
 from edgefed.algorithms import registry
 from edgefed.algorithms.base import State
 from edgefed.algorithms.plugins import GROUP
-from edgefed.coordinator.records import Checkpoint
+from edgefed.coordinator.fleet import Delivered
+from edgefed.coordinator.records import Checkpoint, OpenExchange
 from edgefed.learn.types import Tensors
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Task
@@ -149,6 +150,24 @@ def test_what_an_answer_holds(run: Run, tmp_path: Path, monkeypatch: pytest.Monk
     reasons = {reason for _, outcome, reason in rejected if outcome == "rejected"}
     assert reasons
     assert all("count" in reason for reason in reasons), reasons
+
+
+def test_devices_send_each_other_bytes(tmp_path: Path) -> None:
+    plan = recipe(algorithm={"name": "passing"}, evaluation={"every": 0})
+    world = World(tmp_path / "world", plan, shards((5, 9, 6)))
+    received: list[tuple[int, float]] = []
+
+    def look(exchange: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
+        for each in replies:
+            received.append((exchange.round, each.reply.metrics["received"]))
+            yield each
+
+    try:
+        record = world.engine(TamperedFleet(world.devices, look)).run()
+        assert record.status == "finished", record.reason
+    finally:
+        world.close()
+    assert received == [(1, 0.0)] * 3 + [(2, 2.0)] * 3
 
 
 def test_what_devices_start_from(run: Run) -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 from edgefed.config.address import Address
 from edgefed.transport.link import Arrival, Incoming, Link
 from edgefed.wire.envelope import decode
-from edgefed.wire.messages import CoordinatorState, Progress
+from edgefed.wire.messages import CoordinatorState, Progress, Task
 from edgefed.wire.topics import Topics
 
 Moment = Literal["asked", "broadcast", "training", "upload", "answered"]
@@ -25,7 +25,8 @@ class Spy:
     def __init__(self, address: Address, fleet: str) -> None:
         self._topics = Topics(fleet)
         self._round = 0
-        self._waiting: tuple[int, Moment, str] | None = None
+        self._asked: tuple[int, str] = (0, "")
+        self._waiting: tuple[int, Moment, str, str] | None = None
         self._seen = threading.Event()
         self._act: Callable[[], None] = lambda: None
         root = self._topics.root
@@ -41,13 +42,26 @@ class Spy:
         """Stop watching."""
         self._link.stop()
 
-    def at(self, number: int, moment: Moment, device: str, act: Callable[[], None]) -> None:
-        """Call ``act``, once, at a moment of round ``number``, seen at ``device``; wait for it."""
+    def at(
+        self,
+        number: int,
+        moment: Moment,
+        device: str,
+        act: Callable[[], None],
+        *,
+        question: str = "",
+    ) -> None:
+        """Call ``act``, once, at a moment of round ``number``, seen at ``device``; wait for it.
+
+        With a ``question``, the moment is one after the device was asked it.
+        """
         self._seen.clear()
         self._act = act
-        self._waiting = (number, moment, device)
+        self._waiting = (number, moment, device, question)
         if not self._seen.wait(120):
-            raise AssertionError(f"round {number} had no {moment} (round {self._round} now)")
+            raise AssertionError(
+                f"round {number} had no {question} {moment} (round {self._round} now)"
+            )
 
     def _take(self, arrival: Arrival) -> None:
         if not isinstance(arrival, Incoming):
@@ -57,9 +71,14 @@ class Spy:
             return
         if parsed.leaf == "coordinator":
             self._round = decode(arrival.payload, CoordinatorState).round
-        if self._waiting is None or self._round != self._waiting[0]:
+        if self._waiting is None:
             return
-        _, moment, device = self._waiting
+        number, moment, device, question = self._waiting
+        if parsed.leaf == "task" and parsed.who == device:
+            task = decode(arrival.payload, Task)
+            self._asked = (task.round, task.question)
+        if (self._asked if question else (self._round, "")) != (number, question):
+            return
         down = parsed.leaf == "c" and parsed.branch in ("all", "down")
         up = parsed.leaf == "c" and parsed.branch == "up" and parsed.who == device
         train = (

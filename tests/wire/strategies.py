@@ -17,7 +17,6 @@ from edgefed.wire.messages import (
     EventMessage,
     Message,
     Need,
-    Patch,
     Progress,
     Receipt,
     Reply,
@@ -26,6 +25,7 @@ from edgefed.wire.messages import (
     Task,
     Telemetry,
 )
+from edgefed.wire.parts import DeliveredRelay, Patch, SentRelay
 from edgefed.wire.tensors import DTYPES, Array
 
 words = st.text(max_size=20)
@@ -54,6 +54,11 @@ refs = st.builds(
     BlobRef, digest=digests, size=sizes, patches=st.lists(patches, max_size=3).map(tuple)
 )
 blobs = st.dictionaries(words, refs, max_size=3)
+relay_sizes = st.integers(1, limits.MAX_RELAY_BYTES)
+sent_relays = st.builds(SentRelay, digest=digests, size=relay_sizes)
+delivered_relays = st.builds(
+    DeliveredRelay, exchange=words, sender=names, digest=digests, size=relay_sizes
+)
 
 messages: dict[type[Message], st.SearchStrategy[Any]] = {
     CoordinatorState: st.builds(
@@ -84,6 +89,9 @@ messages: dict[type[Message], st.SearchStrategy[Any]] = {
         samples=counts,
         blobs=blobs,
         params=open_maps,
+        receivers=st.lists(names, max_size=3).map(tuple),
+        max_relay_bytes=st.integers(0, limits.MAX_RELAY_BYTES),
+        relays=st.lists(delivered_relays, max_size=3).map(tuple),
     ),
     Reply: st.builds(
         Reply,
@@ -98,6 +106,7 @@ messages: dict[type[Message], st.SearchStrategy[Any]] = {
         samples=counts,
         metrics=st.dictionaries(words, finite, max_size=3),
         blobs=blobs,
+        relays=st.dictionaries(names, sent_relays, max_size=3),
         inline=st.dictionaries(digests, st.binary(max_size=50), max_size=3),
     ),
     Receipt: st.builds(

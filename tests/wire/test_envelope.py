@@ -14,7 +14,17 @@ from edgefed.errors import WireError
 from edgefed.version import PROTOCOL
 from edgefed.wire import limits
 from edgefed.wire.envelope import decode, encode
-from edgefed.wire.messages import MESSAGES, Birth, Cancel, Chunk, Message, Need, Reply, Request
+from edgefed.wire.messages import (
+    MESSAGES,
+    Birth,
+    Cancel,
+    Chunk,
+    Message,
+    Need,
+    Reply,
+    Request,
+    Task,
+)
 from tests.wire.memory import at_most, numbered
 from tests.wire.strategies import any_message, damaged, messages
 
@@ -221,3 +231,82 @@ def test_damaged_messages_are_refused_or_still_messages(data: st.DataObject) -> 
         else:
             # A changed byte may be another valid value; it must be a whole message then.
             assert decode(encode(read), type(read)) == read
+
+
+TASK: dict[str, Any] = {
+    "run": "r",
+    "exchange": "r-0",
+    "index": 0,
+    "round": 1,
+    "question": "fit",
+    "device": "one",
+    "deadline": 1.0,
+    "seed": 1,
+    "algorithm": "fedavg",
+    "settings": {},
+    "model": {},
+    "training": {},
+    "codec": "fp32",
+    "samples": 1,
+    "blobs": {},
+    "params": {},
+}
+REPLY: dict[str, Any] = {
+    "run": "r",
+    "exchange": "r-0",
+    "index": 0,
+    "device": "one",
+    "session": SESSION,
+    "bases": {},
+    "status": "ok",
+}
+SENT: dict[str, Any] = {"digest": "a" * 64, "size": 1}
+DELIVERED: dict[str, Any] = {**SENT, "exchange": "r-0", "sender": "two"}
+
+
+@pytest.mark.parametrize("field", ["receivers", "relays"])
+def test_a_task_delivers_no_more_than_it_may(field: str) -> None:
+    each = {"receivers": "two", "relays": DELIVERED}[field]
+    most = {**TASK, field: [each] * limits.MAX_RELAYS}
+    assert decode(envelope("task", most), Task)
+    assert code_of(envelope("task", {**TASK, field: [each] * (limits.MAX_RELAYS + 1)}), Task)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"receivers": ["Two"]},
+        {"receivers": ["two/#"]},
+        {"max_relay_bytes": -1},
+        {"max_relay_bytes": limits.MAX_RELAY_BYTES + 1},
+        {"relays": [{**DELIVERED, "size": 0}]},
+        {"relays": [{**DELIVERED, "size": limits.MAX_RELAY_BYTES + 1}]},
+        {"relays": [{**DELIVERED, "digest": "a" * 63}]},
+        {"relays": [{**DELIVERED, "sender": "+"}]},
+        {"relays": [{**DELIVERED, "exchange": "e" * 129}]},
+        {"relays": [{**DELIVERED, "patches": []}]},
+        {"relays": [SENT]},
+    ],
+    ids=str,
+)
+def test_wrong_deliveries_are_refused(changes: dict[str, Any]) -> None:
+    assert code_of(envelope("task", {**TASK, **changes}), Task) == "wire.malformed"
+
+
+@pytest.mark.parametrize(
+    "relays",
+    [
+        {"Two": SENT},
+        {"two": {**SENT, "size": 0}},
+        {"two": {**SENT, "size": limits.MAX_RELAY_BYTES + 1}},
+        {"two": {**SENT, "digest": "../" + "a" * 61}},
+        {"two": {**SENT, "patches": []}},
+        {"two": {"digest": "a" * 64}},
+        {"two": [SENT]},
+        {f"d-{number}": SENT for number in range(limits.MAX_RELAYS + 1)},
+    ],
+    ids=numbered,
+)
+def test_wrong_blobs_for_other_devices_are_refused(relays: dict[str, Any]) -> None:
+    assert decode(envelope("reply", {**REPLY, "relays": {"two": SENT}}), Reply)
+    assert code_of(envelope("reply", {**REPLY, "relays": relays}), Reply) == "wire.malformed"

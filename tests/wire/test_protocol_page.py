@@ -9,7 +9,8 @@ import pytest
 
 from edgefed.version import PROTOCOL
 from edgefed.wire import limits
-from edgefed.wire.messages import MESSAGES, BlobRef, Message, Part, Patch
+from edgefed.wire.messages import MESSAGES, Message
+from edgefed.wire.parts import BlobRef, DeliveredRelay, Part, Patch, SentRelay
 from edgefed.wire.topics import TOPIC_SPECS, TopicSpec
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
@@ -35,7 +36,11 @@ def test_every_topic_is_told(spec: TopicSpec) -> None:
     assert row[4] == f"`{spec.message.kind}`"
 
 
-@pytest.mark.parametrize("model", [*MESSAGES, BlobRef, Patch], ids=lambda model: model.__name__)
+@pytest.mark.parametrize(
+    "model",
+    [*MESSAGES, BlobRef, Patch, SentRelay, DeliveredRelay],
+    ids=lambda model: model.__name__,
+)
 def test_every_field_is_told(model: type[Message] | type[Part]) -> None:
     title = f"`{model.kind}`" if issubclass(model, Message) else f"`{model.__name__}`"
     (row,) = [row for row in ROWS if row[0] == title and len(row) == 2]
@@ -53,6 +58,7 @@ def test_limits_and_version_are_told() -> None:
         limits.MAX_DEPTH,
         limits.MAX_TENSORS,
         limits.MAX_DIMENSIONS,
+        limits.MAX_RELAYS,
     ):
         assert f" {number:,} " in PAGE.replace("|", " ")
     assert f"version is {PROTOCOL}." in PAGE

@@ -1,0 +1,84 @@
+"""What messages are made of: names, digests, numbers, and references to blobs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from edgefed.wire import limits
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
+"""An identifier that is safe in a topic: fleet, device, client."""
+
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+"""SHA-256 of a blob, in hexadecimal; the blob's name."""
+
+Word = Annotated[str, Field(max_length=128)]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+
+
+class Part(BaseModel):
+    """A named part of a message."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Patch(Part):
+    """A cheaper way to a blob: what to add to a blob the receiver may already hold.
+
+    Attributes:
+        base: digest of the weights that the patch is added to; None stands for zeros.
+        blob: digest of the encoded difference.
+        size: bytes of the encoded difference.
+    """
+
+    base: Digest | None
+    blob: Digest
+    size: Annotated[int, Field(gt=0, le=limits.MAX_BLOB_BYTES)]
+
+
+class BlobRef(Part):
+    """The name of a blob and how to come by it.
+
+    Attributes:
+        digest: SHA-256 of the bytes.
+        size: number of bytes.
+        patches: cheaper ways to the same bytes, newest first; a receiver takes the shortest chain
+            from something it holds, and asks for the whole blob when there is none.
+    """
+
+    digest: Digest
+    size: Annotated[int, Field(gt=0, le=limits.MAX_BLOB_BYTES)]
+    patches: Annotated[tuple[Patch, ...], Field(max_length=16)] = ()
+
+
+RelaySize = Annotated[int, Field(gt=0, le=limits.MAX_RELAY_BYTES)]
+
+
+class SentRelay(Part):
+    """A blob that a reply sends to another device; only that device reads it.
+
+    Attributes:
+        digest: SHA-256 of the bytes.
+        size: number of bytes.
+    """
+
+    digest: Digest
+    size: RelaySize
+
+
+class DeliveredRelay(Part):
+    """A blob that another device sent to the device of a task.
+
+    Attributes:
+        exchange: id of the exchange whose reply sent it.
+        sender: the other device.
+        digest: SHA-256 of the bytes.
+        size: number of bytes.
+    """
+
+    exchange: Word
+    sender: Name
+    digest: Digest
+    size: RelaySize

@@ -1,0 +1,121 @@
+"""Behind access rules, a third device that listens to everything is not sent others' blobs."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgefed.cli import processes
+from edgefed.cli.processes import Processes, wait_for_coordinator
+from edgefed.control.coordinator_client import CoordinatorClient
+from edgefed.wire.blobs import chunk_count
+from edgefed.wire.envelope import decode, encode
+from edgefed.wire.messages import Need, Reply, Task
+from edgefed.wire.topics import Topics
+from tests.broker.test_secured_fleet import DEVICES, FLEET, login, secured_broker, write_data
+from tests.relaying import installed
+from tests.transport.listening import Inbox, linked, wait_until
+
+SIZE = 300_000
+THIRD = "cam-3"
+TOPICS = Topics(FLEET)
+RECIPE = {
+    "model": {"name": "mlp"},
+    "data": {"name": "none"},
+    "algorithm": {"name": "relaying", "size": SIZE},
+    "rounds": {"count": 1, "min_devices": len(DEVICES), "deadline": 120},
+    "evaluation": {"on": "devices"},
+}
+
+
+def needs(digest: str) -> tuple[Need, Need]:
+    numbers = tuple(range(chunk_count(SIZE)))
+    return Need(digest=digest, first=True), Need(digest=digest, first=False, chunks=numbers)
+
+
+def sent(inbox: Inbox) -> dict[str, str]:
+    """Return the receiver of each blob between devices, by digest."""
+    topics = {TOPICS.reply(device) for device in DEVICES}
+    replies = [decode(m.payload, Reply) for m in inbox.messages() if m.topic in topics]
+    return {each.digest: to for reply in replies for to, each in reply.relays.items()}
+
+
+def delivers(inbox: Inbox) -> bool:
+    tasks = [m for m in inbox.messages() if m.topic == TOPICS.task(DEVICES[0])]
+    return any(decode(each.payload, Task).relays for each in tasks)
+
+
+def chunk_topics(inbox: Inbox, digest: str) -> list[str]:
+    return [each.topic for each in inbox.messages() if f"/c/{digest}/" in each.topic]
+
+
+@pytest.mark.slow
+@pytest.mark.mosquitto
+def test_a_third_device_that_asks_for_it_receives_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(installed(tmp_path / "site", monkeypatch))
+        broker = stack.enter_context(secured_broker(tmp_path, (*DEVICES, THIRD)))
+        home = Processes(login(broker, "coordinator"), FLEET, tmp_path / "coordinator")
+        stack.enter_context(processes.running(home))
+        home.start_coordinator()
+        wait_for_coordinator(home)
+        for seed, device in enumerate(DEVICES):
+            own = Processes(login(broker, device), FLEET, tmp_path / device)
+            stack.enter_context(processes.running(own))
+            own.start_agent(device, f"npz:{write_data(tmp_path / f'{device}.npz', seed)}", 0.2)
+        root = f"{TOPICS.root}/#"
+        _, operator = stack.enter_context(linked(home.address, "operator", root))
+        third, heard = stack.enter_context(linked(login(broker, THIRD), "third", "#", root))
+        client = CoordinatorClient(home.address, FLEET)
+        client.connect()
+        stack.callback(client.close)
+
+        def record(run: str) -> dict[str, Any]:
+            return dict(client.ask("run.show", run=run))
+
+        def ask() -> None:
+            for digest in sent(operator):
+                for need in needs(digest):
+                    third.publish(TOPICS.up_need(THIRD), encode(need))
+
+        run = client.order("run.start", recipe=RECIPE, paused=True)["run"]
+        client.order("run.order", run=run, action="step")
+        wait_until(lambda: len(sent(operator)) == len(DEVICES), "what the devices send")
+        wait_until(lambda: record(run)["status"] == "paused", "the end of the exchange")
+        ask()  # it is at the coordinator, and not yet asked for
+        client.order("run.order", run=run, action="resume")
+        wait_until(lambda: delivers(operator), "the delivery")
+        while record(run)["status"] not in ("finished", "failed"):
+            ask()
+        assert record(run)["status"] == "finished", record(run)["reason"]
+        warnings = [event["text"] for event in notes(tmp_path, run)]
+        both = sent(operator)
+    assert set(both.values()) == set(DEVICES)
+    for digest, receiver in both.items():
+        (sender,) = set(DEVICES) - {receiver}
+        seen = set(chunk_topics(operator, digest))
+        count = range(chunk_count(SIZE))
+        assert seen == {
+            *(TOPICS.up_chunk(sender, digest, number) for number in count),
+            *(TOPICS.down_chunk(receiver, digest, number) for number in count),
+        }
+        assert chunk_topics(heard, digest) == []
+    reached = {each.topic for each in heard.messages()}
+    assert TOPICS.coordinator() in reached, "it does listen"
+    assert all(topic.startswith(f"{TOPICS.root}/all/") for topic in reached)
+    told = f"{THIRD}: it asked for a blob that was sent to another device"
+    assert warnings.count(told) == 1
+    blobs = tmp_path / "coordinator"
+    assert not [path for path in blobs.rglob("*") if path.name in both]
+
+
+def notes(folder: Path, run: str) -> list[dict[str, Any]]:
+    (log,) = folder.rglob(f"runs/{run}/events.jsonl")
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    return [event for event in events if event["kind"] == "note"]

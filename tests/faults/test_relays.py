@@ -1,0 +1,111 @@
+"""Blobs between devices over a real broker: the simulator's bits, after SIGKILL of every part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgefed.clock import SystemClock
+from edgefed.config.recipe import Recipe
+from edgefed.simulator.run import Simulation
+from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet
+from tests.faults.traffic_recorder import Moment, Spy
+from tests.relaying import Combined, Relaying, installed
+
+pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
+
+VICTIM = "device-01"
+SIZE = 1_000_000
+"""Bytes from each device to each other one: enough to be caught on their way."""
+
+
+@pytest.fixture(autouse=True)
+def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with installed(tmp_path / "site", monkeypatch):
+        yield
+
+
+def recipe(kind: type[Relaying], hidden: int, size: int) -> Recipe:
+    return Recipe.model_validate(
+        {
+            "name": "relays",
+            "seed": 7,
+            "model": {"name": "mlp", "hidden": [hidden]},
+            "algorithm": {"name": kind.name, "size": size},
+            "data": {"classes_per_device": 4, "limit": 300},
+            "training": {"epochs": 2, "batch_size": 8, "learning_rate": 0.05},
+            "rounds": {
+                "count": 3,
+                "deadline": 300,
+                "lost_grace": "deadline",
+                "quorum": 1.0,
+                "min_devices": 3,
+            },
+            "wire": {"downlink": "bf16", "uplink": "int8"},
+            "evaluation": {"on": "both"},
+            "simulation": {"devices": 3},
+        }
+    )
+
+
+def simulated(folder: Path, plan: Recipe) -> str:
+    record = Simulation(plan, folder, SystemClock()).run().record
+    assert record.status == "finished", record.reason
+    return record.weights_digest
+
+
+def left_behind(home: FleetProcesses) -> list[Path]:
+    """Return markers of blobs between devices that the coordinator still has."""
+    return list((home.folder / "state" / "coordinator" / FLEET / "relays").iterdir())
+
+
+def checked(home: FleetProcesses, run: str) -> dict[str, Any]:
+    record = home.finish(run)
+    assert record["status"] == "finished", record["reason"]
+    assert left_behind(home) == []
+    return record
+
+
+def test_bytes_between_devices_end_in_the_simulators_bits(tmp_path: Path) -> None:
+    plan = recipe(Relaying, 16, 70_000)
+    with fleet(tmp_path / "home", plan) as home:
+        record = checked(home, home.begin())
+    assert record["weights_digest"] == simulated(tmp_path / "sim", plan)
+    other = recipe(Relaying, 16, 70_001)
+    assert record["weights_digest"] != simulated(tmp_path / "other", other)
+
+
+PHASES: tuple[tuple[int, str, Moment], ...] = (
+    (1, "pass", "upload"),
+    (1, "fit", "broadcast"),
+    (2, "pass", "asked"),
+    (2, "fit", "training"),
+    (2, "evaluate", "asked"),
+    (3, "pass", "answered"),
+    (3, "fit", "answered"),
+)
+
+
+@pytest.mark.parametrize("victim", ["coordinator", VICTIM, "broker"])
+def test_growing_models_two_weight_sets_and_relays_survive_sigkill_of_any_part(
+    victim: str, tmp_path: Path
+) -> None:
+    plan = recipe(Combined, 3000, SIZE)
+    killed = []
+    with fleet(tmp_path / "home", plan) as home:
+        spy = Spy(home.address, FLEET)
+        try:
+            run = home.begin()
+            for number, question, moment in PHASES:
+                spy.at(number, moment, VICTIM, lambda: home.kill(victim), question=question)
+                killed.append((number, question, moment))
+                home.start(victim)
+            record = checked(home, run)
+        finally:
+            spy.close()
+    assert killed == list(PHASES)
+    assert record["round"] == plan.rounds.count
+    assert record["weights_digest"] == simulated(tmp_path / "sim", plan)
