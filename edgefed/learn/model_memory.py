@@ -24,7 +24,7 @@ from edgefed.learn.user_models import FAILED, is_user_model
 from edgefed.units import size
 
 COPIES = 10
-"""Copies of the weights that exist at once; ``fedprox`` on a CPU takes 9.2, ``fedavg`` 6.2."""
+"""Copies of the weights that exist at once; on a CPU, ``fedprox`` takes 9.2, ``fedavg`` 6.2."""
 
 _DRAWS = ("normal_", "uniform_", "trunc_normal_", "random_", "bernoulli_")
 
