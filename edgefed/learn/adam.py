@@ -5,14 +5,9 @@ Kingma, Ba: Adam: A Method for Stochastic Optimization, ICLR 2015.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 
 from edgefed.learn.types import Schedule
-
-PIECE = 2**18
-"""Values that are moved at once."""
 
 
 class Adam:
@@ -43,16 +38,6 @@ class Adam:
         torch._foreach_addcmul_(self._second, gradients, gradients, 1 - schedule.beta2)
         rate = schedule.learning_rate / (1 - schedule.beta1**self._steps)
         spread = float((1 - schedule.beta2**self._steps) ** 0.5)
-        for parts in zip(weights, self._first, self._second, strict=True):
-            for weight, first, second in _pieces(*parts):
-                root = second.sqrt().div_(spread).add_(schedule.epsilon)
-                weight.addcdiv_(first, root, value=-rate)
-
-
-def _pieces(*parts: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Yield the same rows of tensors of one shape, so that what is between takes little memory."""
-    if parts[0].numel() <= PIECE:
-        yield parts
-        return
-    rows = max(1, PIECE * len(parts[0]) // parts[0].numel())
-    yield from zip(*(torch.split(part, rows) for part in parts), strict=True)
+        for weight, first, second in zip(weights, self._first, self._second, strict=True):
+            root = second.sqrt().div_(spread).add_(schedule.epsilon)
+            weight.addcdiv_(first, root, value=-rate)

@@ -31,7 +31,7 @@ OTHERS = replace(ADAM, weight_decay=0.1, beta1=0.6, beta2=0.9, epsilon=1e-3)
 @pytest.mark.parametrize("schedule", [ADAM, OTHERS, replace(ADAM, beta1=0.0, beta2=0.0)])
 def test_each_step_is_torchs_bit_for_bit(schedule: Schedule) -> None:
     numbers = torch.Generator().manual_seed(1)
-    shapes = [(5, 7), (7,), (3, 2, 3, 3), (), (700, 513)]
+    shapes = [(5, 7), (7,), (3, 2, 3, 3), ()]
     ours = [torch.randn(shape, generator=numbers) for shape in shapes]
     theirs = [weight.clone().requires_grad_() for weight in ours]
     betas, decay = (schedule.beta1, schedule.beta2), schedule.weight_decay

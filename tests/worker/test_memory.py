@@ -71,7 +71,7 @@ def build(hidden):
     model = {"name": "mlp", "hidden": [hidden, hidden]}
     trainers.trainer(model, (1,), 2)
 
-trainers = TrainerCache("cpu", memory=18 * 10**8)
+trainers = TrainerCache("cpu", memory=20 * 10**8)
 build(6500)  # 169 MB
 """
 
