@@ -16,10 +16,12 @@ from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.complete import complete_section
 from edgefed.algorithms.composition import compose
 from edgefed.algorithms.plugins import Offers, load, offers
+from edgefed.algorithms.training import schedule_of
 from edgefed.config.layers import Layer
 from edgefed.config.recipe import Recipe, TrainingSection
 from edgefed.config.validate import check_section
 from edgefed.errors import UnknownNameError, UsageError
+from edgefed.learn.local_optimizers import check_optimizer
 
 AnyAlgorithm = Algorithm[Any]
 
@@ -98,8 +100,10 @@ def make(recipe: Recipe, layer: Layer | None = None) -> AnyAlgorithm:
     Raises:
         UnknownNameError: there is no such algorithm.
         RecipeError: one of its settings is unknown or out of range.
+        UsageError: ``train.optimizer``: settings of ``[training]`` do not belong together.
     """
     kind = find(recipe.algorithm.name)
+    check_optimizer(schedule_of(recipe.training, 1))
     settings = check_section(
         kind.Settings,
         recipe.algorithm.settings(),

@@ -11,6 +11,7 @@ from edgefed.cli import (
     demo,
     device,
     doctor,
+    noise,
     reproduce,
     run,
     sim,
@@ -39,6 +40,7 @@ app.add_typer(algo.app, name="algo")
 app.add_typer(sim.app, name="sim")
 app.command(epilog=reproduce.EPILOG)(reproduce.reproduce)
 app.add_typer(data.app, name="data")
+app.add_typer(noise.app, name="noise")
 app.add_typer(broker.app, name="broker")
 app.add_typer(config.app, name="config")
 app.command(epilog=doctor.EPILOG)(doctor.doctor)

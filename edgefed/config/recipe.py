@@ -98,19 +98,31 @@ class TrainingSection(Section):
     """Samples in a mini-batch; the last one of an epoch may be smaller."""
 
     learning_rate: Annotated[float, Field(gt=0, le=100)] = 0.05
-    """Step size of local SGD."""
+    """Step size of the local optimiser."""
+
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    """Local optimiser. Its state starts anew in each round."""
+
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """With ``adam``: decay of the first moment."""
+
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    """With ``adam``: decay of the second moment."""
+
+    epsilon: Annotated[float, Field(gt=0, le=1)] = 1e-8
+    """With ``adam``: added to the root of the second moment."""
 
     learning_rate_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Factor by which the learning rate is multiplied after each round."""
 
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Heavy-ball momentum of local SGD; 0 is plain SGD."""
+    """With ``sgd``: heavy-ball momentum; 0 is plain SGD."""
 
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
     """L2 penalty added to the gradient."""
 
     max_steps: Annotated[int, Field(ge=0)] = 0
-    """Maximum number of SGD steps in a round; 0 for no limit."""
+    """Maximum number of steps in a round; 0 for no limit."""
 
     precision: Literal["fp32", "bf16"] = "fp32"
     """Arithmetic of the forward pass; ``bf16`` is mixed precision."""

@@ -28,13 +28,12 @@ from edgefed.learn.jobs import (
     load_variables,
     precision,
 )
+from edgefed.learn.local_optimizers import stacked_optimizer_of
 from edgefed.learn.models import Model
 from edgefed.learn.sample_cache import CachedSamples
 from edgefed.learn.sgd import batch_sizes, permutations, planned_steps
+from edgefed.learn.stacked_optimizers import StackedOptimizer, Who
 from edgefed.learn.types import Array, Batch, Context, Job, Params, Trained
-
-Who = slice | torch.Tensor
-"""Which clients of the stack: a slice where it can be, so that they are changed in place."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +87,10 @@ def ticks(plans: Sequence[Sequence[int]], full: int) -> Iterator[Tick]:
 
 @dataclass(frozen=True)
 class _Phase:
-    """An update of a step, and the momentum of what it moves."""
+    """An update of a step, and what moves the weights of it."""
 
     of: Phase
-    velocity: Params
+    optimizer: StackedOptimizer
 
 
 class ClientStack:
@@ -117,7 +116,7 @@ class ClientStack:
         self._device = self._inputs.device
         self._params, self._anchor, self._shared_anchor = self._start()
         self._phases = [
-            _Phase(phase, {name: torch.zeros_like(self._params[name]) for name in phase.trained})
+            _Phase(phase, stacked_optimizer_of(self._job.schedule, self._part(phase.trained)))
             for phase in capabilities.phases(self._job.objective, model, trained)
         ]
         self._extra, self._extra_dims = self._extras(loaded)
@@ -178,6 +177,10 @@ class ClientStack:
             stacked[name] = None if same else 0
         return extra, stacked
 
+    def _part(self, names: Sequence[str]) -> Params:
+        """Return some of what is stacked."""
+        return {name: self._params[name] for name in names}
+
     def _begin(self, active: Sequence[int]) -> None:
         """Begin an epoch of some clients: their losses are counted anew."""
         self._sums[_who(active, self._device)] = 0.0
@@ -206,7 +209,8 @@ class ClientStack:
         gradients = torch.autograd.grad(
             losses.sum(), list(weights.values()), allow_unused=True, materialize_grads=True
         )
-        self._descend(phase, who, weights, list(gradients))
+        values = [tensor.detach() for tensor in weights.values()]
+        phase.optimizer.step(who, values, list(gradients))
         if not isinstance(who, slice):
             for name, tensor in {**weights, **kept}.items():
                 self._params[name][who] = tensor.detach()
@@ -279,24 +283,6 @@ class ClientStack:
                 weights, kept, batch.inputs, batch.targets, anchor, extra, draws
             )
         return losses
-
-    @torch.no_grad()
-    def _descend(
-        self, phase: _Phase, who: Who, weights: Params, gradients: list[torch.Tensor]
-    ) -> None:
-        """Move the weights, in place, as ``Sgd`` does."""
-        schedule, values = self._job.schedule, [tensor.detach() for tensor in weights.values()]
-        if schedule.weight_decay:
-            gradients = list(torch._foreach_add(gradients, values, alpha=schedule.weight_decay))
-        if schedule.momentum:
-            velocity = [part[who] for part in phase.velocity.values()]
-            torch._foreach_mul_(velocity, schedule.momentum)
-            torch._foreach_add_(velocity, gradients)
-            if not isinstance(who, slice):
-                for part, moved in zip(phase.velocity.values(), velocity, strict=True):
-                    part[who] = moved
-            gradients = velocity
-        torch._foreach_add_(values, gradients, alpha=-schedule.learning_rate)
 
     def _results(self, steps: Sequence[int]) -> list[Trained | DataError]:
         """Return what became of each client."""

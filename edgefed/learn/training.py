@@ -28,10 +28,11 @@ from edgefed.learn.jobs import (
     precision,
     samples_of,
 )
+from edgefed.learn.local_optimizers import LocalOptimizer, optimizer_of
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.squared_error import SquaredError
 from edgefed.learn.sample_cache import CachedSamples, SampleCache, channels_last, check_inputs
-from edgefed.learn.sgd import Sgd, batch_sizes, permutations, planned_steps
+from edgefed.learn.sgd import batch_sizes, permutations, planned_steps
 from edgefed.learn.types import (
     Array,
     Batch,
@@ -92,7 +93,7 @@ class Trainer:
         progress: Callable[[float], None] | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> Trained:
-        """Return what SGD makes of the job's weights on ``samples``.
+        """Return what training makes of the job's weights on ``samples``.
 
         Args:
             job: what to do.
@@ -211,7 +212,7 @@ class _Descent:
         context, chance = self._context(), augment_generator(self.job)
         numbers = objective_generator(self.job)
         parts = capabilities.phases(self.job.objective, self.trainer.model, self.trained)
-        phases = [(phase, self._chain(phase), Sgd(schedule)) for phase in parts]
+        phases = [(phase, self._chain(phase), optimizer_of(schedule)) for phase in parts]
         losses = _Losses(CHECK_EVERY)
         for order in permutations(count, schedule, self.job.seed):
             if done == total:
@@ -221,8 +222,8 @@ class _Descent:
                 if stop():
                     raise Stopped("Training was stopped.", hint="the task can be sent again")
                 batch, now = self._batch(index, chance), self._drawn(context, numbers, len(index))
-                for phase, chain, sgd in phases:
-                    loss = self._step(phase, chain, batch, now, sgd)
+                for phase, chain, optimizer in phases:
+                    loss = self._step(phase, chain, batch, now, optimizer)
                 losses.add(loss, len(index))
                 done += 1
                 progress(done / total)
@@ -247,19 +248,24 @@ class _Descent:
         )
 
     def _step(
-        self, phase: Phase, chain: Chain | None, batch: Batch, context: Context, sgd: Sgd
+        self,
+        phase: Phase,
+        chain: Chain | None,
+        batch: Batch,
+        context: Context,
+        optimizer: LocalOptimizer,
     ) -> torch.Tensor:
         """Make one update and return the loss before it."""
         weights = [self.params[name] for name in phase.trained]
         quick = chain.gradients(batch, phase.trained, context) if chain is not None else None
         if quick is not None:
             loss, found = quick
-            sgd.step(weights, found)
+            optimizer.step(weights, found)
             return loss
         with precision(self.job.schedule.precision, self.trainer.device):
             loss = phase.objective(self.trainer.model.forward, self.params, batch, context)
         gradients = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
-        sgd.step(weights, list(gradients))
+        optimizer.step(weights, list(gradients))
         return loss.detach()
 
     def _context(self) -> Context:

@@ -80,6 +80,10 @@ class Schedule:
     weight_decay: float = 0.0
     max_steps: int = 0
     precision: str = "fp32"
+    optimizer: str = "sgd"
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,7 @@ class Trained:
     Attributes:
         weights: after training, same names and shapes as the job's.
         samples: number of samples that were trained on.
-        steps: SGD steps taken.
+        steps: steps taken.
         loss: mean objective over the last epoch's batches, weighted by their sizes.
         variables: the job's variables after training, same names and shapes.
     """

@@ -22,8 +22,13 @@ def test_a_schedule_has_every_training_key_that_it_knows() -> None:
         weight_decay=0.1,
         max_steps=9,
         precision="bf16",
+        optimizer="adam",
+        beta1=0.8,
+        beta2=0.95,
+        epsilon=1e-6,
     )
-    assert asdict(schedule_of(training, 5)) == asdict(Schedule(3, 7, 0.3, 0.5, 0.1, 9, "bf16"))
+    values = (3, 7, 0.3, 0.5, 0.1, 9, "bf16", "adam", 0.8, 0.95, 1e-6)
+    assert asdict(schedule_of(training, 5)) == asdict(Schedule(*values))
 
 
 @pytest.mark.parametrize(("number", "rate"), [(1, 0.4), (2, 0.2), (4, 0.05)])

@@ -84,3 +84,11 @@ def test_every_mixing_method_trains_devices_as_in_a_simulation(tmp_path: Path, n
     words = ("--algorithm", name, "--devices", "3", "--rounds", "3", "--seed", "1")
     real, virtual = both(tmp_path, *words)
     assert real == virtual
+
+
+@pytest.mark.parametrize("algorithm", ["fedlc", "fedrs"])
+def test_losses_of_label_counts_and_adam_end_alike(tmp_path: Path, algorithm: str) -> None:
+    words = ("--devices", "3", "--rounds", "3", "--seed", "1", "--algorithm", algorithm)
+    adam = ("--set", "training.optimizer=adam", "--set", "training.learning_rate=0.002")
+    real, virtual = both(tmp_path, *words, *adam)
+    assert real == virtual

@@ -71,7 +71,7 @@ def build(hidden):
     model = {"name": "mlp", "hidden": [hidden, hidden]}
     trainers.trainer(model, (1,), 2)
 
-trainers = TrainerCache("cpu", memory=18 * 10**8)
+trainers = TrainerCache("cpu", memory=20 * 10**8)
 build(6500)  # 169 MB
 """
 
@@ -141,7 +141,7 @@ def test_algorithms_that_stay_warm_are_few() -> None:
 
 
 PEAK = """
-import resource, sys, tempfile
+import json, resource, sys, tempfile
 from pathlib import Path
 from edgefed.config.recipe import ModelSection
 from edgefed.learn.devices import set_threads
@@ -171,7 +171,7 @@ with file.open("rb") as opened:
 before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 given = task(
     model=model, algorithm=sys.argv[1], codec="int8", error_feedback=True,
-    training={"batch_size": 4, "learning_rate": 0.01, "momentum": 0.9},
+    training={"batch_size": 4, "learning_rate": 0.01, **json.loads(sys.argv[3])},
     blobs={"weights": BlobRef(digest=name, size=size)},
 )
 outcome = device.work(given, lambda role: read_blob(file.read_bytes()), {})
@@ -181,11 +181,27 @@ print((peak() - before) / size)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["fedavg", "fedprox"])
-def test_what_is_counted_is_what_a_task_takes(algorithm: str, tmp_path: Any) -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "training"),
+    [
+        ("fedavg", {"momentum": 0.9}),
+        ("fedprox", {"momentum": 0.9}),
+        ("fedprox", {"optimizer": "adam"}),
+    ],
+)
+def test_what_is_counted_is_what_a_task_takes(
+    algorithm: str, training: dict[str, Any], tmp_path: Any
+) -> None:
     for _ in range(2):  # the first writes the weights
         ended = subprocess.run(
-            [sys.executable, "-c", PEAK, algorithm, str(tmp_path / "weights")],
+            [
+                sys.executable,
+                "-c",
+                PEAK,
+                algorithm,
+                str(tmp_path / "weights"),
+                json.dumps(training),
+            ],
             capture_output=True,
             text=True,
             check=True,

@@ -1,0 +1,62 @@
+"""FedLC: local training whose logits are calibrated by the device's own numbers of labels.
+
+Zhang, Li, Li, Xu, Wu, Ding, Wu: Federated Learning with Label Distribution Skew via Logits
+Calibration, ICML 2022. Device k minimises, with n_c its samples of label c,
+
+    -log( exp(f_y - τ n_y^(-1/4)) / Σ_i exp(f_i - τ n_i^(-1/4)) )
+
+and the coordinator averages as FedAvg does. The counts never leave the device.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from edgefed.algorithms.base import AlgorithmSettings, Answer, DeviceTask, DeviceView, Work
+from edgefed.algorithms.fedavg import AveragingSettings, FedAvg
+from edgefed.algorithms.label_weighting import check_labels, with_label_counts
+from edgefed.learn.models import Model
+from edgefed.learn.objectives.logit_calibration import LogitCalibration
+from edgefed.learn.types import Objective
+
+
+class FedLCSettings(AveragingSettings):
+    """FedAvg's settings with the calibration."""
+
+    calibration: Annotated[float, Field(ge=0, le=100)] = 1.0
+    """τ: strength of the margins; 0 is FedAvg."""
+
+    exclude_true: bool = False
+    """Leave the true label out of the sum, as in the paper; most implementations keep it."""
+
+    absent: Literal["mask", "margin"] = "mask"
+    """Labels that the device lacks leave the sum (``mask``), or have the margin of 1e-8 samples."""
+
+
+class FedLC(FedAvg):
+    """FedAvg with calibrated logits."""
+
+    settings: FedLCSettings
+
+    name = "fedlc"
+    summary = "FedAvg whose loss has larger margins for labels that a device has few of"
+    paper = "Zhang et al., ICML 2022, arXiv 2209.00189"
+    Settings: ClassVar[type[AlgorithmSettings]] = FedLCSettings
+
+    def check_model(self, model: Model) -> None:
+        """Check that there are labels."""
+        check_labels(self.name, self.training)
+
+    def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
+        """Train as FedAvg does, with the device's numbers of labels."""
+        return with_label_counts(super().prepare(task, device), device)
+
+    def objective(self) -> Objective:
+        """Return the calibrated cross-entropy, with the proximal term where ``mu`` > 0."""
+        settings = self.settings
+        if settings.calibration == 0 and not settings.exclude_true:
+            return super().objective()  # FedAvg's own, which shortcuts know by its name
+        loss = LogitCalibration(settings.calibration, settings.exclude_true, settings.absent)
+        return self.proximal(loss)

@@ -1,0 +1,106 @@
+"""``edgefed noise``: natural noise, the images that devices draw from a seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from edgefed.cli.context import globals_of
+from edgefed.cli.help import examples
+from edgefed.cli.options import Json
+from edgefed.command_line import CommandLine
+from edgefed.console import data, json_out, reported
+from edgefed.errors import UsageError
+
+app = CommandLine(help="Draw natural noise: images of an untrained generator, from a seed.")
+
+_MOST = 100_000
+"""Images that are drawn at once; they are all in memory."""
+
+
+@app.command(
+    epilog=examples(
+        "edgefed noise preview --png noise.png",
+        "edgefed noise preview --png pink.png --generator spectrum --seed 7",
+        "edgefed noise preview --npz noise.npz --count 1000 --size 64",
+    )
+)
+def preview(
+    context: typer.Context,
+    *,
+    png: Annotated[
+        Path | None,
+        typer.Option("--png", help="Draw a sheet of the images into this file.", metavar="FILE"),
+    ] = None,
+    npz: Annotated[
+        Path | None,
+        typer.Option("--npz", help="Write the images as uint8 array 'images'.", metavar="FILE"),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the images.")] = 1,
+    count: Annotated[int, typer.Option("--count", help="How many images.", min=1, max=_MOST)] = 64,
+    size: Annotated[int, typer.Option("--size", help="Height and width: 32, 64, 128 or 256.")] = 64,
+    generator: Annotated[
+        Literal["oriented", "spectrum", "white"],
+        typer.Option(
+            "--generator",
+            help="An untrained StyleGAN, pink noise only, or independent pixels.",
+        ),
+    ] = "oriented",
+    as_json: Json = False,
+) -> None:
+    """Draw natural noise into a picture or an array, to see what devices would train with.
+
+    The same seed, generator and size give the same images, whatever the count.
+    """
+    options = globals_of(context)
+    as_json = as_json or options.json
+    with reported(as_json):
+        files = {"png": _checked(png), "npz": _checked(npz)}
+        if png is None and npz is None:
+            raise UsageError(
+                "There is no file to draw into.", code="usage", hint="give --png FILE or --npz FILE"
+            )
+        from edgefed.natural_noise.generators import noise_images
+
+        images = noise_images(seed, count, kind=generator, size=size)
+        _write(files, images)
+        told = {name: str(file) for name, file in files.items() if file is not None}
+        if as_json:
+            described = {"seed": seed, "count": count, "size": size, "generator": generator}
+            json_out({**described, **told})
+        else:
+            data("\n".join(told.values()))
+
+
+def _checked(file: Path | None) -> Path | None:
+    """Return a file's whole path, if its folder is there."""
+    if file is None:
+        return None
+    whole = file.expanduser().absolute()
+    if not whole.parent.is_dir():
+        raise UsageError(
+            f"The folder {whole.parent} does not exist.",
+            code="noise.folder",
+            hint="create it, or name a file elsewhere",
+        )
+    return whole
+
+
+def _write(files: dict[str, Path | None], images: object) -> None:
+    """Write what was asked for."""
+    import io
+
+    import numpy as np
+
+    from edgefed.files import write_atomic
+    from edgefed.report.noise_sheet import noise_sheet
+
+    array = np.asarray(images)
+    if (png := files["png"]) is not None:
+        write_atomic(png, noise_sheet(array))
+    if (npz := files["npz"]) is not None:
+        held = io.BytesIO()
+        np.savez_compressed(held, images=array)
+        write_atomic(npz, held.getvalue())

@@ -1,0 +1,100 @@
+"""The updates of local training for a stack of clients, of which each step moves some."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from edgefed.learn.types import Params, Schedule
+
+Who = slice | torch.Tensor
+"""Which clients of the stack: a slice where it can be, so that they are changed in place."""
+
+
+class StackedOptimizer(Protocol):
+    """Moves the weights of some clients; its state lasts for one job."""
+
+    def step(self, who: Who, weights: list[torch.Tensor], gradients: list[torch.Tensor]) -> None:
+        """Move ``weights`` (some clients, …), in place, against ``gradients``."""
+        ...
+
+
+class StackedSgd:
+    """``Sgd`` for a stack.
+
+    Args:
+        schedule: the clients'.
+        weights: what is trained, stacked (clients, …).
+    """
+
+    def __init__(self, schedule: Schedule, weights: Params) -> None:
+        self._schedule = schedule
+        kept = weights.values() if schedule.momentum else ()
+        self._velocity = [torch.zeros_like(part) for part in kept]
+
+    @torch.no_grad()
+    def step(self, who: Who, weights: list[torch.Tensor], gradients: list[torch.Tensor]) -> None:
+        """Move ``weights`` (some clients, …), in place, against ``gradients``."""
+        schedule = self._schedule
+        gradients = _decayed(schedule, weights, gradients)
+        if schedule.momentum:
+            velocity = [part[who] for part in self._velocity]
+            torch._foreach_mul_(velocity, schedule.momentum)
+            torch._foreach_add_(velocity, gradients)
+            _put_back(self._velocity, who, velocity)
+            gradients = velocity
+        torch._foreach_add_(weights, gradients, alpha=-schedule.learning_rate)
+
+
+class StackedAdam:
+    """``Adam`` for a stack: clients count their own steps.
+
+    Args:
+        schedule: the clients'.
+        weights: what is trained, stacked (clients, …).
+    """
+
+    def __init__(self, schedule: Schedule, weights: Params) -> None:
+        self._schedule = schedule
+        self._first = [torch.zeros_like(part) for part in weights.values()]
+        self._second = [torch.zeros_like(part) for part in weights.values()]
+        some = next(iter(weights.values()))
+        self._steps = torch.zeros(len(some), dtype=torch.float64, device=some.device)
+
+    @torch.no_grad()
+    def step(self, who: Who, weights: list[torch.Tensor], gradients: list[torch.Tensor]) -> None:
+        """Move ``weights`` (some clients, …), in place, against ``gradients``."""
+        schedule = self._schedule
+        gradients = _decayed(schedule, weights, gradients)
+        self._steps[who] += 1
+        steps = self._steps[who]
+        first, second = ([part[who] for part in kept] for kept in (self._first, self._second))
+        torch._foreach_lerp_(first, gradients, 1 - schedule.beta1)
+        torch._foreach_mul_(second, schedule.beta2)
+        torch._foreach_addcmul_(second, gradients, gradients, 1 - schedule.beta2)
+        _put_back(self._first, who, first)
+        _put_back(self._second, who, second)
+        rates = -schedule.learning_rate / (1 - schedule.beta1**steps)
+        spreads = (1 - schedule.beta2**steps).sqrt()
+        for weight, mean, square in zip(weights, first, second, strict=True):
+            each = (-1, *[1] * (weight.dim() - 1))
+            rate, spread = (part.to(weight.dtype).reshape(each) for part in (rates, spreads))
+            root = square.sqrt().div_(spread).add_(schedule.epsilon)
+            weight.add_(mean / root * rate)
+
+
+def _decayed(
+    schedule: Schedule, weights: list[torch.Tensor], gradients: list[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Return gradients with the weight decay added."""
+    if not schedule.weight_decay:
+        return gradients
+    return list(torch._foreach_add(gradients, weights, alpha=schedule.weight_decay))
+
+
+def _put_back(kept: list[torch.Tensor], who: Who, changed: list[torch.Tensor]) -> None:
+    """Store what was changed of some clients, where it was not changed in place."""
+    if not isinstance(who, slice):
+        for part, some in zip(kept, changed, strict=True):
+            part[who] = some

@@ -1,0 +1,128 @@
+"""Natural noise of an untrained StyleGAN2 whose kernels are wavelets ("StyleGAN-Oriented").
+
+Baradad, Wulff, Wang, Isola, Torralba: Learning to See by Looking at Noise, NeurIPS 2021, as the
+published code draws it; see ``one_map_layer`` for what makes it quick. Each step is elementwise, or
+exact, or sums in one fixed order, so that its bits do not depend on batches or threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from edgefed.natural_noise.colours import coloured
+from edgefed.natural_noise.kernels import bank
+from edgefed.natural_noise.one_map_layer import (
+    TAPS,
+    convolved,
+    convolved_up,
+    enlarged,
+    one_map_layer,
+)
+from edgefed.natural_noise.oriented_draws import (
+    LATENT,
+    ImageDraw,
+    Instance,
+    LayerShape,
+    draw_image,
+    draw_instance,
+    layer_shapes,
+)
+from edgefed.natural_noise.pink_noise import area_means, pink_map
+from edgefed.natural_noise.types import COLOURS, Array
+from edgefed.seeds import generator
+
+PER_INSTANCE = 400
+"""Images until the generator is instantiated anew."""
+
+_TOGETHER = 16
+"""Images whose styles are computed at once."""
+
+_BLOCK = 16
+"""Channels whose styles are computed at once; divides their number."""
+
+
+def draw_oriented(seed: int, first: int, count: int, size: int) -> Iterator[Array]:
+    """Yield images ``first`` and on (3, size, size), float64, unclipped; each its seed's own."""
+    shapes = layer_shapes(size)
+    number, last = first, first + count
+    while number < last:
+        block = number // PER_INSTANCE
+        instance = draw_instance(generator(seed, "oriented", "instance", block), shapes)
+        end = min(last, (block + 1) * PER_INSTANCE)
+        for start in range(number, end, _TOGETHER):
+            numbers = range(start, min(end, start + _TOGETHER))
+            drawn = [draw_image(generator(seed, "oriented", "image", n), shapes) for n in numbers]
+            yield from images_of(shapes, instance, drawn)
+        number = end
+
+
+def images_of(
+    shapes: tuple[LayerShape, ...], instance: Instance, drawn: list[ImageDraw]
+) -> Iterator[Array]:
+    """Yield the images of some draws."""
+    latents = np.stack([each.latents for each in drawn])
+    styles = [
+        _styles(affine, latents[:, shape.latent])
+        for affine, shape in zip(instance.styles, shapes, strict=True)
+    ]
+    ends = [shape for shape in shapes if shape.colour_latent is not None]
+    colour_styles = [
+        _styles(affine, latents[:, shape.colour_latent]) / np.sqrt(shape.outputs)
+        for affine, shape in zip(instance.colour_styles, ends, strict=True)
+    ]
+    for place, each in enumerate(drawn):
+        own = [style[place] for style in styles]
+        colour_weights = [
+            (weights * style[place]).T
+            for weights, style in zip(each.to_colours, colour_styles, strict=True)
+        ]
+        image = synthesis(shapes, instance.constant, each, own, colour_weights)
+        yield coloured(image, each.colours)
+
+
+def _styles(affine: Array, latents: Array) -> Array:
+    """Return the styles (images, channels) of latents (images, 512).
+
+    In blocks so small that a library for matrices takes no second thread for them.
+    """
+    blocks = affine.reshape(-1, _BLOCK, LATENT).swapaxes(1, 2)
+    products = latents @ blocks
+    return np.asarray(np.concatenate(products, axis=1) / np.sqrt(LATENT) + 1)
+
+
+def synthesis(
+    shapes: tuple[LayerShape, ...],
+    constant: Array,
+    drawn: ImageDraw,
+    styles: list[Array],
+    colour_weights: list[Array],
+) -> Array:
+    """Return the generator's output (3, size, size), float32, before its colours are set.
+
+    Args:
+        shapes: the layers.
+        constant: the input (channels, 4, 4).
+        drawn: for this image.
+        styles: of each layer (inputs,).
+        colour_weights: of each conversion to colours (channels, 3), styles included.
+    """
+    noise = area_means(pink_map(drawn.pink), shapes[-1].side, shapes[0].side)
+    taps = [
+        style[:, None] * bank()[draw.kernels].reshape(-1, TAPS)
+        for draw, style in zip(drawn.layers, styles, strict=True)
+    ]
+    sums = np.einsum("ct,cyx->tyx", taps[0], constant).astype(np.float32)
+    image: Array = np.zeros((COLOURS, 2, 2), np.float32)
+    to_colours = iter(colour_weights)
+    for place, shape in enumerate(shapes):
+        common = (convolved_up if shape.up else convolved)(sums[:TAPS])
+        layer = one_map_layer(common, noise[shape.side], drawn.layers[place], taps[place])
+        wanted = taps[place + 1 : place + 2]
+        if shape.colour_latent is not None:
+            wanted = [*wanted, next(to_colours)]
+        sums = layer.sums(np.concatenate(wanted, axis=1)).reshape(-1, shape.side, shape.side)
+        if shape.colour_latent is not None:
+            image = enlarged(image) + sums[-COLOURS:]
+    return image
