@@ -19,7 +19,7 @@ from device_agent.identity import Identity, agent_link
 from device_agent.presence_check import PresenceCheck, unheard
 from device_agent.progress_reporter import ProgressReporter, log_receipt
 from device_agent.publisher import Publisher
-from device_agent.reply_outbox import ReplyOutbox
+from device_agent.reply_resender import ReplyResender
 from device_agent.task_session import TaskServices, TaskSession
 from device_agent.telemetry import Sensors
 from device_agent.training_thread import Done, Progressed, TrainingThread
@@ -97,7 +97,7 @@ class Agent:
         services = self._task_services(worker)
         self._downloads = services.downloads
         self._training = services.training
-        self._outbox = services.outbox
+        self._resender = services.resender
         self._reporter = services.reporter
         self._tasks = TaskSession(services)
         self._name_guard = DuplicateNameGuard(self._session)
@@ -114,7 +114,7 @@ class Agent:
             store=store,
             downloads=Downloads(self._link, self._topics, intake, publisher.need),
             training=TrainingThread(worker, self._clock, self._inbox.post),
-            outbox=ReplyOutbox(publisher.reply),
+            resender=ReplyResender(publisher.reply),
             reporter=ProgressReporter(
                 self._identity, self._address, store.folder, self._clock, publisher.progress
             ),
@@ -172,7 +172,7 @@ class Agent:
     def _patience(self) -> float:
         dues = (
             self._downloads.next_due(),
-            self._outbox.next_due(),
+            self._resender.next_due(),
             self._next_telemetry,
             self._tasks.retry_due,
             self._presence.next_due,
@@ -189,7 +189,7 @@ class Agent:
             self._next_telemetry = max(self._next_telemetry, now + 1.0)
             return
         self._tasks.check_downloads(now)
-        self._outbox.due(now)
+        self._resender.due(now)
         self._check_presence(now)
         if now >= self._next_telemetry:
             self._next_telemetry = now + TELEMETRY_EVERY
@@ -266,7 +266,7 @@ class Agent:
         now = self._clock.monotonic()
         self._name_guard.connected(now)
         self._presence.connected(now)
-        self._outbox.reconnected(now)
+        self._resender.reconnected(now)
         self._downloads.reconnected(now)
         self._reporter.connected()
 
@@ -301,7 +301,7 @@ class Agent:
         )
 
     def _take_receipt(self, receipt: Receipt) -> None:
-        if self._outbox.heard(receipt.exchange):
+        if self._resender.heard(receipt.exchange):
             log_receipt(receipt)
         if self._tasks.active:
             return

@@ -13,7 +13,7 @@ from device_agent.device_store import DeviceStore
 from device_agent.disk_shortage import Shortage
 from device_agent.downloads import Downloads
 from device_agent.progress_reporter import ProgressReporter
-from device_agent.reply_outbox import ReplyOutbox
+from device_agent.reply_resender import ReplyResender
 from device_agent.task_inputs import TaskInputs
 from device_agent.training_thread import Done, Progressed, TrainingThread
 from edgefed.clock import Clock, timestamp
@@ -36,7 +36,7 @@ class TaskServices:
     store: DeviceStore
     downloads: Downloads
     training: TrainingThread
-    outbox: ReplyOutbox
+    resender: ReplyResender
     reporter: ProgressReporter
     link: Link
     clock: Clock
@@ -54,7 +54,7 @@ class TaskSession:
         self._store = services.store
         self._downloads = services.downloads
         self._training = services.training
-        self._outbox = services.outbox
+        self._resender = services.resender
         self._reporter = services.reporter
         self._link = services.link
         self._clock = services.clock
@@ -91,7 +91,7 @@ class TaskSession:
         if kept is not None:
             log.info("task %s was done before; its reply is sent again", task.exchange)
             again = kept.model_copy(update={"session": self._session})
-            self._outbox.put(again, self._clock.monotonic())
+            self._resender.put(again, self._clock.monotonic())
             self.tell("upload", exchange=task.exchange)
             return
         if self._at_hand(task.exchange):
@@ -172,13 +172,13 @@ class TaskSession:
         self._shortage.end()
         self._keep_last_inputs()
         self.tell("upload", exchange=reply.exchange)
-        self._outbox.put(reply, self._clock.monotonic())
+        self._resender.put(reply, self._clock.monotonic())
 
     # -- the end of a task --------------------------------------------------------------------
 
     def cancel(self, exchange: str) -> None:
         """Drop a task that nobody waits for any more."""
-        waited = self._outbox.heard(exchange)
+        waited = self._resender.heard(exchange)
         if self._at_hand(exchange):
             self._drop_inputs()
             self.tell("idle")
@@ -189,10 +189,10 @@ class TaskSession:
         """Forget the replies of the exchanges that are over."""
         self._pending_state = state  # until it is written, which a full disk may hinder
         if state.run:
-            self._outbox.keep(state.run)
+            self._resender.keep(state.run)
             for reply in self._store.replies():
                 if reply.run == state.run and reply.index <= state.closed_through:
-                    self._outbox.heard(reply.exchange)
+                    self._resender.heard(reply.exchange)
             self._store.forget(state.run, state.closed_through)
         self._pending_state = None
 

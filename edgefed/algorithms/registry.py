@@ -13,7 +13,7 @@ from typing import Any, get_origin
 
 import edgefed.algorithms
 from edgefed.algorithms.base import Algorithm
-from edgefed.algorithms.complete import complete_section
+from edgefed.algorithms.complete_sections import complete_section
 from edgefed.algorithms.composition import compose
 from edgefed.algorithms.plugins import Offers, load, offers
 from edgefed.algorithms.training import schedule_of

@@ -24,7 +24,7 @@ from edgefed.learn.types import Tensors
 from edgefed.seeds import generator
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.codecs import CODECS, decode
-from edgefed.wire.parts import BlobRef, Patch
+from edgefed.wire.message_parts import BlobRef, Patch
 from edgefed.wire.patches import apply_patch
 from edgefed.wire.tensors import pack, specs_of, unpack, weights_digest
 

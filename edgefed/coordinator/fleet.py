@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from edgefed.algorithms.base import Roster
-from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.run_records import OpenExchange
 from edgefed.wire.messages import Reply
 
 

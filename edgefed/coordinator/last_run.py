@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from edgefed.coordinator.records import UNFINISHED, RunRecord
+from edgefed.coordinator.run_records import UNFINISHED, RunRecord
 from edgefed.coordinator.store import Store
 from edgefed.events.fold import MAX_ROUNDS
 from edgefed.events.snapshot import RoundView, RunView, Snapshot

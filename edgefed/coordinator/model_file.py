@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from edgefed.config.recipe import ModelSection
 from edgefed.coordinator.compatibility import DataSpec
-from edgefed.coordinator.records import RunRecord
+from edgefed.coordinator.run_records import RunRecord
 from edgefed.learn.types import Tensors
 
 

@@ -13,8 +13,8 @@ from edgefed.coordinator.dispatcher import Dispatcher
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.fleet import Delivered, Fleet, Verdict
 from edgefed.coordinator.pending_exchange import PendingExchange
-from edgefed.coordinator.records import OpenExchange
-from edgefed.coordinator.waiting import WaitingReport
+from edgefed.coordinator.run_records import OpenExchange
+from edgefed.coordinator.waiting_report import WaitingReport
 from edgefed.wire.messages import Reply
 
 

@@ -7,7 +7,7 @@ import secrets
 from edgefed.clock import Clock, timestamp
 from edgefed.config.recipe import Recipe
 from edgefed.config.write import to_toml
-from edgefed.coordinator.records import RunRecord
+from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.store import Store
 from edgefed.files import write_atomic
 

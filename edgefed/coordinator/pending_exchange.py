@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from edgefed.coordinator.fleet import Delivered
-from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.lost_grace import closing_time
+from edgefed.coordinator.run_records import OpenExchange
 from edgefed.wire.messages import Reply, Task
 
 REPEAT = 5.0
@@ -68,10 +69,9 @@ class PendingExchange:
             self.lost = {device: lost[device] for device in lost if device in self.wanting}
 
     def closes_at(self) -> float:
-        """Return when it closes if nothing else comes.
+        """Return the monotonic second at which it closes if no other reply arrives.
 
-        With a quorum, and nobody at work but devices that are lost, that is when the last of them
-        has had its grace. Who answered and is not merged yet is not wanted any more, nor lost.
+        A device that answered and is not merged yet is neither wanted nor lost.
         """
         with self.lock:
             return self._closes_at()
@@ -86,11 +86,14 @@ class PendingExchange:
             return bool(self.wanting) and now < self._closes_at()
 
     def _closes_at(self) -> float:
-        grace = self.exchange.lost_grace
-        if grace is None or self.quorum_at is None or len(self.lost) < len(self.wanting):
-            return self.deadline
-        since = max(self.lost.values(), default=self.quorum_at)
-        return min(self.deadline, max(self.quorum_at, since) + grace)
+        working = len(self.wanting) - len(self.lost)
+        return closing_time(
+            self.deadline,
+            self.exchange.lost_grace,
+            self.quorum_at,
+            self.lost.values(),
+            working,
+        )
 
     def wanted(self) -> list[str]:
         """Return the devices whose reply is out."""

@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgefed.algorithms.base import Exchange, Question, Relay
-from edgefed.coordinator.records import OpenExchange
 from edgefed.coordinator.relay_checks import check_relays, task_relays
 from edgefed.coordinator.reply_checks import Rejection
+from edgefed.coordinator.run_records import OpenExchange
 from edgefed.errors import StorageError, WireError
 from edgefed.files import make_folder, storage_error
 from edgefed.wire.blobs import BlobCache

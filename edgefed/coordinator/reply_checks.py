@@ -9,8 +9,8 @@ import numpy as np
 
 from edgefed.algorithms.base import Answer, Group, ReplyRole
 from edgefed.coordinator.fleet import Delivered
-from edgefed.coordinator.records import OpenExchange
 from edgefed.coordinator.relay_checks import relay_problem, sent_relays
+from edgefed.coordinator.run_records import OpenExchange
 from edgefed.errors import DIVERGED, WireError
 from edgefed.learn.types import Array
 from edgefed.wire.codecs import decode

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from edgefed.algorithms.base import Answer, Relay
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.fleet import Delivered, Fleet
-from edgefed.coordinator.records import OpenExchange
 from edgefed.coordinator.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.reply_checks import Rejection, check
 from edgefed.coordinator.reply_stats import ReplyStats
 from edgefed.coordinator.run_controls import RunControls
+from edgefed.coordinator.run_records import OpenExchange
 
 
 class ReplyCollector:

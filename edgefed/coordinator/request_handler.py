@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.event_journal import EventJournal
-from edgefed.coordinator.records import RunRecord
+from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.run_views import run_row, whole_run
 from edgefed.coordinator.store import Store
 from edgefed.errors import EdgeFedError, UsageError

@@ -11,8 +11,8 @@ from edgefed.clock import Clock
 from edgefed.coordinator.disk_space import DiskSpace
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.fleet import Fleet
-from edgefed.coordinator.records import OpenExchange, RunRecord
 from edgefed.coordinator.reply_stats import ReplyStats
+from edgefed.coordinator.run_records import OpenExchange, RunRecord
 from edgefed.coordinator.store import Store
 from edgefed.errors import DIVERGED, LOWER_RATE, StorageError
 from edgefed.events.model import RunStatus

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from edgefed.algorithms.base import State
 from edgefed.coordinator.device_admission import Admission
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
-from edgefed.coordinator.records import OpenExchange
 from edgefed.coordinator.run_model import RunModel
+from edgefed.coordinator.run_records import OpenExchange
 
 
 @dataclass

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from edgefed.algorithms.mean_records import SHARED, holders
-from edgefed.coordinator.records import RunRecord
+from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.store import Store
 
 

@@ -25,12 +25,12 @@ from edgefed.coordinator.event_log import EventLog
 from edgefed.coordinator.last_run import with_last_run
 from edgefed.coordinator.mqtt_fleet import MqttFleet
 from edgefed.coordinator.new_run import create_run
-from edgefed.coordinator.records import UNFINISHED, RunRecord
 from edgefed.coordinator.relayed_blobs import open_blobs
 from edgefed.coordinator.request_handler import SLOW, RequestHandler
 from edgefed.coordinator.run_check import RunCheck
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_model import check_model_allowed, load_dataset
+from edgefed.coordinator.run_records import UNFINISHED, RunRecord
 from edgefed.coordinator.service_settings import ServiceSettings, owner_of
 from edgefed.coordinator.store import Store
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError, UsageError

@@ -20,8 +20,8 @@ from typing import Any
 from safetensors.numpy import save
 
 from edgefed.algorithms.base import Relay, ReplyRole, State
-from edgefed.coordinator.records import UNFINISHED, Checkpoint, OpenExchange, RunRecord
 from edgefed.coordinator.run_names import only_match
+from edgefed.coordinator.run_records import UNFINISHED, Checkpoint, OpenExchange, RunRecord
 from edgefed.coordinator.state_files import Layout, StateFiles, contiguous
 from edgefed.database.database import Database, Schema, Table
 from edgefed.errors import StorageError, WireError

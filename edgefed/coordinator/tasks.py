@@ -8,13 +8,13 @@ from typing import Any
 from edgefed.algorithms.base import Algorithm, Exchange, Question
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
-from edgefed.coordinator.records import OpenExchange
 from edgefed.coordinator.relay_checks import task_relays
 from edgefed.coordinator.run_model import RunModel
+from edgefed.coordinator.run_records import OpenExchange
 from edgefed.learn.models import complete_model
 from edgefed.seeds import derive
+from edgefed.wire.message_parts import DeliveredRelay
 from edgefed.wire.messages import BlobRef, Task
-from edgefed.wire.parts import DeliveredRelay
 
 
 def open_exchange(

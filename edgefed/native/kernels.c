@@ -121,7 +121,7 @@ static size_t live_windows(const shape *s, const float *g, const int64_t *g_stri
 #define REGISTERS 16
 #include "conv.h"
 #include "back.h"
-#include "change.h"
+#include "directional.h"
 #include "dense.h"
 #include "merge.h"
 #undef NAME
@@ -141,7 +141,7 @@ static size_t live_windows(const shape *s, const float *g, const int64_t *g_stri
 #define REGISTERS 32
 #include "conv.h"
 #include "back.h"
-#include "change.h"
+#include "directional.h"
 #include "dense.h"
 #include "merge.h"
 #undef NAME
@@ -174,7 +174,7 @@ EXPORT int edgefed_lanes(void) {
 #define REGISTERS 32
 #include "conv.h"
 #include "back.h"
-#include "change.h"
+#include "directional.h"
 #include "dense.h"
 #include "merge.h"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from edgefed.algorithms.base import Member, Roster
 from edgefed.clock import Clock
 from edgefed.coordinator.fleet import Delivered, Fleet, Verdict
-from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.run_records import OpenExchange
 from edgefed.data.partition import label_counts
 from edgefed.data.types import Shard
 from edgefed.events.model import EventKind

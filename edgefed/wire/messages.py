@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from edgefed.wire import limits
-from edgefed.wire.parts import BlobRef as BlobRef  # noqa: PLC0414 - part of the messages
-from edgefed.wire.parts import Count, DeliveredRelay, Digest, Name, SentRelay, Word
+from edgefed.wire.message_parts import BlobRef as BlobRef  # noqa: PLC0414 - part of the messages
+from edgefed.wire.message_parts import Count, DeliveredRelay, Digest, Name, SentRelay, Word
 
 Text = Annotated[str, Field(max_length=limits.MAX_TEXT)]
 Session = Annotated[str, Field(pattern=r"^[0-9a-f]{8,32}$")]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from edgefed.errors import WireError
 from edgefed.wire.codecs import decode
-from edgefed.wire.parts import BlobRef, Patch
+from edgefed.wire.message_parts import BlobRef, Patch
 from edgefed.wire.patches import apply_patch
 from edgefed.wire.tensors import TensorSpec, digest, pack, specs_of, unpack
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from edgefed.wire.limits import INLINE_BYTES, MAX_INLINE
+from edgefed.wire.message_parts import SentRelay
 from edgefed.wire.messages import BlobRef, Reply, Task
-from edgefed.wire.parts import SentRelay
 from edgefed.wire.tensors import digest
 from edgefed.worker.outcome import Outcome
 

@@ -1,4 +1,4 @@
-"""Replies for tests of the device store and the outbox."""
+"""Replies for tests of the device store and the resender."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ import pytest
 from broker.mosquitto import MosquittoBroker
 from device_agent.task_inputs import TaskInputs
 from edgefed.wire.blobs import BlobCache
+from edgefed.wire.message_parts import DeliveredRelay
 from edgefed.wire.messages import BlobRef, Need, Task
-from edgefed.wire.parts import DeliveredRelay
 from edgefed.wire.tensors import digest
 from tests.agent.agent_harness import Stage, start_agent, write_data
 from tests.relaying import bytes_for, installed

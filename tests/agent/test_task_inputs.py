@@ -9,8 +9,8 @@ from device_agent.task_inputs import TaskInputs
 from edgefed.errors import WireError
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.codecs import CODECS, decode
+from edgefed.wire.message_parts import Patch
 from edgefed.wire.messages import BlobRef, Task
-from edgefed.wire.parts import Patch
 from edgefed.wire.patches import apply_patch, difference
 from edgefed.wire.tensors import Array, digest, pack
 

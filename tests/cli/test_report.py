@@ -19,8 +19,8 @@ from edgefed.cli.main import app
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.event_journal import EventJournal
-from edgefed.coordinator.records import RunRecord
 from edgefed.coordinator.request_handler import RequestHandler
+from edgefed.coordinator.run_records import RunRecord
 from edgefed.events.summary import RunSummary
 from edgefed.report.page import report
 from edgefed.report.run_data import run_data_of_folder, run_data_of_response

@@ -9,7 +9,7 @@ import zstandard
 
 from edgefed.algorithms.base import Roster
 from edgefed.coordinator.fleet import Delivered, Fleet, Verdict
-from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.run_records import OpenExchange
 from edgefed.learn.types import Tensors
 from edgefed.wire.codecs import CODECS, decode
 from edgefed.wire.messages import BlobRef, Reply

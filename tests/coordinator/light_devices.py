@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-from device_agent.reply_outbox import ReplyOutbox
+from device_agent.reply_resender import ReplyResender
 from edgefed.clock import SystemClock
 from edgefed.config.address import Address
 from edgefed.coordinator.device_registry import DeviceRegistry
 from edgefed.coordinator.dispatcher import Dispatcher, DispatcherDeps
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.mqtt_fleet import MqttFleet
-from edgefed.coordinator.records import OpenExchange
 from edgefed.coordinator.relayed_blobs import RelayedBlobs
+from edgefed.coordinator.run_records import OpenExchange
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Arrival, Incoming, Link, Subscribed
 from edgefed.wire.blobs import BlobCache
@@ -107,7 +107,7 @@ class LightDevices:
         self.subscribed = 0
         self._clock = clock
         self._lock = threading.Lock()
-        self._outboxes = {device: ReplyOutbox(self._send_reply) for device in devices}
+        self._resenders = {device: ReplyResender(self._send_reply) for device in devices}
         filters = tuple(TOPICS.every_down(device) for device in devices)
         self.link = Link(address, f"light-{devices[0]}", self._take, subscriptions=filters)
 
@@ -145,7 +145,7 @@ class LightDevices:
             inline={name: blob},
         )
         with self._lock:
-            self._outboxes[device].put(reply, self._clock.monotonic())
+            self._resenders[device].put(reply, self._clock.monotonic())
 
     def _send_reply(self, reply: Reply) -> None:
         self.replies[reply.device, reply.exchange] += 1
@@ -167,7 +167,7 @@ class LightDevices:
             case Receipt():
                 self.receipts[place.who, message.exchange] += 1
                 with self._lock:
-                    self._outboxes[place.who].heard(message.exchange)
+                    self._resenders[place.who].heard(message.exchange)
                 self.progress(place.who, "done")
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from edgefed.algorithms.base import Roster
 from edgefed.coordinator.fleet import Delivered
-from edgefed.coordinator.records import OpenExchange
 from edgefed.coordinator.run_controls import RunControls
+from edgefed.coordinator.run_records import OpenExchange
 from edgefed.data.class_names import renumbered
 from edgefed.data.types import Shard
 from edgefed.samples import Samples

@@ -6,7 +6,7 @@ import pytest
 
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.pending_exchange import PendingExchange
-from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.run_records import OpenExchange
 from tests.coordinator.test_journal import reply
 from tests.worker.tasks import task
 

@@ -12,7 +12,7 @@ import pytest
 
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.fleet import Delivered
-from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.run_records import OpenExchange
 from edgefed.data.types import Shard
 from edgefed.errors import RecipeError
 from edgefed.sharing.policy import Policy

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from edgefed.coordinator.records import RunRecord
 from edgefed.coordinator.run_controls import RunControls
+from edgefed.coordinator.run_records import RunRecord
 from edgefed.errors import UsageError
 from edgefed.events.model import Event
 from tests.coordinator.conftest import MakeWorld

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.run_records import OpenExchange
 from edgefed.coordinator.store import SCHEMA, Store
 from edgefed.errors import StorageError
 from edgefed.wire.tensors import weights_digest

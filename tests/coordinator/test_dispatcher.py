@@ -21,9 +21,9 @@ from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.mqtt_fleet import MqttFleet
 from edgefed.coordinator.pending_exchange import PendingExchange
-from edgefed.coordinator.records import OpenExchange
 from edgefed.coordinator.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.reply_checks import LEAST_ROOM
+from edgefed.coordinator.run_records import OpenExchange
 from edgefed.transport.inbox import Inbox as Arrivals
 from edgefed.transport.inbox import InboxLimits
 from edgefed.transport.link import Link, Subscribed

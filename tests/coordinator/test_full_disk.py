@@ -18,7 +18,7 @@ import pytest
 
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.fleet import Delivered
-from edgefed.coordinator.records import OpenExchange, RunRecord
+from edgefed.coordinator.run_records import OpenExchange, RunRecord
 from edgefed.events.log import Log
 from edgefed.events.model import Event
 from tests.base.test_files import files_up_to

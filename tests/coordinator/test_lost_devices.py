@@ -13,7 +13,7 @@ import pytest
 
 from broker.mosquitto import MosquittoBroker
 from edgefed.coordinator.fleet import Delivered
-from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.run_records import OpenExchange
 from edgefed.wire.messages import Birth, Task
 from edgefed.wire.tensors import digest
 from tests.coordinator.test_dispatcher import (

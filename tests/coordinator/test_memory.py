@@ -11,7 +11,7 @@ from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.fleet import Delivered
-from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.run_records import OpenExchange
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import TamperedFleet, told, with_blob
 from tests.run_fixture import recipe, shards

@@ -20,8 +20,8 @@ from edgefed.algorithms.base import (
 from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.registry import make
 from edgefed.coordinator.fleet import Delivered
-from edgefed.coordinator.records import OpenExchange
 from edgefed.coordinator.reply_checks import LEAST_ROOM
+from edgefed.coordinator.run_records import OpenExchange
 from edgefed.learn.types import Tensors
 from edgefed.wire.messages import BlobRef
 from edgefed.wire.tensors import specs_of

@@ -13,7 +13,7 @@ from edgefed.algorithms.base import State
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.new_run import create_run
-from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.run_records import OpenExchange
 from edgefed.coordinator.store import Store
 from edgefed.learn.models import build
 from edgefed.wire.messages import BlobRef, Task

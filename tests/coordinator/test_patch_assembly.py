@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from edgefed.errors import WireError
 from edgefed.learn.types import Tensors
 from edgefed.wire.codecs import CODECS, decode
-from edgefed.wire.parts import BlobRef, Patch
+from edgefed.wire.message_parts import BlobRef, Patch
 from edgefed.wire.patch_assembly import Route, assemble, route
 from edgefed.wire.patches import apply_patch, difference
 from edgefed.wire.tensors import digest, pack, specs_of

@@ -12,11 +12,11 @@ import pytest
 from broker.mosquitto import MosquittoBroker
 from edgefed.algorithms.base import Relay
 from edgefed.coordinator.pending_exchange import PendingExchange
-from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.run_records import OpenExchange
 from edgefed.transport.link import Incoming
 from edgefed.wire.blobs import chunk_count
+from edgefed.wire.message_parts import DeliveredRelay, Patch, SentRelay
 from edgefed.wire.messages import BlobRef, Need, Reply, Request
-from edgefed.wire.parts import DeliveredRelay, Patch, SentRelay
 from edgefed.wire.tensors import digest
 from tests.coordinator.test_dispatcher import (
     DATA,

@@ -11,11 +11,11 @@ import pytest
 from edgefed.algorithms.base import Exchange, Finished, Question, Relay, Roster, State
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.fleet import Delivered
-from edgefed.coordinator.records import OpenExchange
 from edgefed.coordinator.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.run_controls import RunControls
+from edgefed.coordinator.run_records import OpenExchange
 from edgefed.wire import limits
-from edgefed.wire.parts import SentRelay
+from edgefed.wire.message_parts import SentRelay
 from edgefed.wire.tensors import digest
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import Forge, Tamper, TamperedFleet, forged, silent, told

@@ -9,8 +9,8 @@ import pytest
 
 from edgefed.algorithms.base import ReplyRole
 from edgefed.coordinator.fleet import Delivered
-from edgefed.coordinator.records import OpenExchange
 from edgefed.coordinator.reply_checks import Rejection, check
+from edgefed.coordinator.run_records import OpenExchange
 from edgefed.errors import DIVERGED
 from edgefed.learn.types import Tensors
 from edgefed.wire.messages import BlobRef, Reply, Task

@@ -11,8 +11,8 @@ from safetensors.numpy import load_file
 from edgefed.algorithms.base import Algorithm
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.fleet import Delivered
-from edgefed.coordinator.records import OpenExchange
 from edgefed.coordinator.run_controls import RunControls
+from edgefed.coordinator.run_records import OpenExchange
 from edgefed.wire.tensors import weights_digest
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import TamperedFleet

@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 from edgefed.algorithms.base import Relay, ReplyRole, State
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.new_run import create_run
-from edgefed.coordinator.records import OpenExchange, RunRecord
+from edgefed.coordinator.run_records import OpenExchange, RunRecord
 from edgefed.coordinator.store import SCHEMA, Store
 from edgefed.errors import StorageError, UnknownNameError
 from edgefed.events.model import RunStatus

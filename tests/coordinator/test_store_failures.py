@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.coordinator.records import RunRecord
+from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.store import Store
 from edgefed.errors import StorageError
 

@@ -14,7 +14,7 @@ import pytest
 
 from edgefed.config.load import load_settings
 from edgefed.config.settings_files import Surroundings
-from edgefed.coordinator.records import RunRecord
+from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.trackers.base import Row, TrackedRun, Tracker, numbers
 from edgefed.coordinator.trackers.choose import make_trackers
 from edgefed.coordinator.trackers.metrics import COLUMNS, MetricFiles

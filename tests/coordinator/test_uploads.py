@@ -13,8 +13,8 @@ import pytest
 from edgefed.coordinator.reply_uploads import MAX_UPLOADS, ReplyUploads
 from edgefed.transport.blob_intake import Ask, BlobIntake
 from edgefed.wire.blobs import BlobCache, chunk
+from edgefed.wire.message_parts import SentRelay
 from edgefed.wire.messages import BlobRef, Reply
-from edgefed.wire.parts import SentRelay
 from edgefed.wire.tensors import digest
 
 

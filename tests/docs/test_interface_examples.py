@@ -17,7 +17,7 @@ from edgefed.algorithms import registry
 from edgefed.algorithms.base import State
 from edgefed.algorithms.plugins import GROUP
 from edgefed.coordinator.fleet import Delivered
-from edgefed.coordinator.records import Checkpoint, OpenExchange
+from edgefed.coordinator.run_records import Checkpoint, OpenExchange
 from edgefed.learn.types import Tensors
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Task

@@ -12,7 +12,7 @@ import pytest
 
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe, SimulationSection
-from edgefed.coordinator.records import RunRecord
+from edgefed.coordinator.run_records import RunRecord
 from edgefed.data.types import Shard, no_samples
 from edgefed.samples import Samples
 from edgefed.sharing.policy import Policy

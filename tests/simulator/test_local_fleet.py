@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from edgefed.coordinator.fleet import Delivered
-from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.run_records import OpenExchange
 from edgefed.data.types import Shard
 from edgefed.simulator.executors import Sequential
 from edgefed.simulator.local_fleet import LocalFleet, device_names

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edgefed.coordinator.fleet import Delivered
-from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.run_records import OpenExchange
 from edgefed.data.types import Shard
 from edgefed.learn.types import Tensors
 from edgefed.simulator.executors import Executor, Order, Sequential

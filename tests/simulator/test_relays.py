@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.run_records import OpenExchange
 from edgefed.data.types import Shard
 from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.local_fleet import LocalFleet, device_names
 from edgefed.simulator.process_pool import ProcessPool
 from edgefed.simulator.stacked_executor import StackedExecutor
 from edgefed.wire.blobs import BlobCache
+from edgefed.wire.message_parts import DeliveredRelay
 from edgefed.wire.messages import Reply
-from edgefed.wire.parts import DeliveredRelay
 from edgefed.wire.tensors import digest, pack
 from tests.relaying import bytes_for, installed
 from tests.run_fixture import Ticking, shards

@@ -14,7 +14,7 @@ from torch import nn
 
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.fleet import Delivered
-from edgefed.coordinator.records import OpenExchange
+from edgefed.coordinator.run_records import OpenExchange
 from edgefed.learn import stacked_trainer
 from edgefed.learn.models import build
 from edgefed.learn.types import Tensors

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from edgefed.wire import limits
+from edgefed.wire.message_parts import DeliveredRelay, Patch, SentRelay
 from edgefed.wire.messages import (
     Birth,
     BlobRef,
@@ -25,7 +26,6 @@ from edgefed.wire.messages import (
     Task,
     Telemetry,
 )
-from edgefed.wire.parts import DeliveredRelay, Patch, SentRelay
 from edgefed.wire.tensors import DTYPES, Array
 
 words = st.text(max_size=20)

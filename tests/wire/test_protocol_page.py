@@ -9,8 +9,8 @@ import pytest
 
 from edgefed.version import PROTOCOL
 from edgefed.wire import limits
+from edgefed.wire.message_parts import BlobRef, DeliveredRelay, Part, Patch, SentRelay
 from edgefed.wire.messages import MESSAGES, Message
-from edgefed.wire.parts import BlobRef, DeliveredRelay, Part, Patch, SentRelay
 from edgefed.wire.topics import TOPIC_SPECS, TopicSpec
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")

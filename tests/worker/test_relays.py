@@ -11,8 +11,8 @@ from edgefed.algorithms.base import Answer, DeviceTask, DeviceView
 from edgefed.simulator.serialization import outcome_bytes, read_outcome
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.limits import INLINE_BYTES, MAX_INLINE, MAX_RELAYS
+from edgefed.wire.message_parts import DeliveredRelay, SentRelay
 from edgefed.wire.messages import Reply
-from edgefed.wire.parts import DeliveredRelay, SentRelay
 from edgefed.wire.tensors import digest
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.replies import make_reply

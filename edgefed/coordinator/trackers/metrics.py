@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from edgefed.coordinator.records import RunRecord
+from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.trackers.base import Row, TrackedRun
 from edgefed.errors import StorageError
 from edgefed.files import append_whole, storage_error, write_atomic

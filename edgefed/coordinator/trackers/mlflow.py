@@ -10,7 +10,7 @@ from typing import Any
 from edgefed.clock import Clock
 from edgefed.config.layers import leaves
 from edgefed.config.problems import dotted
-from edgefed.coordinator.records import RunRecord
+from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.trackers.base import Row, TrackedRun, numbers
 from edgefed.coordinator.trackers.packages import wanted
 from edgefed.files import make_folder

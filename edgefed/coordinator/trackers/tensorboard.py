@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefed.config.write import to_toml
-from edgefed.coordinator.records import RunRecord
+from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.trackers.base import Row, TrackedRun, numbers
 from edgefed.coordinator.trackers.packages import wanted
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from device_agent.reply_outbox import MAX_REPEAT, REPEAT, ReplyOutbox
+from device_agent.reply_resender import MAX_REPEAT, REPEAT, ReplyResender
 from edgefed.wire.messages import Reply
 from tests.agent.replies import reply
 
@@ -10,7 +10,7 @@ class Sent:
 
     def __init__(self) -> None:
         self.replies: list[Reply] = []
-        self.box = ReplyOutbox(self.replies.append)
+        self.box = ReplyResender(self.replies.append)
 
     def take(self) -> list[int]:
         """Return the indices sent since the last call."""

@@ -1,4 +1,4 @@
-"""The outbox of replies: send each one, and repeat it until the coordinator confirms it."""
+"""Send each reply, and repeat it until the coordinator confirms it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Unacknowledged:
     wait: float
 
 
-class ReplyOutbox:
+class ReplyResender:
     """Replies that the coordinator has not acknowledged; owned by one thread.
 
     Args:
