@@ -50,8 +50,15 @@ def test_squared_error_is_the_mean_over_batch_and_outputs() -> None:
 
 
 def test_squared_error_refuses_labels() -> None:
-    with pytest.raises(DataError, match="target for every output"):
-        SquaredError()(logits, params(2.0), HARD, NOWHERE)
+    outputs = logits(params(2.0), INPUTS)
+    for refused in (
+        lambda: SquaredError()(logits, params(2.0), HARD, NOWHERE),
+        lambda: SquaredError().slope(outputs, HARD.targets),
+    ):
+        with pytest.raises(DataError, match="target for every output") as caught:
+            refused()
+        assert caught.value.code == "data.targets"
+        assert caught.value.hint
 
 
 def test_the_proximal_term_is_half_mu_times_the_squared_distance() -> None:

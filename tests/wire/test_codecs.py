@@ -226,6 +226,7 @@ def test_a_value_that_is_not_finite_is_named(name: str, bad: float, dtype: str) 
     with pytest.raises(WireError, match="'bad'") as caught:
         CODECS[name].encode(found, generator(0))
     assert caught.value.code == "wire.not_finite"
+    assert "learning rate" in caught.value.hint
 
 
 @pytest.mark.parametrize(
