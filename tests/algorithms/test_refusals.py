@@ -10,7 +10,7 @@ from torch import nn
 
 from edgefed.algorithms.complete import complete_section
 from edgefed.algorithms.fedavg import FedAvg
-from edgefed.algorithms.registry import check_fleet, make
+from edgefed.algorithms.registry import check_fleet, make, make_device_half
 from edgefed.config.recipe import ModelSection, Recipe, TrainingSection
 from edgefed.errors import RecipeError, UsageError, WireError
 from edgefed.learn.models import Model, build
@@ -103,6 +103,18 @@ def test_a_wrong_value_inside_a_section_is_named_with_its_place() -> None:
 
     with pytest.raises(WireError, match=r"^inner\.size of outer: "):
         complete_section(Outer, {"inner": {"size": "large"}}, "outer")
+
+
+def test_a_task_says_in_which_section_a_value_is_missing() -> None:
+    settings = FedAvg.Settings().model_dump(mode="json")
+    training = TrainingSection().model_dump(mode="json")
+    make_device_half("fedavg", settings, training)
+    for wrong, said in (
+        (({}, training), "of algorithm 'fedavg'"),
+        ((settings, {}), "of training"),
+    ):
+        with pytest.raises(WireError, match=said):
+            make_device_half("fedavg", *wrong)
 
 
 class Raw(FedAvg):

@@ -39,7 +39,7 @@ def exchange(name: str = "count", sent: int = 9, room: int = 0, *roles: str) -> 
 
 
 def reply(
-    blobs: Mapping[str, BlobRef], samples: int = 3, metrics: Mapping[str, float] | None = None
+    blobs: dict[str, BlobRef], samples: int = 3, metrics: dict[str, float] | None = None
 ) -> Reply:
     given = task()
     return Reply(
@@ -60,7 +60,7 @@ def checked(
     asked: OpenExchange,
     groups: Mapping[str, Tensors] | None = None,
     samples: int = 3,
-    metrics: Mapping[str, float] | None = None,
+    metrics: dict[str, float] | None = None,
     reason: Callable[[Answer], str] = lambda _: "",
 ) -> Answer:
     blobs = {role: exact(arrays) for role, arrays in (groups or {}).items()}

@@ -203,8 +203,11 @@ def test_the_loss_of_a_step_is_that_of_the_second_update() -> None:
     made = model("mlp")
     data = samples(made)
     batch = Batch(torch.from_numpy(data.inputs), torch.from_numpy(data.targets))
-    wanted = CrossEntropy()(made.forward, params(made), batch, Context({}))
-    found = ManifoldMixing(NaiveMix(0.3))(made.forward, params(made), batch, Context({}))
+    anchor = {name: part + 1 for name, part in params(made).items()}
+    usual, context = Proximal(CrossEntropy(), 0.5), Context(anchor)
+    wanted = usual(made.forward, params(made), batch, context)
+    objective = ManifoldMixing(NaiveMix(0.3), usual=usual)
+    found = objective(made.forward, params(made), batch, context)
     assert torch.equal(found, wanted)
 
 
