@@ -214,16 +214,20 @@ def test_a_drawn_share_is_of_the_batch_s_kind_of_number(objective: Any) -> None:
     assert mixed.share.dtype == mixed.inputs.dtype == torch.float32
 
 
-def test_a_factor_and_labels_that_do_not_exist_are_refused() -> None:
-    unknown: Any = "lambda"
-    for make, said, known in (
-        (lambda: FedMix(0.1, unknown), "no factor 'lambda'", "lam, lam(1-lam)"),
-        (lambda: FedMix(0.1, labels=unknown), "no labels 'lambda'", "own, mixed"),
-    ):
-        with pytest.raises(UsageError, match=said) as caught:
-            make()
-        assert caught.value.code == "train.mixup"
-        assert caught.value.hint.endswith(known)
+@pytest.mark.parametrize(
+    ("settings", "said", "known"),
+    [
+        ({"taylor": "lambda"}, "no factor 'lambda'", "lam, lam(1-lam)"),
+        ({"labels": "theirs"}, "no labels 'theirs'", "own, mixed"),
+    ],
+)
+def test_a_factor_and_labels_that_do_not_exist_are_refused(
+    settings: dict[str, Any], said: str, known: str
+) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        FedMix(0.1, **settings)
+    assert caught.value.code == "train.mixup"
+    assert caught.value.hint.endswith(known)
 
 
 @pytest.mark.parametrize(
