@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -259,7 +259,6 @@ class MeanExchange(ExchangePart):
         averaged = state.groups.get(AVERAGED)
         if not averaged:
             return training
-        own = state.params.get(OWN, {})
         return replace(
             training,
             payloads={**training.payloads, AVERAGED: Payload(averaged, self._codec)},
@@ -267,7 +266,7 @@ class MeanExchange(ExchangePart):
                 replace(
                     question,
                     blobs={**question.blobs, AVERAGED: AVERAGED},
-                    params={**question.params, OWN: own.get(question.device, [])} if own else {},
+                    params={**question.params, **_own_rows(state, question.device)},
                 )
                 for question in training.questions
             ),
@@ -367,6 +366,11 @@ class MeanExchange(ExchangePart):
 def _mean_question(member: Member, payloads: Mapping[str, Payload]) -> Question:
     blobs = {name: name for name in payloads}
     return Question(member.device, member.samples, blobs, {"data": member.data})
+
+
+def _own_rows(state: State, device: str) -> dict[str, Any]:
+    """Return what a device's task says of its own rows, where it is to leave them out."""
+    return {OWN: state.params[OWN].get(device, [])} if OWN in state.params else {}
 
 
 def _untrue(answer: Answer, entries: int) -> str:

@@ -53,7 +53,7 @@ def due(state: State, roster: Roster, threshold: int) -> tuple[Member, ...]:
         for member in able
         if _has_changed(asked.get(member.device), member.data, state.round + 1)
     ]
-    if len(changed) < CHANGED * max(1, len(holders(state.groups[SHARED]))):
+    if len(changed) < CHANGED * len(holders(state.groups[SHARED])):
         changed = []
     return tuple(sorted({*fresh, *silent, *changed}, key=lambda member: member.device))
 

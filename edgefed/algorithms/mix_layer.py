@@ -44,7 +44,7 @@ def check_split(algorithm: str, model: Model, split: int) -> None:
         )
 
 
-def entry_shape(model: Model, split: int, *, raw: bool = False) -> tuple[int, ...]:
+def entry_shape(model: Model, split: int, *, raw: bool) -> tuple[int, ...]:
     """Return the shape of an entry of averaged data: an input's, a hidden state's, one-hot tokens'.
 
     Args:

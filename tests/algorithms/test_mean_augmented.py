@@ -80,13 +80,20 @@ def test_who_was_silent_is_asked_again_after_some_rounds() -> None:
     exchange = planned(half, state, players)
     answers = players.answers(half, exchange)[1:]
     state = half.merge(state, asked(exchange), answers)
-    assert planned(half, state, players).name == "fit"
+    for early in range(PATIENCE):
+        assert planned(half, replace(state, round=early), players).name == "fit"
     late = replace(state, round=PATIENCE)
     again = planned(half, late, players)
     assert (again.name, [each.device for each in again.questions]) == (MEAN, DEVICES[:1])
     state = half.merge(late, asked(again), players.answers(half, again))
     assert len(stacked(state)) == 4
     assert planned(half, replace(state, round=3 * PATIENCE), players).name == "fit"
+
+
+def test_a_single_sample_is_enough_to_be_asked() -> None:
+    half, players = half_of(), Players([samples(1, 3), samples(0, 4), samples(2, 5)])
+    exchange = planned(half, players.start(half), players)
+    assert [question.samples for question in exchange.questions] == [1, 2]
 
 
 def test_changed_data_are_shared_again_only_when_enough_devices_have_changed() -> None:

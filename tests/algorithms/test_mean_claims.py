@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Answer, Group
+from edgefed.algorithms.base import Answer, Exchange, Group, Question, ReplyRole
+from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.mean_exchange import AVERAGED
+from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError
+from edgefed.learn.models import build
 from edgefed.sharing.packing import pack
 from edgefed.sharing.types import Entries
 from edgefed.wire.codecs import CODECS, decode
@@ -155,6 +158,77 @@ def test_the_room_for_averages_follows_what_a_device_announced() -> None:
     )
     assert half.max_reply_bytes(exchange, model) >= largest
     assert half.max_reply_bytes(replace(exchange, name="fit"), model) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "entries", "numbers"),
+    [
+        ("fedmix", {}, 1, 8),
+        ("fedmix", {"group_size": 2}, 4, 8),
+        ("fedmix", {"group_size": 100}, 1, 8),
+        ("fedmix", {"group_size": 2, "same_class": True}, 4 + CLASSES, 8),
+        ("fedmix", {"split": 1}, 1, 3),
+        ("globalmix", {}, 9, 8),
+    ],
+)
+def test_the_room_for_averages_by_hand(
+    name: str, settings: dict[str, Any], entries: int, numbers: int
+) -> None:
+    """The largest of the devices has 9 samples; a number takes four bytes, and there are three
+
+    targets, a scale and an offset to an entry.
+    """
+    half, players = half_of(name, **settings), Players()
+    exchange = planned(half, players.start(half), players)
+    model = players.trainer.model
+    assert half.max_reply_bytes(exchange, model) == entries * (4 * numbers + 12 + 8) + 65536
+    assert half.max_reply_bytes(replace(exchange, questions=()), model) == 65536
+
+
+@pytest.mark.parametrize(
+    ("name", "entry"), [("globalmix", 8 * 5 + 4 * 6 + 8), ("fedmix", 4 * 5 * 6 + 4 * 6 + 8)]
+)
+def test_the_room_for_tokens_by_hand(name: str, entry: int) -> None:
+    """Raw tokens take eight bytes each; averages of tokens a number for each word of six."""
+    half = half_of(name, split=1)
+    exchange = Exchange("mean", 1, (Question("a", 7), Question("b", 2)), {}, 2, 0, 1.0)
+    section = ModelSection.model_validate({"name": "lstm", "hidden": 4, "embedding": 3})
+    most = 7 if name == "globalmix" else 1
+    assert half.max_reply_bytes(exchange, build(section, (5,), 6, 1)) == most * entry + 65536
+
+
+@pytest.mark.parametrize("split", [0, 1])
+def test_the_exchange_of_averages_says_what_it_is(split: int) -> None:
+    half, players = half_of(split=split), Players()
+    state = players.start(half)
+    training = FedAvg(half.settings, half.training, half.planned_rounds).plan(
+        state, players.roster, 1
+    )
+    assert isinstance(training, Exchange)
+    section = ModelSection.model_validate({"name": "mlp", "hidden": [7]})
+    exchange = half.parts()[0].plan(state, players.roster, replace(training, model=section))
+    assert exchange is not None
+    assert exchange.preparatory is True
+    assert (exchange.round, exchange.deadline) == (1, training.deadline)
+    assert exchange.model == section
+    assert exchange.reply_roles == {"means": ReplyRole(None, 1e6)}
+
+
+@pytest.mark.parametrize(
+    ("packing", "codec"), [("uint8", "fp32"), ("bf16", "bf16"), ("fp32", "fp32")]
+)
+def test_averages_travel_as_the_recipe_says_whatever_its_codecs_are(
+    packing: str, codec: str
+) -> None:
+    half, players = half_of(packing=packing), Players()
+    exchange, answer = first_answer(half, players)
+    assert answer.groups["means"].codec == codec
+    question = exchange.questions[0]
+    own = half.prepare(players.task(exchange, question), players.view(question.device))
+    assert isinstance(own, Answer)
+    assert own.device == question.device
+    training = planned(half, after_sharing(half, players), players)
+    assert training.payloads[AVERAGED].codec == codec
 
 
 @pytest.mark.parametrize(

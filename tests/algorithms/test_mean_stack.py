@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Answer
+from edgefed.algorithms.base import Answer, Exchange
+from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.mean_exchange import AVERAGED, MEAN
 from edgefed.algorithms.mean_records import OWN, SHARED, holders
 from edgefed.learn.objectives.averaged_entries import KEPT
@@ -132,6 +133,54 @@ def test_a_device_may_leave_its_own_rows_out() -> None:
     everything = {row.tobytes() for row in stacked(state).inputs}
     assert mixed == everything - own
     assert own <= everything
+
+
+def test_raw_samples_are_stacked_device_by_device() -> None:
+    """Then a device's own rows are one run, which is short to send."""
+    half, players = half_of("globalmix"), Players()
+    state = after_sharing(half, players)
+    assert state.params[OWN] == dict(
+        zip(DEVICES, ([[0, 5]], [[5, 14]], [[14, 20]], [[20, 24]]), strict=True)
+    )
+
+
+def test_a_device_that_shared_nothing_leaves_nothing_out() -> None:
+    half, players = half_of(exclude_own=True), Players()
+    state = players.start(half)
+    exchange = planned(half, state, players)
+    state = half.merge(state, asked(exchange), players.answers(half, exchange)[1:])
+    training = planned(half, state, players)
+    assert training.questions[0].params[OWN] == []
+    job = half.prepare(players.task(training, training.questions[0]), players.view(DEVICES[0]))
+    assert isinstance(job, Job)
+    assert job.extra[KEPT].tolist() == [True] * 3
+
+
+@pytest.mark.parametrize("exclude_own", [False, True])
+def test_the_questions_of_the_training_keep_what_they_say(exclude_own: bool) -> None:
+    half, players = half_of(exclude_own=exclude_own), Players()
+    state = after_sharing(half, players)
+    training = FedAvg(half.settings, half.training, half.planned_rounds).plan(
+        state, players.roster, 1
+    )
+    assert isinstance(training, Exchange)
+    told = replace(
+        training, questions=tuple(replace(each, params={"a": 1}) for each in training.questions)
+    )
+    added = half.parts()[0].add_to_training(told, state)
+    for question in added.questions:
+        assert question.params.keys() == ({"a", OWN} if exclude_own else {"a"})
+        assert question.blobs.keys() == {"weights", AVERAGED}
+
+
+def test_noise_in_the_place_of_averages_is_of_the_run_s_seed() -> None:
+    half, players = half_of(packing="fp32", entries="random"), Players()
+    state = players.start(half)
+    exchange = planned(half, state, players)
+    answers = players.answers(half, exchange)
+    other = half.start(players.trainer.model.weights(), players.roster, 12)
+    one, two = (stacked(half.merge(each, asked(exchange), answers)) for each in (state, other))
+    assert not np.isin(one.inputs, two.inputs).any()
 
 
 def test_leaving_rows_out_copies_no_stack_and_keeps_clients_alike() -> None:

@@ -6,9 +6,18 @@ from typing import Any
 
 import pytest
 
+from edgefed.algorithms.mean_exchange import MeanExchange
+from edgefed.algorithms.registry import make
+from edgefed.config.recipe import Recipe
+from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.fed_mix import FedMix
+from edgefed.learn.objectives.global_mix import GlobalMix
+from edgefed.learn.objectives.local_mix import LocalMix
+from edgefed.learn.objectives.manifold_mixing import ManifoldMixing
 from edgefed.learn.objectives.naive_mix import NaiveMix
-from edgefed.learn.types import Job
+from edgefed.learn.objectives.proximal import Proximal
+from edgefed.learn.objectives.squared_error import SquaredError
+from edgefed.learn.types import Job, Objective
 from tests.algorithms.mean_play import after_sharing, half_of, planned
 from tests.algorithms.play import Players, bits
 
@@ -47,3 +56,44 @@ def test_the_ratio_of_naivemix_reaches_its_objective() -> None:
     (work, weights), (_, other) = (job("naivemix", mixup_ratio=each) for each in (0.3, 0.4))
     assert work.objective == NaiveMix(0.3)
     assert weights != other
+
+
+SQUARED = SquaredError()
+EACH: list[tuple[str, dict[str, Any], Objective]] = [
+    ("localmix", {"mixup_alpha": 0.4}, LocalMix(0.4, SQUARED)),
+    ("localmix", {"mixup_alpha": 0.4, "mu": 0.5}, Proximal(LocalMix(0.4, SQUARED), 0.5)),
+    (
+        "localmix",
+        {"split": 1, "embedding_grad": True},
+        ManifoldMixing(LocalMix(1.0, SQUARED), 1, True, SQUARED),
+    ),
+    ("globalmix", {"mixup_alpha": 0.4}, GlobalMix(0.4, None, SQUARED)),
+    ("globalmix", {"mixup_ratio": 0.3}, GlobalMix(1.0, 0.3, SQUARED)),
+    ("naivemix", {"mixup_ratio": 0.3}, NaiveMix(0.3, SQUARED)),
+    ("naivemix", {"mixup_ratio": 1}, NaiveMix(1, SQUARED)),
+    ("naivemix", {"mixup_ratio": 0}, SQUARED),
+    ("fedmix", {"mixup_ratio": 0.3}, FedMix(0.3, loss=SQUARED)),
+    ("fedmix", {"mixup_ratio": 1}, FedMix(1, loss=SQUARED)),
+    ("fedmix", {"mixup_ratio": 0}, SQUARED),
+]
+
+
+@pytest.mark.parametrize(("name", "settings", "wanted"), EACH)
+def test_the_loss_of_the_recipe_is_what_is_mixed(
+    name: str, settings: dict[str, Any], wanted: Objective
+) -> None:
+    values = {"algorithm": {"name": name, **settings}, "training": {"loss": "squared_error"}}
+    half: Any = make(Recipe.model_validate(values))
+    if not half.parts():
+        assert half.objective() == wanted
+        return
+    (part,) = half.parts()
+    assert isinstance(part, MeanExchange)
+    assert part.mixing == wanted
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.5])
+def test_behind_a_split_all_layers_descend_the_loss_of_the_recipe_beside_it(mu: float) -> None:
+    work, _ = job("naivemix", split=1, mixup_ratio=0.3, embedding_grad=True, mu=mu)
+    mixing = ManifoldMixing(NaiveMix(0.3), 1, True, CrossEntropy())
+    assert work.objective == (Proximal(mixing, mu) if mu else mixing)

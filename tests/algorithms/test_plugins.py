@@ -6,12 +6,17 @@ import json
 import os
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from edgefed.algorithms.base import Algorithm
+from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.plugins import GROUP, load, offers
+from edgefed.algorithms.registry import algorithms, built_in, find, offered, unusable
 from edgefed.errors import UsageError
 
 GOOD = """
@@ -142,7 +147,73 @@ def test_one_package_seen_twice_offers_its_algorithm_once() -> None:
     assert not found.refused
 
 
-def test_what_is_loaded_must_be_an_algorithm() -> None:
-    with pytest.raises(UsageError, match="no subclass") as caught:
-        load(EntryPoint("path", "pathlib:Path", GROUP))
+def test_names_that_cannot_be_used_are_told_with_their_packages(tmp_path: Path) -> None:
+    package(tmp_path, "rude-package", "fedavg", "", "rude:Good")
+    package(tmp_path, "one-package", "good", "", "one:Good")
+    package(tmp_path, "two-package", "good", "", "two:Good")
+    package(tmp_path, "nice-package", "nice", "", "nice:Good")
+    points = distributions(path=[str(tmp_path)])
+    found = offers({"fedavg"}, [point for each in points for point in each.entry_points])
+    assert {name: point.value for name, point in found.usable.items()} == {"nice": "nice:Good"}
+    assert found.refused.keys() == {"fedavg", "good"}
+    assert found.refused["fedavg"].startswith("package rude-package offers it")
+    assert found.refused["good"].endswith(": package one-package, package two-package")
+
+
+LOADED = [
+    ("path", "pathlib:Path", "pathlib:Path is no subclass"),
+    ("sad", "a_package_that_is_not_there:Sad", "ModuleNotFoundError: No module named"),
+    ("part", "edgefed.algorithms.base:Algorithm", "does not define answer, merge, plan, prepare"),
+    ("mean", "edgefed.algorithms.fedavg:FedAvg", "has the name 'fedavg'"),
+    ("bare", f"{__name__}:Nameless", "has the name ''"),
+]
+
+
+class Nameless(Algorithm[Any]):
+    """Complete but for its name."""
+
+    start = plan = merge = prepare = answer = FedAvg.start  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(("name", "value", "said"), LOADED)
+def test_what_is_loaded_must_be_an_algorithm(name: str, value: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load(EntryPoint(name, value, GROUP))
     assert caught.value.code == "algorithm.plugin"
+    assert caught.value.message.startswith(f"The algorithm '{name}' of package {value} cannot")
+    assert said in caught.value.message
+    assert caught.value.hint
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return a folder whose packages are installed, and forget them afterwards."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    offered.cache_clear()
+    yield tmp_path
+    offered.cache_clear()
+    for module in [name for name in sys.modules if name.startswith("a_plugin_")]:
+        del sys.modules[module]
+
+
+def test_the_registry_has_what_is_usable_and_tells_why_the_rest_is_not(installed: Path) -> None:
+    quiet = "\n".join(line for line in GOOD.splitlines() if not line.startswith("print"))
+    package(installed, "nice-package", "good", quiet, "a_plugin_nice:Good")
+    package(installed, "sad-package", "sad", BROKEN, "a_plugin_sad:Sad")
+    package(installed, "rude-package", "fedavg", "", "a_plugin_rude:Good")
+    for number in (1, 2):
+        package(installed, f"twin-{number}", "twin", "", f"a_plugin_{number}:Twin")
+    assert algorithms().keys() - built_in().keys() == {"good"}
+    assert list(algorithms()) == sorted(algorithms())
+    assert find("good").summary == "FedAvg by another name"
+    assert find("fedavg") is FedAvg
+    problems = unusable()
+    assert problems.keys() == {"sad", "fedavg", "twin"}
+    assert all(f"'{name}'" in text for name, text in problems.items())
+    assert "a_package_that_is_not_there" in problems["sad"]
+    assert "rude-package" in problems["fedavg"]
+    for name, said in (("sad", "sad-package"), ("twin", "package twin-1, package twin-2")):
+        with pytest.raises(UsageError, match=said) as caught:
+            find(name)
+        assert caught.value.code == "algorithm.plugin"
+        assert caught.value.hint

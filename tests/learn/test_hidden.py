@@ -23,7 +23,7 @@ from edgefed.learn.objectives.manifold_mixing import ManifoldMixing
 from edgefed.learn.objectives.naive_mix import NaiveMix
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.training import Trainer
-from edgefed.learn.types import Array, Job, Samples, Schedule
+from edgefed.learn.types import Array, Batch, Context, Job, Samples, Schedule
 from edgefed.seeds import generator
 from tests.learn.test_stacked import assert_alike
 
@@ -188,6 +188,29 @@ def test_raw_tokens_are_one_hot_sequences() -> None:
             np.testing.assert_allclose(array, other[name], rtol=1e-9, atol=1e-12)
 
 
+def test_averaged_tokens_take_the_embedding_s_kind_of_number() -> None:
+    made = model("lstm")
+    one_hot = np.eye(CLASSES)[np.random.default_rng(1).integers(0, CLASSES, (4, 4))]
+    wide, narrow = (
+        step(made, ManifoldMixing(NaiveMix(0.3)), {**entries((1,)), "inputs": one_hot.astype(kind)})
+        for kind in (np.float64, np.float32)
+    )
+    for name, array in wide.items():
+        np.testing.assert_array_equal(array, narrow[name])
+
+
+def test_the_loss_of_a_step_is_that_of_the_second_update() -> None:
+    made = model("mlp")
+    data = samples(made)
+    batch = Batch(torch.from_numpy(data.inputs), torch.from_numpy(data.targets))
+    anchor = {name: part + 1 for name, part in params(made).items()}
+    usual, context = Proximal(CrossEntropy(), 0.5), Context(anchor)
+    wanted = usual(made.forward, params(made), batch, context)
+    objective = ManifoldMixing(NaiveMix(0.3), usual=usual)
+    found = objective(made.forward, params(made), batch, context)
+    assert torch.equal(found, wanted)
+
+
 def first_update(made: Model, objective: Any, extra: dict[str, Array]) -> dict[str, Array]:
     """Return the weights after the step, but with the second update's gradients frozen away."""
     first, second = capabilities.phases(objective, made, made.parameter_names)
@@ -304,7 +327,8 @@ def test_what_does_not_flow_there_is_refused(
 def test_tokens_are_averaged_through_an_embedding_only() -> None:
     layers = nn.Sequential(nn.Embedding(9, 2), nn.Flatten(), nn.Linear(8, 6), nn.Linear(6, CLASSES))
     made = Model(layers.double(), (4,), CLASSES, vocabulary=9)
-    with pytest.raises(DataError, match="through an embedding only"):
+    with pytest.raises(DataError, match="through an embedding only") as caught:
         step(made, ManifoldMixing(NaiveMix(0.1), 2), entries((6,)))
+    assert (caught.value.code, caught.value.hint) == ("model.split", "set split = 1")
     after = step(made, ManifoldMixing(NaiveMix(0.1), 1), entries((4, 9)))
     assert all(np.isfinite(array).all() for array in after.values())

@@ -180,27 +180,54 @@ def test_the_proximal_term_draws_and_checks_as_what_it_holds() -> None:
 
 
 @pytest.mark.parametrize(
-    "make",
+    ("make", "said"),
     [
-        lambda: NaiveMix(-0.1),
-        lambda: FedMix(1.01),
-        lambda: FedMix(float("nan")),
-        lambda: GlobalMix(ratio=2),
-        lambda: GlobalMix(alpha=0),
-        lambda: LocalMix(-1),
-        lambda: LocalMix(float("inf")),
+        (lambda: NaiveMix(-0.1), "NaiveMix cannot mix with ratio = -0.1"),
+        (lambda: FedMix(1.01), "FedMix cannot mix with ratio = 1.01"),
+        (lambda: FedMix(float("nan")), "FedMix cannot mix with ratio = nan"),
+        (lambda: GlobalMix(ratio=2), "GlobalMix cannot mix with ratio = 2"),
+        (lambda: GlobalMix(alpha=0), "GlobalMix cannot draw .* alpha = 0"),
+        (lambda: LocalMix(-1), "LocalMix cannot draw .* alpha = -1"),
+        (lambda: LocalMix(float("inf")), "LocalMix cannot draw .* alpha = inf"),
     ],
 )
-def test_shares_out_of_range_are_refused(make: Any) -> None:
-    with pytest.raises(UsageError, match=r"cannot (mix|draw)") as caught:
+def test_shares_out_of_range_are_refused(make: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
         make()
     assert caught.value.code == "train.mixup"
+    assert caught.value.hint
 
 
-def test_a_factor_that_does_not_exist_is_refused() -> None:
-    factor: Any = "lambda"
-    with pytest.raises(UsageError, match="no factor 'lambda'"):
-        FedMix(0.1, factor)
+@pytest.mark.parametrize("objective", [LocalMix(0.7), GlobalMix(0.7)])
+def test_a_drawn_share_is_of_the_batch_s_kind_of_number(objective: Any) -> None:
+    """It is drawn in double precision, which no other way to the same loss would round alike."""
+    inputs = torch.ones((4, 2))
+    extra = {"inputs": np.ones((3, 2), np.float32), "targets": np.ones((3, 2), np.float32)}
+    drawn = objective.draw(np.random.default_rng(1), 4, extra)
+    context = Context(
+        {},
+        {name: torch.from_numpy(array) for name, array in extra.items()},
+        {name: torch.from_numpy(array) for name, array in drawn.items()},
+    )
+    mixed = objective.mixed(Batch(inputs, torch.zeros(4, dtype=torch.int64)), context)
+    assert context.draws["share"].dtype == torch.float64
+    assert mixed.share.dtype == mixed.inputs.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("settings", "said", "known"),
+    [
+        ({"taylor": "lambda"}, "no factor 'lambda'", "lam, lam(1-lam)"),
+        ({"labels": "theirs"}, "no labels 'theirs'", "own, mixed"),
+    ],
+)
+def test_a_factor_and_labels_that_do_not_exist_are_refused(
+    settings: dict[str, Any], said: str, known: str
+) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        FedMix(0.1, **settings)
+    assert caught.value.code == "train.mixup"
+    assert caught.value.hint.endswith(known)
 
 
 @pytest.mark.parametrize(
@@ -247,6 +274,8 @@ def test_entries_that_do_not_fit_are_refused(objective: Any, change: Any, why: s
     with pytest.raises(DataError, match=why) as caught:
         objective.check(World("mlp", hidden=[4]).model, change)
     assert caught.value.code == "train.entries"
+    assert caught.value.message.startswith(type(objective).__name__)
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize("objective", MIXING)
@@ -255,6 +284,7 @@ def test_tokens_are_refused(objective: Any) -> None:
     with pytest.raises(DataError, match="tokens") as caught:
         objective.check(model, {})
     assert caught.value.code == "train.tokens" and "split = 1" in caught.value.hint
+    assert caught.value.message.startswith(type(objective).__name__)
 
 
 def test_naive_mix_of_a_regression_has_the_gradients_of_both_terms() -> None:

@@ -50,8 +50,12 @@ def test_squared_error_is_the_mean_over_batch_and_outputs() -> None:
 
 
 def test_squared_error_refuses_labels() -> None:
-    with pytest.raises(DataError, match="target for every output"):
+    with pytest.raises(DataError, match="target for every output") as caught:
         SquaredError()(logits, params(2.0), HARD, NOWHERE)
+    assert caught.value.code == "data.targets"
+    assert caught.value.hint
+    with pytest.raises(DataError, match="target for every output"):
+        SquaredError().slope(logits(params(2.0), INPUTS), HARD.targets)
 
 
 def test_the_proximal_term_is_half_mu_times_the_squared_distance() -> None:

@@ -39,3 +39,7 @@ def test_groups_of_one_label(labels: list[int], size: int) -> None:
         (label,) = set(targets[group])
         count = labels.count(label)
         assert len(group) >= min(size or count, count)
+    for label in set(labels):
+        count = labels.count(label)
+        wanted = max(1, count // size) if size else 1
+        assert sum(targets[group[0]] == label for group in groups) == wanted

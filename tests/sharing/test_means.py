@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,8 +11,9 @@ from hypothesis import strategies as st
 
 from edgefed.errors import DataError
 from edgefed.samples import Samples
-from edgefed.sharing.means import Averaging, Withheld, average, own_word
+from edgefed.sharing.means import Averaging, Withheld, average, check_hidden, own_word
 from edgefed.sharing.policy import ANYTHING, Policy
+from edgefed.sharing.types import Array
 
 CLASSES = 3
 
@@ -21,6 +24,13 @@ def some(count: int, seed: int = 1, classes: int = CLASSES) -> Samples:
     return Samples(inputs, rng.integers(0, classes, count))
 
 
+FLOATS, TOKENS = np.zeros((2, 2), np.float32), np.zeros((2, 2), np.int64)
+
+
+def _with(inputs: Array, targets: list[Any]) -> Samples:
+    return Samples(inputs, np.array(targets))
+
+
 def test_one_group_is_the_mean_of_all() -> None:
     samples = Samples(
         np.array([[0.0, 3.0], [1.0, 5.0], [5.0, 1.0]], np.float32), np.array([2, 0, 2])
@@ -28,6 +38,7 @@ def test_one_group_is_the_mean_of_all() -> None:
     entries, sizes = average(samples, CLASSES, None, Averaging(), ANYTHING)
     assert sizes == [3]
     np.testing.assert_allclose(entries.inputs, [[2, 3]], rtol=1e-7)
+    assert entries.inputs.dtype == entries.targets.dtype == np.float32
     np.testing.assert_allclose(entries.targets, [[1 / 3, 0, 2 / 3]], rtol=1e-7)
 
 
@@ -102,6 +113,19 @@ def test_labels_apart() -> None:
     assert min(sizes) >= 8
 
 
+def test_labels_apart_are_grouped_by_the_size_too() -> None:
+    samples = Samples(some(25).inputs, np.array([0] * 20 + [1] * 5))
+    _, sizes = average(samples, CLASSES, None, Averaging(4, 0, True), ANYTHING)
+    assert sorted(sizes) == [4, 4, 4, 4, 4, 5]
+
+
+def test_sums_are_of_double_precision() -> None:
+    """A thousand times the float32 next to 0.1 is no float32, so a sum of such would drift off."""
+    tenth = np.full((1000, 2), 0.1, np.float32)
+    entries, _ = average(Samples(tenth, tenth), 2, None, Averaging(), ANYTHING)
+    assert set(entries.inputs.flat) == set(entries.targets.flat) == {np.float32(0.1)}
+
+
 def test_labels_apart_leave_only_a_device_whose_policy_lets_samples_go() -> None:
     """A label with a single sample: the mean of all, less those of other labels, is that sample."""
     samples = Samples(some(21).inputs, np.array([0] * 20 + [1]))
@@ -136,21 +160,50 @@ def test_targets_of_a_regression_are_averaged_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("samples", "asked", "said"),
+    ("samples", "asked", "code", "said"),
     [
-        (Samples(np.zeros((2, 2), np.float32), np.array([0, 3])), Averaging(), "range from 0 to 3"),
-        (Samples(np.zeros((2, 2), np.float32), np.array([-1, 0])), Averaging(), "range from -1"),
-        (Samples(np.zeros((2, 2), np.int64), np.array([0, 1])), Averaging(), "not numbers"),
-        (
-            Samples(np.zeros((2, 2), np.float32), np.zeros((2, 3), np.float32)),
-            Averaging(same_class=True),
-            "Only labels",
-        ),
+        (_with(FLOATS, [0, 3]), Averaging(), "data.labels", "range from 0 to 3, .* knows 0 to 2"),
+        (_with(FLOATS, [-1, 0]), Averaging(), "data.labels", "range from -1"),
+        (_with(TOKENS, [0, 1]), Averaging(), "data.discrete", "not numbers"),
+        (_with(FLOATS, [[0.5], [1.5]]), Averaging(same_class=True), "data.targets", "Only labels"),
     ],
 )
-def test_what_cannot_be_averaged_is_refused(samples: Samples, asked: Averaging, said: str) -> None:
-    with pytest.raises(DataError, match=said):
+def test_what_cannot_be_averaged_is_refused(
+    samples: Samples, asked: Averaging, code: str, said: str
+) -> None:
+    with pytest.raises(DataError, match=said) as caught:
         average(samples, CLASSES, None, asked, ANYTHING)
+    assert caught.value.code == code
+
+
+def test_whose_inputs_are_no_numbers_is_told_what_to_do() -> None:
+    with pytest.raises(DataError) as caught:
+        average(_with(TOKENS, [0, 1]), CLASSES, None, Averaging(), ANYTHING)
+    assert "split" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("asked", "policy", "said"),
+    [
+        (Averaging(), Policy(least_group=10), "wants 10"),
+        (Averaging(1, raw=True), Policy(least_group=2), "raw samples"),
+        (Averaging(same_class=True), Policy(least_group=2), "single labels"),
+    ],
+)
+def test_what_a_policy_keeps_back_can_be_changed(
+    asked: Averaging, policy: Policy, said: str
+) -> None:
+    with pytest.raises(Withheld, match=said) as caught:
+        average(some(9), CLASSES, None, asked, policy)
+    assert caught.value.code == "share.withheld"
+    assert caught.value.hint
+
+
+def test_hidden_states_leave_only_a_device_whose_policy_lets_them() -> None:
+    check_hidden(ANYTHING)
+    with pytest.raises(Withheld, match="share_hidden = false") as caught:
+        check_hidden(Policy(share_hidden=False))
+    assert (caught.value.code, bool(caught.value.hint)) == ("share.withheld", True)
 
 
 def test_a_device_with_one_sample_gives_it_only_if_its_policy_lets_raw_samples_go() -> None:

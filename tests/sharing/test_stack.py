@@ -58,6 +58,13 @@ def test_averaging_again_leaves_no_entry_alone(merge_entries: int, seed: int) ->
     assert set().union(*owners.values()) == set(range(len(entries)))
 
 
+def test_averages_of_averages_are_summed_in_double_precision() -> None:
+    """A thousand times the float32 next to 0.1 is no float32, so a sum of such would drift off."""
+    tenth = np.full((1000, 2), 0.1, np.float32)
+    entries, _ = stack({"a": Entries(tenth, tenth)}, 7, merge_entries=1000)
+    assert set(entries.inputs.flat) == set(entries.targets.flat) == {np.float32(0.1)}
+
+
 def test_noise_takes_the_inputs_place_only() -> None:
     inputs = np.zeros((400, 30), np.float32)
     entries = Entries(inputs, np.ones((400, 2), np.float32))
@@ -73,3 +80,8 @@ def test_runs_of_rows_say_what_is_left(rows: set[int]) -> None:
     runs = runs_of(sorted(rows))
     assert set(np.flatnonzero(kept_of(runs, 41))) == set(range(41)) - rows
     assert all(start < stop for start, stop in runs)
+
+
+@pytest.mark.parametrize("runs", [[], [[-3, 0]], [[-3, -1]], [[2, 9]], [[1, 1]]])
+def test_runs_outside_the_rows_leave_out_none(runs: list[list[int]]) -> None:
+    assert kept_of(runs, 2).all()

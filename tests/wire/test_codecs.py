@@ -171,6 +171,9 @@ def test_arrays_longer_than_a_block_and_in_any_layout() -> None:
         assert same(through("fp32", {"w": layout}), {"w": values})
         assert np.allclose(through("bf16", {"w": layout})["w"], values, rtol=2**-8)
         assert np.allclose(through("int8", {"w": layout})["w"], values, atol=5 / 127)
+    every_other = values.reshape(-1)[::2]
+    for name in CODECS:
+        assert same(through(name, {"w": every_other}), through(name, {"w": every_other.copy()}))
 
 
 def trained_delta() -> dict[str, Array]:
@@ -226,6 +229,7 @@ def test_a_value_that_is_not_finite_is_named(name: str, bad: float, dtype: str) 
     with pytest.raises(WireError, match="'bad'") as caught:
         CODECS[name].encode(found, generator(0))
     assert caught.value.code == "wire.not_finite"
+    assert "learning rate" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -245,6 +249,8 @@ def test_a_value_that_is_not_finite_is_named(name: str, bad: float, dtype: str) 
 def test_codes_that_no_codec_writes_are_refused(name: str, content: bytes) -> None:
     blob = coded(name, [["w", "float32", [1]]], raw_frame(content))
     assert refused(blob, {"w": TensorSpec("float32", (1,))}) == "wire.not_finite"
+    with pytest.raises(WireError, match="'w'"):
+        decode(blob, None)
     lossless = coded(name, [["w", "float64", [1]]], raw_frame(struct.pack("<d", float("nan"))))
     assert refused(lossless, {"w": TensorSpec("float64", (1,))}) == "wire.not_finite"
 
@@ -253,6 +259,7 @@ def test_an_unknown_codec_is_named() -> None:
     with pytest.raises(WireError, match="int4") as caught:
         decode(coded("int4", [], raw_frame(b"")), {})
     assert caught.value.code == "wire.codec"
+    assert caught.value.hint.endswith("fp32, bf16, int8")
 
 
 def test_what_differs_is_named_before_anything_is_inflated() -> None:
@@ -261,6 +268,13 @@ def test_what_differs_is_named_before_anything_is_inflated() -> None:
     assert refused(huge, expected) == "wire.tensor"
     with pytest.raises(WireError, match="1000 are allowed"):
         decode(huge, None, max_bytes=1000)
+
+
+def test_what_is_wrong_with_a_compressed_part_is_said() -> None:
+    entry: list[object] = [["w", "float32", [2]]]
+    for body, said in ((raw_frame(bytes(9)), "not as long"), (raw_frame(bytes(8))[:-1], "damaged")):
+        with pytest.raises(WireError, match=said):
+            decode(coded("fp32", entry, body), None)
 
 
 def test_bombs_are_refused_without_much_memory() -> None:
