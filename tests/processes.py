@@ -11,7 +11,8 @@ from pathlib import Path
 import broker.parent_death
 
 PARENT_DEATH = Path(broker.parent_death.__file__)
-PATIENCE = 60.0
+PATIENCE = 300.0
+"""Seconds after which a process is taken for stuck, also on a busy machine."""
 
 
 def clean_environment() -> dict[str, str]:

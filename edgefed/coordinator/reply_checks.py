@@ -117,7 +117,7 @@ def fetch_problem(reply: Reply, exchange: OpenExchange) -> str:
     task = _task_of(reply, exchange)
     named = sum(ref.size for ref in reply.blobs.values())
     if named > max(exchange.max_reply_bytes, 2 * LEAST_ROOM, 2 * _sent(task)):
-        return "its blobs are larger than anything that it was asked for"
+        return "its blobs are larger than any valid answer"
     return relay_problem(reply, task)
 
 

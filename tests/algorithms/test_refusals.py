@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from edgefed.algorithms.complete import complete_section
 from pydantic import BaseModel
 from torch import nn
 
+from edgefed.algorithms.complete_sections import complete_section
 from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.registry import check_fleet, make, make_device_half
 from edgefed.config.recipe import ModelSection, Recipe, TrainingSection

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from edgefed.coordinator.records import OpenExchange
 
 from edgefed.algorithms.base import Answer, ReplyRole
 from edgefed.coordinator.fleet import Delivered
@@ -17,8 +16,9 @@ from edgefed.coordinator.reply_checks import (
     MAX_METRIC,
     Rejection,
     check,
-    is_too_large,
+    fetch_problem,
 )
+from edgefed.coordinator.run_records import OpenExchange
 from edgefed.learn.types import Tensors
 from edgefed.wire.messages import BlobRef, Reply
 from edgefed.wire.tensors import digest
@@ -91,8 +91,9 @@ def test_an_answer_takes_twice_what_its_task_took_or_what_the_algorithm_says(
     asked = exchange("count", sent, room, "delta", "mask")
     refs = [BlobRef(digest=NAME, size=size) for size in (most - 5, 5, 6)]
     assert LEAST_ROOM == MIB
-    assert not is_too_large(reply({"delta": refs[0], "mask": refs[1]}), asked)
-    assert is_too_large(reply({"delta": refs[0], "mask": refs[2]}), asked)
+    assert not fetch_problem(reply({"delta": refs[0], "mask": refs[1]}), asked)
+    too_many = fetch_problem(reply({"delta": refs[0], "mask": refs[2]}), asked)
+    assert "larger than any valid answer" in too_many
     assert checked(asked, {"delta": zeros(most - 8), "mask": zeros(8)}).groups.keys() == {
         "delta",
         "mask",
@@ -173,4 +174,4 @@ def test_a_device_that_was_not_asked_has_no_answer() -> None:
     with pytest.raises(Rejection, match="not asked"):
         checked(asked)
     with pytest.raises(Rejection, match="not asked"):
-        is_too_large(reply({}), asked)
+        fetch_problem(reply({}), asked)
