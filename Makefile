@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PYTEST := $(BIN)/pytest -n logical --maxprocesses 4 --dist loadfile
 
 .PHONY: demo test quick check format lint types imports coverage resolve bench setup mosquitto picture clean
 
@@ -10,10 +11,10 @@ demo: $(STAMP)  ## train a real model on eight devices of this machine
 	@$(BIN)/edgefed demo
 
 test: setup check mosquitto  ## check, install what the tests need, and run all of them
-	$(BIN)/pytest -n logical --maxprocesses 4 --dist loadfile
+	$(PYTEST)
 
 quick: $(STAMP)  ## the tests that take seconds
-	$(BIN)/pytest -m "not slow" -n logical --maxprocesses 4 --dist loadfile
+	$(PYTEST) -m "not slow"
 
 check: format lint types imports  ## format, lint, types and import contracts, without the tests
 
@@ -29,8 +30,8 @@ types: $(STAMP)
 imports: $(STAMP)
 	@$(BIN)/lint-imports || { echo "to see this again: make imports"; exit 1; }
 
-coverage: setup mosquitto  ## run all tests and print coverage by package; ARGS="-n 4" uses four cores
-	@$(BIN)/pytest --cov --cov-report= $(ARGS); failed=$$?; \
+coverage: setup mosquitto  ## run all tests and print coverage by package; ARGS="tests/wire" runs some
+	@$(PYTEST) --cov --cov-report= $(ARGS); failed=$$?; \
 		$(BIN)/python -m tests.coverage_by_package && exit $$failed
 
 resolve: $(STAMP)  ## whether the requirements resolve for Python 3.10 to 3.13; asks the package registry
