@@ -77,7 +77,7 @@ def test_what_a_model_can_be_trained_with(model: Model, settings: dict[str, Any]
 @pytest.mark.parametrize(
     ("missing", "added", "code", "said"),
     [
-        (("loss", "epochs"), {}, "wire.incomplete", "leaves out epochs, loss of training"),
+        (("loss", "epochs"), {}, "wire.incomplete", "does not contain epochs, loss of training"),
         ((), {"epochs": -1}, "wire.malformed", "epochs of training: "),
         ((), {"new_key": 1}, "wire.malformed", "new_key of training: "),
     ],
