@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.fed_mix import FedMix
 from edgefed.learn.objectives.global_mix import GlobalMix
 from edgefed.learn.objectives.local_mix import LocalMix
+from edgefed.learn.objectives.losses import Loss
+from edgefed.learn.objectives.mixing import Mixed, Mixing
 from edgefed.learn.objectives.naive_mix import NaiveMix
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.objectives.squared_error import SquaredError
@@ -113,9 +115,11 @@ def test_only_what_is_taken_is_unpacked() -> None:
         "scale": torch.tensor([0.1, 0.2, 0.5, 0.7]),
         "offset": torch.tensor([0.0, 2.0, 1.0, 3.0]),
     }
-    found = entries(Context({}, extra, {DRAWN: torch.tensor([2])}), torch.zeros(1))
+    like = torch.zeros(1, dtype=torch.float64)
+    found = entries(Context({}, extra, {DRAWN: torch.tensor([2])}), like)
     assert found.inputs.tolist() == [[4.0, 4.5, 5.0]]
     assert found.targets.tolist() == [[0, 0, 1, 0]]
+    assert found.inputs.dtype == found.targets.dtype == like.dtype
 
 
 @settings(max_examples=30, deadline=None)
@@ -198,6 +202,41 @@ def test_shares_out_of_range_are_refused(make: Any, said: str) -> None:
     assert caught.value.hint
 
 
+def test_a_share_of_one_leaves_the_entry_alone() -> None:
+    world = World("mlp", hidden=[6])
+    other, target = (torch.from_numpy(world.extra[name][[1]]) for name in ("inputs", "targets"))
+    loss = world.loss(NaiveMix(1.0), world.context(1))
+    assert loss.item() == pytest.approx(soft_loss(world, other, target).item(), rel=1e-12)
+
+
+@dataclass(frozen=True)
+class MixedAlong(Mixing):
+    """Mixes the targets only, with others that are given, and has a third term."""
+
+    other: torch.Tensor
+    loss: Loss = field(default_factory=CrossEntropy)
+
+    def mixed(self, batch: Batch, context: Context) -> Mixed:
+        change = torch.ones_like(batch.inputs[:1])
+        return Mixed(batch.inputs, batch.targets, self.other, 0.3, change, 0.2)
+
+
+def test_labels_are_mixed_as_their_one_hot_targets() -> None:
+    world, labels = World("mlp", hidden=[6]), torch.tensor([2, 0, 4, 1, 1, 3])
+    assert_equal(
+        world.both(MixedAlong(labels), Context({})),
+        world.both(MixedAlong(one_hot(labels)), Context({})),
+    )
+
+
+def test_targets_are_mixed_in_their_own_precision() -> None:
+    """Outputs in bf16 would round 0.7, the share of the own label, to 0.69921875."""
+    mixed = Mixed(torch.zeros(1, 1), torch.tensor([1]), torch.tensor([[1.0, 0.0]]), 0.3)
+    targets = mixed.targets_for(torch.zeros((1, 2), dtype=torch.bfloat16))
+    assert targets.dtype == torch.float32
+    assert targets.tolist() == [pytest.approx([0.3, 0.7], rel=1e-6)]
+
+
 @pytest.mark.parametrize("objective", [LocalMix(0.7), GlobalMix(0.7)])
 def test_a_drawn_share_is_of_the_batch_s_kind_of_number(objective: Any) -> None:
     """It is drawn in double precision, which no other way to the same loss would round alike."""
@@ -256,6 +295,22 @@ def test_a_factor_and_labels_that_do_not_exist_are_refused(
         ),
         (
             {"inputs": np.zeros((2, 1, 8, 8), np.uint8), "targets": np.zeros((2, CLASSES))},
+            "scale and offset",
+        ),
+        (
+            {
+                "inputs": np.zeros((2, 1, 8, 8), np.uint8),
+                "targets": np.zeros((2, CLASSES)),
+                "scale": np.ones(2),
+            },
+            "scale and offset",
+        ),
+        (
+            {
+                "inputs": np.zeros((2, 1, 8, 8)),
+                "targets": np.zeros((2, CLASSES)),
+                "offset": np.zeros(2),
+            },
             "scale and offset",
         ),
         (

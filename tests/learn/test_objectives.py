@@ -9,6 +9,7 @@ import torch
 
 from edgefed.errors import DataError
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
+from edgefed.learn.objectives.losses import soft
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.objectives.squared_error import SquaredError
 from edgefed.learn.types import Batch, Context, Params
@@ -41,6 +42,28 @@ def test_cross_entropy_of_soft_targets_is_their_mixture() -> None:
     loss = CrossEntropy()(logits, params(log(3)), soft, NOWHERE)
     expected = (0.25 * log(4) + 0.75 * log(4 / 3) + log(10)) / 2
     assert loss.item() == pytest.approx(expected)
+
+
+def test_the_slope_of_cross_entropy_is_what_softmax_gives_too_much() -> None:
+    """Softmax is (1/4, 3/4) and (1/10, 9/10); a target that sums to 3/2 counts 3/2 times."""
+    outputs = logits(params(log(3)), INPUTS).detach()
+    slope = CrossEntropy().slope(outputs, HARD.targets)
+    assert slope.tolist() == [pytest.approx([1 / 8, -1 / 8]), pytest.approx([-9 / 20, 9 / 20])]
+    slope = CrossEntropy().slope(outputs[:1], torch.tensor([[0.5, 1.0]]))
+    assert slope.tolist() == [pytest.approx([-1 / 8, 1 / 8])]
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (2, 3)])
+def test_labels_of_any_shape_become_one_hot(shape: tuple[int, ...]) -> None:
+    labels = torch.full(shape, 2)
+    found = soft(labels, torch.zeros((*shape, 4), dtype=torch.float64))
+    assert found.dtype == torch.float64
+    assert torch.equal(found, torch.tensor([0.0, 0, 1, 0], dtype=torch.float64).expand(*shape, 4))
+
+
+def test_labels_become_one_hot_where_they_are() -> None:
+    labels = torch.zeros(2, dtype=torch.int64, device="meta")
+    assert soft(labels, torch.zeros((2, 3), device="meta")).device == labels.device
 
 
 def test_squared_error_is_the_mean_over_batch_and_outputs() -> None:

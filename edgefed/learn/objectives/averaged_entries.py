@@ -79,7 +79,8 @@ def check_entries(
     if missing:
         raise _refused(what, "there are none to mix with")
     inputs, targets = extra["inputs"], extra["targets"]
-    if (inputs.dtype == np.uint8) != ("scale" in extra and "offset" in extra):
+    packed = inputs.dtype == np.uint8
+    if any((name in extra) != packed for name in ("scale", "offset")):
         raise _refused(what, "scale and offset belong to inputs of type uint8, and to no others")
     for name in ("scale", "offset"):
         if name in extra and extra[name].shape != (len(inputs),):
