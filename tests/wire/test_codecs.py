@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from edgefed.config.recipe import CodecName
 from edgefed.errors import WireError
 from edgefed.seeds import generator
+from edgefed.wire import limits
 from edgefed.wire.codecs import CODECS, decode
 from edgefed.wire.coders import Floats
 from edgefed.wire.tensors import Array, TensorSpec, specs_of
@@ -275,6 +276,20 @@ def test_what_is_wrong_with_a_compressed_part_is_said() -> None:
     for body, said in ((raw_frame(bytes(9)), "not as long"), (raw_frame(bytes(8))[:-1], "damaged")):
         with pytest.raises(WireError, match=said):
             decode(coded("fp32", entry, body), None)
+
+
+def test_a_truth_value_that_is_none_is_named_with_its_tensor() -> None:
+    with pytest.raises(WireError, match="'mask' holds a truth value"):
+        decode(coded("fp32", [["mask", "bool", [2]]], raw_frame(b"\x01\x02")), None)
+
+
+def test_tensors_may_fill_the_largest_blob(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, Array] = {name: np.ones(1, np.float32) for name in "ab"}
+    monkeypatch.setattr(limits, "MAX_BLOB_BYTES", 8)
+    assert same(through("fp32", found), found)
+    monkeypatch.setattr(limits, "MAX_BLOB_BYTES", 7)
+    with pytest.raises(WireError, match="take 8 bytes"):
+        through("fp32", found)
 
 
 def test_bombs_are_refused_without_much_memory() -> None:
