@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,9 @@ from edgefed.algorithms.base import (
     DeviceView,
     Exchange,
     Group,
+    Member,
     Question,
+    ReplyRole,
     State,
 )
 from edgefed.algorithms.fedavg import MOST_SAMPLES
@@ -25,6 +28,7 @@ from edgefed.learn.training import Trainer
 from edgefed.learn.types import Job, Tensors
 from edgefed.samples import Samples
 from edgefed.sharing.policy import ANYTHING
+from edgefed.wire.tensors import TensorSpec
 from tests.algorithms.play import Players, algorithm, bits
 
 START = {"out.weight": np.zeros((2, 1), np.float32), "out.bias": np.zeros(2, np.float32)}
@@ -160,41 +164,63 @@ def test_momentum_is_remembered_from_round_to_round() -> None:
 
 
 def test_adam_by_hand() -> None:
-    """With b1 = 1/2, b2 = 3/4, tau = 1, rate 1 and D = 1: m = 1/2, v = 3/4 · 1 + 1/4 = 1,
+    """With b1 = b2 = 1/2, tau = 1, rate 1 and D = 7: m = 7/2, v = 1/2 · 1 + 1/2 · 49 = 25,
 
-    w = m / (sqrt(v) + tau) = 1/4.
+    w = m / (sqrt(v) + tau) = 7/12.
     """
-    half = full_batch("fedopt", server_learning_rate=1.0, beta1=0.5, beta2=0.75, tau=1.0)
-    assert bias(half, exchange(1), delta(0, 1, 1.0)) == 0.25
+    half = full_batch("fedopt", server_learning_rate=1.0, beta1=0.5, beta2=0.5, tau=1.0)
+    assert bias(half, exchange(1), delta(0, 1, 7.0)) == pytest.approx(7 / 12)
 
 
-def test_a_round_without_answers_keeps_the_server_memory() -> None:
+def test_kingmas_adam_by_hand() -> None:
+    """With b1 = 1/2, b2 = 3/4, tau = 1 and D = 1 in both rounds the corrected moments are 1:
+
+    m = 1/2 over 1 - 1/2, then 3/4 over 1 - 1/4; v = 1/4 over 1 - 3/4, then 7/16 over 1 - 9/16.
+    Each round adds 1 / (1 + 1).
+    """
+    settings = {"beta1": 0.5, "beta2": 0.75, "tau": 1.0, "adam_variant": "kingma"}
+    half, reached = full_batch("fedopt", server_learning_rate=1.0, **settings), state()
+    for number in (1, 2):
+        reached = half.merge(reached, replace(exchange(1), round=number), [delta(0, 1, 1.0)])
+        assert reached.groups["weights"]["out.bias"].tolist() == pytest.approx([number / 2] * 2)
+
+
+def test_a_round_without_answers_keeps_the_server_memory_and_the_params() -> None:
     half = full_batch("fedopt", server="momentum")
-    one = half.merge(state(), exchange(1), [delta(0, 1, 1.0)])
+    before = replace(state(), params={"kept": 1})
+    one = half.merge(before, exchange(1), [delta(0, 1, 1.0)])
     two = half.merge(one, exchange(1), [])
     assert bits(two.groups) == bits(one.groups)
     assert one.groups["memory"]
+    assert two.params == one.params == {"kept": 1}
+
+
+def test_a_delta_is_of_the_weights_kind_and_comes_of_training() -> None:
+    weights = {"out.weight": TensorSpec("float32", (2, 1)), "out.bias": TensorSpec("float32", (2,))}
+    planned = full_batch("fedavg").plan(state(), (Member("device-0", 1),), 1)
+    assert isinstance(planned, Exchange)
+    assert planned.reply_roles == {"delta": ReplyRole(weights, 64.0, trained=True)}
 
 
 @pytest.mark.parametrize("server", ["momentum", "adam", "yogi", "adagrad"])
 def test_running_statistics_are_averaged_whatever_the_server_does(server: str) -> None:
     """From variance 2, devices with 1 and 3 samples and deltas -1 and 1: 2 + (-1 + 3) / 4 = 5/2."""
     before: Tensors = {
-        "norm.weight": np.ones(1, np.float32),
-        "norm.running_var": np.full(1, 2, np.float32),
-        "norm.num_batches_tracked": np.array(4, np.int64),
+        "block.norm.weight": np.ones(1, np.float32),
+        "block.norm.running_var": np.full(1, 2, np.float32),
+        "block.norm.num_batches_tracked": np.array(4, np.int64),
     }
 
     def answer(number: int, count: int, change: float) -> Answer:
         arrays: Tensors = {
-            "norm.weight": np.full(1, change, np.float32),
-            "norm.running_var": np.full(1, change, np.float32),
-            "norm.num_batches_tracked": np.array(1, np.int64),
+            "block.norm.weight": np.full(1, change, np.float32),
+            "block.norm.running_var": np.full(1, change, np.float32),
+            "block.norm.num_batches_tracked": np.array(1, np.int64),
         }
         return Answer(f"device-{number}", count, {"delta": Group(arrays)})
 
     half = full_batch("fedopt", server=server, server_learning_rate=0.5)
     after = half.merge(state(before), exchange(1, 3), [answer(0, 1, -1.0), answer(1, 3, 1.0)])
-    assert after.groups["weights"]["norm.running_var"].tolist() == [2.5]
-    assert int(after.groups["weights"]["norm.num_batches_tracked"]) == 5
+    assert after.groups["weights"]["block.norm.running_var"].tolist() == [2.5]
+    assert int(after.groups["weights"]["block.norm.num_batches_tracked"]) == 5
     assert not any("running" in name for name in after.groups["memory"])

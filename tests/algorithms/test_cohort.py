@@ -96,3 +96,8 @@ def test_every_device_is_drawn_alike() -> None:
             counts[member.device] += 1
     # 1000 draws at 3 in 10: mean 300, standard deviation 14.5; the seeds are fixed.
     assert all(240 < count < 360 for count in counts.values()), counts
+
+
+def test_a_seed_draws_the_same_cohort_in_every_release() -> None:
+    names = [member.device for member in draw(full(10), RoundsSection(cohort=3), 7).members]
+    assert names == ["device-005", "device-008", "device-009"]

@@ -6,6 +6,7 @@ import pytest
 
 from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.registry import algorithms, find, make
+from edgefed.config.layers import Layer, Origin
 from edgefed.config.recipe import Recipe
 from edgefed.errors import RecipeError, UnknownNameError
 
@@ -20,6 +21,7 @@ def test_an_unknown_name_gets_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'fedprox'") as caught:
         find("fedprx")
     assert caught.value.code == "algorithm.unknown"
+    assert caught.value.hint == "edgefed algo list"
 
 
 @pytest.mark.parametrize(
@@ -30,6 +32,13 @@ def test_wrong_settings_are_refused(section: dict[str, object]) -> None:
         make(Recipe.model_validate({"algorithm": {"name": "fedavg", **section}}))
     assert next(iter(section)) in caught.value.message
     assert caught.value.hint
+
+
+def test_a_wrong_setting_is_told_with_its_line() -> None:
+    values = {"algorithm": {"name": "fedavg", "mu": -1}}
+    layer = Layer(values, {("algorithm", "mu"): Origin("file", "recipe.toml", 7)})
+    with pytest.raises(RecipeError, match=r"recipe\.toml:7: algorithm\.mu"):
+        make(Recipe.model_validate(values), layer)
 
 
 def test_settings_reach_the_algorithm() -> None:
