@@ -15,6 +15,7 @@ import argparse
 import json
 import statistics
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,7 @@ def in_turn(before: Path, after: Path, pairs: int) -> list[tuple[Figures, Figure
         else:
             old, new = measure(before), measure(after)
         found.append((old, new))
+        print(f"pair {number + 1} of {pairs}", file=sys.stderr)
     return found
 
 
