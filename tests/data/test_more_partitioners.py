@@ -144,7 +144,7 @@ def test_quantity_follows_alpha_and_gives_up() -> None:
         return max(map(len, quantity(labels, 10, alpha, np.random.default_rng(0), min_samples=1)))
 
     assert largest(0.5) > largest(1e5) < 310
-    with pytest.raises(DataError, match=r"In 1000 draws with alpha = 0\.01"):
+    with pytest.raises(DataError, match=r"In each of 1000 draws with alpha = 0\.01"):
         quantity(labels, 10, 0.01, np.random.default_rng(0))
 
 
@@ -275,5 +275,5 @@ def test_extreme_concentrations_give_parts_or_our_error(alpha: float) -> None:
 def test_each_cover_finds_what_breaks_it(cover: Cover, parts: tuple[tuple[int, ...], ...]) -> None:
     arrays = tuple(np.array(part) for part in parts)
     labels, groups = np.zeros(4, np.int64), np.array([0, 1, 0, 1])
-    with pytest.raises(ValueError, match="a sample is"):
+    with pytest.raises(ValueError, match=r"a sample is|samples of one group"):
         check_parts(arrays, labels, cover, groups)

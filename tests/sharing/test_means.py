@@ -185,7 +185,7 @@ def test_whose_inputs_are_no_numbers_is_told_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("asked", "policy", "said"),
     [
-        (Averaging(), Policy(least_group=10), "wants 10"),
+        (Averaging(), Policy(least_group=10), "requires 10"),
         (Averaging(1, raw=True), Policy(least_group=2), "raw samples"),
         (Averaging(same_class=True), Policy(least_group=2), "single labels"),
     ],

@@ -117,7 +117,7 @@ def test_shares_of_labels_come_to_one(rows: list[list[float]], fit: bool) -> Non
     if fit:
         check_shares({"targets": targets})
         return
-    with pytest.raises(DataError, match="no shares of labels") as caught:
+    with pytest.raises(DataError, match="not label distributions") as caught:
         check_shares({"targets": targets})
     assert caught.value.code == "share.malformed"
 
