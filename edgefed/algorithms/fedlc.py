@@ -14,10 +14,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from edgefed.algorithms.base import AlgorithmSettings, Answer, DeviceTask, DeviceView, Work
-from edgefed.algorithms.fedavg import AveragingSettings, FedAvg
-from edgefed.algorithms.label_weighting import check_labels, with_label_counts
-from edgefed.learn.models import Model
+from edgefed.algorithms.base import AlgorithmSettings
+from edgefed.algorithms.fedavg import AveragingSettings
+from edgefed.algorithms.label_weighting import LabelWeighting
 from edgefed.learn.objectives.logit_calibration import LogitCalibration
 from edgefed.learn.types import Objective
 
@@ -35,7 +34,7 @@ class FedLCSettings(AveragingSettings):
     """Labels that the device lacks leave the sum (``mask``), or have the margin of 1e-8 samples."""
 
 
-class FedLC(FedAvg):
+class FedLC(LabelWeighting):
     """FedAvg with calibrated logits."""
 
     settings: FedLCSettings
@@ -45,18 +44,9 @@ class FedLC(FedAvg):
     paper = "Zhang et al., ICML 2022, arXiv 2209.00189"
     Settings: ClassVar[type[AlgorithmSettings]] = FedLCSettings
 
-    def check_model(self, model: Model) -> None:
-        """Check that there are labels."""
-        check_labels(self.name, self.training)
-
-    def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
-        """Train as FedAvg does, with the device's numbers of labels."""
-        return with_label_counts(super().prepare(task, device), device)
-
-    def objective(self) -> Objective:
-        """Return the calibrated cross-entropy, with the proximal term where ``mu`` > 0."""
+    def label_loss(self) -> Objective | None:
+        """Return the calibrated cross-entropy."""
         settings = self.settings
         if settings.calibration == 0 and not settings.exclude_true:
-            return super().objective()  # FedAvg's own, which shortcuts know by its name
-        loss = LogitCalibration(settings.calibration, settings.exclude_true, settings.absent)
-        return self.proximal(loss)
+            return None
+        return LogitCalibration(settings.calibration, settings.exclude_true, settings.absent)

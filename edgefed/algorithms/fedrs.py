@@ -12,10 +12,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from edgefed.algorithms.base import AlgorithmSettings, Answer, DeviceTask, DeviceView, Work
-from edgefed.algorithms.fedavg import AveragingSettings, FedAvg
-from edgefed.algorithms.label_weighting import check_labels, with_label_counts
-from edgefed.learn.models import Model
+from edgefed.algorithms.base import AlgorithmSettings
+from edgefed.algorithms.fedavg import AveragingSettings
+from edgefed.algorithms.label_weighting import LabelWeighting
 from edgefed.learn.objectives.restricted_softmax import RestrictedSoftmax
 from edgefed.learn.types import Objective
 
@@ -33,7 +32,7 @@ class FedRSSettings(AveragingSettings):
     """What becomes of the classifier's bias: multiplied too, left as it is, or left out."""
 
 
-class FedRS(FedAvg):
+class FedRS(LabelWeighting):
     """FedAvg with a restricted softmax."""
 
     settings: FedRSSettings
@@ -43,17 +42,9 @@ class FedRS(FedAvg):
     paper = "Li and Zhan, KDD 2021"
     Settings: ClassVar[type[AlgorithmSettings]] = FedRSSettings
 
-    def check_model(self, model: Model) -> None:
-        """Check that there are labels."""
-        check_labels(self.name, self.training)
-
-    def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
-        """Train as FedAvg does, with the device's numbers of labels."""
-        return with_label_counts(super().prepare(task, device), device)
-
-    def objective(self) -> Objective:
-        """Return the restricted cross-entropy, with the proximal term where ``mu`` > 0."""
+    def label_loss(self) -> Objective | None:
+        """Return the restricted cross-entropy."""
         settings = self.settings
         if settings.alpha == 1 and settings.bias != "none":
-            return super().objective()  # FedAvg's own, which shortcuts know by its name
-        return self.proximal(RestrictedSoftmax(settings.alpha, settings.mode, settings.bias))
+            return None
+        return RestrictedSoftmax(settings.alpha, settings.mode, settings.bias)

@@ -1,36 +1,47 @@
-"""What algorithms share whose local loss depends on a device's numbers of samples of each label."""
+"""FedAvg with a local loss that depends on a device's numbers of samples of each label."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import replace
 
-from edgefed.algorithms.base import Answer, DeviceView, Work
-from edgefed.config.recipe import TrainingSection
+from edgefed.algorithms.base import Answer, DeviceTask, DeviceView, Work
+from edgefed.algorithms.fedavg import FedAvg
 from edgefed.errors import RecipeError
+from edgefed.learn.models import Model
 from edgefed.learn.objectives.label_counts import COUNTS, label_counts
-from edgefed.learn.types import Job
+from edgefed.learn.types import Job, Objective
 
 
-def with_label_counts(work: Work | Answer, device: DeviceView) -> Work | Answer:
-    """Return a training job with the numbers of the device's own samples among its extras."""
-    assert isinstance(work, Job)
-    counts = label_counts(device.train, device.model.classes)
-    return replace(work, extra={**work.extra, COUNTS: counts})
+class LabelWeighting(FedAvg):
+    """What such algorithms share; the counts are of the device's own samples and never leave it."""
 
+    @abstractmethod
+    def label_loss(self) -> Objective | None:
+        """Return the loss, or None where the settings make it plain cross-entropy."""
 
-def check_labels(algorithm: str, training: TrainingSection) -> None:
-    """Check that a run has labels.
+    def check_model(self, model: Model) -> None:
+        """Check that there are labels.
 
-    Args:
-        algorithm: its name, for the message.
-        training: the recipe's.
+        Raises:
+            RecipeError: ``algorithm.labels``: the loss is squared error.
+        """
+        if self.training.loss == "squared_error":
+            raise RecipeError(
+                f"{self.name} weighs labels, and squared error has none.",
+                code="algorithm.labels",
+                hint='set training.loss = "cross_entropy", or choose fedavg',
+            )
 
-    Raises:
-        RecipeError: ``algorithm.labels``: the loss is squared error.
-    """
-    if training.loss == "squared_error":
-        raise RecipeError(
-            f"{algorithm} weighs labels, and squared error has none.",
-            code="algorithm.labels",
-            hint='set training.loss = "cross_entropy", or choose fedavg',
-        )
+    def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
+        """Train as FedAvg does, with the device's numbers of labels among the job's extras."""
+        job = super().prepare(task, device)
+        assert isinstance(job, Job)
+        counts = label_counts(device.train, device.model.classes)
+        return replace(job, extra={**job.extra, COUNTS: counts})
+
+    def objective(self) -> Objective:
+        """Return the loss, with the proximal term where ``mu`` > 0."""
+        loss = self.label_loss()
+        # Shortcuts know FedAvg's own objective by its name.
+        return super().objective() if loss is None else self.proximal(loss)

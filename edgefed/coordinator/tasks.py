@@ -11,7 +11,7 @@ from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.relay_checks import task_relays
 from edgefed.coordinator.run_model import RunModel
 from edgefed.coordinator.run_records import OpenExchange
-from edgefed.learn.models import complete_model
+from edgefed.learn.models import Model, complete_model
 from edgefed.seeds import derive
 from edgefed.wire.message_parts import DeliveredRelay
 from edgefed.wire.messages import BlobRef, Task
@@ -42,25 +42,21 @@ def open_exchange(
     downlink.retire(exchange.retired)
     seed = derive(recipe.seed, "downlink", seed_index)
     refs = {name: downlink.send(name, payload, seed) for name, payload in exchange.payloads.items()}
-    identifier = f"{run}-{index}"
-    grace = recipe.rounds.lost_grace
     shared = {
         "run": run,
-        "exchange": identifier,
+        "exchange": f"{run}-{index}",
         "index": index,
-        "round": exchange.round,
-        "question": exchange.name,
-        "deadline": exchange.deadline,
-        "max_relay_bytes": exchange.max_relay_bytes,
         "model": section.model_dump(mode="json"),
+        **_of_the_exchange(exchange),
         **_of_the_run(recipe, run_model, algorithm),
     }
     tasks = tuple(
         _task(question, shared, refs, derive(recipe.seed, "task", seed_index, question.device))
         for question in exchange.questions
     )
+    grace = recipe.rounds.lost_grace
     return OpenExchange(
-        exchange=identifier,
+        exchange=f"{run}-{index}",
         index=index,
         name=exchange.name,
         round=exchange.round,
@@ -69,15 +65,30 @@ def open_exchange(
         quorum=exchange.quorum,
         deadline=exchange.deadline,
         attempt=attempt,
-        max_reply_bytes=max(
-            2 * sum(array.nbytes for array in model.weights().values()),
-            2 * sum(role.nbytes for role in exchange.reply_roles.values()),
-            algorithm.max_reply_bytes(exchange, model),
-        ),
+        max_reply_bytes=_max_reply_bytes(exchange, model, algorithm),
         preparatory=exchange.preparatory,
         lost_grace=None if grace == "deadline" else grace,
         reply_roles=exchange.reply_roles,
     )
+
+
+def _max_reply_bytes(exchange: Exchange, model: Model, algorithm: Algorithm[Any]) -> int:
+    """Return the bytes of blobs that a reply may have; coded, they may take twice the arrays'."""
+    return max(
+        2 * sum(array.nbytes for array in model.weights().values()),
+        2 * sum(role.nbytes for role in exchange.reply_roles.values()),
+        algorithm.max_reply_bytes(exchange, model),
+    )
+
+
+def _of_the_exchange(exchange: Exchange) -> dict[str, Any]:
+    """Return what the algorithm set for an exchange: the same in all its tasks."""
+    return {
+        "round": exchange.round,
+        "question": exchange.name,
+        "deadline": exchange.deadline,
+        "max_relay_bytes": exchange.max_relay_bytes,
+    }
 
 
 def _of_the_run(recipe: Recipe, run_model: RunModel, algorithm: Algorithm[Any]) -> dict[str, Any]:
