@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -28,6 +28,7 @@ from edgefed.config.recipe import CodecName, LossName, ModelSection, RoundsSecti
 from edgefed.learn.models import Model
 from edgefed.learn.scoring import Predictor as Predictor  # noqa: PLC0414 - part of the interface
 from edgefed.learn.types import Array, Job, Samples, Score, Tensors, Trained
+from edgefed.sharing.label_report import LabelOrder, LabelReport
 from edgefed.sharing.policy import Policy
 
 if TYPE_CHECKING:
@@ -336,6 +337,16 @@ class Algorithm(ABC, Generic[SettingsT]):
         """Return what an operator should know of a merge."""
         del before, exchange, after
         return ()
+
+    def label_report(self, state: State) -> LabelReport:
+        """Return what is known of label bounties; empty without any."""
+        del state
+        return LabelReport()
+
+    def with_label_orders(self, state: State, orders: Sequence[LabelOrder]) -> State:
+        """Return the state after an operator's orders; those it has seen before change nothing."""
+        del orders
+        return state
 
     def weights(self, state: State) -> Tensors:
         """Return the weights of the global model."""

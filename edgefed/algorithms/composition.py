@@ -7,7 +7,7 @@ prepare  likewise; each part in turn may change the algorithm's training job
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from edgefed.algorithms.base import (
@@ -31,6 +31,7 @@ from edgefed.algorithms.exchange_part import ExchangePart
 from edgefed.config.recipe import ModelSection
 from edgefed.learn.models import Model
 from edgefed.learn.types import Job, Tensors
+from edgefed.sharing.label_report import LabelOrder, LabelReport
 
 
 def compose(algorithm: Algorithm[Any]) -> Algorithm[Any]:
@@ -106,6 +107,20 @@ class Composition(Algorithm[Any]):
         """Return what the algorithm and all parts say of a merge."""
         each = (part.remarks(before, exchange, after) for part in self._each)
         return tuple(remark for remarks in each for remark in remarks)
+
+    def label_report(self, state: State) -> LabelReport:
+        """Return what all parts know of label bounties."""
+        reports = [part.label_report(state) for part in self._each]
+        return LabelReport(
+            tuple(bounty for report in reports for bounty in report.bounties),
+            tuple(budget for report in reports for budget in report.budgets),
+        )
+
+    def with_label_orders(self, state: State, orders: Sequence[LabelOrder]) -> State:
+        """Let every part carry out orders."""
+        for part in self._each:
+            state = part.with_label_orders(state, orders)
+        return state
 
     def weights(self, state: State) -> Tensors:
         """Return the weights of the algorithm's global model."""

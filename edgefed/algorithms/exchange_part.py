@@ -8,7 +8,7 @@ and parameters of the algorithm's state, under its own names.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from edgefed.algorithms.base import (
@@ -24,6 +24,7 @@ from edgefed.algorithms.base import (
 )
 from edgefed.learn.models import Model
 from edgefed.learn.types import Job
+from edgefed.sharing.label_report import LabelOrder, LabelReport
 
 
 class ExchangePart(ABC):
@@ -79,6 +80,16 @@ class ExchangePart(ABC):
         """Return what an operator should know of the merge of any exchange of the method."""
         del before, exchange, after
         return ()
+
+    def label_report(self, state: State) -> LabelReport:
+        """Return what is known of label bounties; empty without any."""
+        del state
+        return LabelReport()
+
+    def with_label_orders(self, state: State, orders: Sequence[LabelOrder]) -> State:
+        """Return the state after an operator's orders; those it has seen before change nothing."""
+        del orders
+        return state
 
     # -- the device -----------------------------------------------------------------------------
 

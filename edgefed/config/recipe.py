@@ -197,6 +197,56 @@ class EvaluationSection(Section):
     or both."""
 
 
+class LabelsSection(Section):
+    """Supplements for labels that a device lacks: mixes of other devices, and natural noise.
+
+    DP-LabelHide (arXiv 2409.13235). They are made before training, whatever the algorithm.
+    """
+
+    supplement: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """Samples that a device without any of a label gets for it, as a fraction of its largest
+    class; 0 for no supplements."""
+
+    count: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """The same as a number of samples, which replaces ``supplement`` if it is not 0."""
+
+    mix_share: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Fraction of a supplement that is requested from other devices as mixes."""
+
+    noise: Literal["oriented", "spectrum", "white", "none"] = "oriented"
+    """Generator of the images that fill what mixes leave open; ``none`` leaves it open."""
+
+    width: Annotated[int, Field(ge=1, le=64)] = 4
+    """Samples in a mix; 1 is a sample with noise."""
+
+    low: Annotated[float, Field(ge=0.5, le=1)] = 0.5
+    """Least weight of the sample whose label a mix has."""
+
+    high: Annotated[float, Field(ge=0.5, le=1)] = 0.75
+    """Largest weight of the sample whose label a mix has."""
+
+    others: Literal["any", "other_classes", "global"] = "any"
+    """The other samples of a mix: ``any`` of the device that mixes, those of ``other_classes``, or
+    those of all devices (``global``, in simulations only)."""
+
+    noise_scale: Annotated[float, Field(ge=0, le=100)] = 16 / 255
+    """Scale of the Laplace noise on each pixel of a mix, where pixels are from 0 to 1."""
+
+    clip: bool = True
+    """Whether the pixels of a mix are clipped to 0 to 1 after the noise."""
+
+    wait: Annotated[float, Field(gt=0, le=7 * 86400)] = 60.0
+    """Seconds that each of the exchanges about supplements may take."""
+
+    count_supplements: bool = False
+    """Whether losses that weigh labels by their number (``fedlc``, ``fedrs``) count supplements."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether devices get supplements."""
+        return self.count > 0 or self.supplement > 0
+
+
 class SimulationSection(Section):
     """Settings of virtual devices and of the demo."""
 
@@ -236,6 +286,7 @@ class Recipe(Section):
     algorithm: AlgorithmSection = AlgorithmSection()
     training: TrainingSection = TrainingSection()
     rounds: RoundsSection = RoundsSection()
+    labels: LabelsSection = LabelsSection()
     wire: WireSection = WireSection()
     evaluation: EvaluationSection = EvaluationSection()
     simulation: SimulationSection = SimulationSection()

@@ -14,11 +14,24 @@ class Policy:
         least_group: fewest samples that may stand behind one average; 1 would be a raw sample.
         share_hidden: whether averages of hidden states may. They are of weights that the
             coordinator chooses, and weights can be chosen to single a sample out.
+        share_labels: whether the coordinator learns which labels the device has. Without it, the
+            device neither asks for mixes nor offers any.
+        request_mixes: whether mixes of other devices are requested for labels it lacks.
+        share_mixes: whether mixes of its samples may leave the device.
+        mix_receivers: devices that may get them; empty for every device.
+        mix_epsilon: most ε that mixes may cost, over all runs; None for no limit.
+        mix_limit: most mixes that may leave the device, over all runs; None for no limit.
     """
 
     share_means: bool = True
     least_group: int = 1
     share_hidden: bool = True
+    share_labels: bool = True
+    request_mixes: bool = True
+    share_mixes: bool = True
+    mix_receivers: tuple[str, ...] = ()
+    mix_epsilon: float | None = None
+    mix_limit: int | None = None
 
 
 ANYTHING = Policy()

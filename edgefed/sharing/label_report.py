@@ -1,0 +1,92 @@
+"""What is known of a run's label bounties and of the privacy budgets of those who answer them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+BountyStatus = Literal["open", "closed", "cancelled"]
+"""``open``: devices are asked for mixes; ``closed``: what came is there; ``cancelled`` by the
+operator. Natural noise completes the supplement in the last two."""
+
+
+@dataclass(frozen=True)
+class Bounty:
+    """A device's request for samples of a label that it lacks.
+
+    Attributes:
+        device: who lacks the label.
+        label: the label.
+        count: samples that the supplement has when it is complete.
+        mixes: how many of them are requested as mixes.
+        offered: mixes that other devices offered.
+        received: mixes that the device holds.
+        noise: samples that natural noise fills; 0 while the bounty is open.
+        status: how far it is.
+    """
+
+    device: str
+    label: int
+    count: int
+    mixes: int
+    offered: int = 0
+    received: int = 0
+    noise: int = 0
+    status: BountyStatus = "open"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a device said about its mixes when it last offered some.
+
+    Attributes:
+        device: who.
+        released: mixes that have left it, in all runs.
+        mixes_left: mixes that its policy still allows; None for no limit.
+        epsilon: ε that they cost; None where no finite ε bounds them.
+        epsilon_left: ε that its policy still allows; None for no limit.
+    """
+
+    device: str
+    released: int = 0
+    mixes_left: int | None = None
+    epsilon: float | None = 0.0
+    epsilon_left: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class LabelReport:
+    """Both, for all devices that stated a need or made an offer.
+
+    Attributes:
+        bounties: sorted by device and label.
+        budgets: sorted by device.
+    """
+
+    bounties: tuple[Bounty, ...] = ()
+    budgets: tuple[Budget, ...] = ()
+
+
+@dataclass(frozen=True)
+class LabelOrder:
+    """An operator's order about bounties.
+
+    Attributes:
+        number: counts the orders of a run from 1; an order is carried out once.
+        action: ``open`` asks again for mixes that are missing; ``cancel`` asks no longer.
+        device: whose bounties; empty for all devices.
+        label: of which label; None for all.
+    """
+
+    number: int
+    action: Literal["open", "cancel"]
+    device: str = ""
+    label: int | None = None
