@@ -1,0 +1,80 @@
+"""Prepared inputs as pixels from 0 to 1, and pixels as prepared inputs.
+
+Mixes of a label are made of pixels, whose range bounds what one record can change, and trained on
+as inputs, which may be standardised for each channel.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgefed.data.preparation import normalized
+from edgefed.data.types import Array, Preparation
+from edgefed.errors import DataError
+from edgefed.samples import Samples
+
+ROUNDING = 1e-3
+"""By how much a pixel may be outside of 0 to 1 once its standardisation is undone."""
+
+
+def to_pixels(samples: Samples, preparation: Preparation) -> Samples:
+    """Return samples whose inputs are pixels from 0 to 1, as float32; targets stay as they are.
+
+    Args:
+        samples: images (n, channels, height, width) or (n, height, width).
+        preparation: what was done to them.
+
+    Raises:
+        DataError: ``mix.pixels``: they are no images, or their pixels are not from 0 to 1.
+    """
+    _check_images(samples.inputs)
+    pixels = _restored(samples.inputs, preparation)
+    low, high = (float(pixels.min()), float(pixels.max())) if pixels.size else (0.0, 1.0)
+    if not -ROUNDING <= low <= high <= 1 + ROUNDING:
+        raise _unfit(f"they range from {low:.4g} to {high:.4g}", _RANGE_HINT)
+    return Samples(np.clip(pixels, 0, 1, out=pixels), samples.targets)
+
+
+def from_pixels(pixels: Array, preparation: Preparation) -> Array:
+    """Return 8-bit pixels as inputs, float32: the same bits as a file of them gives.
+
+    Args:
+        pixels: uint8 (n, channels, height, width) or (n, height, width).
+        preparation: what shall be done to them.
+    """
+    inputs = pixels.astype(np.float32)
+    inputs /= np.float32(255)
+    if not preparation.mean:
+        return inputs
+    return normalized(Samples(inputs, np.zeros(len(inputs), np.int64)), preparation).inputs
+
+
+def _restored(inputs: Array, preparation: Preparation) -> Array:
+    """Return a copy of inputs with the preparation's scale undone."""
+    if inputs.dtype == np.uint8:
+        return inputs.astype(np.float32) / np.float32(255)
+    pixels: Array = inputs.astype(np.float32)
+    if preparation.mean:
+        along = (-1, 1, 1) if inputs.ndim == 4 else (1,)
+        mean, std = preparation.scale(inputs.shape[1] if inputs.ndim == 4 else 1)
+        pixels *= std.reshape(along)
+        pixels += mean.reshape(along)
+    return pixels
+
+
+def _check_images(inputs: Array) -> None:
+    if inputs.dtype.kind != "f" and inputs.dtype != np.uint8:
+        raise _unfit("they are tokens of a text", _IMAGES_HINT)
+    if inputs.ndim not in (3, 4):
+        shape = "x".join(map(str, inputs.shape[1:]))
+        raise _unfit(f"an input of shape {shape} is no image", _IMAGES_HINT)
+
+
+_RANGE_HINT = "store images as uint8, or scale them to 0 to 1 before they are standardised"
+_IMAGES_HINT = "leave this device out of label bounties"
+
+
+def _unfit(why: str, hint: str) -> DataError:
+    return DataError(
+        f"These inputs cannot be mixed for a label: {why}.", code="mix.pixels", hint=hint
+    )
