@@ -1,0 +1,251 @@
+"""The device's half of label bounties: state needs, offer mixes, make them, and take them in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from edgefed.algorithms.base import Answer, DeviceTask, DeviceView, Group, LedgerEntry
+from edgefed.algorithms.completed_samples import needs_of
+from edgefed.algorithms.received_mixes import added, group_name, held, pack_mixes, unpack_mixes
+from edgefed.config.recipe import LabelsSection
+from edgefed.data.pixels import to_pixels
+from edgefed.errors import WireError
+from edgefed.learn.types import Array, Tensors
+from edgefed.sharing.equal_split import equal_split
+from edgefed.sharing.label_mixes import MixSettings, mix_label, quantised, reason_to_decline
+from edgefed.sharing.policy import Policy, Withheld
+from edgefed.sharing.privacy_accounting import composed, mix_epsilon
+from edgefed.sharing.releases import Spent, allowed_mixes, budget, labels_release, mixes_release
+from edgefed.sharing.releases import spent as spent_of
+
+NEEDS, OFFERS, RECEIVED = "needs", "offers", "received"
+"""Roles of the arrays in the answers to ``label_need``, ``label_offer`` and ``label_fill``."""
+
+UNLIMITED = -1.0
+"""Stands in a metric for a number that there is none of, such as a limit."""
+
+
+@dataclass(frozen=True)
+class Asks:
+    """What one device wants of a label, as a task tells it to another one."""
+
+    requester: str
+    label: int
+    mixes: int
+
+
+def mix_settings(settings: LabelsSection) -> MixSettings:
+    """Return how mixes are made.
+
+    Raises:
+        UsageError: ``mix.settings``: the recipe's settings contradict each other.
+    """
+    return MixSettings(
+        settings.width,
+        settings.low,
+        settings.high,
+        settings.others,
+        settings.noise_scale,
+        settings.clip,
+    )
+
+
+def kept_mixes(device: DeviceView, settings: LabelsSection) -> Mapping[str, Any]:
+    """Return the mixes that a device received in any run with these classes and settings."""
+    return device.device_state.get(_group(device, settings), {})
+
+
+def state_needs(task: DeviceTask, device: DeviceView, settings: LabelsSection) -> Answer:
+    """Return which labels the device lacks, how many samples and mixes of each, and what it has.
+
+    Raises:
+        Withheld: its owner does not tell which labels it has, or its samples have none.
+    """
+    _check_told(device)
+    there = held(kept_mixes(device, settings), device.model.classes)
+    needs = needs_of(device.train.targets, device.model.classes, settings)
+    asks = device.policy.request_mixes
+    rows = [(n.label, n.count, n.mixes if asks else 0, min(there[n.label], n.mixes)) for n in needs]
+    columns = np.array(rows, np.int64).reshape(-1, 4).T
+    names = ("label", "count", "mixes", "received")
+    arrays = {name: np.ascontiguousarray(column) for name, column in zip(names, columns, strict=True)}
+    return _answer(task, device, {NEEDS: arrays}, ledger=(_presence(task, device),))
+
+
+def offer(task: DeviceTask, device: DeviceView, settings: LabelsSection) -> Answer:
+    """Return how many mixes the device offers for each bounty that it is told of.
+
+    Raises:
+        Withheld: its owner does not tell which labels it has.
+    """
+    _check_told(device)
+    asked = asks_of(task.params["bounties"])
+    to_pixels(device.train, device.preparation)  # what cannot be mixed is not offered
+    shares = _affordable(asked, device, settings, spent_of(device.ledger))
+    offered = np.flatnonzero(shares)
+    arrays = {"bounty": offered.astype(np.int64), "mixes": np.array(shares, np.int64)[offered]}
+    told = budget(task.device, device.policy, device.ledger)
+    metrics = {name: _number(value) for name, value in asdict(told).items() if name != "device"}
+    ledger = (_presence(task, device),) if len(offered) else ()
+    return _answer(task, device, {OFFERS: arrays}, metrics, ledger)
+
+
+def make_mixes(task: DeviceTask, device: DeviceView, settings: LabelsSection) -> Answer:
+    """Return mixes for those that the coordinator allocated them to, each charged to the ledger.
+
+    What the owner's policy or budget no longer allows is left out.
+
+    Raises:
+        Withheld: its owner does not tell which labels it has.
+        DataError: its samples cannot be mixed.
+    """
+    _check_told(device)
+    asked = asks_of(task.params["mixes"])
+    shares = _affordable(asked, device, settings, spent_of(device.ledger))
+    made = mix_settings(settings)
+    pixels = to_pixels(device.train, device.preparation)
+    relays: dict[str, bytes] = {}
+    ledger: list[LedgerEntry] = []
+    for receiver in sorted({each.requester for each in asked}):
+        counts = {
+            each.label: share
+            for each, share in zip(asked, shares, strict=True)
+            if each.requester == receiver and share
+        }
+        if not counts:
+            continue
+        parts = [
+            quantised(mix_label(pixels, label, n, made, device.private_generator, device.pool))
+            for label, n in counts.items()
+        ]
+        labels = np.repeat(np.array(list(counts), np.int64), list(counts.values()))
+        relays[receiver] = pack_mixes(np.concatenate(parts), labels, task.params["token"])
+        epsilon = composed(_cost(device, settings, label, n) for label, n in counts.items())
+        records = len(device.train)
+        ledger.append(mixes_release(task.round, records, receiver, counts, made, epsilon))
+    answer = _answer(task, device, {}, {"mixes": float(sum(shares))}, tuple(ledger))
+    return replace(answer, relays=relays)
+
+
+def take_in(task: DeviceTask, device: DeviceView, settings: LabelsSection) -> Answer:
+    """Keep the mixes that came, and return how many of each label there are.
+
+    A blob that is not what its sender was asked for is left out and counted.
+    """
+    kept = dict(kept_mixes(device, settings))
+    shape = tuple(device.train.inputs.shape[1:])
+    lacking = {need.label for need in needs_of(device.train.targets, device.model.classes, settings)}
+    refused = 0
+    for sender, token, rows in task.params["sent"]:
+        counts = {label: number for label, number in rows if label in lacking}
+        found = _first_valid(task.relays.get(sender, ()), shape, token, counts)
+        refused += found is None
+        if found is not None:
+            kept = added(kept, sender, *found)
+    there = held(kept, device.model.classes)
+    labels = np.flatnonzero(there).astype(np.int64)
+    answer = _answer(
+        task,
+        device,
+        {RECEIVED: {"label": labels, "mixes": there[labels]}},
+        {"refused": float(refused)},
+    )
+    return replace(answer, device_state={_group(device, settings): kept} if kept else {})
+
+
+def _first_valid(
+    blobs: Sequence[bytes], shape: tuple[int, ...], token: str, counts: Mapping[int, int]
+) -> tuple[Array, Array] | None:
+    """Return the mixes and labels of the blob that answers a batch of bounties; None without."""
+    for blob in blobs:
+        try:
+            return unpack_mixes(blob, shape, token, counts)
+        except WireError:
+            continue
+    return None
+
+
+def asks_of(rows: Sequence[Sequence[Any]]) -> list[Asks]:
+    """Return the rows of a task's ``bounties`` or ``mixes``."""
+    return [Asks(str(requester), int(label), int(mixes)) for requester, label, mixes in rows]
+
+
+def _affordable(
+    asked: Sequence[Asks], device: DeviceView, settings: LabelsSection, spent: Spent
+) -> list[int]:
+    """Return how many mixes the device gives for each, as data, policy and budget allow.
+
+    What the budget allows is divided equally.
+    """
+    limits = [each.mixes if _can_give(each, device, settings) else 0 for each in asked]
+    labels = {each.label for each, limit in zip(asked, limits, strict=True) if limit}
+    if not labels:
+        return limits
+    costs = [_cost(device, settings, label) for label in labels]
+    known = [cost for cost in costs if cost is not None]
+    dearest = max(known) if len(known) == len(costs) else None  # one without a bound has none
+    return equal_split(allowed_mixes(device.policy, spent, dearest, sum(limits)), limits)
+
+
+def _can_give(asks: Asks, device: DeviceView, settings: LabelsSection) -> bool:
+    if not (0 <= asks.label < device.model.classes and _may_receive(asks.requester, device.policy)):
+        return False
+    pool = 0 if device.pool is None else len(device.pool)
+    reason = reason_to_decline(device.train.targets, asks.label, mix_settings(settings), pool)
+    return not reason
+
+
+def _may_receive(device: str, policy: Policy) -> bool:
+    return policy.share_mixes and (not policy.mix_receivers or device in policy.mix_receivers)
+
+
+def _cost(
+    device: DeviceView, settings: LabelsSection, label: int, count: int = 1
+) -> float | None:
+    """Return the ε of mixes of a label: their pixels are from 0 to 1, so Δ is their number."""
+    inputs, labels = device.train.inputs, device.train.targets
+    own = int(np.count_nonzero(labels == label))
+    pixels = float(np.prod(inputs.shape[1:]))
+    return mix_epsilon(mix_settings(settings), pixels, own, len(labels) - own, count)
+
+
+def _check_told(device: DeviceView) -> None:
+    if not device.policy.share_labels:
+        raise Withheld("it does not tell which labels it has")
+    if not device.train.has_labels:
+        raise Withheld("its samples have shares of labels, and not one label each")
+
+
+def _presence(task: DeviceTask, device: DeviceView) -> LedgerEntry:
+    labels = len(np.unique(device.train.targets))
+    return labels_release(task.round, len(device.train), labels)
+
+
+def _group(device: DeviceView, settings: LabelsSection) -> str:
+    shape = device.train.inputs.shape[1:]
+    made = mix_settings(settings)
+    return group_name(device.model.classes, device.class_names, shape, made)
+
+
+def _number(value: float | None) -> float:
+    return UNLIMITED if value is None else float(value)
+
+
+def _answer(
+    task: DeviceTask,
+    device: DeviceView,
+    groups: Mapping[str, Tensors],
+    metrics: Mapping[str, float] | None = None,
+    ledger: tuple[LedgerEntry, ...] = (),
+) -> Answer:
+    return Answer(
+        device=task.device,
+        samples=len(device.train),
+        groups={role: Group(arrays, "fp32") for role, arrays in groups.items()},
+        metrics=metrics or {},
+        ledger=ledger,
+    )
