@@ -1,0 +1,193 @@
+"""The entries of a device's ledger: what each release told others, and what mixes have cost.
+
+An entry is a dictionary of JSON values. All have ``kind``, ``round``, ``records`` (how many samples
+the release is made of), ``noise_scale``, ``epsilon`` and ``formal``: ``epsilon`` where that ε holds
+for every one of the records, ``none`` where no finite ε bounds the release. Plug-ins may add
+entries of other kinds; they do not count against the owner's budget for mixes.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from edgefed.sharing.label_mixes import MixSettings
+from edgefed.sharing.label_report import Budget
+from edgefed.sharing.policy import Policy
+from edgefed.sharing.privacy_accounting import composed
+
+MEANS, LABELS, MIXES = "means", "labels", "mixes"
+"""The kinds of release: averages of samples, which labels there are, and mixes of a label."""
+
+MOST_EPSILON = 1e300
+"""From this ε on, none is stated: sums stay finite."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What mixes have cost a device, over all runs and receivers.
+
+    Attributes:
+        mixes: how many have left it.
+        epsilon: their ε together; None where no finite ε bounds one of them.
+    """
+
+    mixes: int
+    epsilon: float | None
+
+
+def means_release(
+    round: int,  # noqa: A002 - as messages and events name it
+    records: int,
+    entries: int,
+    group: int,
+    noise_scale: float,
+    hidden: bool = False,
+) -> dict[str, Any]:
+    """Return the entry of averages: no finite ε bounds them, with Gaussian noise or without.
+
+    Args:
+        round: in which they leave the device.
+        records: samples behind them.
+        entries: how many averages.
+        group: fewest samples behind one of them.
+        noise_scale: standard deviation of the Gaussian noise on each value.
+        hidden: whether they are of hidden states.
+    """
+    release = _release(MEANS, round, records, noise_scale, None)
+    return {**release, "entries": entries, "group": group, "hidden": hidden}
+
+
+def labels_release(round: int, records: int, labels: int) -> dict[str, Any]:  # noqa: A002
+    """Return the entry of label counts, or of which labels there are: no finite ε bounds either.
+
+    Args:
+        round: in which they leave the device; 0 outside of a run.
+        records: samples whose labels were told.
+        labels: labels that the device was said to have.
+    """
+    return {**_release(LABELS, round, records, 0.0, None), "labels": labels}
+
+
+def mixes_release(
+    round: int,  # noqa: A002
+    records: int,
+    receiver: str,
+    counts: Mapping[int, int],
+    settings: MixSettings,
+    epsilon: float | None,
+) -> dict[str, Any]:
+    """Return the entry of mixes for one receiver.
+
+    Args:
+        round: in which they leave the device.
+        records: samples that the mixes were drawn from.
+        receiver: the device that gets them.
+        counts: mixes by label.
+        settings: how they were made.
+        epsilon: of all of them together; None where it is not finite.
+    """
+    return {
+        **_release(MIXES, round, records, settings.noise_scale, epsilon),
+        "receiver": receiver,
+        # JSON has no other keys; the entry is then the same before and after it is stored.
+        "counts": {str(label): count for label, count in sorted(counts.items())},
+        "width": settings.width,
+        "others": settings.others,
+    }
+
+
+def spent(ledger: Sequence[Mapping[str, Any]]) -> Spent:
+    """Return what the mixes of a ledger cost together; other entries are ignored."""
+    mixes = [entry for entry in ledger if _is_mixes(entry)]
+    return Spent(
+        sum(sum(entry["counts"].values()) for entry in mixes),
+        composed(entry["epsilon"] for entry in mixes),
+    )
+
+
+def allowed_mixes(policy: Policy, spent: Spent, epsilon_each: float | None, wanted: int) -> int:
+    """Return how many of ``wanted`` mixes the owner still allows.
+
+    Neither ``n * epsilon_each`` nor the composed ε of a ledger, to which releases of the returned
+    numbers are added one after the other, ever exceeds the owner's budget by rounding.
+
+    Args:
+        policy: the owner's.
+        spent: what mixes have cost so far.
+        epsilon_each: ε of one more mix; None where it is not finite.
+        wanted: how many are asked for.
+    """
+    if not (policy.share_mixes and policy.share_labels):
+        return 0
+    most = wanted
+    if policy.mix_limit is not None:
+        most = min(most, policy.mix_limit - spent.mixes)
+    budget = policy.mix_epsilon
+    if budget is None:
+        return max(0, most)
+    if epsilon_each is None or spent.epsilon is None:
+        return 0
+    before = spent.epsilon
+    numbers = range(1, most + 1)
+    return bisect_left(
+        numbers, True, key=lambda number: not _fits(budget, before, number * epsilon_each)
+    )
+
+
+def budget(device: str, policy: Policy, ledger: Sequence[Mapping[str, Any]]) -> Budget:
+    """Return what a device's mixes have cost, and what its owner still allows."""
+    so_far = spent(ledger)
+    mixes_left, epsilon_left = policy.mix_limit, policy.mix_epsilon
+    if mixes_left is not None:
+        mixes_left = max(0, mixes_left - so_far.mixes)
+    if epsilon_left is not None:
+        # Without a finite ε the budget is spent, however large it is.
+        epsilon_left = 0.0 if so_far.epsilon is None else max(0.0, epsilon_left - so_far.epsilon)
+    if not (policy.share_mixes and policy.share_labels):
+        mixes_left = 0
+    return Budget(device, so_far.mixes, mixes_left, so_far.epsilon, epsilon_left)
+
+
+def _release(
+    kind: str,
+    round: int,  # noqa: A002
+    records: int,
+    noise_scale: float,
+    epsilon: float | None,
+) -> dict[str, Any]:
+    """Return what the entries of all kinds have."""
+    if epsilon is not None and not epsilon < MOST_EPSILON:
+        epsilon = None
+    return {
+        "kind": kind,
+        "round": round,
+        "records": records,
+        "noise_scale": noise_scale,
+        "epsilon": epsilon,
+        "formal": "none" if epsilon is None else "epsilon",
+    }
+
+
+def _is_mixes(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry is one of ``mixes_release``, and not a plug-in's of the same kind."""
+    counts, epsilon = entry.get("counts"), entry.get("epsilon", "")
+    return (
+        entry.get("kind") == MIXES
+        and isinstance(counts, Mapping)
+        and all(type(count) is int and count >= 0 for count in counts.values())
+        and (epsilon is None or (type(epsilon) in (int, float) and 0 <= epsilon < MOST_EPSILON))
+    )
+
+
+def _fits(budget: float, before: float, more: float) -> bool:
+    """Whether a sum that was rounded to ``before`` is within the budget with ``more`` added."""
+    if not more < MOST_EPSILON:
+        return False
+    # The sum itself may be half a unit in the last place more than what it was rounded to.
+    unrounded = Fraction(before) + (Fraction(math.ulp(before)) / 2 if before else 0)
+    return float(unrounded + Fraction(more)) <= budget
