@@ -21,12 +21,16 @@ from edgefed.data.types import DeviceData
 from edgefed.errors import InterruptedRunError, UsageError
 from edgefed.learn.devices import pick_device, set_threads
 from edgefed.lock import FolderLock
+from edgefed.natural_noise.cache import NoiseCache
 from edgefed.sharing.means import own_word
 from edgefed.sharing.policy import Policy
 from edgefed.stop_signals import StopSignals
 from edgefed.version import VERSION
 from edgefed.wire.messages import Birth
 from edgefed.worker.worker import TrainerCache, Worker
+
+NOISE_BYTES = 512 * 1024**2
+"""Of natural noise that is kept on disk, and in memory."""
 
 
 def device_name(settings: AgentSettings) -> str:
@@ -79,6 +83,8 @@ def run_agent(settings: AgentSettings, data: DeviceData, signals: StopSignals) -
                 share_hidden=settings.share_hidden,
             ),
             data.class_names,
+            preparation=data.preparation,
+            noise=NoiseCache(folder / "noise", NOISE_BYTES).samples,
         ),
         sensors,
         clock,

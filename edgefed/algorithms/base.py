@@ -25,9 +25,11 @@ from edgefed.algorithms.exchange import Question as Question  # noqa: PLC0414
 from edgefed.algorithms.exchange import Relay as Relay  # noqa: PLC0414
 from edgefed.algorithms.exchange import ReplyRole as ReplyRole  # noqa: PLC0414
 from edgefed.config.recipe import CodecName, LossName, ModelSection, RoundsSection, TrainingSection
+from edgefed.data.types import UNPREPARED, Preparation
 from edgefed.learn.models import Model
 from edgefed.learn.scoring import Predictor as Predictor  # noqa: PLC0414 - part of the interface
 from edgefed.learn.types import Array, Job, Samples, Score, Tensors, Trained
+from edgefed.natural_noise.cache import DrawNoise, draw_noise
 from edgefed.sharing.label_report import LabelOrder, LabelReport
 from edgefed.sharing.policy import Policy
 
@@ -181,6 +183,10 @@ class DeviceView:
         ledger: the device's record of releases in all runs, oldest first.
         private_generator: for privacy noise, and nothing else: the run's seed does not determine
             it, so what it draws differs from run to run.
+        class_names: what the run's labels are called; empty when they have no names.
+        preparation: what was done to the inputs.
+        noise: draws natural noise; see ``noise_samples``.
+        pool: inputs of all devices, which only a simulation has.
     """
 
     train: Samples
@@ -191,6 +197,10 @@ class DeviceView:
     device_state: Mapping[str, Tensors] = field(default_factory=dict)
     ledger: tuple[LedgerEntry, ...] = ()
     private_generator: np.random.Generator = field(default_factory=operating_system_generator)
+    class_names: tuple[str, ...] = ()
+    preparation: Preparation = UNPREPARED
+    noise: DrawNoise = draw_noise
+    pool: Array | None = None
 
 
 @dataclass(frozen=True)

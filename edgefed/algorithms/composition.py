@@ -28,15 +28,25 @@ from edgefed.algorithms.base import (
     Work,
 )
 from edgefed.algorithms.exchange_part import ExchangePart
-from edgefed.config.recipe import ModelSection
+from edgefed.algorithms.label_exchange import LabelExchange
+from edgefed.config.recipe import LabelsSection, ModelSection
 from edgefed.learn.models import Model
-from edgefed.learn.types import Job, Tensors
+from edgefed.learn.types import Job, Tensors, Trained
 from edgefed.sharing.label_report import LabelOrder, LabelReport
 
+NO_LABELS = LabelsSection()
+"""No supplements for missing labels."""
 
-def compose(algorithm: Algorithm[Any]) -> Algorithm[Any]:
-    """Return an algorithm with its parts in place; one without parts as it is."""
-    parts = algorithm.parts()
+
+def compose(algorithm: Algorithm[Any], labels: LabelsSection = NO_LABELS) -> Algorithm[Any]:
+    """Return an algorithm with its parts in place; one without parts as it is.
+
+    Args:
+        algorithm: trains, and merges what was trained.
+        labels: the recipe's ``[labels]`` table, which is a part of any algorithm.
+    """
+    supplements = (LabelExchange(labels, algorithm.training),) if labels.wanted else ()
+    parts = (*supplements, *algorithm.parts())
     return Composition(algorithm, parts) if parts else algorithm
 
 
@@ -156,8 +166,12 @@ class Composition(Algorithm[Any]):
         return work
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
-        """Let the exchange's owner answer."""
-        return self._owner(task.question).answer(task, device, result)
+        """Let the exchange's owner answer; every part may change the answer to training."""
+        answer = self._owner(task.question).answer(task, device, result)
+        if task.question not in self._owners and isinstance(result, Trained):
+            for part in self._parts:
+                answer = part.change_answer(answer, task, device)
+        return answer
 
     def eval_job(self, task: DeviceTask, device: DeviceView) -> EvalJob | PredictorExam:
         """Return how the algorithm tests its result on a device."""

@@ -104,3 +104,8 @@ class ExchangePart(ABC):
     @abstractmethod
     def change_job(self, job: Job, task: DeviceTask, device: DeviceView) -> Job:
         """Return the algorithm's training job with what the part adds to it."""
+
+    def change_answer(self, answer: Answer, task: DeviceTask, device: DeviceView) -> Answer:
+        """Return the algorithm's answer to its training task with what the part changes in it."""
+        del task, device
+        return answer

@@ -1,4 +1,12 @@
-"""Answers about label bounties: their rows of whole numbers, checked and read."""
+"""The exchanges about label bounties: their names, and the rows of whole numbers in their answers.
+
+| exchange | role | a row |
+|---|---|---|
+| ``label_need`` | ``needs`` | label, count N, mixes Q, mixes received in earlier runs |
+| ``label_offer`` | ``offers`` | number of a bounty among those of the task, mixes |
+| ``label_mix`` | | the mixes are relayed to devices, and not part of the answer |
+| ``label_fill`` | ``received`` | label, mixes that the device holds |
+"""
 
 from __future__ import annotations
 
@@ -6,32 +14,78 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from edgefed.algorithms.base import Answer, Exchange
-from edgefed.algorithms.label_device import UNLIMITED
+from edgefed.algorithms.base import Answer, Exchange, Group
 from edgefed.learn.models import Model
 from edgefed.learn.types import Array
 from edgefed.sharing.label_report import Budget
 
-def table(rows: Mapping[str, Array], names: Sequence[str]) -> list[tuple[int, ...]]:
-    return list(zip(*(rows[name].tolist() for name in names), strict=True))
+NEED, OFFER, MIX, FILL = "label_need", "label_offer", "label_mix", "label_fill"
+"""The exchanges, as their tasks name them."""
+
+NEEDS, OFFERS, RECEIVED = "needs", "offers", "received"
+"""Roles of the arrays in their answers."""
+
+ROLES = {NEED: (NEEDS,), OFFER: (OFFERS,), MIX: (), FILL: (RECEIVED,)}
+"""Roles by exchange."""
+
+COLUMNS = {
+    NEEDS: ("label", "count", "mixes", "received"),
+    OFFERS: ("bounty", "mixes"),
+    RECEIVED: ("label", "mixes"),
+}
+"""Names of the arrays of a role, int64 (rows,); the first one is different in every row."""
+
+Row = tuple[int, ...]
+
+UNLIMITED = -1.0
+"""Stands in a metric for a number that there is none of, such as a limit."""
 
 
-def rows_of(answer: Answer, role: str) -> list[tuple[int, ...]]:
-    return table(answer.groups[role].arrays, _COLUMNS[role])
+def group_of(role: str, rows: Sequence[Sequence[int]]) -> Group:
+    """Return rows as a device sends them."""
+    columns = np.array(rows, np.int64).reshape(len(rows), len(COLUMNS[role])).T
+    arrays = map(np.ascontiguousarray, columns)
+    return Group(dict(zip(COLUMNS[role], arrays, strict=True)), "fp32")
+
+
+def rows_of(answer: Answer, role: str) -> list[Row]:
+    """Return the rows of a role of an answer that was checked."""
+    arrays = answer.groups[role].arrays
+    return list(zip(*(arrays[name].tolist() for name in COLUMNS[role]), strict=True))
+
+
+def budget_metrics(budget: Budget) -> dict[str, float]:
+    """Return what a device tells of its budget as numbers."""
+    told = {
+        "released": budget.released,
+        "mixes_left": budget.mixes_left,
+        "epsilon": budget.epsilon,
+        "epsilon_left": budget.epsilon_left,
+    }
+    return {name: UNLIMITED if value is None else float(value) for name, value in told.items()}
 
 
 def budget_of(answer: Answer) -> Budget:
-    told = answer.metrics
-    numbers = {name: told.get(name, UNLIMITED) for name in ("mixes_left", "epsilon", "epsilon_left")}
-    known = {name: None if value == UNLIMITED else value for name, value in numbers.items()}
-    left = known["mixes_left"]
+    """Return what the answer of ``budget_metrics`` tells."""
+    told = {name: value for name, value in answer.metrics.items() if value != UNLIMITED}
+    left = told.get("mixes_left")
     return Budget(
         answer.device,
         released=int(told.get("released", 0)),
         mixes_left=None if left is None else int(left),
-        epsilon=known["epsilon"],
-        epsilon_left=known["epsilon_left"],
+        epsilon=told.get("epsilon"),
+        epsilon_left=told.get("epsilon_left"),
     )
+
+
+def wrong_rows(exchange: Exchange, answer: Answer, model: Model) -> str:
+    """Return why the rows of an answer are not what its exchange asked for, or nothing."""
+    for role in ROLES[exchange.name]:
+        if reason := _malformed(answer.groups[role].arrays, COLUMNS[role]):
+            return f"{role}: {reason}"
+        if reason := _CHECKS[role](rows_of(answer, role), exchange, answer, model):
+            return f"{role}: {reason}"
+    return ""
 
 
 def _malformed(rows: Mapping[str, Array], names: Sequence[str]) -> str:
@@ -47,21 +101,17 @@ def _malformed(rows: Mapping[str, Array], names: Sequence[str]) -> str:
     return "" if len(np.unique(first)) == len(first) else f"a {names[0]} is there twice"
 
 
-def _wrong_needs(
-    rows: list[tuple[int, ...]], exchange: Exchange, answer: Answer, model: Model
-) -> str:
+def _wrong_needs(rows: list[Row], exchange: Exchange, answer: Answer, model: Model) -> str:
     del exchange, answer
     for label, count, mixes, received in rows:
         if label >= model.classes:
             return f"there is no label {label}"
-        if not 0 < count or not received <= mixes <= count:
+        if not count > 0 or not received <= mixes <= count:
             return f"of label {label} it wants {count} samples, {mixes} of them mixes"
     return "" if len(rows) < model.classes else "it lacks every label"
 
 
-def _wrong_offers(
-    rows: list[tuple[int, ...]], exchange: Exchange, answer: Answer, model: Model
-) -> str:
+def _wrong_offers(rows: list[Row], exchange: Exchange, answer: Answer, model: Model) -> str:
     del model
     (asked,) = (q.params["bounties"] for q in exchange.questions if q.device == answer.device)
     for place, mixes in rows:
@@ -72,13 +122,9 @@ def _wrong_offers(
     return ""
 
 
-def _wrong_received(
-    rows: list[tuple[int, ...]], exchange: Exchange, answer: Answer, model: Model
-) -> str:
+def _wrong_received(rows: list[Row], exchange: Exchange, answer: Answer, model: Model) -> str:
     del exchange, answer
     return next((f"there is no label {row[0]}" for row in rows if row[0] >= model.classes), "")
 
 
 _CHECKS = {NEEDS: _wrong_needs, OFFERS: _wrong_offers, RECEIVED: _wrong_received}
-
-

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from edgefed.algorithms.base import Answer, DeviceTask, DeviceView, Group, LedgerEntry
 from edgefed.algorithms.completed_samples import needs_of
+from edgefed.algorithms.label_answers import (
+    NEEDS,
+    OFFERS,
+    RECEIVED,
+    budget_metrics,
+    group_of,
+)
 from edgefed.algorithms.received_mixes import added, group_name, held, pack_mixes, unpack_mixes
 from edgefed.config.recipe import LabelsSection
 from edgefed.data.pixels import to_pixels
 from edgefed.errors import WireError
-from edgefed.learn.types import Array, Tensors
+from edgefed.learn.types import Array
 from edgefed.sharing.equal_split import equal_split
 from edgefed.sharing.label_mixes import MixSettings, mix_label, quantised, reason_to_decline
 from edgefed.sharing.policy import Policy, Withheld
 from edgefed.sharing.privacy_accounting import composed, mix_epsilon
 from edgefed.sharing.releases import Spent, allowed_mixes, budget, labels_release, mixes_release
 from edgefed.sharing.releases import spent as spent_of
-
-NEEDS, OFFERS, RECEIVED = "needs", "offers", "received"
-"""Roles of the arrays in the answers to ``label_need``, ``label_offer`` and ``label_fill``."""
-
-UNLIMITED = -1.0
-"""Stands in a metric for a number that there is none of, such as a limit."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,7 @@ def state_needs(task: DeviceTask, device: DeviceView, settings: LabelsSection) -
     needs = needs_of(device.train.targets, device.model.classes, settings)
     asks = device.policy.request_mixes
     rows = [(n.label, n.count, n.mixes if asks else 0, min(there[n.label], n.mixes)) for n in needs]
-    columns = np.array(rows, np.int64).reshape(-1, 4).T
-    names = ("label", "count", "mixes", "received")
-    arrays = {name: np.ascontiguousarray(column) for name, column in zip(names, columns, strict=True)}
-    return _answer(task, device, {NEEDS: arrays}, ledger=(_presence(task, device),))
+    return _answer(task, device, {NEEDS: group_of(NEEDS, rows)}, ledger=(_presence(task, device),))
 
 
 def offer(task: DeviceTask, device: DeviceView, settings: LabelsSection) -> Answer:
@@ -86,12 +84,10 @@ def offer(task: DeviceTask, device: DeviceView, settings: LabelsSection) -> Answ
     asked = asks_of(task.params["bounties"])
     to_pixels(device.train, device.preparation)  # what cannot be mixed is not offered
     shares = _affordable(asked, device, settings, spent_of(device.ledger))
-    offered = np.flatnonzero(shares)
-    arrays = {"bounty": offered.astype(np.int64), "mixes": np.array(shares, np.int64)[offered]}
-    told = budget(task.device, device.policy, device.ledger)
-    metrics = {name: _number(value) for name, value in asdict(told).items() if name != "device"}
-    ledger = (_presence(task, device),) if len(offered) else ()
-    return _answer(task, device, {OFFERS: arrays}, metrics, ledger)
+    rows = [(place, share) for place, share in enumerate(shares) if share]
+    metrics = budget_metrics(budget(task.device, device.policy, device.ledger))
+    ledger = (_presence(task, device),) if rows else ()
+    return _answer(task, device, {OFFERS: group_of(OFFERS, rows)}, metrics, ledger)
 
 
 def make_mixes(task: DeviceTask, device: DeviceView, settings: LabelsSection) -> Answer:
@@ -138,7 +134,9 @@ def take_in(task: DeviceTask, device: DeviceView, settings: LabelsSection) -> An
     """
     kept = dict(kept_mixes(device, settings))
     shape = tuple(device.train.inputs.shape[1:])
-    lacking = {need.label for need in needs_of(device.train.targets, device.model.classes, settings)}
+    lacking = {
+        need.label for need in needs_of(device.train.targets, device.model.classes, settings)
+    }
     refused = 0
     for sender, token, rows in task.params["sent"]:
         counts = {label: number for label, number in rows if label in lacking}
@@ -147,13 +145,9 @@ def take_in(task: DeviceTask, device: DeviceView, settings: LabelsSection) -> An
         if found is not None:
             kept = added(kept, sender, *found)
     there = held(kept, device.model.classes)
-    labels = np.flatnonzero(there).astype(np.int64)
-    answer = _answer(
-        task,
-        device,
-        {RECEIVED: {"label": labels, "mixes": there[labels]}},
-        {"refused": float(refused)},
-    )
+    rows = [(int(label), int(there[label])) for label in np.flatnonzero(there)]
+    received = {RECEIVED: group_of(RECEIVED, rows)}
+    answer = _answer(task, device, received, {"refused": float(refused)})
     return replace(answer, device_state={_group(device, settings): kept} if kept else {})
 
 
@@ -203,9 +197,7 @@ def _may_receive(device: str, policy: Policy) -> bool:
     return policy.share_mixes and (not policy.mix_receivers or device in policy.mix_receivers)
 
 
-def _cost(
-    device: DeviceView, settings: LabelsSection, label: int, count: int = 1
-) -> float | None:
+def _cost(device: DeviceView, settings: LabelsSection, label: int, count: int = 1) -> float | None:
     """Return the ε of mixes of a label: their pixels are from 0 to 1, so Δ is their number."""
     inputs, labels = device.train.inputs, device.train.targets
     own = int(np.count_nonzero(labels == label))
@@ -231,21 +223,17 @@ def _group(device: DeviceView, settings: LabelsSection) -> str:
     return group_name(device.model.classes, device.class_names, shape, made)
 
 
-def _number(value: float | None) -> float:
-    return UNLIMITED if value is None else float(value)
-
-
 def _answer(
     task: DeviceTask,
     device: DeviceView,
-    groups: Mapping[str, Tensors],
+    groups: Mapping[str, Group],
     metrics: Mapping[str, float] | None = None,
     ledger: tuple[LedgerEntry, ...] = (),
 ) -> Answer:
     return Answer(
         device=task.device,
         samples=len(device.train),
-        groups={role: Group(arrays, "fp32") for role, arrays in groups.items()},
+        groups=groups,
         metrics=metrics or {},
         ledger=ledger,
     )

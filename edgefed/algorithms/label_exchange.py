@@ -24,8 +24,6 @@ from dataclasses import replace
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 from edgefed.algorithms.base import (
     Answer,
     DeviceTask,
@@ -42,12 +40,8 @@ from edgefed.algorithms.base import (
 )
 from edgefed.algorithms.completed_samples import completed
 from edgefed.algorithms.exchange_part import ExchangePart
+from edgefed.algorithms.label_answers import FILL, MIX, NEED, OFFER, ROLES, wrong_rows
 from edgefed.algorithms.label_device import (
-    NEEDS,
-    OFFERS,
-    RECEIVED,
-    UNLIMITED,
-    asks_of,
     kept_mixes,
     make_mixes,
     mix_settings,
@@ -55,38 +49,26 @@ from edgefed.algorithms.label_device import (
     state_needs,
     take_in,
 )
-from edgefed.algorithms.label_records import (
-    LABELS,
-    Allocation,
-    Asked,
-    LabelRecords,
-    SentMixes,
-    ended,
-    missing,
+from edgefed.algorithms.label_merging import (
+    merge_mixes,
+    merge_needs,
+    merge_offers,
+    merge_received,
+    token_of,
 )
+from edgefed.algorithms.label_records import LABELS, LabelRecords, SentMixes, missing
 from edgefed.algorithms.label_remarks import label_remarks
 from edgefed.algorithms.received_mixes import blob_size
 from edgefed.config.recipe import LabelsSection, TrainingSection
 from edgefed.errors import RecipeError
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.label_counts import COUNTS, label_counts
-from edgefed.learn.types import Array, Job, Samples
+from edgefed.learn.types import Job, Samples
 from edgefed.seeds import derive
-from edgefed.sharing.equal_split import equal_split
-from edgefed.sharing.label_report import Bounty, Budget, LabelOrder, LabelReport
-
-NEED, OFFER, MIX, FILL = "label_need", "label_offer", "label_mix", "label_fill"
-"""The questions."""
+from edgefed.sharing.label_report import Bounty, LabelOrder, LabelReport
 
 NOISE_SEED = "noise_seed"
 """The parameter of a training task that natural noise is drawn from."""
-
-_ROLES = {NEED: (NEEDS,), OFFER: (OFFERS,), MIX: (), FILL: (RECEIVED,)}
-_COLUMNS = {
-    NEEDS: ("label", "count", "mixes", "received"),
-    OFFERS: ("bounty", "mixes"),
-    RECEIVED: ("label", "mixes"),
-}
 
 
 class LabelExchange(ExchangePart):
@@ -100,7 +82,7 @@ class LabelExchange(ExchangePart):
         UsageError: ``mix.settings``: the settings contradict each other.
     """
 
-    exchanges: ClassVar[frozenset[str]] = frozenset(_ROLES)
+    exchanges: ClassVar[frozenset[str]] = frozenset(ROLES)
 
     def __init__(self, settings: LabelsSection, training: TrainingSection) -> None:
         mix_settings(settings)
@@ -126,6 +108,8 @@ class LabelExchange(ExchangePart):
         """
         if model.vocabulary is not None:
             raise _unfit("tokens of a text cannot be mixed, nor drawn as noise")
+        if len(model.shape) not in (2, 3):
+            raise _unfit("its inputs are no images")
         if self.training.loss == "squared_error":
             raise _unfit("with squared error there are none")
 
@@ -152,12 +136,12 @@ class LabelExchange(ExchangePart):
         records, known = LabelRecords.of(state), {each.device: each for each in answers}
         ordered = [known[device] for device in sorted(known)]
         merges = {
-            NEED: self._merge_needs,
-            OFFER: self._merge_offers,
-            MIX: self._merge_mixes,
-            FILL: self._merge_received,
+            NEED: merge_needs,
+            OFFER: merge_offers,
+            MIX: merge_mixes,
+            FILL: merge_received,
         }
-        return merges[exchange.name](records, exchange, ordered).kept_in(state)
+        return merges[exchange.name](records, exchange, ordered, self._fills).kept_in(state)
 
     def add_to_training(self, training: Exchange, state: State) -> Exchange:
         """Return the exchange with each device's seed of natural noise."""
@@ -175,14 +159,7 @@ class LabelExchange(ExchangePart):
 
     def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
         """Return why an answer's rows are not what was asked for, or nothing."""
-        for role in _ROLES[exchange.name]:
-            rows = answer.groups[role].arrays
-            names = _COLUMNS[role]
-            if reason := _malformed(rows, names):
-                return f"{role}: {reason}"
-            if reason := _CHECKS[role](_table(rows, names), exchange, answer, model):
-                return f"{role}: {reason}"
-        return ""
+        return wrong_rows(exchange, answer, model)
 
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
         """Say what devices need, and what became of their bounties."""
@@ -215,7 +192,7 @@ class LabelExchange(ExchangePart):
             quorum=0,
             deadline=self.settings.wait,
             preparatory=True,
-            reply_roles={role: ReplyRole(None, 0.0) for role in _ROLES[name]},
+            reply_roles={role: ReplyRole(None, 0.0) for role in ROLES[name]},
             model=training.model,
         )
 
@@ -223,7 +200,7 @@ class LabelExchange(ExchangePart):
         self, records: LabelRecords, online: Mapping[str, Member], training: Exchange
     ) -> Exchange:
         """Ask for the mixes that were allocated; a device that is gone is not asked."""
-        token = _token(records)
+        token = token_of(records)
         questions, largest = [], 0
         for provider in sorted({each.provider for each in records.allocations} & set(online)):
             own = [each for each in records.allocations if each.provider == provider]
@@ -234,9 +211,7 @@ class LabelExchange(ExchangePart):
                 largest = max(largest, blob_size(mixes, member.shape, token))
             rows = [[each.requester, each.label, each.mixes] for each in own]
             params = {"mixes": rows, "token": token}
-            questions.append(
-                Question(provider, member.samples, params=params, receivers=receivers)
-            )
+            questions.append(Question(provider, member.samples, params=params, receivers=receivers))
         planned = self._exchange(MIX, training, questions)
         return replace(planned, max_relay_bytes=largest)
 

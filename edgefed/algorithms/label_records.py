@@ -128,7 +128,9 @@ class LabelRecords:
         Those that were never asked, those whose data changed, and those that were silent long ago;
         each once a round at most.
         """
-        return tuple(member for member in roster if self._is_due(member.device, member.data, number))
+        return tuple(
+            member for member in roster if self._is_due(member.device, member.data, number)
+        )
 
     def _is_due(self, device: str, data: str, number: int) -> bool:
         known = self.asked.get(device)
@@ -209,9 +211,7 @@ class LabelRecords:
             return self.with_bounties(map(reopened, matching))
         dropped = [each for each in matching if each.status == "open"]
         names = {(each.device, each.label) for each in dropped}
-        kept = tuple(
-            each for each in self.allocations if (each.requester, each.label) not in names
-        )
+        kept = tuple(each for each in self.allocations if (each.requester, each.label) not in names)
         ends = (ended(each, fills, "cancelled") for each in dropped)
         return replace(self.with_bounties(ends), allocations=kept)
 
@@ -247,4 +247,4 @@ def _sent_row(sent: SentMixes) -> list[Any]:
 
 def _sent(row: Sequence[Any]) -> SentMixes:
     relay, token, counts, tries, number = row
-    return SentMixes(Relay.from_json(relay), token, {k: n for k, n in counts}, tries, number)
+    return SentMixes(Relay.from_json(relay), token, dict(counts), tries, number)

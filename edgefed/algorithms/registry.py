@@ -18,7 +18,7 @@ from edgefed.algorithms.composition import compose
 from edgefed.algorithms.plugins import Offers, load, offers
 from edgefed.algorithms.training import schedule_of
 from edgefed.config.layers import Layer
-from edgefed.config.recipe import Recipe, TrainingSection
+from edgefed.config.recipe import LabelsSection, Recipe, TrainingSection
 from edgefed.config.validate import check_section
 from edgefed.errors import UnknownNameError, UsageError
 from edgefed.learn.local_optimizers import check_optimizer
@@ -100,7 +100,8 @@ def make(recipe: Recipe, layer: Layer | None = None) -> AnyAlgorithm:
     Raises:
         UnknownNameError: there is no such algorithm.
         RecipeError: one of its settings is unknown or out of range.
-        UsageError: ``train.optimizer``: settings of ``[training]`` do not belong together.
+        UsageError: settings do not belong together: ``train.optimizer`` of ``[training]``, or
+            ``mix.settings`` of ``[labels]``.
     """
     kind = find(recipe.algorithm.name)
     check_optimizer(schedule_of(recipe.training, 1))
@@ -111,11 +112,14 @@ def make(recipe: Recipe, layer: Layer | None = None) -> AnyAlgorithm:
         layer,
         hint=f"edgefed algo show {recipe.algorithm.name}",
     )
-    return compose(kind(settings, recipe.training, recipe.rounds))
+    return compose(kind(settings, recipe.training, recipe.rounds), recipe.labels)
 
 
 def make_device_half(
-    name: str, settings: Mapping[str, Any], training: Mapping[str, Any]
+    name: str,
+    settings: Mapping[str, Any],
+    training: Mapping[str, Any],
+    labels: Mapping[str, Any] | None = None,
 ) -> AnyAlgorithm:
     """Return the algorithm of a task: the device's half, with nothing left to its own defaults.
 
@@ -123,6 +127,7 @@ def make_device_half(
         name: of the algorithm.
         settings: every one of the algorithm's settings.
         training: every key of the recipe's ``[training]`` table.
+        labels: every key of its ``[labels]`` table; None or empty for no supplements.
 
     Raises:
         UnknownNameError: there is no such algorithm here.
@@ -131,7 +136,10 @@ def make_device_half(
     """
     kind = find(name)
     own = complete_section(kind.Settings, settings, f"algorithm '{name}'")
-    return compose(kind(own, complete_section(TrainingSection, training, "training")))
+    half = kind(own, complete_section(TrainingSection, training, "training"))
+    if not labels:
+        return compose(half)
+    return compose(half, complete_section(LabelsSection, labels, "labels"))
 
 
 def check_fleet(algorithm: AnyAlgorithm) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from edgefed.natural_noise.cache import DrawNoise, draw_noise
 from edgefed.samples import Samples
 from edgefed.sharing.policy import ANYTHING, Policy
 
@@ -122,6 +123,8 @@ class Shard:
         preparation: what was done to the inputs, and what training shall do.
         policy: what this device gives away beside its model.
         class_names: what the labels are called.
+        noise: draws natural noise.
+        pool: inputs of all devices, for mixes that take others from anywhere.
     """
 
     train: Samples
@@ -130,6 +133,8 @@ class Shard:
     preparation: Preparation = UNPREPARED
     policy: Policy = ANYTHING
     class_names: ClassNames = ()
+    noise: DrawNoise = draw_noise
+    pool: Array | None = None
 
 
 def take(samples: Samples, indices: Indices) -> Samples:

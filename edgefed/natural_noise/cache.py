@@ -9,7 +9,9 @@ from __future__ import annotations
 import platform
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +20,15 @@ from edgefed.natural_noise.cache_files import Entry, NoiseFiles
 from edgefed.natural_noise.shapes import noise_samples
 from edgefed.natural_noise.types import Array, GeneratorName
 from edgefed.version import VERSION
+
+DrawNoise = Callable[[int, int, tuple[int, ...], GeneratorName], Array]
+"""Returns images 0 to ``count`` of a seed in a shape, uint8 (count, *shape): seed, count, shape,
+generator."""
+
+
+def draw_noise(seed: int, count: int, shape: tuple[int, ...], kind: GeneratorName) -> Array:
+    """Draw them anew each time."""
+    return noise_samples(seed, count, shape, kind=kind)
 
 
 class NoiseCache:
@@ -30,10 +41,15 @@ class NoiseCache:
     """
 
     def __init__(self, folder: Path | None, limit_bytes: int) -> None:
+        self._folder = folder
         self._files = None if folder is None else NoiseFiles(folder, limit_bytes)
         self._limit_bytes = limit_bytes
         self._arrays: OrderedDict[Entry, Array] = OrderedDict()
         self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what another process makes its own of: the arrays in memory are not sent."""
+        return NoiseCache, (self._folder, self._limit_bytes)
 
     def samples(self, seed: int, count: int, shape: tuple[int, ...], kind: GeneratorName) -> Array:
         """Return the first samples of a seed: uint8 (count, *shape), read-only.

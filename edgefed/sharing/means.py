@@ -20,7 +20,7 @@ import numpy as np
 from edgefed.errors import DataError
 from edgefed.samples import Samples
 from edgefed.sharing.groups import class_groups, random_groups
-from edgefed.sharing.policy import Policy
+from edgefed.sharing.policy import Policy, Withheld
 from edgefed.sharing.types import Array, Entries, Indices
 
 
@@ -40,12 +40,6 @@ class Averaging:
     noise: float = 0.0
     same_class: bool = False
     raw: bool = False
-
-
-class Withheld(DataError):  # noqa: N818 - the device is in its right
-    """The device gives no averaged data away."""
-
-    default_code = "share.withheld"
 
 
 def average(

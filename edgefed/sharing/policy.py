@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edgefed.errors import DataError
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -36,3 +38,9 @@ class Policy:
 
 ANYTHING = Policy()
 """The policy of a device whose owner has said nothing, such as a virtual one."""
+
+
+class Withheld(DataError):  # noqa: N818 - the device is in its right
+    """The device does not give away what it is asked for."""
+
+    default_code = "share.withheld"

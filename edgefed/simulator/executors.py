@@ -113,7 +113,15 @@ def worker_of(
 ) -> Worker:
     """Return the worker of a virtual device."""
     return Worker(
-        trainers, shard.train, shard.test, shard.policy, shard.class_names, private_randomness
+        trainers,
+        shard.train,
+        shard.test,
+        shard.policy,
+        shard.class_names,
+        private_randomness,
+        shard.preparation,
+        shard.noise,
+        shard.pool,
     )
 
 

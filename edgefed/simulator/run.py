@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgefed.algorithms.registry import AnyAlgorithm, make
@@ -24,6 +24,7 @@ from edgefed.data.partition import deal
 from edgefed.data.types import Dataset, Shard
 from edgefed.errors import DataError
 from edgefed.learn.devices import pick_device, set_threads
+from edgefed.natural_noise.cache import NoiseCache
 from edgefed.simulator.device_policies import with_policies
 from edgefed.simulator.executors import Executor, Maker, Sequential
 from edgefed.simulator.local_fleet import LocalFleet
@@ -31,6 +32,7 @@ from edgefed.simulator.process_pool import ProcessPool, core_count
 from edgefed.simulator.stacked_executor import StackedExecutor
 
 CACHE_BYTES = 4 * 1024**3
+NOISE_BYTES = 512 * 1024**2
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Simulation:
         algorithm = make(recipe)
         dataset = load_dataset(recipe, data_folder)
         _check(recipe, algorithm, dataset, memory)
-        shards = _shards(recipe, dataset)
+        shards = _shards(recipe, dataset, folder)
         self._executor, self._how = (executors or _executor)(shards, recipe.simulation, self._tell)
         self.store = Store(folder, durable=False)
         self.journal = EventJournal("simulation", clock)
@@ -133,11 +135,16 @@ def _check(recipe: Recipe, algorithm: AnyAlgorithm, dataset: Dataset, memory: in
     algorithm.check_model(model)
 
 
-def _shards(recipe: Recipe, dataset: Dataset) -> list[Shard]:
+def _shards(recipe: Recipe, dataset: Dataset, folder: Path) -> list[Shard]:
     """Return the data of each virtual device."""
     simulation = recipe.simulation
     dealt = deal(dataset, recipe.data, simulation.devices, simulation.holdout, recipe.seed)
-    return with_policies(dealt, simulation.sharing, recipe.seed)
+    shards = with_policies(dealt, simulation.sharing, recipe.seed)
+    if not recipe.labels.wanted:
+        return shards
+    noise = NoiseCache(folder / "noise", NOISE_BYTES).samples
+    pool = dataset.train.inputs if recipe.labels.others == "global" else None
+    return [replace(shard, noise=noise, pool=pool) for shard in shards]
 
 
 def _executor(

@@ -98,6 +98,7 @@ class Task(Message):
         class_names: the run's classes in order, after which the device numbers its labels; empty
             when labels are plain integers.
         training: the recipe's training section.
+        labels: its section about supplements for missing labels; empty for none.
         codec: how the reply's tensors are encoded.
         error_feedback: whether what the code drops is carried into the next reply.
         samples: the number of samples that the device announced; the most its reply may weigh.
@@ -124,6 +125,7 @@ class Task(Message):
     classes: Count = 0
     class_names: ClassNames = ()
     training: dict[str, Any]
+    labels: dict[str, Any] = {}
     codec: Word
     error_feedback: bool = False
     samples: Count

@@ -21,15 +21,16 @@ from edgefed.algorithms.base import (
 )
 from edgefed.algorithms.registry import make_device_half
 from edgefed.data.class_names import in_words, numbered, renumbered, unlisted
+from edgefed.data.types import UNPREPARED, Preparation
 from edgefed.errors import DIVERGED, EdgeFedError
 from edgefed.learn.model_memory import ModelTooLargeError
 from edgefed.learn.targets import misfit
 from edgefed.learn.training import Stopped, Trainer
-from edgefed.learn.types import Samples, Score, Tensors
+from edgefed.learn.types import Array, Samples, Score, Tensors
 from edgefed.learn.user_models import is_user_model
 from edgefed.learn.warm_trainers import Trainers
-from edgefed.sharing.means import Withheld
-from edgefed.sharing.policy import ANYTHING, Policy
+from edgefed.natural_noise.cache import DrawNoise, draw_noise
+from edgefed.sharing.policy import ANYTHING, Policy, Withheld
 from edgefed.wire.messages import Task
 from edgefed.wire.tensors import unpack
 from edgefed.worker.outcome import Outcome
@@ -74,9 +75,10 @@ class TrainerCache:
 
     def algorithm(self, task: Task) -> Algorithm[Any]:
         """Return the algorithm that a task names, with its settings."""
-        key = json.dumps([task.algorithm, task.settings, task.training], sort_keys=True)
+        named = (task.algorithm, task.settings, task.training, task.labels)
+        key = json.dumps(named, sort_keys=True)
         if key not in self._algorithms:
-            self._algorithms[key] = make_device_half(task.algorithm, task.settings, task.training)
+            self._algorithms[key] = make_device_half(*named)
             if len(self._algorithms) > MAX_ALGORITHMS:
                 self._algorithms.popitem(last=False)
         self._algorithms.move_to_end(key)
@@ -123,6 +125,9 @@ class Worker:
         policy: what its owner lets it give away beside its model.
         class_names: what its labels are called; a task may number them otherwise.
         private_randomness: gives the generator of a task's privacy noise.
+        preparation: what was done to the samples.
+        noise: draws natural noise.
+        pool: inputs of all devices; None where there is no simulation.
     """
 
     def __init__(
@@ -133,6 +138,9 @@ class Worker:
         policy: Policy = ANYTHING,
         class_names: tuple[str, ...] = (),
         private_randomness: PrivateRandomness = from_operating_system,
+        preparation: Preparation = UNPREPARED,
+        noise: DrawNoise = draw_noise,
+        pool: Array | None = None,
     ) -> None:
         self._trainer_cache = trainers
         self._train = train
@@ -140,6 +148,9 @@ class Worker:
         self._policy = policy
         self._class_names = class_names
         self._private_randomness = private_randomness
+        self._preparation = preparation
+        self._noise = noise
+        self._pool = pool
         self._numbered: _Numbered | None = None
 
     def work(
@@ -226,6 +237,10 @@ class Worker:
             persistent.read_only(),
             persistent.ledger,
             self._private_randomness(task),
+            task.class_names,
+            self._preparation,
+            self._noise,
+            self._pool,
         )
         if task.question == "evaluate":
             eval_job = algorithm.eval_job(seen, view)

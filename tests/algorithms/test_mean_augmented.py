@@ -15,8 +15,7 @@ from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.learn.models import build
 from edgefed.learn.training import Trainer
 from edgefed.samples import Samples
-from edgefed.sharing.means import Withheld
-from edgefed.sharing.policy import Policy
+from edgefed.sharing.policy import Policy, Withheld
 from tests.algorithms.mean_play import (
     DEVICES,
     after_sharing,

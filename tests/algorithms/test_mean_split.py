@@ -15,8 +15,7 @@ from edgefed.errors import RecipeError
 from edgefed.learn.models import build
 from edgefed.learn.training import Trainer
 from edgefed.samples import Samples
-from edgefed.sharing.means import Withheld
-from edgefed.sharing.policy import Policy
+from edgefed.sharing.policy import Policy, Withheld
 from tests.algorithms.mean_play import (
     after_sharing,
     first_answer,

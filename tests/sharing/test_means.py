@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from edgefed.errors import DataError
 from edgefed.samples import Samples
-from edgefed.sharing.means import Averaging, Withheld, average, check_hidden, own_word
-from edgefed.sharing.policy import ANYTHING, Policy
+from edgefed.sharing.means import Averaging, average, check_hidden, own_word
+from edgefed.sharing.policy import ANYTHING, Policy, Withheld
 from edgefed.sharing.types import Array
 
 CLASSES = 3
