@@ -43,6 +43,7 @@ class FleetProcesses:
         shards: what devices hold instead, by name.
         settings: of agents, beside the usual ones, by device.
         absent: devices that are not started.
+        agent: the module that is run as an agent.
     """
 
     def __init__(
@@ -53,9 +54,11 @@ class FleetProcesses:
         shards: Mapping[str, Shard] | None = None,
         settings: Mapping[str, Mapping[str, str]] | None = None,
         absent: Collection[str] = (),
+        agent: str = "device_agent.cli",
     ) -> None:
         self.folder = folder
         self.recipe = recipe
+        self._agent = agent
         self._settings = settings or {}
         self.address = Address(LOOPBACK, free_port())
         self.broker = self._start_broker()
@@ -120,7 +123,7 @@ class FleetProcesses:
             return ["-m", "edgefed.cli.main", *common, "--broker", str(self.address), "coordinator"]
         link = f"mqtt://{LOOPBACK}:{self.link.port}"
         own = ["--broker", link, "--name", name, "--data", f"npz:{self._sources[name]}"]
-        return ["-m", "device_agent.cli", "run", *common, *own, "--holdout", "0"]
+        return ["-m", self._agent, "run", *common, *own, "--holdout", "0"]
 
     def give(self, device: str, shard: Shard) -> None:
         """Let a device hold other samples from its next start on."""

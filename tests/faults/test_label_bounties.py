@@ -1,0 +1,161 @@
+"""Label bounties over a real broker: the simulator's bits, after SIGKILL of every part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from device_agent.device_store import read_releases
+from edgefed.clock import SystemClock
+from edgefed.config.recipe import Recipe, SimulationSection
+from edgefed.data.types import Shard
+from edgefed.simulator.executors import Executor, Sequential
+from edgefed.simulator.local_fleet import device_names
+from edgefed.simulator.run import Simulation
+from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet
+from tests.faults.traffic_recorder import Moment, Spy
+from tests.seeded_agent import from_seed
+
+pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
+
+SEEDED = "tests.seeded_agent"
+VICTIM = "device-01"
+
+
+def recipe(devices: int, labels: dict[str, Any], **rounds: Any) -> Recipe:
+    return Recipe.model_validate(
+        {
+            "name": "bounties",
+            "seed": 5,
+            "model": {"name": "mlp", "hidden": [16]},
+            "data": {"classes_per_device": 1, "normalize": True},
+            "training": {"batch_size": 32, "learning_rate": 0.05, "max_steps": 20},
+            "rounds": {
+                "count": 2,
+                "deadline": 300,
+                "lost_grace": "deadline",
+                "quorum": 1.0,
+                "min_devices": devices,
+                **rounds,
+            },
+            "labels": labels,
+            "simulation": {"devices": devices},
+        }
+    )
+
+
+def simulated(folder: Path, plan: Recipe) -> str:
+    def seeded(
+        shards: Sequence[Shard], settings: SimulationSection, tell: Callable[[str], None]
+    ) -> tuple[Executor, str]:
+        return Sequential(shards, private_randomness=from_seed), ""
+
+    record = Simulation(plan, folder, SystemClock(), executors=seeded).run().record
+    assert record.status == "finished", record.reason
+    return record.weights_digest
+
+
+def released(home: FleetProcesses, device: str) -> list[tuple[str, str, int]]:
+    """Return exchange, receiver and number of mixes of each entry about mixes in a ledger."""
+    found = read_releases(home.folder / "state" / "agents" / FLEET / device, device)
+    return [
+        (each.exchange, each.entry["receiver"], sum(each.entry["counts"].values()))
+        for each in found
+        if each.entry["kind"] == "mixes"
+    ]
+
+
+def notes(home: FleetProcesses, run: str) -> list[str]:
+    return [event["text"] for event in home.events(run, "note")]
+
+
+def test_ten_devices_with_a_class_each_end_in_the_simulators_bits(tmp_path: Path) -> None:
+    plan = recipe(10, {"count": 11, "mix_share": 0.5, "noise": "white"})
+    with fleet(tmp_path / "home", plan, agent=SEEDED) as home:
+        run = home.begin()
+        record = home.finish(run)
+        assert record["status"] == "finished", record["reason"]
+        told = notes(home, run)
+        ledgers = {device: released(home, device) for device in device_names(10)}
+    assert "10 devices lack labels: 90 bounties open" in told
+    wanted = 90 * round(0.5 * 11)
+    assert (
+        f"90 label bounties closed: {wanted} of {wanted} mixes are there, natural noise fills "
+        f"{90 * 11 - wanted}" in told
+    )
+    for device, entries in ledgers.items():
+        assert {receiver for _, receiver, _ in entries} == set(ledgers) - {device}
+        assert [mixes for _, _, mixes in entries] == [round(0.5 * 11)] * 9
+    assert record["weights_digest"] == simulated(tmp_path / "sim", plan)
+
+
+def test_only_injected_randomness_repeats_a_run(tmp_path: Path) -> None:
+    plan = recipe(3, {"count": 6, "mix_share": 1.0, "noise": "white", "noise_scale": 0.0})
+    digests = []
+    for name in ("one", "two"):
+        with fleet(tmp_path / name, plan) as home:
+            digests.append(home.finish(home.begin())["weights_digest"])
+    assert digests[0] != digests[1]
+
+
+PHASES: tuple[tuple[str, Moment], ...] = (
+    ("label_need", "answered"),
+    ("label_offer", "asked"),
+    ("label_mix", "upload"),
+    ("label_mix", "answered"),
+    ("label_fill", "broadcast"),
+    ("label_fill", "answered"),
+    ("fit", "training"),
+)
+
+
+@pytest.mark.parametrize("victim", ["coordinator", VICTIM, "broker"])
+def test_sigkill_of_any_part_changes_no_bit_and_charges_nothing_twice(
+    victim: str, tmp_path: Path
+) -> None:
+    plan = recipe(3, {"count": 6000, "mix_share": 0.9, "noise": "white", "wait": 300})
+    killed = []
+    with fleet(tmp_path / "home", plan, agent=SEEDED) as home:
+        spy = Spy(home.address, FLEET)
+        try:
+            run = home.begin()
+            for question, moment in PHASES:
+                spy.at(1, moment, VICTIM, lambda: home.kill(victim), question=question)
+                killed.append((question, moment))
+                home.start(victim)
+            record = home.finish(run)
+        finally:
+            spy.close()
+        assert record["status"] == "finished", record["reason"]
+        ledgers = {device: released(home, device) for device in device_names(3)}
+    assert killed == list(PHASES)
+    assert record["weights_digest"] == simulated(tmp_path / "sim", plan)
+    for device, entries in ledgers.items():
+        assert sorted(receiver for _, receiver, _ in entries) == sorted(set(ledgers) - {device})
+        assert len({exchange for exchange, _, _ in entries}) == 1
+
+
+def test_noise_completes_what_a_device_that_died_after_its_offer_owes(tmp_path: Path) -> None:
+    plan = recipe(
+        3,
+        {"count": 6000, "mix_share": 0.5, "noise": "white", "wait": 20},
+        quorum=0.5,
+        lost_grace=1.0,
+        deadline=60,
+    )
+    with fleet(tmp_path / "home", plan) as home:
+        spy = Spy(home.address, FLEET)
+        try:
+            run = home.begin()
+            spy.at(1, "asked", VICTIM, lambda: home.kill(VICTIM), question="label_mix")
+            record = home.finish(run)
+        finally:
+            spy.close()
+        assert record["status"] == "finished", record["reason"]
+        (closed,) = [text for text in notes(home, run) if "label bounties closed" in text]
+    assert " natural noise fills " in closed
+    received = int(closed.split("closed: ")[1].split(" of ")[0].replace(",", ""))
+    assert 0 < received < int(closed.split(" of ")[1].split(" mixes")[0].replace(",", ""))
