@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,14 @@ class Board:
             lambda: any(each.status == "online" for each in self.stage.births[born:]), "the birth"
         )
 
+    def fail(self) -> str:
+        """Start an agent that cannot work, and return what it said."""
+        state = self._folder / "state"
+        self._process = start_agent(self._address, state, self.data, NAME)
+        _, told = self._process.communicate(timeout=PATIENCE)
+        assert self._process.returncode
+        return told
+
     def kill(self) -> None:
         self._process.kill()
         self._process.communicate()
@@ -80,9 +90,13 @@ class Board:
         assert reply.status == "ok", reply.reason
         return reply
 
+    @property
+    def state(self) -> Path:
+        return self._folder / "state" / "agents" / FLEET / NAME
+
     def releases(self) -> tuple[Release, ...]:
         """Return what replies released; a birth's label counts come before all of them."""
-        told, *others = read_releases(self._folder / "state" / "agents" / FLEET / NAME, NAME)
+        told, *others = read_releases(self.state, NAME)
         assert (told.exchange, told.entry["kind"]) == ("", "labels")
         assert all(each.exchange for each in others)
         return tuple(others)
@@ -196,6 +210,17 @@ def test_a_device_that_tells_no_label_counts_notes_none(board: Board, tmp_path: 
     board.start("--config", str(settings))
     assert board.stage.wait_online().labels == ()
     assert board.releases() == (), "only the first start told label counts"
+
+
+def test_a_birth_that_cannot_be_noted_is_not_published(board: Board) -> None:
+    board.kill()
+    board.stage.wait(lambda: board.stage.births[-1].status == "lost", "the will")
+    with closing(sqlite3.connect(board.state / "agent.db")) as database:
+        database.execute("delete from ledger")
+        database.commit()
+    told = board.fail()
+    assert "[storage.damaged]" in told
+    assert board.stage.births[-1].status == "lost"
 
 
 class Sender:
