@@ -116,7 +116,7 @@ PHASES: tuple[tuple[str, Moment], ...] = (
 def test_sigkill_of_any_part_changes_no_bit_and_charges_nothing_twice(
     victim: str, tmp_path: Path
 ) -> None:
-    plan = recipe(3, {"count": 6000, "mix_share": 0.9, "noise": "white", "wait": 300})
+    plan = recipe(3, {"count": 3000, "mix_share": 0.9, "noise": "none", "wait": 300})
     killed = []
     with fleet(tmp_path / "home", plan, agent=SEEDED) as home:
         spy = Spy(home.address, FLEET)
@@ -141,7 +141,7 @@ def test_sigkill_of_any_part_changes_no_bit_and_charges_nothing_twice(
 def test_noise_completes_what_a_device_that_died_after_its_offer_owes(tmp_path: Path) -> None:
     plan = recipe(
         3,
-        {"count": 6000, "mix_share": 0.5, "noise": "white", "wait": 20},
+        {"count": 60, "mix_share": 0.5, "noise": "white", "wait": 20},
         quorum=0.5,
         lost_grace=1.0,
         deadline=60,
@@ -150,7 +150,7 @@ def test_noise_completes_what_a_device_that_died_after_its_offer_owes(tmp_path: 
         spy = Spy(home.address, FLEET)
         try:
             run = home.begin()
-            spy.at(1, "asked", VICTIM, lambda: home.kill(VICTIM), question="label_mix")
+            spy.at(1, "answered", VICTIM, lambda: home.kill(VICTIM), question="label_offer")
             record = home.finish(run)
         finally:
             spy.close()
