@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tests.seeded_agent import from_seed
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
+CLOSED = r"closed: ([\d,]+) of ([\d,]+) mixes are there, natural noise fills ([\d,]+)"
 SEEDED = "tests.seeded_agent"
 VICTIM = "device-01"
 
@@ -102,14 +104,22 @@ def test_only_injected_randomness_repeats_a_run(tmp_path: Path) -> None:
 
 
 PHASES: tuple[tuple[str, Moment], ...] = (
-    ("label_need", "answered"),
+    ("label_need", "asked"),
     ("label_offer", "asked"),
     ("label_mix", "upload"),
-    ("label_mix", "answered"),
     ("label_fill", "broadcast"),
-    ("label_fill", "answered"),
     ("fit", "training"),
 )
+ANSWERED: tuple[tuple[str, Moment], ...] = (("label_mix", "answered"), ("label_fill", "answered"))
+"""After its answer, a device that is gone is not asked the next question."""
+
+
+QUESTIONS = ("label_need", "label_offer", "label_mix", "label_fill", "fit")
+
+
+def _order(phase: tuple[str, Moment]) -> tuple[int, bool]:
+    question, moment = phase
+    return QUESTIONS.index(question), moment == "answered"
 
 
 @pytest.mark.parametrize("victim", ["coordinator", VICTIM, "broker"])
@@ -117,12 +127,13 @@ def test_sigkill_of_any_part_changes_no_bit_and_charges_nothing_twice(
     victim: str, tmp_path: Path
 ) -> None:
     plan = recipe(3, {"count": 3000, "mix_share": 0.9, "noise": "none", "wait": 300})
+    phases = PHASES if victim == VICTIM else sorted((*PHASES, *ANSWERED), key=_order)
     killed = []
     with fleet(tmp_path / "home", plan, agent=SEEDED) as home:
         spy = Spy(home.address, FLEET)
         try:
             run = home.begin()
-            for question, moment in PHASES:
+            for question, moment in phases:
                 spy.at(1, moment, VICTIM, lambda: home.kill(victim), question=question)
                 killed.append((question, moment))
                 home.start(victim)
@@ -131,7 +142,7 @@ def test_sigkill_of_any_part_changes_no_bit_and_charges_nothing_twice(
             spy.close()
         assert record["status"] == "finished", record["reason"]
         ledgers = {device: released(home, device) for device in device_names(3)}
-    assert killed == list(PHASES)
+    assert killed == list(phases)
     assert record["weights_digest"] == simulated(tmp_path / "sim", plan)
     for device, entries in ledgers.items():
         assert sorted(receiver for _, receiver, _ in entries) == sorted(set(ledgers) - {device})
@@ -155,7 +166,10 @@ def test_noise_completes_what_a_device_that_died_after_its_offer_owes(tmp_path: 
         finally:
             spy.close()
         assert record["status"] == "finished", record["reason"]
-        (closed,) = [text for text in notes(home, run) if "label bounties closed" in text]
-    assert " natural noise fills " in closed
-    received = int(closed.split("closed: ")[1].split(" of ")[0].replace(",", ""))
-    assert 0 < received < int(closed.split(" of ")[1].split(" mixes")[0].replace(",", ""))
+        told = notes(home, run)
+    closed = [re.search(CLOSED, text) for text in told]
+    numbers = [[int(n.replace(",", "")) for n in found.groups()] for found in closed if found]
+    received, wanted, noise = map(sum, zip(*numbers, strict=True))
+    assert wanted == 27 * 30, "every bounty is closed"
+    assert received == 2 * 30, "the two others still exchange mixes"
+    assert noise == 27 * 60 - received
