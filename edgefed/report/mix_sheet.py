@@ -86,8 +86,9 @@ def mix_sheet(preview: MixPreview, names: Sequence[str] = ()) -> bytes:
 
 def scale_in_words(scale: float) -> str:
     """Return a noise scale such as ``16/255``, or ``0.05``."""
-    steps = scale * _BYTE
-    return f"{steps:.0f}/{_BYTE}" if round(steps) and abs(steps - round(steps)) < 1e-6 else f"{scale:.4g}"
+    steps = round(scale * _BYTE)
+    whole = steps > 0 and abs(scale * _BYTE - steps) < 1e-6
+    return f"{steps}/{_BYTE}" if whole else f"{scale:.4g}"
 
 
 def _heads(preview: MixPreview, width: int, shown: int) -> list[str]:
