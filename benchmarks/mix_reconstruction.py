@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.attacks.mix_estimates import (
+    Moments,
     by_correlation,
     by_distance,
     candidate_sets,
@@ -188,7 +189,11 @@ def repeated(
     means, guesses = (
         {repeats: np.empty((count, pixels.shape[1])) for repeats in REPEATS} for _ in range(2)
     )
-    same = {label: records.pixels[records.labels == label] for label in np.unique(records.labels)}
+    everything = Moments.of(records.pixels)
+    same = {
+        label: Moments.of(records.pixels[records.labels == label])
+        for label in np.unique(records.labels[truths])
+    }
     for place, record in enumerate(chosen):
         likely = same[records.labels[device[record]]]
         # The only record of its label dominates all mixes of it.
@@ -197,9 +202,9 @@ def repeated(
         mixes = quantised(mixes_of(made, pixels, pixels, settings, generator)) / 255
         for repeats in REPEATS:
             means[repeats][place] = mixes[:repeats].mean(axis=0)
-            guesses[repeats][place] = restored(mixes[:repeats], likely, records.pixels, settings)
+            guesses[repeats][place] = restored(mixes[:repeats], likely, everything, settings)
     pictures = [records.pixels[each] for each in truths]
-    blind = [same[records.labels[each]].mean(axis=0) for each in truths]
+    blind = [same[records.labels[each]].mean for each in truths]
     chance = float(np.mean(list(map(psnr, blind, pictures))))
     for repeats, found in guesses.items():
         setting, scale = counted(repeats, "mix", "mixes"), settings.noise_scale

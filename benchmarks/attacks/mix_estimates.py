@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from edgefed.sharing.label_mixes import MixSettings
@@ -82,13 +84,26 @@ def spread_of_weights(settings: MixSettings) -> float:
     return variance + rest * 2 / settings.width
 
 
-def restored(mixes: Array, same: Array, records: Array, settings: MixSettings) -> Array:
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Mean and variance of each value of some records."""
+
+    mean: Array
+    variance: Array
+
+    @classmethod
+    def of(cls, records: Array) -> Moments:
+        """Return those of records (n, values)."""
+        return cls(records.mean(axis=0), records.var(axis=0))
+
+
+def restored(mixes: Array, same: Moments, everything: Moments, settings: MixSettings) -> Array:
     """Return the linear estimate with the least expected error of the record in several mixes.
 
     Args:
         mixes: (T, values), from 0 to 1; the record dominates all of them.
-        same: the public records of its label; their mean and variance are what is expected of it.
-        records: all public ones; likewise for the other samples of a mix.
+        same: of the public records of its label, which is what is expected of it.
+        everything: of all public ones, which is what is expected of the other samples.
         settings: how the mixes were made.
     """
     scale = settings.noise_scale
@@ -96,12 +111,11 @@ def restored(mixes: Array, same: Array, records: Array, settings: MixSettings) -
     if settings.clip:
         seen = without_clipping(seen, scale)
     weight = (settings.low + settings.high) / 2 if settings.width > 1 else 1.0
-    mean, variance = same.mean(axis=0), same.var(axis=0)
-    expected = weight * mean + (1 - weight) * records.mean(axis=0)
-    noise = (spread_of_weights(settings) * records.var(axis=0) + 2 * scale**2) / len(mixes)
-    total = weight**2 * variance + noise
-    gain = weight * variance / np.where(total > 0, total, 1)
-    return np.asarray(np.clip(mean + gain * (seen - expected), 0, 1))
+    expected = weight * same.mean + (1 - weight) * everything.mean
+    noise = (spread_of_weights(settings) * everything.variance + 2 * scale**2) / len(mixes)
+    total = weight**2 * same.variance + noise
+    gain = weight * same.variance / np.where(total > 0, total, 1)
+    return np.asarray(np.clip(same.mean + gain * (seen - expected), 0, 1))
 
 
 def psnr(guess: Array, truth: Array) -> float:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.attacks.mix_estimates import (
+    Moments,
     by_correlation,
     by_distance,
     candidate_sets,
@@ -105,13 +106,16 @@ def test_the_spread_of_weights() -> None:
 
 def test_a_lone_sample_without_noise_is_its_own_estimate() -> None:
     records = public().pixels
+    known = Moments.of(records)
     settings = MixSettings(width=1, noise_scale=0)
-    assert restored(records[:1], records, records, settings) == pytest.approx(records[0])
+    assert restored(records[:1], known, known, settings) == pytest.approx(records[0])
 
 
 def test_an_estimate_by_hand() -> None:
     # The label: mean 0.5, variance 0.04. All: mean 0.3, variance 0.16. A mix is 0.5 of each.
-    same, everything = np.array([[0.3], [0.7]]), np.array([[-0.1], [0.7]])
+    same, everything = (
+        Moments.of(np.array(values)[:, None]) for values in ([0.3, 0.7], [-0.1, 0.7])
+    )
     settings = MixSettings(2, 0.5, 0.5, noise_scale=0)
     # Expected are 0.4; four mixes of 0.5 have variance 0.25 * 0.04 + 0.25 * 0.16 / 4 = 0.02, and
     # the gain is 0.5 * 0.04 / 0.02 = 1: the estimate is 0.5 + 1 * (0.5 - 0.4).
