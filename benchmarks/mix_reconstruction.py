@@ -28,6 +28,7 @@ import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +68,23 @@ IMAGES = 12_000
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """The public set: pixels (n, values) from 0 to 1, float64, and labels."""
+    """The public set: pixels (n, values) from 0 to 1, and labels."""
 
     pixels: Array
     labels: Indices
+
+    @cached_property
+    def moments(self) -> Moments:
+        """Those of all records."""
+        return Moments.of(self.pixels)
+
+    @cached_property
+    def label_moments(self) -> dict[int, Moments]:
+        """Those of each label's records."""
+        return {
+            int(label): Moments.of(self.pixels[self.labels == label])
+            for label in np.unique(self.labels)
+        }
 
 
 @dataclass(frozen=True)
@@ -123,7 +137,7 @@ def load(name: str, folder: Path | None) -> Records:
             arrays = read(folder / file, Path(cache))
         pixels = arrays["x_train"][:IMAGES] / np.float32(255)
         labels = arrays["y_train"][:IMAGES].astype(np.int64)
-    return Records(pixels.reshape(len(pixels), -1).astype(np.float64), labels)
+    return Records(pixels.reshape(len(pixels), -1), labels)
 
 
 # -- attacks --------------------------------------------------------------------------------------
@@ -189,36 +203,37 @@ def repeated(
     means, guesses = (
         {repeats: np.empty((count, pixels.shape[1])) for repeats in REPEATS} for _ in range(2)
     )
-    everything = Moments.of(records.pixels)
-    same = {
-        label: Moments.of(records.pixels[records.labels == label])
-        for label in np.unique(records.labels[truths])
-    }
+    same = [records.label_moments[int(label)] for label in records.labels[truths]]
     for place, record in enumerate(chosen):
-        likely = same[records.labels[device[record]]]
         # The only record of its label dominates all mixes of it.
         alone = (np.arange(len(device)) == record).astype(np.int64)
         made = draw_ingredients(alone, 1, REPEATS[-1], settings, generator)
         mixes = quantised(mixes_of(made, pixels, pixels, settings, generator)) / 255
         for repeats in REPEATS:
             means[repeats][place] = mixes[:repeats].mean(axis=0)
-            guesses[repeats][place] = restored(mixes[:repeats], likely, everything, settings)
-    pictures = [records.pixels[each] for each in truths]
-    blind = [same[records.labels[each]].mean for each in truths]
-    chance = float(np.mean(list(map(psnr, blind, pictures))))
-    for repeats, found in guesses.items():
+            guesses[repeats][place] = restored(
+                mixes[:repeats], same[place], records.moments, settings
+            )
+    pictures = list(records.pixels[truths])
+    chance = float(
+        np.mean([psnr(each.mean, truth) for each, truth in zip(same, pictures, strict=True)])
+    )
+    scores = by_correlation(np.concatenate(list(means.values())), records.pixels)
+    for found, (repeats, guess) in zip(
+        np.split(scores, len(REPEATS)), guesses.items(), strict=True
+    ):
         setting, scale = counted(repeats, "mix", "mixes"), settings.noise_scale
-        ratio = float(np.mean(list(map(psnr, found, pictures))))
+        ratio = float(np.mean(list(map(psnr, guess, pictures))))
         yield Result("repeated", scale, setting, "PSNR", ratio, chance)
-        rate = named(by_correlation(means[repeats], records.pixels), sets)
-        yield Result("repeated", scale, setting, f"named of {size}", rate, 1 / size)
+        yield Result("repeated", scale, setting, f"named of {size}", named(found, sets), 1 / size)
 
 
 def linear(
     records: Records, device: Indices, seen: Published, settings: MixSettings
 ) -> Iterator[Result]:
     """Attack each mix with all records of the device."""
-    found = device[np.argsort(-weights_of(seen.mixes, records.pixels[device]), axis=1)]
+    own = records.pixels[device].astype(np.float64)
+    found = device[np.argsort(-weights_of(seen.mixes, own), axis=1)]
     setting, scale = f"{len(device)} records", settings.noise_scale
     first = float((found[:, 0] == seen.made.targets).mean())
     yield Result("linear", scale, setting, "dominant", first, 1 / len(device))
