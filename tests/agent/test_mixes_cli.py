@@ -64,7 +64,7 @@ def test_a_row_shows_samples_and_the_mix_of_their_pixels(tmp_path: Path, options
     source = f"npz:{two_colours(tmp_path / 'a.npz')}{options}"
     made = ["--width", "2", "--low", "0.75", "--high", "0.75", "--others", "other_classes"]
     file = tmp_path / "mixes.png"
-    words = ["--data", source, "--label", "0", "--png", file, "--noise-scale", "0", *made]
+    words = ["--data", source, "--label", "0", "--png", str(file), "--noise-scale", "0", *made]
     code, out, err = preview(*words, "--count", "2")
     assert (code, out) == (0, f"{file}\n")
     assert err == "noise 0: no formal guarantee: no finite epsilon bounds what the releases tell\n"
@@ -99,7 +99,7 @@ def test_each_call_draws_anew_and_json_tells_what_the_mixes_are_made_of(tmp_path
     source = f"npz:{two_colours(tmp_path / 'a.npz')}"
     told: list[dict[str, Any]] = []
     for name in ("one.png", "two.png"):
-        words = ["--data", source, "--label", "1", "--png", tmp_path / name, "--json"]
+        words = ["--data", source, "--label", "1", "--png", str(tmp_path / name), "--json"]
         code, out, err = preview(*words, "--count", "3", "--noise-scale", "16/255")
         assert (code, err) == (0, "")
         told.append(json.loads(out))
