@@ -91,8 +91,7 @@ def merge_received(
 ) -> LabelRecords:
     """Close the bounties of those who received mixes; the others get them in a later round."""
     there = {
-        answer.device: {row[0]: row[1] for row in rows_of(answer, RECEIVED)}
-        for answer in answers
+        answer.device: {row[0]: row[1] for row in rows_of(answer, RECEIVED)} for answer in answers
     }
     asked = {each.device for each in exchange.questions}
     left, over = [], set()
