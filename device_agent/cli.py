@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = program(
     "edgefed-agent",
-    help="Take part in a fleet: train on this device's data, which never leaves it.",
+    help="Take part in a fleet: train on this device's data, and share what its owner allows.",
 )
 app.add_typer(mixes_cli.app, name="mixes")
 

@@ -88,7 +88,7 @@ def test_a_third_device_that_asks_for_it_receives_nothing(
         home.start_coordinator()
         wait_for_coordinator(home)
         for seed, device in enumerate(DEVICES):
-            own = Processes(login(broker, device), FLEET, tmp_path / device)
+            own = Processes(login(broker, device), FLEET, tmp_path / device, share_mixes=True)
             stack.enter_context(processes.running(own))
             own.start_agent(device, f"npz:{write(tmp_path / f'{device}.npz', seed)}", 0.2)
         root = f"{TOPICS.root}/#"

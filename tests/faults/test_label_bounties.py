@@ -60,6 +60,11 @@ def simulated(folder: Path, plan: Recipe) -> str:
     return record.weights_digest
 
 
+def sharing(devices: int) -> dict[str, dict[str, str]]:
+    """Return settings of agents whose owners let mixes leave them."""
+    return {device: {"share_mixes": "true"} for device in device_names(devices)}
+
+
 def released(home: FleetProcesses, device: str) -> list[tuple[str, str, int]]:
     """Return exchange, receiver and number of mixes of each entry about mixes in a ledger."""
     found = read_releases(home.folder / "state" / "agents" / FLEET / device, device)
@@ -76,7 +81,7 @@ def notes(home: FleetProcesses, run: str) -> list[str]:
 
 def test_ten_devices_with_a_class_each_end_in_the_simulators_bits(tmp_path: Path) -> None:
     plan = recipe(10, {"count": 11, "mix_share": 0.5, "noise": "white"})
-    with fleet(tmp_path / "home", plan, agent=SEEDED) as home:
+    with fleet(tmp_path / "home", plan, agent=SEEDED, settings=sharing(10)) as home:
         run = home.begin()
         record = home.finish(run)
         assert record["status"] == "finished", record["reason"]
@@ -98,7 +103,7 @@ def test_only_injected_randomness_repeats_a_run(tmp_path: Path) -> None:
     plan = recipe(3, {"count": 6, "mix_share": 1.0, "noise": "white", "noise_scale": 0.0})
     digests = []
     for name in ("one", "two"):
-        with fleet(tmp_path / name, plan) as home:
+        with fleet(tmp_path / name, plan, settings=sharing(3)) as home:
             digests.append(home.finish(home.begin())["weights_digest"])
     assert digests[0] != digests[1]
 
@@ -129,7 +134,7 @@ def test_sigkill_of_any_part_changes_no_bit_and_charges_nothing_twice(
     plan = recipe(3, {"count": 3000, "mix_share": 0.9, "noise": "none", "wait": 300})
     phases = PHASES if victim == VICTIM else sorted((*PHASES, *ANSWERED), key=_order)
     killed = []
-    with fleet(tmp_path / "home", plan, agent=SEEDED) as home:
+    with fleet(tmp_path / "home", plan, agent=SEEDED, settings=sharing(3)) as home:
         spy = Spy(home.address, FLEET)
         try:
             run = home.begin()
@@ -157,7 +162,7 @@ def test_noise_completes_what_a_device_that_died_after_its_offer_owes(tmp_path: 
         lost_grace=1.0,
         deadline=60,
     )
-    with fleet(tmp_path / "home", plan) as home:
+    with fleet(tmp_path / "home", plan, settings=sharing(3)) as home:
         spy = Spy(home.address, FLEET)
         try:
             run = home.begin()
