@@ -125,7 +125,7 @@ class Cli:
 
 def test_the_command_prints_releases_and_totals_by_the_owners_settings(tmp_path: Path) -> None:
     cli = Cli(tmp_path, [MIXES, MEANS])
-    limits = {"EDGEFED_MIX_LIMIT": "7", "EDGEFED_MIX_EPSILON": "2"}
+    limits = {"EDGEFED_SHARE_MIXES": "true", "EDGEFED_MIX_LIMIT": "7", "EDGEFED_MIX_EPSILON": "2"}
     rows, _, lines = cli(**limits).partition("\n\n")
     assert [row.split()[4] for row in rows.splitlines()] == ["KIND", "mixes", "means"]
     assert "mixes left        2 of 7\n" in lines

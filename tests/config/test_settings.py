@@ -225,7 +225,9 @@ def test_an_owners_policy_for_mixes_is_read_from_variables(around: MakeAround) -
 
 def test_without_settings_mixes_are_not_limited(around: MakeAround) -> None:
     loaded = load_agent_settings(around())
-    assert owners_policy(loaded.value) == Policy(least_group=10, share_hidden=False)
+    assert owners_policy(loaded.value) == Policy(
+        least_group=10, share_hidden=False, share_mixes=False
+    )
     shown = {each.key: (each.value, str(each.origin)) for each in loaded.effective()}
     assert shown["mix_epsilon"] == shown["mix_limit"] == (None, "default")
     assert shown["mix_receivers"] == ((), "default")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -137,7 +138,7 @@ def test_sigkill_of_any_part_changes_no_bit_and_charges_nothing_twice(
     with fleet(tmp_path / "home", plan, agent=SEEDED, settings=sharing(3)) as home:
         spy = Spy(home.address, FLEET)
         try:
-            run = home.begin()
+            run = begin_watched(home)
             for question, moment in phases:
                 spy.at(1, moment, VICTIM, lambda: home.kill(victim), question=question)
                 killed.append((question, moment))
@@ -154,6 +155,13 @@ def test_sigkill_of_any_part_changes_no_bit_and_charges_nothing_twice(
         assert len({exchange for exchange, _, _ in entries}) == 1
 
 
+def begin_watched(home: FleetProcesses) -> str:
+    """Begin the run a second after the spy has something to wait for."""
+    run = home.begin(paused=True)
+    threading.Timer(1.0, home.resume, (run,)).start()
+    return run
+
+
 def test_noise_completes_what_a_device_that_died_after_its_offer_owes(tmp_path: Path) -> None:
     plan = recipe(
         3,
@@ -165,7 +173,7 @@ def test_noise_completes_what_a_device_that_died_after_its_offer_owes(tmp_path: 
     with fleet(tmp_path / "home", plan, settings=sharing(3)) as home:
         spy = Spy(home.address, FLEET)
         try:
-            run = home.begin()
+            run = begin_watched(home)
             spy.at(1, "answered", VICTIM, lambda: home.kill(VICTIM), question="label_offer")
             record = home.finish(run)
         finally:
