@@ -41,7 +41,7 @@ def order_labels(
     """
     _check_run(record)
     number = None if label is None else _label(record, label)
-    found = _concerned(snapshot, record.run, device, number)
+    found = _concerned(snapshot, record, device, number)
     return {
         "run": record.run,
         "number": store.add_label_order(record.run, action, device, number),
@@ -83,10 +83,10 @@ def _label(record: RunRecord, label: int | str) -> int:
 
 
 def _concerned(
-    snapshot: Snapshot, run: str, device: str, label: int | None
+    snapshot: Snapshot, record: RunRecord, device: str, label: int | None
 ) -> tuple[BountyView, ...]:
     """Return the bounties that an order is about."""
-    current = snapshot.run is not None and snapshot.run.run == run
+    current = snapshot.run is not None and snapshot.run.run == record.run
     bounties = snapshot.bounties if current else ()
     known = {view.device for view in snapshot.devices} | {bounty.device for bounty in bounties}
     if device and device not in known:
@@ -99,7 +99,13 @@ def _concerned(
         if device in ("", bounty.device) and label in (None, bounty.label)
     )
     if not found:
+        whose = f" of {device}" if device else ""
+        what = (
+            "" if label is None else f" for {dict(enumerate(record.class_names)).get(label, label)}"
+        )
         raise UnknownNameError(
-            "There is no such label bounty.", code="label.bounty", hint="edgefed label bounties"
+            f"Run {record.run} has no label bounty{whose}{what}.",
+            code="label.bounty",
+            hint="edgefed label bounties",
         )
     return found

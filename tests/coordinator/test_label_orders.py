@@ -1,4 +1,4 @@
-"""Orders about label bounties as a coordinator takes them: written down, or refused with a reason."""
+"""Orders about label bounties as a coordinator takes them: written down, or refused."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_an_order_is_written_down_with_what_it_concerns(
 ) -> None:
     record = made(store)
     if not open_ones:  # the class named "2" is label 1, for which there is no bounty
-        with pytest.raises(EdgeFedError, match="no such label bounty"):
+        with pytest.raises(EdgeFedError, match="has no label bounty"):
             order(store, record, device, label)
         return
     assert order(store, record, device, label) == {
@@ -111,8 +111,8 @@ def test_every_other_run_does(store: Store, status: RunStatus) -> None:
         (None, "", 3, "label.unknown", 5, "no label '3'"),
         (None, "", "-1", "label.unknown", 5, "no label '-1'"),
         (None, "", "", "label.unknown", 5, "no label ''"),
-        (None, "idle", None, "label.bounty", 5, "no such label bounty"),
-        (None, "gone", "cat", "label.bounty", 5, "no such label bounty"),
+        (None, "idle", None, "label.bounty", 5, "has no label bounty"),
+        (None, "gone", "cat", "label.bounty", 5, "no label bounty of gone for cat."),
     ],
 )
 def test_what_cannot_be_done_is_refused_and_not_written(
@@ -148,5 +148,5 @@ def test_an_unknown_label_is_told_the_known_ones(store: Store) -> None:
 
 def test_bounties_of_another_run_are_not_meant(store: Store) -> None:
     record = made(store)
-    with pytest.raises(EdgeFedError, match="no such label bounty"):
+    with pytest.raises(EdgeFedError, match="has no label bounty"):
         order_labels(store, snapshot("r-other"), record, "open", "", None)
