@@ -153,7 +153,9 @@ def test_the_command_prints_releases_and_totals_by_the_owners_settings(tmp_path:
             "others": {"means": 1},
         },
     }
-    assert json.loads(cli("--json"))["totals"]["mixes_left"] is None
+    told = json.loads(cli("--json", EDGEFED_SHARE_MIXES="true"))
+    assert told["totals"]["mixes_left"] is None
+    assert json.loads(cli("--json"))["totals"]["mixes_left"] == 0, "no mix leaves by default"
 
 
 def test_the_command_prints_an_empty_ledger(tmp_path: Path) -> None:
