@@ -83,7 +83,8 @@ def merge_mixes(
         for each in records.bounties
         if each.status == "open" and (each.device, each.label) in asked - coming
     ]
-    return replace(records.with_bounties(ends), allocations=(), sent=(*records.sent, *sent))
+    known = records.with_bounties(ends).with_budgets(map(budget_of, answers))
+    return replace(known, allocations=(), sent=(*records.sent, *sent))
 
 
 def merge_received(
