@@ -22,7 +22,7 @@ from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import TamperedFleet
 from tests.coordinator.test_resume import Fuse, PowerCut
 from tests.lacking import LABELS, WANTED, installed
-from tests.run_fixture import World, recipe, shards
+from tests.run_fixture import CLASSES, World, recipe, shards
 
 DEVICES = 2
 
@@ -38,7 +38,10 @@ def plan() -> Recipe:
 
 
 def here(world: MakeWorld) -> World:
-    return world(plan(), shards((5, 9)))
+    """Return a run whose devices hold every label, so only the double has bounties."""
+    parts = shards((12, 15))
+    assert all(len(set(part.train.targets)) == CLASSES for part in parts)
+    return world(plan(), parts)
 
 
 Orders = dict[int, tuple[Any, ...]]
@@ -57,7 +60,9 @@ def giving(world: World, orders: Orders) -> Callable[[Event], None]:
 
     def listen(event: Event) -> None:
         number = event.fields.get("round")
-        if event.kind != "exchange" or number not in orders:
+        if event.kind != "exchange" or event.fields.get("question") != "fit":
+            return
+        if number not in orders:
             return
         if sorted(orders).index(number) == len(store.label_orders(world.run)):
             store.add_label_order(world.run, *orders[number])
