@@ -13,6 +13,7 @@ from edgefed.coordinator.label_bounties import saved_report
 from edgefed.coordinator.last_run import with_last_run
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.store import Store
+from edgefed.data.types import Dataset, Shard, no_samples
 from edgefed.errors import StorageError
 from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.model import Event
@@ -22,9 +23,10 @@ from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import TamperedFleet
 from tests.coordinator.test_resume import Fuse, PowerCut
 from tests.lacking import LABELS, WANTED, installed
-from tests.run_fixture import CLASSES, World, recipe, shards
+from tests.run_fixture import CLASSES, World, recipe, samples, shards
 
 DEVICES = 2
+IMAGE = (2, 4)
 
 
 @pytest.fixture(autouse=True)
@@ -38,10 +40,12 @@ def plan() -> Recipe:
 
 
 def here(world: MakeWorld) -> World:
-    """Return a run whose devices hold every label, so only the double has bounties."""
-    parts = shards((12, 15))
+    """Return a run on images whose devices hold every label, so only the double has bounties."""
+    parts = [Shard(samples(size, size, IMAGE), no_samples(IMAGE), CLASSES) for size in (12, 15)]
     assert all(len(set(part.train.targets)) == CLASSES for part in parts)
-    return world(plan(), parts)
+    made = world(plan(), parts)
+    made.dataset = Dataset(no_samples(IMAGE), samples(12, 99, IMAGE), CLASSES, IMAGE)
+    return made
 
 
 Orders = dict[int, tuple[Any, ...]]
