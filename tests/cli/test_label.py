@@ -44,7 +44,8 @@ def test_bounties_are_seen_ordered_and_cancelled(tmp_path: Path) -> None:
         run = paused(home)
         _at_the_start(command)
         _orders(command, run)
-        home.step(run)
+        while not any(row["received"] for row in home.bounties()):
+            home.step(run)
         _after_a_round(command, run)
         _refusals(command)
         home.resume(run)

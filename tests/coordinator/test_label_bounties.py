@@ -13,6 +13,7 @@ from edgefed.coordinator.label_bounties import saved_report
 from edgefed.coordinator.last_run import with_last_run
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.store import Store
+from edgefed.data.types import Dataset, Shard, no_samples
 from edgefed.errors import StorageError
 from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.model import Event
@@ -22,9 +23,10 @@ from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import TamperedFleet
 from tests.coordinator.test_resume import Fuse, PowerCut
 from tests.lacking import LABELS, WANTED, installed
-from tests.run_fixture import World, recipe, shards
+from tests.run_fixture import CLASSES, World, recipe, samples, shards
 
 DEVICES = 2
+IMAGE = (2, 4)
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +40,12 @@ def plan() -> Recipe:
 
 
 def here(world: MakeWorld) -> World:
-    return world(plan(), shards((5, 9)))
+    """Return a run on images whose devices hold every label, so only the double has bounties."""
+    parts = [Shard(samples(size, size, IMAGE), no_samples(IMAGE), CLASSES) for size in (12, 15)]
+    assert all(len(set(part.train.targets)) == CLASSES for part in parts)
+    made = world(plan(), parts)
+    made.dataset = Dataset(no_samples(IMAGE), samples(12, 99, IMAGE), CLASSES, IMAGE)
+    return made
 
 
 Orders = dict[int, tuple[Any, ...]]
@@ -57,7 +64,9 @@ def giving(world: World, orders: Orders) -> Callable[[Event], None]:
 
     def listen(event: Event) -> None:
         number = event.fields.get("round")
-        if event.kind != "exchange" or number not in orders:
+        if event.kind != "exchange" or event.fields.get("question") != "fit":
+            return
+        if number not in orders:
             return
         if sorted(orders).index(number) == len(store.label_orders(world.run)):
             store.add_label_order(world.run, *orders[number])

@@ -31,7 +31,7 @@ def plan() -> Recipe:
             "model": {"name": "mlp", "hidden": [8]},
             "algorithm": {"name": "lacking"},
             "labels": WANTED,
-            "data": {"name": "digits", "limit": 300},
+            "data": {"name": "digits", "limit": 300, "partition": "iid"},
             "training": {"learning_rate": 0.05},
             "rounds": {"count": 3, "quorum": 1.0, "min_devices": DEVICES},
             "simulation": {"devices": DEVICES},
