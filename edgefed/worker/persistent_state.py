@@ -19,7 +19,7 @@ MAX_NAME = 64
 MAX_STATE_BYTES = 64 * 1024**2
 """Most groups of a device, characters of a group's name, and bytes of all arrays together."""
 
-MAX_ENTRIES = 16
+MAX_ENTRIES = 128
 MAX_ENTRY_BYTES = 4096
 MAX_LEDGER = 65_536
 """Most ledger entries of one answer, bytes of an entry as JSON, and entries of a device."""
