@@ -55,11 +55,7 @@ class Asks:
 
 
 def mix_settings(settings: LabelsSection) -> MixSettings:
-    """Return how mixes are made.
-
-    Raises:
-        UsageError: ``mix.settings``: the recipe's settings contradict each other.
-    """
+    """Return how mixes are made."""
     return MixSettings(
         settings.width,
         settings.low,

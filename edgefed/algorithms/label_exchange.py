@@ -45,7 +45,6 @@ from edgefed.algorithms.label_answers import FILL, MIX, NEED, OFFER, ROLES, wron
 from edgefed.algorithms.label_device import (
     kept_mixes,
     make_mixes,
-    mix_settings,
     offer,
     state_needs,
     take_in,
@@ -83,15 +82,11 @@ class LabelExchange(ExchangePart):
     Args:
         settings: the recipe's ``[labels]`` table.
         training: its ``[training]`` table.
-
-    Raises:
-        UsageError: ``mix.settings``: the settings contradict each other.
     """
 
     exchanges: ClassVar[frozenset[str]] = frozenset(ROLES)
 
     def __init__(self, settings: LabelsSection, training: TrainingSection) -> None:
-        mix_settings(settings)
         self.settings = settings
         self.training = training
         self._completed: WeakKeyDictionary[Samples, tuple[Any, Samples]] = WeakKeyDictionary()

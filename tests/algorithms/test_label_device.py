@@ -50,7 +50,7 @@ from tests.algorithms.label_play import (
 from tests.algorithms.play import bits
 
 TOKEN = "0123456789abcdef"
-WIDE = {"width": 1, "noise_scale": 0.5}
+WIDE: dict[str, Any] = {"width": 1, "noise_scale": 0.5}
 
 
 def task(
@@ -204,7 +204,8 @@ def test_mixes_of_a_blob_are_of_the_labels_that_were_asked_for() -> None:
     assert set(answer.relays) == {"a", "b"}
     mixes, labels = content(answer.relays["a"], l0=3, l2=1)
     assert labels.tolist() == [0, 0, 0, 2]
-    assert (mixes.shape, mixes.dtype) == ((4, *IMAGE), np.uint8)
+    assert mixes.shape == (4, *IMAGE)
+    assert mixes.dtype == np.uint8
     assert content(answer.relays["b"], l1=2)[1].tolist() == [1, 1]
     assert answer.groups == {}
     assert len(answer.relays["a"]) <= blob_size(4, IMAGE, TOKEN)
@@ -365,7 +366,7 @@ def test_mixes_that_come_again_are_taken_once() -> None:
 
 def test_a_receipt_that_was_lost_changes_nothing() -> None:
     here = one_label_each()
-    lost = []
+    lost: list[Answer] = []
 
     def lose(exchange: Any, answer: Answer) -> Answer | None:
         first = exchange.name == "label_fill" and answer.device == "device-00" and not lost
@@ -413,7 +414,7 @@ def test_later_mixes_come_after_earlier_ones() -> None:
 
 
 def test_mixes_for_other_settings_make_room() -> None:
-    large = {"a/mixes": np.zeros((MOST_BYTES // 2 + 1, 1), np.uint8)}
+    large: Tensors = {"a/mixes": np.zeros((MOST_BYTES // 2 + 1, 1), np.uint8)}
     groups: dict[str, Tensors] = {"mixes-1": large, "mixes-2": large, "other": large}
     small: Tensors = {"a/mixes": np.zeros((1, 1), np.uint8)}
     assert replaced(groups, "mixes-3", small) == {"mixes-3": small, "mixes-2": {}}

@@ -16,7 +16,7 @@ from edgefed.data.limits import MAX_BYTES
 from edgefed.data.pixels import from_pixels
 from edgefed.data.types import Preparation
 from edgefed.errors import DataError
-from edgefed.learn.types import Array
+from edgefed.learn.types import Array, Job
 from edgefed.natural_noise.shapes import noise_samples
 from edgefed.seeds import derive
 from edgefed.sharing.policy import Policy
@@ -217,8 +217,9 @@ def test_a_completed_set_is_made_once_and_anew_when_something_changed() -> None:
     (question,) = (each for each in exchange.questions if each.device == "device-00")
     task = players.task(exchange, question)
     work = players.device_half.prepare(task, fewer.view("device-00"))
-    assert work.samples is not None  # type: ignore[union-attr]
-    assert set(work.samples.targets) == set(range(LABELS + 1))  # type: ignore[union-attr]
+    assert isinstance(work, Job)
+    assert work.samples is not None
+    assert set(work.samples.targets) == set(range(LABELS + 1))
 
 
 # -- the device's owner ---------------------------------------------------------------------------

@@ -136,7 +136,7 @@ def test_an_answer_of_another_size_is_not_made_larger() -> None:
     )
     weights = task.groups["weights"]
     for samples, weighs in ((3, 3), (8, 8), (32, 8)):
-        result = Trained(weights, samples, 0.5, 1)
+        result = Trained(weights, samples, 1, 0.5)
         assert players.device_half.answer(task, view, result).samples == weighs
 
 
