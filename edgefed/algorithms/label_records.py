@@ -213,7 +213,8 @@ class LabelRecords:
         ]
         if order.action == "open":
             return self.with_bounties(map(reopened, matching))
-        dropped = [each for each in matching if each.status == "open"]
+        # One that is closed with mixes missing would be open again when another device joins.
+        dropped = [each for each in matching if each.status != "cancelled" and missing(each)]
         names = {(each.device, each.label) for each in dropped}
         kept = tuple(each for each in self.allocations if (each.requester, each.label) not in names)
         ends = (ended(each, fills, "cancelled") for each in dropped)

@@ -338,6 +338,7 @@ def test_orders_are_carried_out_once_and_in_their_order() -> None:
     assert cancelled == players.ordered(state, 2, "cancel")
     assert bits(players.ordered(cancelled, 1, "open")) == bits(cancelled)
     assert records(cancelled).orders == 2
+    assert {each.status for each in players.bounties(cancelled)} == {"closed"}, "all is there"
 
 
 @pytest.mark.parametrize("name", PREPARED[1:])
@@ -420,6 +421,44 @@ def test_a_cancelled_bounty_stays_so_when_its_device_states_its_needs_again() ->
     state = players.to_training(players.next_round(state))
     assert players.bounty(state, FIRST, 1).status == "cancelled"
     assert players.bounty(state, FIRST, 1).noise == 8
+
+
+def test_a_cancelled_bounty_is_not_reopened_for_devices_that_join() -> None:
+    players = one_label_each()
+    players.devices[FOURTH].online = False
+    state = players.to_training()
+    state = players.next_round(players.ordered(state, 1, "cancel", FIRST))
+    whole = [(1, 4, 4, "closed"), (2, 4, 4, "closed")]
+    assert told(players, state, FIRST) == [*whole, (3, 0, 8, "cancelled")]
+    players.devices[FOURTH].online = True
+    state = players.to_training(state)
+    assert told(players, state, FIRST) == [*whole, (3, 0, 8, "cancelled")]
+    assert players.bounty(state, SECOND, 3).received == 4
+    state = players.to_training(players.ordered(state, 2, "open", FIRST))
+    assert told(players, state, FIRST) == [*whole, (3, 4, 4, "closed")]
+
+
+def test_the_operator_is_told_what_bounties_come_to() -> None:
+    players = one_label_each()
+    players.devices[SECOND].policy = Policy(share_mixes=False)
+    state = players.start()
+    lines = []
+    for _ in PREPARED:
+        exchange, before = players.planned(state), state
+        state = players.step(state, exchange)
+        remarks = players.half.remarks(before, exchange, state)
+        lines.append([(remark.text, remark.warning) for remark in remarks])
+    assert lines == [
+        [("4 devices lack labels: 12 bounties open", False)],
+        [
+            (
+                "3 label bounties closed: 0 of 12 mixes are there, natural noise fills 24",
+                True,
+            )
+        ],
+        [],
+        [("9 label bounties closed: 36 of 36 mixes are there, natural noise fills 36", False)],
+    ]
 
 
 # -- across runs ----------------------------------------------------------------------------------
