@@ -186,7 +186,7 @@ class DeviceView:
         class_names: what the run's labels are called; empty when they have no names.
         preparation: what was done to the inputs.
         noise: draws natural noise; see ``noise_samples``.
-        pool: inputs of all devices, which only a simulation has.
+        pool: pixels from 0 to 1 of all devices, which only a simulation has.
     """
 
     train: Samples

@@ -7,7 +7,7 @@ are never replaced; they come first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +15,12 @@ import numpy as np
 from edgefed.algorithms.base import DeviceView
 from edgefed.algorithms.received_mixes import held, of_label
 from edgefed.config.recipe import LabelsSection
+from edgefed.data.limits import MAX_BYTES, VALUE_BYTES
 from edgefed.data.pixels import from_pixels
+from edgefed.errors import DataError
 from edgefed.learn.types import Array, Samples
 from edgefed.seeds import derive, generator
+from edgefed.units import size
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,15 @@ class Need:
     label: int
     count: int
     mixes: int
+
+
+@dataclass(frozen=True)
+class _Part:
+    """How many mixes and images of noise are added of a label."""
+
+    label: int
+    mixes: int
+    noise: int
 
 
 def needs_of(labels: Array, classes: int, settings: LabelsSection) -> tuple[Need, ...]:
@@ -56,27 +68,70 @@ def completed(
 ) -> Samples:
     """Return the device's samples with supplements for every label that it lacks.
 
+    Those of a device that needs none are returned as they are.
+
     Args:
         device: its real samples, and who draws noise.
         settings: the recipe's ``[labels]`` table.
         kept: mixes that it received.
         seed: of the noise, and of which mixes are left out where there are too many.
+
+    Raises:
+        DataError: ``label.too_large``, as ``check_size``; nothing was drawn.
     """
     real = device.train
-    inputs, targets = [real.inputs], [real.targets]
+    parts = [each for each in _parts(device, settings, kept) if each.mixes + each.noise]
+    if not parts:
+        return real
+    extra, shape = sum(each.mixes + each.noise for each in parts), real.inputs.shape[1:]
+    check_size(extra, shape)
+    inputs = np.empty((len(real) + extra, *shape), real.inputs.dtype)
+    targets = np.empty(len(real) + extra, real.targets.dtype)
+    inputs[: len(real)], targets[: len(real)] = real.inputs, real.targets
+    start = len(real)
+    for part in parts:
+        for pixels in _pixels(part, device, settings, kept, seed):
+            inputs[start : start + len(pixels)] = from_pixels(pixels, device.preparation)
+            targets[start : start + len(pixels)] = part.label
+            start += len(pixels)
+    return Samples(inputs, targets)
+
+
+def _parts(
+    device: DeviceView, settings: LabelsSection, kept: Mapping[str, Array]
+) -> Iterator[_Part]:
+    """Return what is added of each label that the device lacks."""
     there = held(kept, device.model.classes)
-    for need in needs_of(real.targets, device.model.classes, settings):
-        used = min(int(there[need.label]), need.mixes)
-        pixels = []
-        if used:
-            pixels.append(_chosen(of_label(kept, need.label), used, seed, need.label))
-        if settings.noise != "none" and used < need.count:
-            own, shape = derive(seed, "noise", need.label), tuple(real.inputs.shape[1:])
-            pixels.append(device.noise(own, need.count - used, shape, settings.noise))
-        for each in pixels:
-            inputs.append(from_pixels(each, device.preparation))
-            targets.append(np.full(len(each), need.label, real.targets.dtype))
-    return Samples(np.concatenate(inputs), np.concatenate(targets))
+    for need in needs_of(device.train.targets, device.model.classes, settings):
+        mixes = min(int(there[need.label]), need.mixes)
+        yield _Part(need.label, mixes, 0 if settings.noise == "none" else need.count - mixes)
+
+
+def _pixels(
+    part: _Part, device: DeviceView, settings: LabelsSection, kept: Mapping[str, Array], seed: int
+) -> Iterator[Array]:
+    """Return the images of a part: mixes, then noise."""
+    if part.mixes:
+        yield _chosen(of_label(kept, part.label), part.mixes, seed, part.label)
+    if part.noise and settings.noise != "none":
+        shape = tuple(device.train.inputs.shape[1:])
+        yield device.noise(derive(seed, "noise", part.label), part.noise, shape, settings.noise)
+
+
+def check_size(samples: int, shape: Sequence[int]) -> None:
+    """Check that a device's supplements fit into memory, before any of them is drawn.
+
+    Raises:
+        DataError: ``label.too_large``: as inputs they take more than a data set may.
+    """
+    needed = samples * int(np.prod(shape)) * VALUE_BYTES
+    if needed > MAX_BYTES:
+        raise DataError(
+            f"Supplements of {samples:,} samples take {size(needed)} of a device's memory, and may"
+            f" take {size(MAX_BYTES)}.",
+            code="label.too_large",
+            hint="lower labels.count or labels.supplement",
+        )
 
 
 def _chosen(mixes: Array, count: int, seed: int, label: int) -> Array:

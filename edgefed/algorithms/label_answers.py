@@ -14,7 +14,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from edgefed.algorithms.base import Answer, Exchange, Group
+from edgefed.algorithms.base import Answer, Exchange, Group, Question
+from edgefed.algorithms.received_mixes import most_mixes
+from edgefed.config.recipe import LabelsSection
 from edgefed.learn.models import Model
 from edgefed.learn.types import Array
 from edgefed.sharing.label_report import Budget
@@ -40,6 +42,9 @@ Row = tuple[int, ...]
 UNLIMITED = -1.0
 """Stands in a metric for a number that there is none of, such as a limit."""
 
+MOST_TOLD = 1e30
+"""Largest number that a metric tells."""
+
 
 def group_of(role: str, rows: Sequence[Sequence[int]]) -> Group:
     """Return rows as a device sends them."""
@@ -62,7 +67,10 @@ def budget_metrics(budget: Budget) -> dict[str, float]:
         "epsilon": budget.epsilon,
         "epsilon_left": budget.epsilon_left,
     }
-    return {name: UNLIMITED if value is None else float(value) for name, value in told.items()}
+    return {
+        name: UNLIMITED if value is None else min(float(value), MOST_TOLD)
+        for name, value in told.items()
+    }
 
 
 def budget_of(answer: Answer) -> Budget:
@@ -78,12 +86,13 @@ def budget_of(answer: Answer) -> Budget:
     )
 
 
-def wrong_rows(exchange: Exchange, answer: Answer, model: Model) -> str:
+def wrong_rows(exchange: Exchange, answer: Answer, model: Model, settings: LabelsSection) -> str:
     """Return why the rows of an answer are not what its exchange asked for, or nothing."""
     for role in ROLES[exchange.name]:
         if reason := _malformed(answer.groups[role].arrays, COLUMNS[role]):
             return f"{role}: {reason}"
-        if reason := _CHECKS[role](rows_of(answer, role), exchange, answer, model):
+        (asked,) = (each for each in exchange.questions if each.device == answer.device)
+        if reason := _CHECKS[role](rows_of(answer, role), asked, model, settings):
             return f"{role}: {reason}"
     return ""
 
@@ -101,29 +110,33 @@ def _malformed(rows: Mapping[str, Array], names: Sequence[str]) -> str:
     return "" if len(np.unique(first)) == len(first) else f"a {names[0]} is there twice"
 
 
-def _wrong_needs(rows: list[Row], exchange: Exchange, answer: Answer, model: Model) -> str:
-    del exchange, answer
+def _wrong_needs(rows: list[Row], asked: Question, model: Model, settings: LabelsSection) -> str:
+    most = settings.count or round(settings.supplement * asked.samples)
     for label, count, mixes, received in rows:
         if label >= model.classes:
             return f"there is no label {label}"
-        if not count > 0 or not received <= mixes <= count:
-            return f"of label {label} it wants {count} samples, {mixes} of them mixes"
+        if not 0 < count <= most:
+            return f"of label {label} it wants {count} samples, and may want 1 to {most}"
+        if not received <= mixes <= round(settings.mix_share * count):
+            return f"of {count} samples of label {label} it wants {mixes} as mixes, has {received}"
+    if sum(row[2] for row in rows) > (keeps := most_mixes(model.shape)):
+        return f"it wants more mixes than the {keeps} that a device keeps"
     return "" if len(rows) < model.classes else "it lacks every label"
 
 
-def _wrong_offers(rows: list[Row], exchange: Exchange, answer: Answer, model: Model) -> str:
-    del model
-    (asked,) = (q.params["bounties"] for q in exchange.questions if q.device == answer.device)
+def _wrong_offers(rows: list[Row], asked: Question, model: Model, settings: LabelsSection) -> str:
+    del model, settings
+    bounties = asked.params["bounties"]
     for place, mixes in rows:
-        if place >= len(asked):
+        if place >= len(bounties):
             return f"there is no bounty {place}"
-        if not 0 < mixes <= asked[place][2]:
-            return f"it offers {mixes} mixes where {asked[place][2]} are asked for"
+        if not 0 < mixes <= bounties[place][2]:
+            return f"it offers {mixes} mixes where {bounties[place][2]} are asked for"
     return ""
 
 
-def _wrong_received(rows: list[Row], exchange: Exchange, answer: Answer, model: Model) -> str:
-    del exchange, answer
+def _wrong_received(rows: list[Row], asked: Question, model: Model, settings: LabelsSection) -> str:
+    del asked, settings
     return next((f"there is no label {row[0]}" for row in rows if row[0] >= model.classes), "")
 
 

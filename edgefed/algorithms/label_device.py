@@ -17,7 +17,16 @@ from edgefed.algorithms.label_answers import (
     budget_metrics,
     group_of,
 )
-from edgefed.algorithms.received_mixes import added, group_name, held, pack_mixes, unpack_mixes
+from edgefed.algorithms.received_mixes import (
+    MOST_BYTES,
+    added,
+    group_name,
+    held,
+    most_mixes,
+    pack_mixes,
+    replaced,
+    unpack_mixes,
+)
 from edgefed.config.recipe import LabelsSection
 from edgefed.data.pixels import to_pixels
 from edgefed.errors import WireError
@@ -28,6 +37,12 @@ from edgefed.sharing.policy import Policy, Withheld
 from edgefed.sharing.privacy_accounting import composed, mix_epsilon
 from edgefed.sharing.releases import Spent, allowed_mixes, budget, labels_release, mixes_release
 from edgefed.sharing.releases import spent as spent_of
+
+MOST_GIVEN_BYTES = 4 * MOST_BYTES
+"""Of the mixes that a device makes in one task."""
+
+ENTRY_LABELS = 128
+"""Most labels of one entry of the ledger, whose size is limited."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +55,7 @@ class Asks:
 
 
 def mix_settings(settings: LabelsSection) -> MixSettings:
-    """Return how mixes are made.
-
-    Raises:
-        UsageError: ``mix.settings``: the recipe's settings contradict each other.
-    """
+    """Return how mixes are made."""
     return MixSettings(
         settings.width,
         settings.low,
@@ -63,14 +74,21 @@ def kept_mixes(device: DeviceView, settings: LabelsSection) -> Mapping[str, Any]
 def state_needs(task: DeviceTask, device: DeviceView, settings: LabelsSection) -> Answer:
     """Return which labels the device lacks, how many samples and mixes of each, and what it has.
 
+    A device whose owner requests no mixes counts those that it has, and no more. Nor does it want
+    more than it can keep.
+
     Raises:
         Withheld: its owner does not tell which labels it has, or its samples have none.
     """
     _check_told(device)
     there = held(kept_mixes(device, settings), device.model.classes)
     needs = needs_of(device.train.targets, device.model.classes, settings)
-    asks = device.policy.request_mixes
-    rows = [(n.label, n.count, n.mixes if asks else 0, min(there[n.label], n.mixes)) for n in needs]
+    shares = equal_split(most_mixes(device.train.inputs.shape[1:]), [each.mixes for each in needs])
+    rows = []
+    for need, share in zip(needs, shares, strict=True):
+        received = min(int(there[need.label]), share)
+        wanted = share if device.policy.request_mixes else received
+        rows.append((need.label, need.count, wanted, received))
     return _answer(task, device, {NEEDS: group_of(NEEDS, rows)}, ledger=(_presence(task, device),))
 
 
@@ -120,45 +138,44 @@ def make_mixes(task: DeviceTask, device: DeviceView, settings: LabelsSection) ->
         ]
         labels = np.repeat(np.array(list(counts), np.int64), list(counts.values()))
         relays[receiver] = pack_mixes(np.concatenate(parts), labels, task.params["token"])
-        epsilon = composed(_cost(device, settings, label, n) for label, n in counts.items())
-        records = len(device.train)
-        ledger.append(mixes_release(task.round, records, receiver, counts, made, epsilon))
+        ledger += _releases(task, device, settings, receiver, counts)
     metrics = budget_metrics(budget(task.device, device.policy, (*device.ledger, *ledger)))
     answer = _answer(task, device, {}, metrics, tuple(ledger))
     return replace(answer, relays=relays)
 
 
 def take_in(task: DeviceTask, device: DeviceView, settings: LabelsSection) -> Answer:
-    """Keep the mixes that came, and return how many of each label there are.
+    """Keep the mixes of labels that the device lacks, and return how many of each there are.
 
     A blob that is not what its sender was asked for is left out and counted.
     """
     kept = dict(kept_mixes(device, settings))
     shape = tuple(device.train.inputs.shape[1:])
-    lacking = {
-        need.label for need in needs_of(device.train.targets, device.model.classes, settings)
-    }
+    needs = needs_of(device.train.targets, device.model.classes, settings)
+    lacking = [need.label for need in needs]
     refused = 0
     for sender, token, rows in task.params["sent"]:
-        counts = {label: number for label, number in rows if label in lacking}
-        found = _first_valid(task.relays.get(sender, ()), shape, token, counts)
+        found = _first_valid(task.relays.get(sender, ()), shape, token, dict(rows))
         refused += found is None
         if found is not None:
-            kept = added(kept, sender, *found)
+            blob, mixes, labels = found
+            wanted = np.isin(labels, lacking)
+            kept = added(kept, sender, blob, mixes[wanted], labels[wanted])
     there = held(kept, device.model.classes)
     rows = [(int(label), int(there[label])) for label in np.flatnonzero(there)]
     received = {RECEIVED: group_of(RECEIVED, rows)}
     answer = _answer(task, device, received, {"refused": float(refused)})
-    return replace(answer, device_state={_group(device, settings): kept} if kept else {})
+    changes = replaced(device.device_state, _group(device, settings), kept)
+    return replace(answer, device_state=changes)
 
 
 def _first_valid(
     blobs: Sequence[bytes], shape: tuple[int, ...], token: str, counts: Mapping[int, int]
-) -> tuple[Array, Array] | None:
-    """Return the mixes and labels of the blob that answers a batch of bounties; None without."""
+) -> tuple[bytes, Array, Array] | None:
+    """Return the blob that answers a batch of bounties, its mixes and labels; None without."""
     for blob in blobs:
         try:
-            return unpack_mixes(blob, shape, token, counts)
+            return blob, *unpack_mixes(blob, shape, token, counts)
         except WireError:
             continue
     return None
@@ -172,9 +189,9 @@ def asks_of(rows: Sequence[Sequence[Any]]) -> list[Asks]:
 def _affordable(
     asked: Sequence[Asks], device: DeviceView, settings: LabelsSection, spent: Spent
 ) -> list[int]:
-    """Return how many mixes the device gives for each, as data, policy and budget allow.
+    """Return how many mixes the device gives for each, as data, policy, budget and space allow.
 
-    What the budget allows is divided equally.
+    What the budget and the space allow is divided equally.
     """
     limits = [each.mixes if _can_give(each, device, settings) else 0 for each in asked]
     labels = {each.label for each, limit in zip(asked, limits, strict=True) if limit}
@@ -183,7 +200,8 @@ def _affordable(
     costs = [_cost(device, settings, label) for label in labels]
     known = [cost for cost in costs if cost is not None]
     dearest = max(known) if len(known) == len(costs) else None  # one without a bound has none
-    return equal_split(allowed_mixes(device.policy, spent, dearest, sum(limits)), limits)
+    most = min(sum(limits), most_mixes(device.train.inputs.shape[1:], MOST_GIVEN_BYTES))
+    return equal_split(allowed_mixes(device.policy, spent, dearest, most), limits)
 
 
 def _can_give(asks: Asks, device: DeviceView, settings: LabelsSection) -> bool:
@@ -204,6 +222,23 @@ def _cost(device: DeviceView, settings: LabelsSection, label: int, count: int = 
     own = int(np.count_nonzero(labels == label))
     pixels = float(np.prod(inputs.shape[1:]))
     return mix_epsilon(mix_settings(settings), pixels, own, len(labels) - own, count)
+
+
+def _releases(
+    task: DeviceTask,
+    device: DeviceView,
+    settings: LabelsSection,
+    receiver: str,
+    counts: Mapping[int, int],
+) -> list[LedgerEntry]:
+    """Return the entries of mixes for one receiver, each of so many labels at most."""
+    made, rows = mix_settings(settings), list(counts.items())
+    parts = [dict(rows[n : n + ENTRY_LABELS]) for n in range(0, len(rows), ENTRY_LABELS)]
+    entries: list[LedgerEntry] = []
+    for part in parts:
+        epsilon = composed(_cost(device, settings, label, n) for label, n in part.items())
+        entries.append(mixes_release(task.round, len(device.train), receiver, part, made, epsilon))
+    return entries
 
 
 def _check_told(device: DeviceView) -> None:

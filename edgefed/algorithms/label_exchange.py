@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -38,13 +39,12 @@ from edgefed.algorithms.base import (
     State,
     Work,
 )
-from edgefed.algorithms.completed_samples import completed
+from edgefed.algorithms.completed_samples import check_size, completed
 from edgefed.algorithms.exchange_part import ExchangePart
 from edgefed.algorithms.label_answers import FILL, MIX, NEED, OFFER, ROLES, wrong_rows
 from edgefed.algorithms.label_device import (
     kept_mixes,
     make_mixes,
-    mix_settings,
     offer,
     state_needs,
     take_in,
@@ -58,14 +58,19 @@ from edgefed.algorithms.label_merging import (
 )
 from edgefed.algorithms.label_records import LABELS, LabelRecords, SentMixes, missing
 from edgefed.algorithms.label_remarks import label_remarks
-from edgefed.algorithms.received_mixes import blob_size
+from edgefed.algorithms.received_mixes import blob_size, fingerprint
 from edgefed.config.recipe import LabelsSection, TrainingSection
 from edgefed.errors import RecipeError
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.label_counts import COUNTS, label_counts
 from edgefed.learn.types import Job, Samples
+from edgefed.natural_noise.shapes import noise_samples
 from edgefed.seeds import derive
 from edgefed.sharing.label_report import Bounty, LabelOrder, LabelReport
+
+MAX_DELIVERED = 64
+MAX_ROWS = 8192
+"""Most blobs of mixes that one task delivers, and labels that it tells of."""
 
 NOISE_SEED = "noise_seed"
 """The parameter of a training task that natural noise is drawn from."""
@@ -77,15 +82,11 @@ class LabelExchange(ExchangePart):
     Args:
         settings: the recipe's ``[labels]`` table.
         training: its ``[training]`` table.
-
-    Raises:
-        UsageError: ``mix.settings``: the settings contradict each other.
     """
 
     exchanges: ClassVar[frozenset[str]] = frozenset(ROLES)
 
     def __init__(self, settings: LabelsSection, training: TrainingSection) -> None:
-        mix_settings(settings)
         self.settings = settings
         self.training = training
         self._completed: WeakKeyDictionary[Samples, tuple[Any, Samples]] = WeakKeyDictionary()
@@ -105,6 +106,7 @@ class LabelExchange(ExchangePart):
 
         Raises:
             RecipeError: ``label.unfit``.
+            DataError: ``label.too_large``: supplements of ``count`` samples; or ``noise.shape``.
         """
         if model.vocabulary is not None:
             raise _unfit("tokens of a text cannot be mixed, nor drawn as noise")
@@ -112,6 +114,9 @@ class LabelExchange(ExchangePart):
             raise _unfit("its inputs are no images")
         if self.training.loss == "squared_error":
             raise _unfit("with squared error there are none")
+        if self.settings.noise != "none":
+            noise_samples(0, 0, model.shape, kind=self.settings.noise)
+        check_size(self.settings.count * (model.classes - 1), model.shape)
 
     def start(self, state: State, seed: int) -> State:
         """Nobody has been asked."""
@@ -119,8 +124,12 @@ class LabelExchange(ExchangePart):
 
     def plan(self, state: State, roster: Roster, training: Exchange) -> Exchange | None:
         """Return the next of the four exchanges that has something to do."""
-        records, number = LabelRecords.of(state), training.round
-        online = {member.device: member for member in roster}
+        records = LabelRecords.of(state)
+        own = self._next(records, roster, training)
+        return own and replace(own, discarded=records.given_up)
+
+    def _next(self, records: LabelRecords, roster: Roster, training: Exchange) -> Exchange | None:
+        online, number = {member.device: member for member in roster}, training.round
         if records.allocations:
             return self._mix(records, online, training)
         if sent := records.deliverable(online, number):
@@ -133,7 +142,8 @@ class LabelExchange(ExchangePart):
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
         """Write down what devices need, offer, made or received."""
-        records, known = LabelRecords.of(state), {each.device: each for each in answers}
+        records = replace(LabelRecords.of(state), given_up=())  # its exchange deleted them
+        known = {each.device: each for each in answers}
         ordered = [known[device] for device in sorted(known)]
         merges = {
             NEED: merge_needs,
@@ -144,13 +154,14 @@ class LabelExchange(ExchangePart):
         return merges[exchange.name](records, exchange, ordered, self._fills).kept_in(state)
 
     def add_to_training(self, training: Exchange, state: State) -> Exchange:
-        """Return the exchange with each device's seed of natural noise."""
-        seed = LabelRecords.of(state).seed
+        """Return the exchange with each device's seed of noise; delete what was given up."""
+        records = LabelRecords.of(state)
+        seed, discarded = records.seed, (*training.discarded, *records.given_up)
         questions = tuple(
             replace(each, params={**each.params, NOISE_SEED: derive(seed, "noise", each.device)})
             for each in training.questions
         )
-        return replace(training, questions=questions)
+        return replace(training, questions=questions, discarded=discarded)
 
     def max_reply_bytes(self, exchange: Exchange, model: Model) -> int:
         """Return the bytes of an answer: rows of numbers, for each label or bounty."""
@@ -159,7 +170,7 @@ class LabelExchange(ExchangePart):
 
     def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
         """Return why an answer's rows are not what was asked for, or nothing."""
-        return wrong_rows(exchange, answer, model)
+        return wrong_rows(exchange, answer, model, self.settings)
 
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
         """Say what devices need, and what became of their bounties."""
@@ -218,10 +229,10 @@ class LabelExchange(ExchangePart):
     def _fill(
         self, sent: Sequence[SentMixes], online: Mapping[str, Member], training: Exchange
     ) -> Exchange:
-        """Send mixes on to the devices that asked for them."""
+        """Send mixes on to the devices that asked for them; the rest goes with the next tasks."""
         questions = []
         for receiver in sorted({each.relay.receiver for each in sent}):
-            own = [each for each in sent if each.relay.receiver == receiver]
+            own = _of_one_task([each for each in sent if each.relay.receiver == receiver])
             rows = [
                 [each.relay.sender, each.token, [[k, n] for k, n in each.counts.items()]]
                 for each in own
@@ -247,7 +258,7 @@ class LabelExchange(ExchangePart):
         if not device.train.has_labels or NOISE_SEED not in task.params:
             return job
         samples = self._samples(device, task.params[NOISE_SEED])
-        if len(samples) == len(device.train):
+        if samples is device.train:
             return job
         extra = job.extra
         if self.settings.count_supplements and COUNTS in extra:
@@ -261,12 +272,14 @@ class LabelExchange(ExchangePart):
     def _samples(self, device: DeviceView, seed: int) -> Samples:
         """Return the completed samples, the same ones for as long as nothing changed."""
         kept = kept_mixes(device, self.settings)
-        key = (seed, device.preparation, {name: len(each) for name, each in kept.items()})
+        key = (seed, device.model.classes, device.preparation, fingerprint(kept))
         known = self._completed.get(device.train)
-        if known is None or known[0] != key:
-            known = (key, completed(device, self.settings, kept, seed))
-            self._completed[device.train] = known
-        return known[1]
+        if known is not None and known[0] == key:
+            return known[1]
+        samples = completed(device, self.settings, kept, seed)
+        if samples is not device.train:  # which would keep itself in memory
+            self._completed[device.train] = (key, samples)
+        return samples
 
 
 # -- questions ------------------------------------------------------------------------------------
@@ -280,6 +293,13 @@ def _published(member: Member, batch: Sequence[Bounty]) -> Question:
     """Return the question that tells a device of the bounties of others."""
     rows = [[b.device, b.label, missing(b)] for b in batch if b.device != member.device]
     return Question(member.device, member.samples, params={"bounties": rows})
+
+
+def _of_one_task(sent: Sequence[SentMixes]) -> Sequence[SentMixes]:
+    """Return the first ones, as many as a task may deliver and a message may tell of."""
+    labels = accumulate(len(each.counts) for each in sent)
+    fitting = sum(number <= MAX_ROWS for number in labels)
+    return sent[: max(1, min(MAX_DELIVERED, fitting))]
 
 
 def _unfit(why: str) -> RecipeError:

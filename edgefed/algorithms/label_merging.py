@@ -44,7 +44,10 @@ def merge_needs(
 def merge_offers(
     records: LabelRecords, exchange: Exchange, answers: Sequence[Answer], fills: bool
 ) -> LabelRecords:
-    """Take each bounty's offers in equal parts; a bounty without any is closed."""
+    """Take each bounty's offers in equal parts; a published bounty without any is closed.
+
+    Orders may have opened and cancelled bounties since they were published.
+    """
     offers: dict[tuple[str, int], dict[str, int]] = {}
     asked = {each.device: asks_of(each.params["bounties"]) for each in exchange.questions}
     for answer in answers:
@@ -52,7 +55,11 @@ def merge_offers(
             asks = asked[answer.device][place]
             offers.setdefault((asks.requester, asks.label), {})[answer.device] = mixes
     changed, allocations = [], list(records.allocations)
-    for bounty in records.to_publish(asked):
+    published = {(each.requester, each.label) for asks in asked.values() for each in asks}
+    for bounty in records.bounties:
+        told_of = (bounty.device, bounty.label) in published or set(asked) == {bounty.device}
+        if bounty.status != "open" or not told_of:
+            continue
         own = offers.get((bounty.device, bounty.label), {})
         taken = equal_split(missing(bounty), list(own.values()))
         told = replace(bounty, offered=sum(own.values()))
@@ -70,7 +77,7 @@ def merge_mixes(
     records: LabelRecords, exchange: Exchange, answers: Sequence[Answer], fills: bool
 ) -> LabelRecords:
     """Note what is on its way; bounties that got nothing are closed."""
-    token, counts = token_of(records), _counts(records.allocations)
+    token, counts = token_of(records), _counts(exchange)
     sent = [
         SentMixes(relay, token, counts[relay.sender, relay.receiver])
         for answer in answers
@@ -94,29 +101,45 @@ def merge_received(
     there = {
         answer.device: {row[0]: row[1] for row in rows_of(answer, RECEIVED)} for answer in answers
     }
+    delivered = {
+        (question.device, sender, token)
+        for question in exchange.questions
+        for sender, token, _ in question.params["sent"]
+    }
     asked = {each.device for each in exchange.questions}
-    left, over = [], set()
+    left, over, given_up = [], set(), []
     for sent in records.sent:
         receiver = sent.relay.receiver
-        tries = sent.tries + (receiver in asked)
-        if receiver in there or tries == MAX_TRIES:
+        silent = receiver in asked - there.keys()
+        tried = replace(sent, tries=sent.tries + 1, round=exchange.round) if silent else sent
+        known = receiver in there and (receiver, sent.relay.sender, sent.token) in delivered
+        if known or tried.tries == MAX_TRIES:
             over |= {(receiver, label) for label in sent.counts}
-        elif receiver in asked:
-            left.append(replace(sent, tries=tries, round=exchange.round))
+            given_up += [] if known else [sent.relay]
         else:
-            left.append(sent)
+            left.append(tried)
+    over -= {(each.relay.receiver, label) for each in left for label in each.counts}
     changed = [
-        _received(each, there.get(each.device, {}), fills)
+        _received(each, there.get(each.device), (each.device, each.label) in over, fills)
         for each in records.bounties
-        if each.status == "open" and (each.device, each.label) in over
     ]
-    return replace(records.with_bounties(changed), sent=tuple(left))
+    return replace(records.with_bounties(changed), sent=tuple(left), given_up=tuple(given_up))
 
 
-def _received(bounty: Bounty, held: Mapping[int, int], fills: bool) -> Bounty:
-    """Return a bounty that is closed, its device holding so many mixes by label."""
-    received = min(held.get(bounty.label, bounty.received), bounty.mixes)
-    return ended(replace(bounty, received=received), fills)
+def _received(bounty: Bounty, held: Mapping[int, int] | None, over: bool, fills: bool) -> Bounty:
+    """Return a bounty after mixes were sent on.
+
+    Args:
+        bounty: as it was; it may be cancelled while mixes are on their way.
+        held: mixes of each label that its device has; None if it did not say.
+        over: whether no more are on their way.
+        fills: whether natural noise fills what mixes leave open.
+    """
+    received = bounty.received if held is None else min(held.get(bounty.label, 0), bounty.mixes)
+    known = replace(bounty, received=received)
+    if bounty.status != "open":
+        return ended(known, fills, bounty.status)
+    return ended(known, fills) if over else known
 
 
 def token_of(records: LabelRecords) -> str:
@@ -124,9 +147,10 @@ def token_of(records: LabelRecords) -> str:
     return f"{derive(records.seed, 'batch', records.batch):016x}"
 
 
-def _counts(allocations: Sequence[Allocation]) -> dict[tuple[str, str], dict[int, int]]:
-    """Return the mixes of each label by provider and requester."""
+def _counts(exchange: Exchange) -> dict[tuple[str, str], dict[int, int]]:
+    """Return the mixes of each label that were asked for, by provider and requester."""
     counts: dict[tuple[str, str], dict[int, int]] = {}
-    for each in allocations:
-        counts.setdefault((each.provider, each.requester), {})[each.label] = each.mixes
+    for question in exchange.questions:
+        for asks in asks_of(question.params["mixes"]):
+            counts.setdefault((question.device, asks.requester), {})[asks.label] = asks.mixes
     return counts

@@ -78,6 +78,7 @@ class LabelRecords:
         budgets: sorted by device.
         allocations: what providers are to make next.
         sent: what requesters have not received yet.
+        given_up: blobs that were sent on in vain, for the coordinator to delete.
         batch: batches of bounties so far.
         orders: number of the last order that was carried out.
     """
@@ -88,6 +89,7 @@ class LabelRecords:
     budgets: tuple[Budget, ...] = ()
     allocations: tuple[Allocation, ...] = ()
     sent: tuple[SentMixes, ...] = ()
+    given_up: tuple[Relay, ...] = ()
     batch: int = 0
     orders: int = 0
 
@@ -102,6 +104,7 @@ class LabelRecords:
             budgets=tuple(Budget(*row) for row in known["budgets"]),
             allocations=tuple(Allocation(*row) for row in known["allocations"]),
             sent=tuple(_sent(row) for row in known["sent"]),
+            given_up=tuple(Relay.from_json(each) for each in known["given_up"]),
             batch=known["batch"],
             orders=known["orders"],
         )
@@ -115,6 +118,7 @@ class LabelRecords:
             "budgets": [_row(each) for each in self.budgets],
             "allocations": [_row(each) for each in self.allocations],
             "sent": [_sent_row(each) for each in self.sent],
+            "given_up": [each.to_json() for each in self.given_up],
             "batch": self.batch,
             "orders": self.orders,
         }
@@ -209,7 +213,8 @@ class LabelRecords:
         ]
         if order.action == "open":
             return self.with_bounties(map(reopened, matching))
-        dropped = [each for each in matching if each.status == "open"]
+        # One that is closed with mixes missing would be open again when another device joins.
+        dropped = [each for each in matching if each.status != "cancelled" and missing(each)]
         names = {(each.device, each.label) for each in dropped}
         kept = tuple(each for each in self.allocations if (each.requester, each.label) not in names)
         ends = (ended(each, fills, "cancelled") for each in dropped)

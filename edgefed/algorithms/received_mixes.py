@@ -1,8 +1,9 @@
 """Mixes that a device received: kept across runs, checked before they are taken in.
 
 A blob from another device holds ``mixes`` uint8 (n, …), ``labels`` int64 (n,) and ``token``, the
-ASCII letters of the batch of bounties that it answers. Device state holds ``PROVIDER/mixes`` and
-``PROVIDER/labels`` in a group whose name tells for which classes and settings they were made.
+ASCII letters of the batch of bounties that it answers. Device state holds ``PROVIDER/mixes``,
+``PROVIDER/labels`` and ``PROVIDER/digests`` (SHA-256 of the blobs) in a group whose name tells for
+which classes and settings they were made.
 """
 
 from __future__ import annotations
@@ -19,13 +20,23 @@ from edgefed.learn.types import Array, Tensors
 from edgefed.sharing.label_mixes import MixSettings
 from edgefed.wire.tensors import TensorSpec, pack, unpack
 
+MOST_BYTES = 48 * 1024**2
+"""Of the mixes that a device keeps, with their labels; less than the state that it may keep."""
+
+_PREFIX = "mixes-"
+
+
+def most_mixes(shape: Sequence[int], nbytes: int = MOST_BYTES) -> int:
+    """Return how many mixes of inputs of a shape take so many bytes at most."""
+    return nbytes // _bytes_each(shape)
+
 
 def group_name(
     classes: int, class_names: Sequence[str], shape: Sequence[int], settings: MixSettings
 ) -> str:
     """Return the name of the group that mixes for these classes and settings are in."""
     told = json.dumps([classes, list(class_names), list(shape), asdict(settings)], sort_keys=True)
-    return f"mixes-{hashlib.sha256(told.encode()).hexdigest()[:24]}"
+    return f"{_PREFIX}{hashlib.sha256(told.encode()).hexdigest()[:24]}"
 
 
 def pack_mixes(mixes: Array, labels: Array, token: str) -> bytes:
@@ -39,7 +50,7 @@ def blob_size(mixes: int, shape: Sequence[int], token: str) -> int:
     labels = np.zeros(0, np.int64)
     empty = pack_mixes(np.zeros((0, *shape), np.uint8), labels, token)
     # The header says the lengths in a few digits more.
-    return len(empty) + mixes * (int(np.prod(shape)) + labels.itemsize) + 64
+    return len(empty) + mixes * _bytes_each(shape) + 64
 
 
 def unpack_mixes(
@@ -82,13 +93,42 @@ def held(kept: Mapping[str, Array], classes: int) -> Array:
     return counts
 
 
-def added(kept: Mapping[str, Array], provider: str, mixes: Array, labels: Array) -> Tensors:
-    """Return what is kept after mixes of a provider came; its earlier ones come first."""
+def added(
+    kept: Mapping[str, Array], provider: str, blob: bytes, mixes: Array, labels: Array
+) -> Tensors:
+    """Return what is kept after mixes of a provider came; its earlier ones come first.
+
+    A blob that was taken in before, as when its receipt was lost, adds nothing.
+    """
+    digest = np.frombuffer(hashlib.sha256(blob).digest(), np.uint8)[None]
+    known = kept.get(f"{provider}/digests", digest[:0])
     arrays = dict(kept)
-    for part, new in (("mixes", mixes), ("labels", labels)):
-        name = f"{provider}/{part}"
-        arrays[name] = np.concatenate([arrays[name], new]) if name in arrays else new
+    if not (known == digest).all(axis=1).any():
+        for part, new in (("mixes", mixes), ("labels", labels), ("digests", digest)):
+            name = f"{provider}/{part}"
+            arrays[name] = np.concatenate([arrays[name], new]) if name in arrays else new
     return {name: arrays[name] for name in sorted(arrays)}
+
+
+def replaced(groups: Mapping[str, Tensors], name: str, kept: Tensors) -> dict[str, Tensors]:
+    """Return what changes in a device's state when ``kept`` replaces a group of mixes.
+
+    Mixes for other classes or settings are deleted where all of them would take too much space.
+    """
+    changes = {name: kept} if kept else {}
+    room = MOST_BYTES - _bytes_of(kept)
+    for other in sorted(set(groups) - {name}):
+        if other.startswith(_PREFIX):
+            room -= _bytes_of(groups[other])
+            if room < 0:
+                changes[other] = {}
+    return changes
+
+
+def fingerprint(kept: Mapping[str, Array]) -> str:
+    """Return a word that differs for mixes that differ."""
+    digests = (each for name, each in kept.items() if name.endswith("/digests"))
+    return hashlib.sha256(b"".join(each.tobytes() for each in digests)).hexdigest()
 
 
 def of_label(kept: Mapping[str, Array], label: int) -> Array:
@@ -107,6 +147,14 @@ def of_label(kept: Mapping[str, Array], label: int) -> Array:
 def providers(kept: Mapping[str, Array]) -> list[str]:
     """Return who sent mixes that are kept, sorted."""
     return sorted({name.rpartition("/")[0] for name in kept})
+
+
+def _bytes_each(shape: Sequence[int]) -> int:
+    return int(np.prod(shape)) + np.dtype(np.int64).itemsize
+
+
+def _bytes_of(arrays: Mapping[str, Array]) -> int:
+    return sum(each.nbytes for each in arrays.values())
 
 
 def _refused(why: str) -> WireError:

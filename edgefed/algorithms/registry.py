@@ -100,8 +100,7 @@ def make(recipe: Recipe, layer: Layer | None = None) -> AnyAlgorithm:
     Raises:
         UnknownNameError: there is no such algorithm.
         RecipeError: one of its settings is unknown or out of range.
-        UsageError: settings do not belong together: ``train.optimizer`` of ``[training]``, or
-            ``mix.settings`` of ``[labels]``.
+        UsageError: ``train.optimizer``: settings of ``[training]`` do not belong together.
     """
     kind = find(recipe.algorithm.name)
     check_optimizer(schedule_of(recipe.training, 1))

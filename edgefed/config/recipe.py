@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from edgefed.config.class_names import Classes
 
@@ -222,7 +222,7 @@ class LabelsSection(Section):
     low: Annotated[float, Field(ge=0.5, le=1)] = 0.5
     """Least weight of the sample whose label a mix has."""
 
-    high: Annotated[float, Field(ge=0.5, le=1)] = 0.75
+    high: Annotated[float, Field(ge=0.5, le=1, validate_default=True)] = 0.75
     """Largest weight of the sample whose label a mix has."""
 
     others: Literal["any", "other_classes", "global"] = "any"
@@ -240,6 +240,15 @@ class LabelsSection(Section):
 
     count_supplements: bool = False
     """Whether losses that weigh labels by their number (``fedlc``, ``fedrs``) count supplements."""
+
+    @field_validator("high")
+    @classmethod
+    def _at_least_low(cls, high: float, info: ValidationInfo) -> float:
+        """Check the range of weights, whose lower end may be set alone."""
+        low = info.data.get("low", 0.0)
+        if low > high:
+            raise ValueError(f"must be at least low, which is {low}")
+        return high
 
     @property
     def wanted(self) -> bool:

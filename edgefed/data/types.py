@@ -124,7 +124,7 @@ class Shard:
         policy: what this device gives away beside its model.
         class_names: what the labels are called.
         noise: draws natural noise.
-        pool: inputs of all devices, for mixes that take others from anywhere.
+        pool: pixels from 0 to 1 of all devices, for mixes that take others from anywhere.
     """
 
     train: Samples

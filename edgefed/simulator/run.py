@@ -21,6 +21,7 @@ from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.store import Store
 from edgefed.coordinator.trackers.base import Tracker
 from edgefed.data.partition import deal
+from edgefed.data.pixels import to_pixels
 from edgefed.data.types import Dataset, Shard
 from edgefed.errors import DataError
 from edgefed.learn.devices import pick_device, set_threads
@@ -143,7 +144,9 @@ def _shards(recipe: Recipe, dataset: Dataset, folder: Path) -> list[Shard]:
     if not recipe.labels.wanted:
         return shards
     noise = NoiseCache(folder / "noise", NOISE_BYTES).samples
-    pool = dataset.train.inputs if recipe.labels.others == "global" else None
+    pool = None
+    if recipe.labels.others == "global":
+        pool = to_pixels(dataset.train, dataset.preparation).inputs
     return [replace(shard, noise=noise, pool=pool) for shard in shards]
 
 

@@ -127,7 +127,7 @@ class Worker:
         private_randomness: gives the generator of a task's privacy noise.
         preparation: what was done to the samples.
         noise: draws natural noise.
-        pool: inputs of all devices; None where there is no simulation.
+        pool: pixels from 0 to 1 of all devices; None where there is no simulation.
     """
 
     def __init__(
