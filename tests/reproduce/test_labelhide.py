@@ -155,10 +155,14 @@ def test_a_smoke_supplement_is_its_share_of_a_label(labels: int, tmp_path: Path)
 def test_table_2_itself_contradicts_remark_1() -> None:
     table = find("labelhide-cifar10")
     remark = next(claim for claim in table.claims if claim.relation == "not below")
-    assert (remark.text, {term.column for term in remark.terms}) == (f"{NOISE} ≥ {NONE}", {EACH})
+    assert (remark.text, {term.column for term in remark.terms}) == (
+        f"Remark 1: {NOISE} ≥ {NONE}",
+        {EACH},
+    )
     columns = table.scales["paper"].columns
     found = judge(remark, columns, lambda *_: {}, table.number)
-    below = {v.column: round(100 * v.published, 2) for v in found if (v.published or 0) < 0}
+    sums = {each.column: round(100 * (each.published or 0), 2) for each in found}
+    below = {column: points for column, points in sums.items() if points < 0}
     assert below == {"CIFAR-10, 100 %, C = 2": -5.63, "CIFAR-10, 100 %, C = 3": -22.72}
     assert any("46.90" in note and "52.53" in note for note in table.notes)
 

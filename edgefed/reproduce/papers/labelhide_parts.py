@@ -102,7 +102,8 @@ NOTES = (
     "a supplement is of so many percent of a label's samples in all training data, for each label"
     " that a device lacks, whatever C is",
     "the other samples of a mix are of any device (labels.others = global), because with C = 1 a"
-    " device has no others; with 'own others' they are the mixing device's",
+    " device has samples of one label only; with 'own others' they are the mixing device's, so"
+    " that such a mix is of one label",
     "the scale of the noise on mixes is lost: 16/255 here",
     "at smoke, natural noise is of the spectrum generator, which is faster",
 )
