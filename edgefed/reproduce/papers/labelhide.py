@@ -89,7 +89,7 @@ MNIST = Table(
         scale: Scaled(_mnist(scale), SEEDS, takes, exact=scale == "paper")
         for scale, takes in {
             **TAKES,
-            "smoke": "some seconds a run",
+            "smoke": "some ten seconds a run",
             "small": "about a minute a run on two cores, and minutes to draw the noise of a seed",
         }.items()
     },
