@@ -98,7 +98,7 @@ def reproduce(
         if recipes is not None:
             _write_recipes(study, recipes.expanduser(), as_json)
             return
-        _begin(options, study)
+        study = _begin(options, study)
         with place(on, address, [cell.case.recipe for cell in study.cells]) as executors:
             outcome = run_plan(options, study.plan(), folder, executors)
         _end(options, study, outcome, folder / f"{study.table.name}-{study.scale}", as_json)
@@ -152,17 +152,16 @@ def _write_recipes(study: Study, folder: Path, as_json: bool) -> None:
         data("\n".join(paths))
 
 
-def _begin(options: Globals, study: Study) -> None:
-    """Say what will be run, and download what is not there, once rather than fail in every run."""
-    from edgefed.reproduce.sources import fetch
+def _begin(options: Globals, study: Study) -> Study:
+    """Download what is not there, once rather than fail in every run, and say what will be run."""
+    from edgefed.reproduce.plan import fetched
 
     _check_rows(study)
+    study = fetched(study, options.settings().value.state / "data")
     if not options.quiet:
         runs = counted(len(study.cells) * len(study.seeds), "run")
         talk(f"{study.table.name}, scale {study.scale}: {runs}; {study.scaled.takes}")
-    state = options.settings().value.state
-    for cell in study.cells:
-        fetch(cell.case.recipe.data, state / "data")
+    return study
 
 
 def _check_rows(study: Study) -> None:

@@ -74,8 +74,8 @@ def entries(study: Study, outcome: Outcome) -> list[Entry]:
 def verdicts(study: Study, outcome: Outcome) -> list[Verdict]:
     """Return what became of the paper's claims."""
     values = partial(_values, study, outcome)
-    columns = study.scaled.columns
-    return [each for claim in study.table.claims for each in judge(claim, columns, values)]
+    columns, numbers = study.scaled.columns, study.table.number
+    return [each for claim in study.table.claims for each in judge(claim, columns, values, numbers)]
 
 
 def _values(study: Study, outcome: Outcome, row: str, column: Column) -> Mapping[int, float]:

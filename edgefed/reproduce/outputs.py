@@ -104,7 +104,7 @@ def text(study: Study, outcome: Outcome) -> str:
     ]
     judged = verdicts(study, outcome)
     if judged:
-        head = ("CLAIM", "COLUMN", "CAME OUT", "BY (POINTS, 95 %)")
+        head = ("CLAIM", "COLUMN", "CAME OUT", "BY (POINTS, 95 %)", "PUBLISHED")
         parts.append(columns([head, *(_verdict_row(verdict) for verdict in judged)]))
     absent = [f"{what}: {why}" for what, why in study.scaled.left_out.items()]
     absent += [f"{row}: {reason}" for row, reason in study.missing.items()]
@@ -163,7 +163,8 @@ def _verdict_row(verdict: Verdict) -> tuple[str, ...]:
     if verdict.noise is not None:
         by += f" ± {100 * verdict.noise:.1f}"
     word = f"{verdict.word}: {verdict.reason}" if verdict.reason else verdict.word
-    return verdict.claim, verdict.column, word, by
+    own = "not known" if verdict.published is None else f"{100 * verdict.published:+.1f}"
+    return verdict.claim, verdict.column, word, by, own
 
 
 def _percent(value: Spread) -> str:

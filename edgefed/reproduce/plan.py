@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,10 @@ from edgefed.algorithms.registry import algorithms
 from edgefed.config.layers import Layer
 from edgefed.config.load import load_recipe
 from edgefed.config.settings_files import Surroundings
-from edgefed.reproduce.sources import Located, locate
+from edgefed.errors import DataError, MissingDataError
+from edgefed.reproduce.sources import Located, fetch, locate
 from edgefed.reproduce.table import Column, Row, Scale, Scaled, Settings, Table
-from edgefed.reproduce.table_part import part_of
+from edgefed.reproduce.table_part import part_of, without
 from edgefed.simulator.sweep.plan import Case, Check, Plan
 
 
@@ -78,7 +79,7 @@ def make_study(
         scratch: where data that is made here is kept.
 
     Raises:
-        DataError: the data is not there.
+        DataError: the data is not there, or that of no column.
         RecipeError: a recipe is wrong.
         UnknownNameError: there is no such row or column.
     """
@@ -86,8 +87,10 @@ def make_study(
     cells: list[Cell] = []
     missing: dict[str, str] = {}
     notes: dict[str, None] = {}
+    places, absent = _located(scaled, data, scratch)
+    scaled = without(scaled, absent)
     for column in scaled.columns:
-        located = locate({**column.setup, **column.varies}, data, scratch)
+        located = places[column.label]
         notes |= {located.note: None} if located.note else {}
         for row in table.rows:
             if row.label in scaled.left_out:
@@ -100,6 +103,50 @@ def make_study(
             cells.append(Cell(row, column, _case(table, row, column, located, own, check)))
     chosen = tuple(dict.fromkeys(seeds)) or scaled.seeds
     return Study(table, scale, scaled, tuple(cells), chosen, missing, tuple(notes))
+
+
+def _located(
+    scaled: Scaled, data: Path | None, scratch: Path
+) -> tuple[Mapping[str, Located], Mapping[str, str]]:
+    """Return the data of each column by its label, and why that of optional ones is not there.
+
+    Raises:
+        DataError: that of a column that is not optional, or of all columns.
+    """
+    places: dict[str, Located] = {}
+    absent: dict[str, MissingDataError] = {}
+    for column in scaled.columns:
+        try:
+            places[column.label] = locate({**column.setup, **column.varies}, data, scratch)
+        except MissingDataError as error:
+            if not column.optional:
+                raise
+            absent[column.label] = error
+    if absent and not places:
+        raise next(iter(absent.values()))
+    return places, {label: error.message for label, error in absent.items()}
+
+
+def fetched(study: Study, folder: Path) -> Study:
+    """Download the data of a study that is not there yet; optional columns without it are dropped.
+
+    Raises:
+        DataError: the data of a column that is not optional, or of all columns.
+    """
+    absent: dict[str, DataError] = {}
+    columns = {cell.column.label: cell for cell in study.cells}
+    for label, cell in columns.items():
+        try:
+            fetch(cell.case.recipe.data, folder)
+        except DataError as error:
+            if not cell.column.optional:
+                raise
+            absent[label] = error
+    if absent and len(absent) == len(columns):
+        raise next(iter(absent.values()))
+    reasons = {label: error.message for label, error in absent.items()}
+    kept = tuple(cell for cell in study.cells if cell.column.label not in absent)
+    return replace(study, scaled=without(study.scaled, reasons), cells=kept)
 
 
 def _lacking(settings: Settings) -> str:

@@ -21,13 +21,13 @@ def tables() -> dict[str, Table]:
         contents = importlib.import_module(f"{papers.__name__}.{module.name}")
         for table in cast(tuple[Table, ...], getattr(contents, "TABLES", ())):
             found[table.name] = table
-    return dict(sorted(found.items(), key=lambda item: _place(item[0])))
+    return dict(sorted(found.items(), key=lambda item: _place(item[1])))
 
 
-def _place(name: str) -> tuple[str, int]:
-    """Return what sorts ``table2`` before ``table10``."""
-    letters = name.rstrip("0123456789")
-    return letters, int(name[len(letters) :] or 0)
+def _place(table: Table) -> tuple[str, int]:
+    """Return what sorts a paper's ``table2`` before ``table10``; others stay as they are listed."""
+    number = table.name.removeprefix(f"{table.paper.key}-table")
+    return table.paper.key, int(number) if number.isdecimal() else 0
 
 
 def find(name: str) -> Table:

@@ -78,11 +78,13 @@ SOURCES: Mapping[str, Source] = {
         ),
         "QMNIST's labels tell who wrote each digit; docs/data.md has the arrays",
     ),
+    "mnist": _vision("mnist", "MNIST", "mnist/mnist.npz"),
     "fashion-mnist": _vision("fashion-mnist", "Fashion-MNIST", "fashion_mnist/fashion_mnist.npz"),
     "cifar10": _vision("cifar10", "CIFAR-10", "cifar10/cifar10.npz", "cifar10/cifar10_jpeg.npz"),
     "cifar100": _vision(
         "cifar100", "CIFAR-100", "cifar100/cifar100.npz", "cifar100/cifar100_jpeg.npz"
     ),
+    "svhn": _vision("svhn", "SVHN", "svhn/svhn.npz"),
     "femnist": Source(
         "FEMNIST",
         (

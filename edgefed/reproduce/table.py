@@ -14,6 +14,8 @@ from typing import Any, Literal
 Scale = Literal["smoke", "small", "paper"]
 SCALES: tuple[Scale, ...] = ("smoke", "small", "paper")
 
+Relation = Literal["above", "equal", "not below"]
+
 Settings = Mapping[str, Any]
 """Dotted recipe keys and their values."""
 
@@ -75,6 +77,7 @@ class Column:
         rows: what some rows have of their own here, by label.
         target: the accuracy of which the rounds are counted; None for none.
         score: how a run is scored.
+        optional: where its data is not there, it is left out.
     """
 
     label: str
@@ -84,6 +87,7 @@ class Column:
     rows: Mapping[str, Settings] = field(default_factory=dict)
     target: float | None = None
     score: Score = Score()
+    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,17 +134,17 @@ class Term:
 
 @dataclass(frozen=True)
 class Claim:
-    """Something that the paper says of its numbers: a sum of cells is above 0, or about 0.
+    """Something that the paper says of its numbers: how a sum of cells compares with 0.
 
     Attributes:
         text: in words.
         terms: the sum.
-        equal: it should be about 0.
+        relation: it should be above 0, about 0, or not below 0.
     """
 
     text: str
     terms: tuple[Term, ...]
-    equal: bool = False
+    relation: Relation = "above"
 
 
 @dataclass(frozen=True)
@@ -179,7 +183,13 @@ def above(better: str, worse: str, column: str = EACH) -> Claim:
 def alike(one: str, other: str, column: str = EACH) -> Claim:
     """Return the claim that two rows hardly differ."""
     terms = (Term(1, one, column), Term(-1, other, column))
-    return Claim(f"{one} ≈ {other}", terms, equal=True)
+    return Claim(f"{one} ≈ {other}", terms, "equal")
+
+
+def no_worse(row: str, other: str, column: str = EACH) -> Claim:
+    """Return the claim that a row is not below another."""
+    terms = (Term(1, row, column), Term(-1, other, column))
+    return Claim(f"{row} ≥ {other}", terms, "not below")
 
 
 def along(row: str, better: str, worse: str) -> Claim:
@@ -191,7 +201,7 @@ def along(row: str, better: str, worse: str) -> Claim:
 def level(row: str, one: str, other: str) -> Claim:
     """Return the claim that two columns hardly differ in a row."""
     terms = (Term(1, row, one), Term(-1, row, other))
-    return Claim(f"{row}: {one} ≈ {other}", terms, equal=True)
+    return Claim(f"{row}: {one} ≈ {other}", terms, "equal")
 
 
 def steadier(row: str, other: str, easy: str, hard: str) -> Claim:

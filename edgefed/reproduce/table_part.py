@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from edgefed.config.nearest import did_you_mean, nearest_name
@@ -35,6 +35,12 @@ def part_of(
     absent += [column.label for column in scaled.columns if column not in kept]
     left_out = {**scaled.left_out, **dict.fromkeys(absent, LEFT_OUT)}
     return replace(scaled, columns=kept, left_out=left_out)
+
+
+def without(scaled: Scaled, reasons: Mapping[str, str]) -> Scaled:
+    """Return the table without some columns, by their labels, and why they are left out."""
+    kept = tuple(column for column in scaled.columns if column.label not in reasons)
+    return replace(scaled, columns=kept, left_out={**scaled.left_out, **reasons})
 
 
 def _wanted(chosen: Sequence[str], *names: str) -> bool:

@@ -3,22 +3,26 @@
 A claim is a sum of cells, computed for each seed separately: cells of one seed share their data,
 partition and initial weights, so common effects cancel. The noise is half the width of the 95 %
 confidence interval of the mean over seeds, by Student's t-distribution (Biometrika 6 (1), 1908).
+The same sum of published numbers shows whether the paper's own table agrees with its text.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from edgefed.reproduce.table import EACH, Claim, Column
+from edgefed.reproduce.table import EACH, Claim, Column, Published
 from edgefed.simulator.sweep.table import spread
 
 Word = Literal["yes", "no", "within the noise", "unknown"]
 
 Values = Callable[[str, Column], Mapping[int, float]]
 """A row's label and a column to accuracy by seed; empty where nothing was run."""
+
+Numbers = Callable[[str, str], Published | None]
+"""A row's label and a column of the paper to what was published."""
 
 QUANTILES = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
@@ -37,6 +41,7 @@ class Verdict:
         mean: of the sum over seeds, as a share; None when there is none.
         noise: what it may be off by; None with fewer than two seeds.
         reason: why it is unknown.
+        published: the sum of the published numbers, as a share; None where one is not known.
     """
 
     claim: str
@@ -45,20 +50,46 @@ class Verdict:
     mean: float | None = None
     noise: float | None = None
     reason: str = ""
+    published: float | None = None
 
 
-def judge(claim: Claim, columns: Sequence[Column], values: Values) -> list[Verdict]:
+def judge(
+    claim: Claim, columns: Sequence[Column], values: Values, numbers: Numbers
+) -> list[Verdict]:
     """Return a verdict for each column that the claim is about, or one if it spans several."""
     if any(term.column == EACH for term in claim.terms):
         return [
-            _one(claim, [column] * len(claim.terms), column.label, values) for column in columns
+            replace(
+                _one(claim, [column] * len(claim.terms), column.label, values),
+                published=published_sum(claim, numbers, column.of),
+            )
+            for column in columns
         ]
+    own = published_sum(claim, numbers)
     chosen = [next((c for c in columns if c.of == term.column), None) for term in claim.terms]
     found = [column for column in chosen if column is not None]
     if len(found) < len(chosen):
-        return [Verdict(claim.text, "", "unknown", reason="a column is not run at this scale")]
+        absent = "a column is not run at this scale"
+        return [Verdict(claim.text, "", "unknown", reason=absent, published=own)]
     one = found[0].label if len({column.label for column in found}) == 1 else ""
-    return [_one(claim, found, one, values)]
+    return [replace(_one(claim, found, one, values), published=own)]
+
+
+def published_sum(claim: Claim, numbers: Numbers, each: str = "") -> float | None:
+    """Return a claim's sum over published numbers, as a share; None where one is not known.
+
+    Args:
+        claim: what the paper says.
+        numbers: what it has published.
+        each: the paper's column that a term of any column means.
+    """
+    columns = (each if term.column == EACH else term.column for term in claim.terms)
+    found = [numbers(term.row, of) for term, of in zip(claim.terms, columns, strict=True)]
+    known = [number.value for number in found if number is not None]
+    if len(known) < len(found):
+        return None
+    terms = zip(claim.terms, known, strict=True)
+    return round(math.fsum(term.weight * value for term, value in terms), 6) / 100
 
 
 def _one(claim: Claim, columns: Sequence[Column], label: str, values: Values) -> Verdict:
@@ -86,8 +117,10 @@ def _weighed(claim: Claim, label: str, sums: Sequence[float]) -> Verdict:
 
 
 def _word(claim: Claim, mean: float, noise: float) -> Word:
-    if claim.equal:
+    if claim.relation == "equal":
         return "yes" if abs(mean) <= noise else "no"
+    if claim.relation == "not below":
+        return "yes" if mean >= -noise else "no"
     if abs(mean) <= noise:
         return "within the noise"
     return "yes" if mean > 0 else "no"

@@ -13,7 +13,7 @@ from edgefed.cli.recipes import checked
 from edgefed.errors import DataError, RecipeError, UnknownNameError
 from edgefed.reproduce.measure import entries, scored, verdicts
 from edgefed.reproduce.outputs import summary, text, write_outputs, write_recipes
-from edgefed.reproduce.plan import Study, make_study
+from edgefed.reproduce.plan import Study, fetched, make_study
 from edgefed.reproduce.table import Column, Row, Score
 from edgefed.reproduce.table_part import LEFT_OUT
 from edgefed.simulator.sweep.results import Result
@@ -206,6 +206,37 @@ def test_data_of_a_column_that_is_not_asked_for_need_not_be_there(folder: Path) 
         make_study(both, "smoke", checked, data=folder, scratch=folder)
     made = make_study(both, "smoke", checked, columns=["E = 10"], data=folder, scratch=folder)
     assert len(made.cells) == 1
+
+
+FAR = Column("CIFAR-10", "E = 1", {**tiny.SETUP, "data.name": "cifar10"}, optional=True)
+
+
+def test_an_optional_column_without_data_is_left_out_and_told(
+    folder: Path, outcome: Outcome
+) -> None:
+    both = tiny.table(tiny.PLAIN, columns=(FAR, tiny.MANY))
+    made = make_study(both, "smoke", checked, data=folder, scratch=folder)
+    assert [cell.case.name for cell in made.cells] == ["digits, E = 3 / FedAvg"]
+    assert "CIFAR-10: CIFAR-10 is not in" in text(made, outcome)
+    with pytest.raises(DataError, match="CIFAR-10 is not in"):
+        make_study(both, "smoke", checked, columns=["E = 1"], data=folder, scratch=folder)
+
+
+def test_an_optional_column_that_cannot_be_downloaded_is_left_out_and_told(
+    folder: Path, tmp_path: Path
+) -> None:
+    blocked = tmp_path / "data"
+    blocked.write_text("a file where the data would be kept")
+    made = tiny.study(folder, tiny.PLAIN, columns=(FAR, tiny.MANY))
+    assert len(made.cells) == 2
+    kept = fetched(made, blocked)
+    assert [cell.case.name for cell in kept.cells] == ["digits, E = 3 / FedAvg"]
+    assert [column.label for column in kept.scaled.columns] == ["digits, E = 3"]
+    assert "cannot be downloaded" in kept.scaled.left_out["CIFAR-10"]
+    needed = replace(FAR, optional=False)
+    for columns in ((FAR,), (needed, tiny.MANY)):
+        with pytest.raises(DataError, match="cannot be downloaded"):
+            fetched(tiny.study(folder, tiny.PLAIN, columns=columns), blocked)
 
 
 def test_recipes_as_files_are_the_cells(study: Study, tmp_path: Path) -> None:

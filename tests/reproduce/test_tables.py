@@ -13,6 +13,7 @@ from edgefed.reproduce.papers.fedmix_setups import PAPER
 from edgefed.reproduce.plan import make_study
 from edgefed.reproduce.registry import find, tables
 from edgefed.reproduce.table import EACH, SCALES, Table
+from tests.reproduce.layout import touch_all
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
 
@@ -28,6 +29,9 @@ def test_all_tables_are_found_in_their_papers_order() -> None:
     assert [*tables()] == [
         "fedma-table1",
         *(f"fedmix-table{number}" for number in FEDMIX if number != 8),
+        "labelhide-mnist",
+        "labelhide-cifar10",
+        "labelhide-methods",
         "moe-table1",
     ]
 
@@ -125,24 +129,11 @@ def test_the_smallest_scale_is_ready_to_run_without_any_file(table: Table, tmp_p
     assert len([*(tmp_path / "recipes").glob("*.toml")]) == len(study.cells), "names differ"
 
 
-def _touch(folder: Path) -> Path:
-    """Lay out a folder in which every data set is there, by its name."""
-    for name in (
-        *("mnist/mnist.npz", "mnist/mnist_writers.npz", "cifar10/cifar10.npz"),
-        *("fashion_mnist/fashion_mnist.npz", "cifar100/cifar100.npz", "femnist/train/all.json"),
-        "shakespeare/roles.jsonl",
-    ):
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    return folder
-
-
 @every
 @pytest.mark.parametrize("scale", ["small", "paper"])
 def test_the_larger_scales_are_checked_recipes(table: Table, scale: str, tmp_path: Path) -> None:
     chosen = {str(name): name for name in SCALES}[scale]
-    study = make_study(table, chosen, checked, data=_touch(tmp_path / "data"), scratch=tmp_path)
+    study = make_study(table, chosen, checked, data=touch_all(tmp_path / "data"), scratch=tmp_path)
     assert study.missing == {}
     assert all(isinstance(cell.case.recipe, Recipe) for cell in study.cells)
     if table.scales[chosen].exact:

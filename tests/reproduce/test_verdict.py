@@ -7,7 +7,17 @@ from collections.abc import Mapping
 
 import pytest
 
-from edgefed.reproduce.table import Claim, Column, above, alike, along, level, steadier
+from edgefed.reproduce.table import (
+    Claim,
+    Column,
+    Published,
+    above,
+    alike,
+    along,
+    level,
+    no_worse,
+    steadier,
+)
 from edgefed.reproduce.verdict import QUANTILES, Verdict, judge
 
 EASY = Column("easy one", "easy", {})
@@ -22,7 +32,7 @@ def judged(claim: Claim, cells: Cells, *columns: Column) -> list[Verdict]:
         found = enumerate(cells.get((row, column.of), []), 1)
         return {seed: value for seed, value in found if not math.isnan(value)}
 
-    return judge(claim, columns or (EASY, HARD), values)
+    return judge(claim, columns or (EASY, HARD), values, lambda *_: None)
 
 
 @pytest.mark.parametrize(
@@ -125,3 +135,34 @@ def test_only_seeds_that_ran_all_cells_count() -> None:
     assert judged(above("A", "B", "easy"), cells)[0].mean == pytest.approx(0.1)
     cells = {("A", "easy"): [0.9, math.nan], ("B", "easy"): [math.nan, 0.8]}
     assert judged(above("A", "B", "easy"), cells)[0].reason == "no seed ran all of its cells"
+
+
+@pytest.mark.parametrize(
+    ("own", "word"),
+    [
+        ([0.80, 0.82, 0.81], "yes"),
+        ([0.69, 0.76, 0.67], "yes"),
+        ([0.60, 0.62, 0.61], "no"),
+    ],
+)
+def test_a_row_that_does_no_harm(own: list[float], word: str) -> None:
+    cells = {("A", "easy"): own, ("B", "easy"): [0.70, 0.71, 0.72]}
+    (verdict,) = judged(no_worse("A", "B", "easy"), cells)
+    assert (verdict.claim, verdict.word) == ("A ≥ B", word)
+
+
+def test_the_papers_own_numbers_stand_beside_a_verdict() -> None:
+    values = {("A", "easy"): 46.90, ("B", "easy"): 52.53, ("A", "hard"): 30.0}
+
+    def numbers(row: str, column: str) -> Published | None:
+        value = values.get((row, column))
+        return None if value is None else Published(row, column, value, "made up")
+
+    def sums(claim: Claim, *columns: Column) -> list[float | None]:
+        found = judge(claim, columns or (EASY, HARD), lambda *_: {}, numbers)
+        return [verdict.published for verdict in found]
+
+    assert sums(above("A", "B")) == [pytest.approx(-0.0563), None]
+    assert sums(no_worse("A", "B", "easy")) == [pytest.approx(-0.0563)]
+    assert sums(along("A", "easy", "hard")) == [pytest.approx(0.169)]
+    assert sums(along("A", "easy", "hard"), EASY) == [pytest.approx(0.169)], "not run, but known"
