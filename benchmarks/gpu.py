@@ -44,7 +44,7 @@ from edgefed.learn.types import Array
 from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.run import Simulation
 from edgefed.simulator.stacked_executor import StackedExecutor
-from edgefed.worker.worker import TrainerCache
+from edgefed.worker.trainer_cache import TrainerCache
 
 WAYS = ("sequential", "stacked")
 WARM = 2

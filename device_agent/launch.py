@@ -28,7 +28,8 @@ from edgefed.sharing.policy import Policy
 from edgefed.stop_signals import StopSignals
 from edgefed.version import VERSION
 from edgefed.wire.messages import Birth
-from edgefed.worker.worker import TrainerCache, Worker
+from edgefed.worker.trainer_cache import TrainerCache
+from edgefed.worker.worker import Worker
 
 NOISE_BYTES = 512 * 1024**2
 """Of natural noise that is kept on disk, and in memory."""

@@ -27,7 +27,7 @@ from edgefed.events.model import Event
 from edgefed.samples import Samples
 from edgefed.simulator.executors import Sequential
 from edgefed.simulator.local_fleet import LocalFleet
-from edgefed.worker.worker import TrainerCache
+from edgefed.worker.trainer_cache import TrainerCache
 
 SHAPE = (8,)
 CLASSES = 3

@@ -8,44 +8,37 @@ so a run can stop after any exchange, be stored, and resume in another process.
 
 from __future__ import annotations
 
-import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from edgefed.algorithms.cohort_sampling import draw
+from edgefed.algorithms.device_side import DeviceTask as DeviceTask  # noqa: PLC0414 - of the interface
+from edgefed.algorithms.device_side import DeviceView as DeviceView  # noqa: PLC0414
+from edgefed.algorithms.device_side import Encoding as Encoding  # noqa: PLC0414
+from edgefed.algorithms.device_side import EvalJob as EvalJob  # noqa: PLC0414
+from edgefed.algorithms.device_side import LedgerEntry as LedgerEntry  # noqa: PLC0414
+from edgefed.algorithms.device_side import Predict as Predict  # noqa: PLC0414
+from edgefed.algorithms.device_side import PredictorEvalJob as PredictorEvalJob  # noqa: PLC0414
+from edgefed.algorithms.device_side import Result as Result  # noqa: PLC0414
+from edgefed.algorithms.device_side import Work as Work  # noqa: PLC0414
 from edgefed.algorithms.exchange import Exchange as Exchange  # noqa: PLC0414 - of the interface
 from edgefed.algorithms.exchange import Finished as Finished  # noqa: PLC0414
 from edgefed.algorithms.exchange import Payload as Payload  # noqa: PLC0414
 from edgefed.algorithms.exchange import Question as Question  # noqa: PLC0414
 from edgefed.algorithms.exchange import Relay as Relay  # noqa: PLC0414
 from edgefed.algorithms.exchange import ReplyRole as ReplyRole  # noqa: PLC0414
-from edgefed.config.recipe import CodecName, LossName, ModelSection, RoundsSection, TrainingSection
-from edgefed.data.types import UNPREPARED, Preparation
+from edgefed.config.recipe import CodecName, ModelSection, RoundsSection, TrainingSection
 from edgefed.learn.models import Model
 from edgefed.learn.scoring import Predictor as Predictor  # noqa: PLC0414 - part of the interface
-from edgefed.learn.types import Array, Job, Samples, Score, Tensors, Trained
-from edgefed.natural_noise.cache import DrawNoise, draw_noise
+from edgefed.learn.types import Tensors
 from edgefed.sharing.label_report import LabelOrder, LabelReport
-from edgefed.sharing.policy import Policy
 
 if TYPE_CHECKING:
     from edgefed.algorithms.exchange_part import ExchangePart
-
-Predict = Callable[[Tensors, Array], Array]
-"""A single model: weights and inputs (n, …) to class scores (n, classes)."""
-
-LedgerEntry = Mapping[str, Any]
-"""What a device notes about one release: JSON values by name."""
-
-
-def operating_system_generator() -> np.random.Generator:
-    """Return a new generator whose 256-bit seed the operating system drew."""
-    return np.random.default_rng(secrets.randbits(256))
 
 
 class AlgorithmSettings(BaseModel):
@@ -147,63 +140,6 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class DeviceTask:
-    """A task as the device's half sees it, its blobs decoded.
-
-    Attributes:
-        groups: arrays by role, as the question named them.
-        seed: of every draw that this task makes on this device.
-        receivers: the devices to which the answer may send a blob, one to each.
-        max_relay_bytes: the largest such blob.
-        relays: what other devices sent to this one, by sender, sorted; of one sender in the order
-            in which it was sent. Empty where the coordinator no longer has it.
-    """
-
-    question: str
-    round: int
-    device: str
-    seed: int
-    groups: Mapping[str, Tensors]
-    params: Mapping[str, Any]
-    receivers: tuple[str, ...] = ()
-    max_relay_bytes: int = 0
-    relays: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class DeviceView:
-    """What a device's half may use.
-
-    Attributes:
-        train, test: the device's samples; ``test`` may be empty.
-        private: state that earlier answers of this run left.
-        policy: what its owner lets it give away.
-        model: the run's model, of which ``classes`` and ``vocabulary`` say what samples mean.
-        device_state: groups of arrays that answers of any run left; read-only.
-        ledger: the device's record of releases in all runs, oldest first.
-        private_generator: for privacy noise, and nothing else: the run's seed does not determine
-            it, so what it draws differs from run to run.
-        class_names: what the run's labels are called; empty when they have no names.
-        preparation: what was done to the inputs.
-        noise: draws natural noise; see ``noise_samples``.
-        pool: pixels from 0 to 1 of all devices, which only a simulation has.
-    """
-
-    train: Samples
-    test: Samples
-    private: Mapping[str, Tensors]
-    policy: Policy
-    model: Model
-    device_state: Mapping[str, Tensors] = field(default_factory=dict)
-    ledger: tuple[LedgerEntry, ...] = ()
-    private_generator: np.random.Generator = field(default_factory=operating_system_generator)
-    class_names: tuple[str, ...] = ()
-    preparation: Preparation = UNPREPARED
-    noise: DrawNoise = draw_noise
-    pool: Array | None = None
-
-
-@dataclass(frozen=True)
 class Remark:
     """What an operator should know after an exchange was merged.
 
@@ -215,49 +151,63 @@ class Remark:
     warning: bool = False
 
 
-@dataclass(frozen=True)
-class EvalJob:
-    """Work for the trainer that only tests: ``weights`` on ``samples``, by ``loss``."""
+class ExchangeOwner(ABC):
+    """Both halves of the exchanges that an algorithm, or a part of it, owns."""
 
-    weights: Tensors
-    samples: Samples
-    loss: LossName = "cross_entropy"
+    @abstractmethod
+    def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
+        """Return the state after the answers, in whatever order they come; the same bits for any.
+
+        Answers are decoded one at a time as they are taken, so a sum holds one in memory.
+        """
+
+    @abstractmethod
+    def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
+        """Return the work that the task asks for, or at once the answer."""
+
+    @abstractmethod
+    def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
+        """Return the answer that the finished work makes."""
+
+    def needs_simulation(self) -> str:
+        """Return what it needs that no real fleet gives, or nothing."""
+        return ""
+
+    def check_model(self, model: Model) -> None:
+        """Check that a run can train this model.
+
+        Raises:
+            RecipeError: it cannot; said before any device is asked.
+        """
+        del model
+
+    def max_reply_bytes(self, exchange: Exchange, model: Model) -> int:
+        """Return the bytes that an answer may take, where that can be more than two models."""
+        del exchange, model
+        return 0
+
+    def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
+        """Return why an answer cannot be merged, or nothing; it is then told and shown."""
+        del exchange, answer, model
+        return ""
+
+    def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
+        """Return what an operator should know of a merge."""
+        del before, exchange, after
+        return ()
+
+    def label_report(self, state: State) -> LabelReport:
+        """Return what is known of label bounties; empty without any."""
+        del state
+        return LabelReport()
+
+    def with_label_orders(self, state: State, orders: Sequence[LabelOrder]) -> State:
+        """Return the state after an operator's orders; those it has seen before change nothing."""
+        del orders
+        return state
 
 
-@dataclass(frozen=True)
-class PredictorEvalJob:
-    """Work for the trainer that tests what several models predict together.
-
-    Attributes:
-        predictor: given how a single model predicts, returns how the device predicts; it may use
-            the device's private state.
-        samples: what is predicted.
-        loss: what the outputs are scored by.
-    """
-
-    predictor: Callable[[Predict], Predictor]
-    samples: Samples
-    loss: LossName = "cross_entropy"
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """Work for the trainer that only runs the first ``split`` layers, with ``weights``."""
-
-    weights: Tensors
-    samples: Samples
-    split: int
-
-
-Work = Job | EvalJob | PredictorEvalJob | Encoding
-"""What a trainer does."""
-
-Result = Trained | Score | Array
-"""The result: ``Trained`` of a ``Job``, ``Score`` of an evaluation, hidden states (n, …) of an
-``Encoding``."""
-
-
-class Algorithm(ABC, Generic[SettingsT]):
+class Algorithm(ExchangeOwner, Generic[SettingsT]):
     """Both halves of one federated algorithm.
 
     Attributes:
@@ -307,56 +257,9 @@ class Algorithm(ABC, Generic[SettingsT]):
     def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
         """Return what to ask next; ``seed`` is this exchange's own."""
 
-    @abstractmethod
-    def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
-        """Return the state after the answers, in whatever order they come; the same bits for any.
-
-        Answers are decoded one at a time as they are taken, so a sum holds one in memory.
-        """
-
-    @abstractmethod
-    def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
-        """Return the work that the task asks for, or at once the answer."""
-
-    @abstractmethod
-    def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
-        """Return the answer that the finished work makes."""
-
     def needs_simulation(self) -> str:
         """Return what it needs, with its settings, that no real fleet gives; or nothing."""
         return "raw data of all devices" if self.simulation_only else ""
-
-    def check_model(self, model: Model) -> None:
-        """Check that a run can train this model.
-
-        Raises:
-            RecipeError: it cannot; said before any device is asked.
-        """
-
-    def max_reply_bytes(self, exchange: Exchange, model: Model) -> int:
-        """Return the bytes that an answer may take, where that can be more than two models."""
-        del exchange, model
-        return 0
-
-    def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
-        """Return why an answer cannot be merged, or nothing; it is then told and shown."""
-        del exchange, answer, model
-        return ""
-
-    def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
-        """Return what an operator should know of a merge."""
-        del before, exchange, after
-        return ()
-
-    def label_report(self, state: State) -> LabelReport:
-        """Return what is known of label bounties; empty without any."""
-        del state
-        return LabelReport()
-
-    def with_label_orders(self, state: State, orders: Sequence[LabelOrder]) -> State:
-        """Return the state after an operator's orders; those it has seen before change nothing."""
-        del orders
-        return state
 
     def weights(self, state: State) -> Tensors:
         """Return the weights of the global model."""

@@ -16,7 +16,8 @@ from edgefed.wire.messages import Task
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.persistent_state import PersistentState
 from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system
-from edgefed.worker.worker import TrainerCache, Worker, read_blob
+from edgefed.worker.trainer_cache import TrainerCache
+from edgefed.worker.worker import Worker, read_blob
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,8 @@ from edgefed.simulator.executors import Order, perform, worker_of
 from edgefed.simulator.serialization import order_bytes, outcome_bytes, read_order, read_outcome
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system
-from edgefed.worker.worker import TrainerCache, Worker
+from edgefed.worker.trainer_cache import TrainerCache
+from edgefed.worker.worker import Worker
 
 POLL = 0.5
 """Seconds between two questions whether to stop."""

@@ -15,7 +15,7 @@ from edgefed.learn.types import Tensors
 from edgefed.simulator.executors import perform, worker_of
 from edgefed.simulator.serialization import outcome_bytes, read_order
 from edgefed.version import VERSION
-from edgefed.worker.worker import TrainerCache
+from edgefed.worker.trainer_cache import TrainerCache
 
 
 def versions() -> dict[str, str]:

@@ -20,7 +20,8 @@ from edgefed.learn.warm_trainers import UNBOUNDED
 from edgefed.simulator.executors import Order, arrays_of, worker_of
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system
-from edgefed.worker.worker import Prepared, TrainerCache, complete, finish
+from edgefed.worker.trainer_cache import TrainerCache
+from edgefed.worker.worker import Prepared, complete, finish
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgefed.algorithms.base import operating_system_generator
+from edgefed.algorithms.device_side import operating_system_generator
 from edgefed.wire.messages import Task
 
 PrivateRandomness = Callable[[Task], np.random.Generator]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -19,7 +17,6 @@ from edgefed.algorithms.base import (
     Result,
     Work,
 )
-from edgefed.algorithms.registry import make_device_half
 from edgefed.data.class_names import in_words, numbered, renumbered, unlisted
 from edgefed.data.types import UNPREPARED, Preparation
 from edgefed.errors import DIVERGED, EdgeFedError
@@ -28,7 +25,6 @@ from edgefed.learn.targets import misfit
 from edgefed.learn.training import Stopped, Trainer
 from edgefed.learn.types import Array, Samples, Score, Tensors
 from edgefed.learn.user_models import is_user_model
-from edgefed.learn.warm_trainers import Trainers
 from edgefed.natural_noise.cache import DrawNoise, draw_noise
 from edgefed.sharing.policy import ANYTHING, Policy, Withheld
 from edgefed.wire.messages import Task
@@ -38,51 +34,13 @@ from edgefed.worker.persistent_state import PersistentState, checked_changes
 from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system
 from edgefed.worker.relays import ReadRelay, check_relays, no_relays, relays_by_sender
 from edgefed.worker.run_work import run_work
+from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.uplink import FEEDBACK, encode_groups
 
 Done = TypeVar("Done")
 
-MAX_ALGORITHMS = 32
-"""Algorithms with their settings that stay warm."""
-
 NOTHING_KEPT = PersistentState()
 """Of a device that has kept nothing across runs yet."""
-
-
-class TrainerCache:
-    """Trainers and algorithms that stay warm from task to task; virtual devices share one.
-
-    Args:
-        accelerator: what trains, as ``pick_device`` takes it.
-        user_models: whether a task may name a model of a user's own, whose code is then run.
-        memory: most bytes that models and their training may take; 0 for half of what is free.
-    """
-
-    def __init__(
-        self, accelerator: str | None = None, *, user_models: bool = False, memory: int = 0
-    ) -> None:
-        self.user_models = user_models
-        self._trainers = Trainers(accelerator, memory)
-        self._algorithms: OrderedDict[str, Algorithm[Any]] = OrderedDict()
-
-    def trainer(self, model: dict[str, Any], shape: tuple[int, ...], classes: int) -> Trainer:
-        """Return the trainer for a model; its initial weights do not matter.
-
-        Raises:
-            ModelTooLargeError: training it takes more than ``memory``.
-        """
-        return self._trainers.get(model, shape, classes, allow_user=self.user_models)
-
-    def algorithm(self, task: Task) -> Algorithm[Any]:
-        """Return the algorithm that a task names, with its settings."""
-        named = (task.algorithm, task.settings, task.training, task.labels)
-        key = json.dumps(named, sort_keys=True)
-        if key not in self._algorithms:
-            self._algorithms[key] = make_device_half(*named)
-            if len(self._algorithms) > MAX_ALGORITHMS:
-                self._algorithms.popitem(last=False)
-        self._algorithms.move_to_end(key)
-        return self._algorithms[key]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from edgefed.sharing.policy import Policy
 from edgefed.transport.inbox import InboxLimits
 from edgefed.wire.messages import Chunk
 from edgefed.wire.tensors import digest
-from edgefed.worker.worker import TrainerCache, Worker
+from edgefed.worker.trainer_cache import TrainerCache
+from edgefed.worker.worker import Worker
 from tests.agent.agent_harness import FLEET, Stage, write_data
 
 pytestmark = pytest.mark.mosquitto

@@ -25,8 +25,8 @@ from edgefed.algorithms.base import (
     Relay,
     Roster,
     State,
-    operating_system_generator,
 )
+from edgefed.algorithms.device_side import operating_system_generator
 from edgefed.algorithms.label_exchange import LabelExchange
 from edgefed.algorithms.label_records import LabelRecords
 from edgefed.algorithms.registry import make, make_device_half

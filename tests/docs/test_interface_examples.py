@@ -24,7 +24,8 @@ from edgefed.wire.messages import Task
 from edgefed.wire.tensors import digest, pack
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.persistent_state import PersistentState
-from edgefed.worker.worker import TrainerCache, Worker
+from edgefed.worker.trainer_cache import TrainerCache
+from edgefed.worker.worker import Worker
 from tests.coordinator.fleets import TamperedFleet
 from tests.docs.pages import ROOT, blocks
 from tests.run_fixture import COARSE, World, recipe, samples, shards

@@ -16,7 +16,7 @@ from edgefed.simulator.local_fleet import LocalFleet, device_names
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.envelope import encode
 from edgefed.wire.tensors import pack
-from edgefed.worker.worker import TrainerCache
+from edgefed.worker.trainer_cache import TrainerCache
 from tests.run_fixture import Ticking, shards
 from tests.worker.tasks import task, weights
 

@@ -21,7 +21,7 @@ from edgefed.learn.types import Tensors
 from edgefed.simulator.local_fleet import LocalFleet
 from edgefed.simulator.run import Simulation
 from edgefed.simulator.stacked_executor import StackedExecutor
-from edgefed.worker.worker import TrainerCache
+from edgefed.worker.trainer_cache import TrainerCache
 from tests.coordinator.fleets import TamperedFleet
 from tests.run_fixture import COARSE, EXACT, Ticking, World, samples, shards
 from tests.run_fixture import recipe as small_recipe

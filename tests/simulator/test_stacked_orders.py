@@ -24,7 +24,7 @@ from edgefed.wire.codecs import decode
 from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.tensors import digest, pack, specs_of
 from edgefed.worker.outcome import Outcome
-from edgefed.worker.worker import TrainerCache
+from edgefed.worker.trainer_cache import TrainerCache
 from tests.complete_task import complete
 from tests.run_fixture import CLASSES, SHAPE, shards
 from tests.simulator.test_stacked_executor import MODEL, assert_near

@@ -11,7 +11,8 @@ from edgefed.learn.types import Tensors
 from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.tensors import digest, pack
 from edgefed.worker.outcome import Outcome
-from edgefed.worker.worker import TrainerCache, Worker, read_blob
+from edgefed.worker.trainer_cache import TrainerCache
+from edgefed.worker.worker import Worker, read_blob
 from tests.complete_task import complete
 from tests.run_fixture import CLASSES, SHAPE, samples
 

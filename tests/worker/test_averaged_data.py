@@ -10,7 +10,8 @@ from edgefed.sharing.policy import Policy
 from edgefed.wire.messages import BlobRef
 from edgefed.wire.tensors import digest, pack
 from edgefed.worker.outcome import Outcome
-from edgefed.worker.worker import TrainerCache, Worker, read_blob
+from edgefed.worker.trainer_cache import TrainerCache
+from edgefed.worker.worker import Worker, read_blob
 from tests.run_fixture import CLASSES, SHAPE, samples
 from tests.worker.tasks import task, weights, work
 

@@ -12,7 +12,8 @@ import pytest
 
 from edgefed.learn.model_memory import COPIES
 from edgefed.samples import Samples
-from edgefed.worker.worker import MAX_ALGORITHMS, TrainerCache
+from edgefed.worker.trainer_cache import TrainerCache
+from edgefed.worker.worker import MAX_ALGORITHMS
 from tests.memory_limit import bounded
 from tests.run_fixture import CLASSES, SHAPE
 from tests.worker.tasks import task, work, worker
@@ -23,7 +24,8 @@ PREPARE = """
 import json
 from edgefed.learn.devices import set_threads
 set_threads(1)
-from edgefed.worker.worker import TrainerCache, Worker
+from edgefed.worker.trainer_cache import TrainerCache
+from edgefed.worker.worker import Worker
 from tests.worker.tasks import task, work, worker
 work(task(), worker())  # whatever torch takes once
 given = json.loads(sys.argv[1])
@@ -148,7 +150,8 @@ from edgefed.learn.devices import set_threads
 from edgefed.learn.models import build
 from edgefed.wire.messages import BlobRef
 from edgefed.wire.tensors import digest, pack
-from edgefed.worker.worker import TrainerCache, Worker, read_blob
+from edgefed.worker.trainer_cache import TrainerCache
+from edgefed.worker.worker import Worker, read_blob
 from tests.worker.tasks import task, work, worker
 from tests.run_fixture import CLASSES, SHAPE, samples
 

@@ -18,7 +18,8 @@ from edgefed.wire.messages import Task
 from edgefed.worker import persistent_state
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.persistent_state import PersistentState, checked_changes
-from edgefed.worker.worker import TrainerCache, Worker
+from edgefed.worker.trainer_cache import TrainerCache
+from edgefed.worker.worker import Worker
 from tests.releasing import NAME, installed
 from tests.run_fixture import samples
 from tests.worker.tasks import read, task, worker

@@ -15,7 +15,8 @@ from edgefed.learn.models import build
 from edgefed.learn.types import Job, Tensors
 from edgefed.wire.messages import Task
 from edgefed.worker.outcome import Outcome
-from edgefed.worker.worker import Prepared, TrainerCache, Worker, complete, finish
+from edgefed.worker.trainer_cache import TrainerCache
+from edgefed.worker.worker import Prepared, Worker, complete, finish
 from tests.run_fixture import CLASSES, SHAPE, samples
 from tests.worker.tasks import read, task, work, worker
 

@@ -19,8 +19,9 @@ from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Task
 from edgefed.wire.tensors import specs_of
 from edgefed.worker.outcome import Outcome
+from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.uplink import FEEDBACK
-from edgefed.worker.worker import TrainerCache, Worker
+from edgefed.worker.worker import Worker
 from tests.algorithms.play import bits
 from tests.run_fixture import CLASSES, SHAPE, samples
 from tests.worker.tasks import MODEL, read, task, weights, work, worker

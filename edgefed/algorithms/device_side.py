@@ -1,0 +1,131 @@
+"""What the device's half of an algorithm gets and makes: tasks, a view of the device, work.
+
+A trainer does the work; the half itself has no training loop.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from edgefed.config.recipe import LossName
+from edgefed.data.types import UNPREPARED, Preparation
+from edgefed.learn.models import Model
+from edgefed.learn.scoring import Predictor
+from edgefed.learn.types import Array, Job, Samples, Score, Tensors, Trained
+from edgefed.natural_noise.cache import DrawNoise, draw_noise
+from edgefed.sharing.policy import Policy
+
+Predict = Callable[[Tensors, Array], Array]
+"""A single model: weights and inputs (n, …) to class scores (n, classes)."""
+
+LedgerEntry = Mapping[str, Any]
+"""What a device notes about one release: JSON values by name."""
+
+
+def operating_system_generator() -> np.random.Generator:
+    """Return a new generator whose 256-bit seed the operating system drew."""
+    return np.random.default_rng(secrets.randbits(256))
+
+
+@dataclass(frozen=True)
+class DeviceTask:
+    """A task as the device's half sees it, its blobs decoded.
+
+    Attributes:
+        groups: arrays by role, as the question named them.
+        seed: of every draw that this task makes on this device.
+        receivers: the devices to which the answer may send a blob, one to each.
+        max_relay_bytes: the largest such blob.
+        relays: what other devices sent to this one, by sender, sorted; of one sender in the order
+            in which it was sent. Empty where the coordinator no longer has it.
+    """
+
+    question: str
+    round: int
+    device: str
+    seed: int
+    groups: Mapping[str, Tensors]
+    params: Mapping[str, Any]
+    receivers: tuple[str, ...] = ()
+    max_relay_bytes: int = 0
+    relays: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DeviceView:
+    """What a device's half may use.
+
+    Attributes:
+        train, test: the device's samples; ``test`` may be empty.
+        private: state that earlier answers of this run left.
+        policy: what its owner lets it give away.
+        model: the run's model, of which ``classes`` and ``vocabulary`` say what samples mean.
+        device_state: groups of arrays that answers of any run left; read-only.
+        ledger: the device's record of releases in all runs, oldest first.
+        private_generator: for privacy noise, and nothing else: the run's seed does not determine
+            it, so what it draws differs from run to run.
+        class_names: what the run's labels are called; empty when they have no names.
+        preparation: what was done to the inputs.
+        noise: draws natural noise; see ``noise_samples``.
+        pool: pixels from 0 to 1 of all devices, which only a simulation has.
+    """
+
+    train: Samples
+    test: Samples
+    private: Mapping[str, Tensors]
+    policy: Policy
+    model: Model
+    device_state: Mapping[str, Tensors] = field(default_factory=dict)
+    ledger: tuple[LedgerEntry, ...] = ()
+    private_generator: np.random.Generator = field(default_factory=operating_system_generator)
+    class_names: tuple[str, ...] = ()
+    preparation: Preparation = UNPREPARED
+    noise: DrawNoise = draw_noise
+    pool: Array | None = None
+
+
+@dataclass(frozen=True)
+class EvalJob:
+    """Work for the trainer that only tests: ``weights`` on ``samples``, by ``loss``."""
+
+    weights: Tensors
+    samples: Samples
+    loss: LossName = "cross_entropy"
+
+
+@dataclass(frozen=True)
+class PredictorEvalJob:
+    """Work for the trainer that tests what several models predict together.
+
+    Attributes:
+        predictor: given how a single model predicts, returns how the device predicts; it may use
+            the device's private state.
+        samples: what is predicted.
+        loss: what the outputs are scored by.
+    """
+
+    predictor: Callable[[Predict], Predictor]
+    samples: Samples
+    loss: LossName = "cross_entropy"
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Work for the trainer that only runs the first ``split`` layers, with ``weights``."""
+
+    weights: Tensors
+    samples: Samples
+    split: int
+
+
+Work = Job | EvalJob | PredictorEvalJob | Encoding
+"""What a trainer does."""
+
+Result = Trained | Score | Array
+"""The result: ``Trained`` of a ``Job``, ``Score`` of an evaluation, hidden states (n, …) of an
+``Encoding``."""

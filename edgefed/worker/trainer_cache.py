@@ -1,0 +1,52 @@
+"""Trainers and algorithms that stay warm from task to task."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from typing import Any
+
+from edgefed.algorithms.base import Algorithm
+from edgefed.algorithms.registry import make_device_half
+from edgefed.learn.training import Trainer
+from edgefed.learn.warm_trainers import Trainers
+from edgefed.wire.messages import Task
+
+MAX_ALGORITHMS = 32
+"""Algorithms with their settings that stay warm."""
+
+
+class TrainerCache:
+    """Keeps trainers and algorithms; virtual devices share one.
+
+    Args:
+        accelerator: what trains, as ``pick_device`` takes it.
+        user_models: whether a task may name a model of a user's own, whose code is then run.
+        memory: most bytes that models and their training may take; 0 for half of what is free.
+    """
+
+    def __init__(
+        self, accelerator: str | None = None, *, user_models: bool = False, memory: int = 0
+    ) -> None:
+        self.user_models = user_models
+        self._trainers = Trainers(accelerator, memory)
+        self._algorithms: OrderedDict[str, Algorithm[Any]] = OrderedDict()
+
+    def trainer(self, model: dict[str, Any], shape: tuple[int, ...], classes: int) -> Trainer:
+        """Return the trainer for a model; its initial weights do not matter.
+
+        Raises:
+            ModelTooLargeError: training it takes more than ``memory``.
+        """
+        return self._trainers.get(model, shape, classes, allow_user=self.user_models)
+
+    def algorithm(self, task: Task) -> Algorithm[Any]:
+        """Return the algorithm that a task names, with its settings."""
+        named = (task.algorithm, task.settings, task.training, task.labels)
+        key = json.dumps(named, sort_keys=True)
+        if key not in self._algorithms:
+            self._algorithms[key] = make_device_half(*named)
+            if len(self._algorithms) > MAX_ALGORITHMS:
+                self._algorithms.popitem(last=False)
+        self._algorithms.move_to_end(key)
+        return self._algorithms[key]
