@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from device_agent.ledger import Release
-from edgefed.sharing.label_report import Budget
+from edgefed.sharing.bounty_report import Budget
 from edgefed.sharing.policy import Policy
 from edgefed.sharing.privacy_accounting import in_words, is_vacuous
 from edgefed.sharing.releases import budget, is_mixes, mixes_in

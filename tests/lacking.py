@@ -22,7 +22,7 @@ from edgefed.algorithms.base import Answer, Exchange, Roster, State
 from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.plugins import GROUP
 from edgefed.learn.types import Tensors
-from edgefed.sharing.label_report import Bounty, Budget, LabelOrder, LabelReport
+from edgefed.sharing.bounty_report import Bounty, BountyOrder, BountyReport, Budget
 
 ROOT = Path(__file__).parents[1]
 
@@ -53,15 +53,15 @@ class Lacking(FedAvg):
         merged = replace(merged, groups={**merged.groups, "weights": weights})
         return _with(merged, [_filled(row) for row in rows], ordered)
 
-    def label_report(self, state: State) -> LabelReport:
+    def bounty_report(self, state: State) -> BountyReport:
         rows = _bounties(state)
         given: Counter[str] = Counter()
         for row in rows:
             given[row.device] += row.received
         budgets = [Budget(device, count, 100 - count, None) for device, count in given.items()]
-        return LabelReport(tuple(rows), tuple(budgets))
+        return BountyReport(tuple(rows), tuple(budgets))
 
-    def with_label_orders(self, state: State, orders: Sequence[LabelOrder]) -> State:
+    def with_bounty_orders(self, state: State, orders: Sequence[BountyOrder]) -> State:
         rows, ordered = _bounties(state), int(state.params["ordered"])
         for order in orders:
             if order.number > ordered:
@@ -88,7 +88,7 @@ def _filled(row: Bounty) -> Bounty:
     return replace(row, noise=row.count - row.received, status="closed")
 
 
-def _ordered(row: Bounty, order: LabelOrder) -> Bounty:
+def _ordered(row: Bounty, order: BountyOrder) -> Bounty:
     if order.device not in ("", row.device) or order.label not in (None, row.label):
         return row
     if order.action == "cancel" and row.status == "open":

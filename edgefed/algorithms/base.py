@@ -35,7 +35,7 @@ from edgefed.config.recipe import CodecName, ModelSection, RoundsSection, Traini
 from edgefed.learn.models import Model
 from edgefed.learn.scoring import Predictor as Predictor  # noqa: PLC0414 - part of the interface
 from edgefed.learn.types import Tensors
-from edgefed.sharing.label_report import LabelOrder, LabelReport
+from edgefed.sharing.bounty_report import BountyOrder, BountyReport
 
 if TYPE_CHECKING:
     from edgefed.algorithms.exchange_part import ExchangePart
@@ -196,12 +196,12 @@ class ExchangeOwner(ABC):
         del before, exchange, after
         return ()
 
-    def label_report(self, state: State) -> LabelReport:
+    def bounty_report(self, state: State) -> BountyReport:
         """Return what is known of label bounties; empty without any."""
         del state
-        return LabelReport()
+        return BountyReport()
 
-    def with_label_orders(self, state: State, orders: Sequence[LabelOrder]) -> State:
+    def with_bounty_orders(self, state: State, orders: Sequence[BountyOrder]) -> State:
         """Return the state after an operator's orders; those it has seen before change nothing."""
         del orders
         return state

@@ -27,12 +27,12 @@ from edgefed.algorithms.base import (
     State,
     Work,
 )
+from edgefed.algorithms.bounty_exchange import BountyExchange
 from edgefed.algorithms.exchange_part import ExchangePart
-from edgefed.algorithms.label_exchange import LabelExchange
 from edgefed.config.recipe import LabelsSection, ModelSection
 from edgefed.learn.models import Model
 from edgefed.learn.types import Job, Tensors, Trained
-from edgefed.sharing.label_report import LabelOrder, LabelReport
+from edgefed.sharing.bounty_report import BountyOrder, BountyReport
 
 NO_LABELS = LabelsSection()
 """No supplements for missing labels."""
@@ -45,7 +45,7 @@ def compose(algorithm: Algorithm[Any], labels: LabelsSection = NO_LABELS) -> Alg
         algorithm: trains, and merges what was trained.
         labels: the recipe's ``[labels]`` table, which is a part of any algorithm.
     """
-    supplements = (LabelExchange(labels, algorithm.training),) if labels.wanted else ()
+    supplements = (BountyExchange(labels, algorithm.training),) if labels.wanted else ()
     parts = (*supplements, *algorithm.parts())
     return Composition(algorithm, parts) if parts else algorithm
 
@@ -118,18 +118,18 @@ class Composition(Algorithm[Any]):
         each = (part.remarks(before, exchange, after) for part in self._each)
         return tuple(remark for remarks in each for remark in remarks)
 
-    def label_report(self, state: State) -> LabelReport:
+    def bounty_report(self, state: State) -> BountyReport:
         """Return what all parts know of label bounties."""
-        reports = [part.label_report(state) for part in self._each]
-        return LabelReport(
+        reports = [part.bounty_report(state) for part in self._each]
+        return BountyReport(
             tuple(bounty for report in reports for bounty in report.bounties),
             tuple(budget for report in reports for budget in report.budgets),
         )
 
-    def with_label_orders(self, state: State, orders: Sequence[LabelOrder]) -> State:
+    def with_bounty_orders(self, state: State, orders: Sequence[BountyOrder]) -> State:
         """Let every part carry out orders."""
         for part in self._each:
-            state = part.with_label_orders(state, orders)
+            state = part.with_bounty_orders(state, orders)
         return state
 
     def weights(self, state: State) -> Tensors:

@@ -67,7 +67,7 @@ def skew(
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
-        from edgefed.cli.label_skew_table import device_table, skew_json, skew_table
+        from edgefed.cli.label_skew_output import device_table, skew_json, skew_table
         from edgefed.cli.label_views import label_view
 
         view = label_view(options, run, local)
@@ -198,7 +198,7 @@ def _order(
 
 
 def _acknowledged(told: dict[str, Any]) -> str:
-    from edgefed.events.labels import totals_in_words
+    from edgefed.events.bounty_events import totals_in_words
 
     found = counted(sum(told["bounties"].values()), "bounty", "bounties")
     what = f"{told['run']}: {told['action']} {found} ({totals_in_words(told['bounties'])})"

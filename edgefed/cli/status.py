@@ -76,7 +76,7 @@ def _bounties(bounties: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     """Return the label bounties of the run by status; nothing without any."""
     from collections import Counter
 
-    from edgefed.events.labels import totals_in_words
+    from edgefed.events.bounty_events import totals_in_words
 
     counts = Counter(bounty["status"] for bounty in bounties)
     return [("bounties", totals_in_words(counts))] if bounties else []

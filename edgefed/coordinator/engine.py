@@ -15,11 +15,11 @@ from edgefed.algorithms.base import Answer, Exchange, Finished
 from edgefed.clock import timestamp
 from edgefed.config.recipe import ModelSection
 from edgefed.coordinator.augmentation import check_augmentation, with_augmentation
+from edgefed.coordinator.bounty_updates import LabelBounties, planned_state
 from edgefed.coordinator.device_admission import admit
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import Evaluation
-from edgefed.coordinator.label_bounties import LabelBounties, planned_state
 from edgefed.coordinator.model_file import model_metadata, model_tensors
 from edgefed.coordinator.relay_checks import delivered_relays
 from edgefed.coordinator.reply_collector import ReplyCollector

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from edgefed.coordinator.label_bounties import saved_report
+from edgefed.coordinator.bounty_updates import saved_report
 from edgefed.coordinator.run_records import UNFINISHED, RunRecord
 from edgefed.coordinator.store import Store
 from edgefed.events.fold import MAX_ROUNDS

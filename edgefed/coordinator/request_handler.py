@@ -12,16 +12,16 @@ import zstandard
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from edgefed.config.recipe import Recipe
+from edgefed.coordinator.bounty_orders import order_labels
 from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.event_journal import EventJournal
-from edgefed.coordinator.label_orders import order_labels
 from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.run_views import run_row, whole_run
 from edgefed.coordinator.store import Store
 from edgefed.errors import EdgeFedError, UsageError
 from edgefed.events.log import Log
 from edgefed.events.summary import summarise
-from edgefed.sharing.label_report import LabelAction
+from edgefed.sharing.bounty_report import BountyAction
 from edgefed.transport.inbox import InboxCounts
 from edgefed.wire.limits import MAX_MESSAGE_BYTES
 from edgefed.wire.messages import Request, Response
@@ -90,7 +90,7 @@ class _Forget(_Arguments):
 
 class _LabelOrder(_Arguments):
     run: str
-    action: LabelAction
+    action: BountyAction
     device: str = ""
     """Empty for all devices."""
     label: int | str | None = None

@@ -27,7 +27,7 @@ from edgefed.database.database import Database, Schema, Table
 from edgefed.errors import StorageError, WireError
 from edgefed.files import make_folder, write_atomic
 from edgefed.learn.types import Tensors
-from edgefed.sharing.label_report import LabelAction, LabelOrder
+from edgefed.sharing.bounty_report import BountyAction, BountyOrder
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import Task
 
@@ -168,19 +168,21 @@ class Store:
 
     # -- orders -------------------------------------------------------------------------------
 
-    def add_label_order(self, run: str, action: LabelAction, device: str, label: int | None) -> int:
+    def add_label_order(
+        self, run: str, action: BountyAction, device: str, label: int | None
+    ) -> int:
         """Write down an operator's order about label bounties and return its number."""
         with self._db.transaction():
             number = len(self._db.rows("label_orders", run)) + 1
-            order = LabelOrder(number, action, device, label)
+            order = BountyOrder(number, action, device, label)
             self._db.put("label_orders", run, number, json.dumps(asdict(order)))
         return number
 
-    def label_orders(self, run: str) -> list[LabelOrder]:
+    def label_orders(self, run: str) -> list[BountyOrder]:
         """Return the orders about a run's label bounties, oldest first."""
         with _readable(f"the label orders of run {run}"):
             rows = self._db.rows("label_orders", run)
-            return [LabelOrder(**json.loads(str(text))) for _, _, text in rows]
+            return [BountyOrder(**json.loads(str(text))) for _, _, text in rows]
 
     # -- checkpoints --------------------------------------------------------------------------
 

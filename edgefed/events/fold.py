@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edgefed.events.labels import NO_BOUNTIES, LabelChange, LabelTable, totals_in_words
+from edgefed.events.bounty_events import NO_BOUNTIES, LabelChange, LabelTable, totals_in_words
 from edgefed.events.model import Event
 from edgefed.events.roster import roster_rows
 from edgefed.events.snapshot import DeviceView, LineView, RoundView, RunView, Snapshot, WaitingView

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from edgefed.events.model import Phase, RunStatus
-from edgefed.sharing.label_report import BountyStatus
+from edgefed.sharing.bounty_report import BountyStatus
 from edgefed.wire.messages import DeviceState
 
 

@@ -5,7 +5,7 @@ One thread computes an image, in an order that does not depend on what else is d
 
 from __future__ import annotations
 
-from edgefed.native.noise import MAP_SIDE, NoiseLayer, noise_image, pink_means
+from edgefed.native.noise_calls import MAP_SIDE, NoiseLayer, noise_image, pink_means
 from edgefed.natural_noise.kernels import bank
 from edgefed.natural_noise.oriented_draws import PINK_SIDE, ImageDraw, LayerShape
 from edgefed.natural_noise.pink_noise import PinkDraw, lanczos, logarithms

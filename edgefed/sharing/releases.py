@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from edgefed.sharing.bounty_report import Budget
 from edgefed.sharing.label_mixes import MixSettings
-from edgefed.sharing.label_report import Budget
 from edgefed.sharing.policy import Policy
 from edgefed.sharing.privacy_accounting import composed
 

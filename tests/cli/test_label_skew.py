@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edgefed.cli.label_skew_table import device_table, skew_json, skew_table
+from edgefed.cli.label_skew_output import device_table, skew_json, skew_table
 from edgefed.cli.label_views import LabelView
 from edgefed.errors import UnknownNameError
 from edgefed.events.label_skew import Skew, label_skew, largest_share, overall

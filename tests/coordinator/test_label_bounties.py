@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edgefed.config.recipe import Recipe
-from edgefed.coordinator.label_bounties import saved_report
+from edgefed.coordinator.bounty_updates import saved_report
 from edgefed.coordinator.last_run import with_last_run
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.store import Store
@@ -18,7 +18,7 @@ from edgefed.errors import StorageError
 from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.model import Event
 from edgefed.events.snapshot import Snapshot
-from edgefed.sharing.label_report import LabelOrder
+from edgefed.sharing.bounty_report import BountyOrder
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import TamperedFleet
 from tests.coordinator.test_resume import Fuse, PowerCut
@@ -229,10 +229,10 @@ def test_orders_are_kept_by_run_and_in_order(tmp_path: Path) -> None:
     store.close()
     again = Store(tmp_path)
     assert again.label_orders("r-1") == [
-        LabelOrder(1, "cancel"),
-        LabelOrder(2, "open", "b", 0),
+        BountyOrder(1, "cancel"),
+        BountyOrder(2, "open", "b", 0),
     ]
-    assert again.label_orders("r-2") == [LabelOrder(1, "open", "a", 3)]
+    assert again.label_orders("r-2") == [BountyOrder(1, "open", "a", 3)]
     again._db.connection.execute("update label_orders set record = replace(record, 'b', 'c')")
     again.close()
     damaged = Store(tmp_path)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgefed.events.bounty_events import STATUSES
 from edgefed.events.fold import MAX_LINES, MAX_ROUNDS, SnapshotBuilder, describe
-from edgefed.events.labels import STATUSES
 from edgefed.events.model import Event, EventKind, Phase, RunStatus
 from edgefed.events.snapshot import Snapshot
 from edgefed.wire.messages import DeviceState

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from edgefed.events import fold, labels
+from edgefed.events import bounty_events, fold
+from edgefed.events.bounty_events import label_events
 from edgefed.events.fold import SnapshotBuilder
-from edgefed.events.labels import label_events
 from edgefed.events.model import Event
 from edgefed.events.roster import roster_parts
 from edgefed.events.snapshot import Snapshot
-from edgefed.sharing.label_report import Bounty, Budget, LabelReport
+from edgefed.sharing.bounty_report import Bounty, BountyReport, Budget
 
 NOW = "2024-05-06T07:08:09.000Z"
 REPLY = {"round": 1, "exchange": "r-1-0", "samples": 3, "bytes": 9, "seconds": 1.0, "accepted": 1}
@@ -59,8 +59,8 @@ def fleet(devices: int) -> SnapshotBuilder:
     builder.apply(Event(time=NOW, kind="run", fields={"run": "r-1", "status": "running"}))
     needs = (Bounty(row["device"], label, 9, 4) for row in rows for label in (0, 1))
     offers = (Budget(row["device"], released=3) for row in rows)
-    report = LabelReport(tuple(needs), tuple(offers))
-    for fields in label_events("r-1", LabelReport(), report):
+    report = BountyReport(tuple(needs), tuple(offers))
+    for fields in label_events("r-1", BountyReport(), report):
         builder.apply(Event(time=NOW, kind="labels", fields=fields))
     return builder
 
@@ -71,7 +71,7 @@ def counted_steps() -> Iterator[dict[str, int]]:
     steps = {"executed": 0}
 
     def trace(frame: FrameType, what: str, argument: Any) -> Any:
-        if frame.f_code.co_filename not in (fold.__file__, labels.__file__):
+        if frame.f_code.co_filename not in (fold.__file__, bounty_events.__file__):
             return None
         frame.f_trace_opcodes = True
         steps["executed"] += what == "opcode"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgefed.native import noise
-from edgefed.native.noise import MAP_SIDE, NoiseLayer
+from edgefed.native import noise_calls
+from edgefed.native.noise_calls import MAP_SIDE, NoiseLayer
 from tests.native import noise_reference
 from tests.native.reference import Array
 
@@ -32,10 +32,10 @@ def fuzz_noise_image(rng: np.random.Generator) -> None:
             layers.append(layer_of(rng, side, outputs, up=False, colours=True))
     noise_map = rng.standard_normal((side, side)).astype(np.float32)
     arguments = (layers, bank, constant, noise_map)
-    found = noise.noise_image(*arguments)
+    found = noise_calls.noise_image(*arguments)
     what = f"image of {[(each.side, len(each.style), len(each.biases)) for each in layers]}"
     near(found, noise_reference.image(*arguments), what)
-    assert np.array_equal(found, noise.noise_image(*arguments))
+    assert np.array_equal(found, noise_calls.noise_image(*arguments))
 
 
 def layer_of(
@@ -87,6 +87,6 @@ def fuzz_pink(rng: np.random.Generator) -> None:
         np.outer(bumps, rng.standard_normal(4)).astype(np.float32),
         int(2 ** rng.integers(0, 10)),
     )
-    found = noise.pink_means(*arguments)
+    found = noise_calls.pink_means(*arguments)
     near(found, noise_reference.pink_means(*arguments), f"pink map at {arguments[-1]} pixels")
-    assert np.array_equal(found, noise.pink_means(*arguments))
+    assert np.array_equal(found, noise_calls.pink_means(*arguments))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgefed.native.noise import MAP_SIDE, NoiseLayer
+from edgefed.native.noise_calls import MAP_SIDE, NoiseLayer
 from tests.native.reference import Array
 
 FILTER = np.array([1.0, 3, 3, 1]) / 4
@@ -74,7 +74,7 @@ def image(layers: Sequence[NoiseLayer], bank: Array, constant: Array, noise: Arr
 def pink_means(
     logarithms: Array, phases: Array, alpha: float, weights: Array, bumps: Array, side: int
 ) -> Array:
-    """Return what ``native.noise.pink_means`` does."""
+    """Return what ``native.noise_calls.pink_means`` does."""
     angles = 2 * np.pi * phases.astype(np.float64)
     angles[MAP_SIDE // 2 + 1 :, 0] = -angles[MAP_SIDE // 2 : 0 : -1, 0]
     spectrum = np.exp(-alpha * logarithms.astype(np.float64)) * np.exp(1j * angles)

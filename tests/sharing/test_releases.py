@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgefed.sharing.bounty_report import Budget
 from edgefed.sharing.label_mixes import MixSettings
-from edgefed.sharing.label_report import Budget
 from edgefed.sharing.policy import Policy
 from edgefed.sharing.privacy_accounting import composed
 from edgefed.sharing.releases import (

@@ -12,14 +12,14 @@ import pytest
 from safetensors.numpy import load_file
 
 from edgefed.algorithms.base import Member, Roster
-from edgefed.algorithms.label_records import LabelRecords
+from edgefed.algorithms.bounty_records import BountyRecords
 from edgefed.config.recipe import Recipe, SimulationSection
 from edgefed.coordinator.engine import Engine
 from edgefed.coordinator.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.store import Store
 from edgefed.data.types import Dataset, Shard, no_samples
 from edgefed.errors import DataError
-from edgefed.sharing.label_report import Bounty
+from edgefed.sharing.bounty_report import Bounty
 from edgefed.sharing.policy import Policy
 from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.local_fleet import LocalFleet
@@ -27,7 +27,7 @@ from edgefed.simulator.process_pool import ProcessPool
 from edgefed.simulator.run import Simulation, SimulationResult
 from edgefed.simulator.stacked_executor import StackedExecutor
 from edgefed.wire.messages import Task
-from tests.algorithms.label_play import IMAGE, LABELS, images, only
+from tests.algorithms.bounty_play import IMAGE, LABELS, images, only
 from tests.coordinator.fleets import TamperedFleet
 from tests.coordinator.test_resume import Fuse, PowerCut
 from tests.run_fixture import Ticking, World
@@ -89,7 +89,7 @@ def bounties(result: SimulationResult) -> tuple[Bounty, ...]:
     try:
         checkpoint = store.checkpoint(result.record.run)
         assert checkpoint is not None
-        return LabelRecords.of(checkpoint.state).bounties
+        return BountyRecords.of(checkpoint.state).bounties
     finally:
         store.close()
 
@@ -278,7 +278,7 @@ def test_labels_are_numbered_after_the_run_s_list_of_classes(tmp_path: Path) -> 
         finished(here.engine())
         checkpoint = here.stores[-1].checkpoint(here.run)
         assert checkpoint is not None
-        found = LabelRecords.of(checkpoint.state).bounties
+        found = BountyRecords.of(checkpoint.state).bounties
         got = {(each.device[-1], listed[each.label], each.received) for each in found}
         assert got == {
             *(("0", name, 2 if name == "dog" else 0) for name in ("cow", "dog", "hen")),

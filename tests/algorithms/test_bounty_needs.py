@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgefed.algorithms.bounty_answers import MIX
 from edgefed.algorithms.completed_samples import check_size, completed, needs_of
-from edgefed.algorithms.label_answers import MIX
 from edgefed.config.recipe import LabelsSection
 from edgefed.data.limits import MAX_BYTES
 from edgefed.data.pixels import from_pixels
@@ -20,7 +20,7 @@ from edgefed.learn.types import Array, Job
 from edgefed.natural_noise.shapes import noise_samples
 from edgefed.seeds import derive
 from edgefed.sharing.policy import Policy
-from tests.algorithms.label_play import (
+from tests.algorithms.bounty_play import (
     IMAGE,
     LABELS,
     Device,
@@ -236,7 +236,7 @@ def test_a_device_that_tells_no_labels_trains_on_noise_alone() -> None:
     samples = players.samples("device-00", state)
     assert np.bincount(samples.targets).tolist() == [8] * LABELS
     assert not players.kept("device-00")
-    assert "device-00" not in {each.device for each in players.half.label_report(state).budgets}
+    assert "device-00" not in {each.device for each in players.half.bounty_report(state).budgets}
 
 
 def test_a_device_that_requests_no_mixes_gives_some_and_gets_none() -> None:

@@ -19,7 +19,7 @@ from edgefed.algorithms.received_mixes import most_mixes
 from edgefed.config.recipe import LabelsSection
 from edgefed.learn.models import Model
 from edgefed.learn.types import Array
-from edgefed.sharing.label_report import Budget
+from edgefed.sharing.bounty_report import Budget
 
 NEED, OFFER, MIX, FILL = "label_need", "label_offer", "label_mix", "label_fill"
 """The exchanges, as their tasks name them."""

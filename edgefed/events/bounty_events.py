@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from edgefed.events.roster import MAX_CHARACTERS
 from edgefed.events.snapshot import BountyView, BudgetView
-from edgefed.sharing.label_report import Bounty, BountyStatus, LabelReport
+from edgefed.sharing.bounty_report import Bounty, BountyReport, BountyStatus
 from edgefed.wire.limits import MAX_ITEMS
 
 STATUSES: tuple[BountyStatus, ...] = get_args(BountyStatus)
@@ -22,7 +22,7 @@ NO_BOUNTIES = {"open_bounties": 0, "received_mixes": 0, "noise_samples": 0}
 """What a device shows that has no bounty."""
 
 
-def label_events(run: str, before: LabelReport, after: LabelReport) -> Iterator[dict[str, Any]]:
+def label_events(run: str, before: BountyReport, after: BountyReport) -> Iterator[dict[str, Any]]:
     """Yield the fields of the ``labels`` events that turn one report into another.
 
     The last one has the number of bounties of each status, ``totals``, if any bounty changed.
@@ -43,7 +43,7 @@ def totals(bounties: Iterable[Bounty | BountyView]) -> dict[str, int]:
     return {status: counts[status] for status in STATUSES}
 
 
-def _changes(before: LabelReport, after: LabelReport) -> Iterator[tuple[str, Any]]:
+def _changes(before: BountyReport, after: BountyReport) -> Iterator[tuple[str, Any]]:
     known = {(bounty.device, bounty.label): bounty for bounty in before.bounties}
     for bounty in after.bounties:
         if known.pop((bounty.device, bounty.label), None) != bounty:

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from edgefed.algorithms.base import Answer, DeviceTask, DeviceView, Group, LedgerEntry
-from edgefed.algorithms.completed_samples import needs_of
-from edgefed.algorithms.label_answers import (
+from edgefed.algorithms.bounty_answers import (
     NEEDS,
     OFFERS,
     RECEIVED,
     budget_metrics,
     group_of,
 )
+from edgefed.algorithms.completed_samples import needs_of
 from edgefed.algorithms.received_mixes import (
     added,
     group_name,

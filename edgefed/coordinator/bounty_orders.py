@@ -11,16 +11,16 @@ from edgefed.config.recipe import Recipe
 from edgefed.coordinator.run_records import UNFINISHED, RunRecord
 from edgefed.coordinator.store import Store
 from edgefed.errors import UnknownNameError, UsageError
-from edgefed.events.labels import totals
+from edgefed.events.bounty_events import totals
 from edgefed.events.snapshot import BountyView, Snapshot
-from edgefed.sharing.label_report import LabelAction
+from edgefed.sharing.bounty_report import BountyAction
 
 
 def order_labels(
     store: Store,
     snapshot: Snapshot,
     record: RunRecord,
-    action: LabelAction,
+    action: BountyAction,
     device: str,
     label: int | str | None,
 ) -> dict[str, Any]:

@@ -11,31 +11,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgefed.events.bounty_events import STATUSES, label_events
 from edgefed.events.fold import SnapshotBuilder
-from edgefed.events.labels import STATUSES, label_events
 from edgefed.events.model import Event
 from edgefed.events.roster import MAX_CHARACTERS
 from edgefed.events.snapshot import Snapshot
 from edgefed.events.summary import summarise
-from edgefed.sharing.label_report import Bounty, Budget, LabelReport
+from edgefed.sharing.bounty_report import Bounty, BountyReport, Budget
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import EventMessage
 
 NOW = "2024-05-06T07:08:09.000Z"
-NOTHING = LabelReport()
+NOTHING = BountyReport()
 
 OPEN = Bounty("b", 2, 10, 5)
 CLOSED = Bounty("b", 3, 10, 5, offered=6, received=4, noise=6, status="closed")
 CANCELLED = Bounty("a", 0, 8, 4, noise=8, status="cancelled")
 BUDGET = Budget("a", released=7, mixes_left=3, epsilon=None)
-REPORT = LabelReport((CANCELLED, OPEN, CLOSED), (BUDGET,))
+REPORT = BountyReport((CANCELLED, OPEN, CLOSED), (BUDGET,))
 
 
 def happens(kind: Any, **fields: Any) -> Event:
     return Event(time=NOW, kind=kind, fields=fields)
 
 
-def told(before: LabelReport, after: LabelReport, run: str = "r-1") -> list[Event]:
+def told(before: BountyReport, after: BountyReport, run: str = "r-1") -> list[Event]:
     return [happens("labels", **fields) for fields in label_events(run, before, after)]
 
 
@@ -74,7 +74,7 @@ def test_a_report_comes_back_from_its_events_as_lines() -> None:
 
 def test_an_event_has_the_rows_that_changed_and_no_others() -> None:
     closed = replace(OPEN, received=5, noise=5, status="closed")
-    later = LabelReport((closed, CLOSED), (BUDGET,))
+    later = BountyReport((closed, CLOSED), (BUDGET,))
     (event,) = told(REPORT, later)
     assert event.fields == {
         "run": "r-1",
@@ -105,12 +105,12 @@ def test_a_budget_alone_brings_no_line() -> None:
     ("after", "text"),
     [
         (REPORT, "1 open, 1 closed, 1 cancelled"),
-        (LabelReport((CLOSED,)), "1 closed"),
+        (BountyReport((CLOSED,)), "1 closed"),
         (NOTHING, "none"),
     ],
 )
-def test_the_line_counts_all_bounties_of_the_run(after: LabelReport, text: str) -> None:
-    before = LabelReport((replace(CLOSED, status="open"),))
+def test_the_line_counts_all_bounties_of_the_run(after: BountyReport, text: str) -> None:
+    before = BountyReport((replace(CLOSED, status="open"),))
     snapshot = folded(begun(), told(before, after))
     assert snapshot.lines[0].text == f"label bounties: {text}"
     flat = [json.loads(event.line()) for event in told(before, after)]
@@ -155,7 +155,7 @@ def test_events_about_many_bounties_fit_into_messages() -> None:
         for number in range(400)
         for label in range(10)
     )
-    events = told(NOTHING, LabelReport(rows, tuple(Budget(row.device) for row in rows[::10])))
+    events = told(NOTHING, BountyReport(rows, tuple(Budget(row.device) for row in rows[::10])))
     assert len(events) > 3
     assert [("totals" in event.fields) for event in events] == [False] * (len(events) - 1) + [True]
     for event in events:
@@ -177,7 +177,7 @@ rows = st.builds(
     status=st.sampled_from(STATUSES),
 )
 reports = st.builds(
-    LabelReport,
+    BountyReport,
     st.lists(rows, max_size=5, unique_by=lambda row: (row.device, row.label)).map(
         lambda found: tuple(sorted(found, key=lambda row: (row.device, row.label)))
     ),
@@ -185,7 +185,7 @@ reports = st.builds(
 
 
 @given(st.lists(reports, max_size=5))
-def test_the_snapshot_has_the_newest_report(course: list[LabelReport]) -> None:
+def test_the_snapshot_has_the_newest_report(course: list[BountyReport]) -> None:
     builder = begun("a", "b")
     for before, after in zip([NOTHING, *course], course, strict=False):
         snapshot = folded(builder, told(before, after))

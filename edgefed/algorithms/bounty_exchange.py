@@ -39,25 +39,25 @@ from edgefed.algorithms.base import (
     State,
     Work,
 )
-from edgefed.algorithms.completed_samples import check_size, completed
-from edgefed.algorithms.exchange_part import ExchangePart
-from edgefed.algorithms.label_answers import FILL, MIX, NEED, OFFER, ROLES, wrong_rows
-from edgefed.algorithms.label_device import (
+from edgefed.algorithms.bounty_answers import FILL, MIX, NEED, OFFER, ROLES, wrong_rows
+from edgefed.algorithms.bounty_device_half import (
     kept_mixes,
     make_mixes,
     offer,
     state_needs,
     take_in,
 )
-from edgefed.algorithms.label_merging import (
+from edgefed.algorithms.bounty_merging import (
     merge_mixes,
     merge_needs,
     merge_offers,
     merge_received,
     token_of,
 )
-from edgefed.algorithms.label_records import LABELS, LabelRecords, SentMixes, missing
-from edgefed.algorithms.label_remarks import label_remarks
+from edgefed.algorithms.bounty_records import LABELS, BountyRecords, SentMixes, missing
+from edgefed.algorithms.bounty_remarks import bounty_remarks
+from edgefed.algorithms.completed_samples import check_size, completed
+from edgefed.algorithms.exchange_part import ExchangePart
 from edgefed.algorithms.received_mixes import blob_size, fingerprint
 from edgefed.config.recipe import LabelsSection, TrainingSection
 from edgefed.errors import RecipeError
@@ -66,7 +66,7 @@ from edgefed.learn.objectives.label_counts import COUNTS, label_counts
 from edgefed.learn.types import Job, Samples
 from edgefed.natural_noise.shapes import noise_samples
 from edgefed.seeds import derive
-from edgefed.sharing.label_report import Bounty, LabelOrder, LabelReport
+from edgefed.sharing.bounty_report import Bounty, BountyOrder, BountyReport
 
 MAX_DELIVERED = 64
 MAX_ROWS = 8192
@@ -76,7 +76,7 @@ NOISE_SEED = "noise_seed"
 """The parameter of a training task that natural noise is drawn from."""
 
 
-class LabelExchange(ExchangePart):
+class BountyExchange(ExchangePart):
     """Supplements for missing labels, before training and while training.
 
     Args:
@@ -120,15 +120,15 @@ class LabelExchange(ExchangePart):
 
     def start(self, state: State, seed: int) -> State:
         """Nobody has been asked."""
-        return LabelRecords(derive(seed, LABELS)).kept_in(state)
+        return BountyRecords(derive(seed, LABELS)).kept_in(state)
 
     def plan(self, state: State, roster: Roster, training: Exchange) -> Exchange | None:
         """Return the next of the four exchanges that has something to do."""
-        records = LabelRecords.of(state)
+        records = BountyRecords.of(state)
         own = self._next(records, roster, training)
         return own and replace(own, discarded=records.given_up)
 
-    def _next(self, records: LabelRecords, roster: Roster, training: Exchange) -> Exchange | None:
+    def _next(self, records: BountyRecords, roster: Roster, training: Exchange) -> Exchange | None:
         online, number = {member.device: member for member in roster}, training.round
         if records.allocations:
             return self._mix(records, online, training)
@@ -142,7 +142,7 @@ class LabelExchange(ExchangePart):
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
         """Write down what devices need, offer, made or received."""
-        records = replace(LabelRecords.of(state), given_up=())  # its exchange deleted them
+        records = replace(BountyRecords.of(state), given_up=())  # its exchange deleted them
         known = {each.device: each for each in answers}
         ordered = [known[device] for device in sorted(known)]
         merges = {
@@ -155,7 +155,7 @@ class LabelExchange(ExchangePart):
 
     def add_to_training(self, training: Exchange, state: State) -> Exchange:
         """Return the exchange with each device's seed of noise; delete what was given up."""
-        records = LabelRecords.of(state)
+        records = BountyRecords.of(state)
         seed, discarded = records.seed, (*training.discarded, *records.given_up)
         questions = tuple(
             replace(each, params={**each.params, NOISE_SEED: derive(seed, "noise", each.device)})
@@ -176,16 +176,16 @@ class LabelExchange(ExchangePart):
         """Say what devices need, and what became of their bounties."""
         if exchange.name not in self.exchanges:
             return ()
-        return label_remarks(exchange.name, LabelRecords.of(before), LabelRecords.of(after))
+        return bounty_remarks(exchange.name, BountyRecords.of(before), BountyRecords.of(after))
 
-    def label_report(self, state: State) -> LabelReport:
+    def bounty_report(self, state: State) -> BountyReport:
         """Return all bounties and budgets."""
-        records = LabelRecords.of(state)
-        return LabelReport(records.bounties, records.budgets)
+        records = BountyRecords.of(state)
+        return BountyReport(records.bounties, records.budgets)
 
-    def with_label_orders(self, state: State, orders: Sequence[LabelOrder]) -> State:
+    def with_bounty_orders(self, state: State, orders: Sequence[BountyOrder]) -> State:
         """Open bounties again, or cancel them."""
-        records = LabelRecords.of(state)
+        records = BountyRecords.of(state)
         for order in sorted(orders, key=lambda each: each.number):
             if order.number > records.orders:
                 records = replace(records.after(order, self._fills), orders=order.number)
@@ -208,7 +208,7 @@ class LabelExchange(ExchangePart):
         )
 
     def _mix(
-        self, records: LabelRecords, online: Mapping[str, Member], training: Exchange
+        self, records: BountyRecords, online: Mapping[str, Member], training: Exchange
     ) -> Exchange:
         """Ask for the mixes that were allocated; a device that is gone is not asked."""
         token = token_of(records)

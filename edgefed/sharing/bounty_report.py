@@ -9,7 +9,7 @@ BountyStatus = Literal["open", "closed", "cancelled"]
 """``open``: devices are asked for mixes; ``closed``: what came is there; ``cancelled`` by the
 operator. Natural noise completes the supplement in the last two."""
 
-LabelAction = Literal["open", "cancel"]
+BountyAction = Literal["open", "cancel"]
 """``open`` asks again for mixes that are missing; ``cancel`` asks no longer."""
 
 
@@ -66,7 +66,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class LabelReport:
+class BountyReport:
     """Both, for all devices that stated a need or made an offer.
 
     Attributes:
@@ -79,7 +79,7 @@ class LabelReport:
 
 
 @dataclass(frozen=True)
-class LabelOrder:
+class BountyOrder:
     """An operator's order about bounties.
 
     Attributes:
@@ -90,6 +90,6 @@ class LabelOrder:
     """
 
     number: int
-    action: LabelAction
+    action: BountyAction
     device: str = ""
     label: int | None = None

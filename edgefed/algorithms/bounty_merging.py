@@ -6,25 +6,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from edgefed.algorithms.base import Answer, Exchange
-from edgefed.algorithms.label_answers import NEEDS, OFFERS, RECEIVED, budget_of, rows_of
-from edgefed.algorithms.label_device import asks_of
-from edgefed.algorithms.label_records import (
+from edgefed.algorithms.bounty_answers import NEEDS, OFFERS, RECEIVED, budget_of, rows_of
+from edgefed.algorithms.bounty_device_half import asks_of
+from edgefed.algorithms.bounty_records import (
     MAX_TRIES,
     Allocation,
     Asked,
-    LabelRecords,
+    BountyRecords,
     SentMixes,
     ended,
     missing,
 )
 from edgefed.seeds import derive
+from edgefed.sharing.bounty_report import Bounty
 from edgefed.sharing.equal_split import equal_split
-from edgefed.sharing.label_report import Bounty
 
 
 def merge_needs(
-    records: LabelRecords, exchange: Exchange, answers: Sequence[Answer], fills: bool
-) -> LabelRecords:
+    records: BountyRecords, exchange: Exchange, answers: Sequence[Answer], fills: bool
+) -> BountyRecords:
     """Open bounties for what devices lack."""
     stated = {
         answer.device: [
@@ -42,8 +42,8 @@ def merge_needs(
 
 
 def merge_offers(
-    records: LabelRecords, exchange: Exchange, answers: Sequence[Answer], fills: bool
-) -> LabelRecords:
+    records: BountyRecords, exchange: Exchange, answers: Sequence[Answer], fills: bool
+) -> BountyRecords:
     """Take each bounty's offers in equal parts; a published bounty without any is closed.
 
     Orders may have opened and cancelled bounties since they were published.
@@ -74,8 +74,8 @@ def merge_offers(
 
 
 def merge_mixes(
-    records: LabelRecords, exchange: Exchange, answers: Sequence[Answer], fills: bool
-) -> LabelRecords:
+    records: BountyRecords, exchange: Exchange, answers: Sequence[Answer], fills: bool
+) -> BountyRecords:
     """Note what is on its way; bounties that got nothing are closed."""
     token, counts = token_of(records), _counts(exchange)
     sent = [
@@ -95,8 +95,8 @@ def merge_mixes(
 
 
 def merge_received(
-    records: LabelRecords, exchange: Exchange, answers: Sequence[Answer], fills: bool
-) -> LabelRecords:
+    records: BountyRecords, exchange: Exchange, answers: Sequence[Answer], fills: bool
+) -> BountyRecords:
     """Close the bounties of those who received mixes; the others get them in a later round."""
     there = {
         answer.device: {row[0]: row[1] for row in rows_of(answer, RECEIVED)} for answer in answers
@@ -142,7 +142,7 @@ def _received(bounty: Bounty, held: Mapping[int, int] | None, over: bool, fills:
     return ended(known, fills) if over else known
 
 
-def token_of(records: LabelRecords) -> str:
+def token_of(records: BountyRecords) -> str:
     """Return what marks the mixes for the batch of bounties that was published last."""
     return f"{derive(records.seed, 'batch', records.batch):016x}"
 

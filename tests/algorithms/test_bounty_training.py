@@ -15,7 +15,7 @@ from edgefed.learn.training import Trainer
 from edgefed.learn.types import Job, Trained
 from edgefed.samples import Samples
 from edgefed.worker.run_work import run_work
-from tests.algorithms.label_play import (
+from tests.algorithms.bounty_play import (
     LABELS,
     Device,
     LabelPlayers,

@@ -26,9 +26,9 @@ from edgefed.algorithms.base import (
     Roster,
     State,
 )
+from edgefed.algorithms.bounty_exchange import BountyExchange
+from edgefed.algorithms.bounty_records import BountyRecords
 from edgefed.algorithms.device_side import operating_system_generator
-from edgefed.algorithms.label_exchange import LabelExchange
-from edgefed.algorithms.label_records import LabelRecords
 from edgefed.algorithms.registry import make, make_device_half
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.data.types import UNPREPARED, Preparation
@@ -36,7 +36,7 @@ from edgefed.learn.models import Model, build
 from edgefed.learn.types import Job, Tensors
 from edgefed.samples import Samples
 from edgefed.seeds import derive
-from edgefed.sharing.label_report import Bounty, LabelOrder
+from edgefed.sharing.bounty_report import Bounty, BountyOrder
 from edgefed.sharing.policy import ANYTHING, Policy, Withheld
 from edgefed.wire.tensors import digest
 from edgefed.worker.persistent_state import PersistentState, checked_changes
@@ -135,9 +135,9 @@ class LabelPlayers:
         self.half, self.device_half = halves(self.plan)
 
     @property
-    def labels(self) -> LabelExchange:
+    def labels(self) -> BountyExchange:
         part = self.half.parts()[0]
-        assert isinstance(part, LabelExchange)
+        assert isinstance(part, BountyExchange)
         return part
 
     @property
@@ -279,10 +279,10 @@ class LabelPlayers:
         return self.half.merge(state, without_payloads(exchange), [])
 
     def ordered(self, state: State, number: int, action: Any, *what: Any) -> State:
-        return self.half.with_label_orders(state, [LabelOrder(number, action, *what)])
+        return self.half.with_bounty_orders(state, [BountyOrder(number, action, *what)])
 
     def bounties(self, state: State, device: str = "") -> list[Bounty]:
-        report = self.half.label_report(state)
+        report = self.half.bounty_report(state)
         return [each for each in report.bounties if device in ("", each.device)]
 
     def bounty(self, state: State, device: str, label: int) -> Bounty:
@@ -312,8 +312,8 @@ def one_label_each(number: int = LABELS, count: int = 8, **plan: Any) -> LabelPl
     return LabelPlayers(devices, recipe(**plan))
 
 
-def records(state: State) -> LabelRecords:
-    return LabelRecords.of(state)
+def records(state: State) -> BountyRecords:
+    return BountyRecords.of(state)
 
 
 def rows(role: str, columns: Sequence[str], *values: Sequence[int]) -> dict[str, Group]:

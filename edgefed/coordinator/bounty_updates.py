@@ -12,8 +12,8 @@ from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.run_records import Checkpoint, RunRecord
 from edgefed.coordinator.store import Store
 from edgefed.errors import EdgeFedError
-from edgefed.events.labels import label_events
-from edgefed.sharing.label_report import LabelReport
+from edgefed.events.bounty_events import label_events
+from edgefed.sharing.bounty_report import BountyReport
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class LabelBounties:
         self._algorithm = algorithm
         self._store = store
         self._journal = journal
-        self._told = LabelReport()
+        self._told = BountyReport()
 
     def ordered(self, state: State) -> tuple[State, int]:
         """Return the state after all orders so far, and how many they are; tell what changed.
@@ -44,13 +44,13 @@ class LabelBounties:
         """
         orders = self._store.label_orders(self._run)
         if orders:
-            state = self._algorithm.with_label_orders(state, orders)
+            state = self._algorithm.with_bounty_orders(state, orders)
             self.tell(state)
         return state, len(orders)
 
     def tell(self, state: State) -> None:
         """Emit what differs from the last report; the first time, everything."""
-        report = self._algorithm.label_report(state)
+        report = self._algorithm.bounty_report(state)
         for fields in label_events(self._run, self._told, report):
             self._journal.emit("labels", **fields)
         self._told = report
@@ -68,19 +68,19 @@ def planned_state(
     orders = store.label_orders(run)[:number]
     if not orders:
         return checkpoint.state, number
-    return algorithm.with_label_orders(checkpoint.state, orders), number
+    return algorithm.with_bounty_orders(checkpoint.state, orders), number
 
 
-def saved_report(store: Store, record: RunRecord) -> LabelReport:
+def saved_report(store: Store, record: RunRecord) -> BountyReport:
     """Return what is known on disk of a run's label bounties; nothing where it cannot be read."""
     try:
         recipe = Recipe.model_validate_json(record.recipe)
         checkpoint = store.checkpoint(record.run) if recipe.labels.wanted else None
         if checkpoint is None:
-            return LabelReport()
+            return BountyReport()
         algorithm = make(recipe)
         state, _ = planned_state(algorithm, store, record.run, checkpoint)
-        return algorithm.label_report(state)
+        return algorithm.bounty_report(state)
     except (EdgeFedError, ValueError) as error:
         log.warning("the label bounties of run %s cannot be read: %s", record.run, error)
-        return LabelReport()
+        return BountyReport()

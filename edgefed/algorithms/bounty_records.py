@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from edgefed.algorithms.base import Relay, Roster, State
-from edgefed.sharing.label_report import Bounty, Budget, LabelOrder
+from edgefed.sharing.bounty_report import Bounty, BountyOrder, Budget
 
 LABELS = "labels"
 """The fact of a state that holds the records."""
@@ -68,7 +68,7 @@ class SentMixes:
 
 
 @dataclass(frozen=True)
-class LabelRecords:
+class BountyRecords:
     """All of them.
 
     Attributes:
@@ -94,7 +94,7 @@ class LabelRecords:
     orders: int = 0
 
     @classmethod
-    def of(cls, state: State) -> LabelRecords:
+    def of(cls, state: State) -> BountyRecords:
         """Return the records of a state."""
         known: Mapping[str, Any] = state.params[LABELS]
         return cls(
@@ -167,7 +167,7 @@ class LabelRecords:
 
     # -- what changes ---------------------------------------------------------------------------
 
-    def with_needs(self, stated: Mapping[str, Sequence[Bounty]], fills: bool) -> LabelRecords:
+    def with_needs(self, stated: Mapping[str, Sequence[Bounty]], fills: bool) -> BountyRecords:
         """Return the records with the needs of devices in place of their earlier ones.
 
         Bounties of others that ended with too few mixes are open again: who states needs for the
@@ -193,18 +193,18 @@ class LabelRecords:
                 new.append(bounty if missing(bounty) else ended(bounty, fills))
         return replace(self, bounties=_sorted([*others, *new]))
 
-    def with_bounties(self, changed: Iterable[Bounty]) -> LabelRecords:
+    def with_bounties(self, changed: Iterable[Bounty]) -> BountyRecords:
         """Return the records with these bounties in place of those of the same device and label."""
         rows = {(each.device, each.label): each for each in self.bounties}
         rows.update({(each.device, each.label): each for each in changed})
         return replace(self, bounties=_sorted(rows.values()))
 
-    def with_budgets(self, told: Iterable[Budget]) -> LabelRecords:
+    def with_budgets(self, told: Iterable[Budget]) -> BountyRecords:
         """Return the records with what devices said of their budgets."""
         rows = {each.device: each for each in (*self.budgets, *told)}
         return replace(self, budgets=tuple(rows[device] for device in sorted(rows)))
 
-    def after(self, order: LabelOrder, fills: bool) -> LabelRecords:
+    def after(self, order: BountyOrder, fills: bool) -> BountyRecords:
         """Return the records after an operator's order."""
         matching = [
             each

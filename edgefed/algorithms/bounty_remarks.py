@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from edgefed.algorithms.base import Remark
-from edgefed.algorithms.label_records import LabelRecords
+from edgefed.algorithms.bounty_records import BountyRecords
 from edgefed.units import counted
 
 
-def label_remarks(exchange: str, before: LabelRecords, after: LabelRecords) -> tuple[Remark, ...]:
+def bounty_remarks(
+    exchange: str, before: BountyRecords, after: BountyRecords
+) -> tuple[Remark, ...]:
     """Return a line about new bounties, or about those that an exchange closed."""
     known = {(each.device, each.label): each for each in before.bounties}
     changed = [each for each in after.bounties if known.get((each.device, each.label)) != each]

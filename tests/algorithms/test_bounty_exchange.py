@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 from edgefed.algorithms.base import Exchange, State
-from edgefed.algorithms.label_exchange import MAX_DELIVERED
-from edgefed.algorithms.label_records import (
+from edgefed.algorithms.bounty_exchange import MAX_DELIVERED
+from edgefed.algorithms.bounty_records import (
     MAX_BOUNTIES,
     MAX_REQUESTERS,
     MAX_TRIES,
     PATIENCE,
-    LabelRecords,
+    BountyRecords,
 )
-from edgefed.sharing.label_report import Bounty
+from edgefed.sharing.bounty_report import Bounty
 from edgefed.sharing.policy import Policy
 from edgefed.wire import limits
-from tests.algorithms.label_play import (
+from tests.algorithms.bounty_play import (
     LABELS,
     PREPARED,
     Device,
@@ -294,7 +294,7 @@ def test_many_requesters_are_served_in_batches() -> None:
 def test_no_batch_has_more_bounties_than_a_task_tells() -> None:
     online = {f"d-{device:02d}" for device in range(40)}
     many = tuple(Bounty(each, label, 2, 1) for each in sorted(online) for label in range(60))
-    known = LabelRecords(1, bounties=many)
+    known = BountyRecords(1, bounties=many)
     batch = known.to_publish(online)
     assert len(batch) == MAX_BOUNTIES
     assert batch == many[:MAX_BOUNTIES]

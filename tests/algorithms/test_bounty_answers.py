@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from edgefed.algorithms.base import Answer, Exchange, Group
-from edgefed.algorithms.label_answers import COLUMNS, NEEDS, OFFERS, RECEIVED, ROLES
-from edgefed.algorithms.label_exchange import NOISE_SEED
+from edgefed.algorithms.bounty_answers import COLUMNS, NEEDS, OFFERS, RECEIVED, ROLES
+from edgefed.algorithms.bounty_exchange import NOISE_SEED
 from edgefed.algorithms.registry import check_fleet, make, make_device_half
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, EdgeFedError, RecipeError, UsageError
@@ -21,7 +21,7 @@ from edgefed.learn.types import Tensors
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import Task
 from edgefed.wire.tensors import pack
-from tests.algorithms.label_play import (
+from tests.algorithms.bounty_play import (
     LABELS,
     Device,
     LabelPlayers,

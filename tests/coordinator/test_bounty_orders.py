@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from edgefed.config.recipe import Recipe
-from edgefed.coordinator.label_orders import order_labels
+from edgefed.coordinator.bounty_orders import order_labels
 from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.store import Store
 from edgefed.errors import EdgeFedError
 from edgefed.events.model import RunStatus
 from edgefed.events.snapshot import BountyView, DeviceView, RunView, Snapshot
-from edgefed.sharing.label_report import LabelOrder
+from edgefed.sharing.bounty_report import BountyOrder
 from tests.run_fixture import Ticking
 
 NAMES = ("cat", "2", "dog")
@@ -87,7 +87,7 @@ def test_an_order_is_written_down_with_what_it_concerns(
         "label": number,
         "bounties": {"open": open_ones, "closed": closed, "cancelled": 0},
     }
-    assert store.label_orders(record.run) == [LabelOrder(1, "cancel", device, number)]
+    assert store.label_orders(record.run) == [BountyOrder(1, "cancel", device, number)]
 
 
 @pytest.mark.parametrize("status", ["finished", "aborted", "failed"])
