@@ -18,7 +18,6 @@ from edgefed.algorithms.label_answers import (
     group_of,
 )
 from edgefed.algorithms.received_mixes import (
-    MOST_BYTES,
     added,
     group_name,
     held,
@@ -38,7 +37,7 @@ from edgefed.sharing.privacy_accounting import composed, mix_epsilon
 from edgefed.sharing.releases import Spent, allowed_mixes, budget, labels_release, mixes_release
 from edgefed.sharing.releases import spent as spent_of
 
-MOST_GIVEN_BYTES = 4 * MOST_BYTES
+MOST_GIVEN_BYTES = 240 * 1024**2
 """Of the mixes that a device makes in one task."""
 
 ENTRY_LABELS = 128
@@ -96,9 +95,10 @@ def offer(task: DeviceTask, device: DeviceView, settings: LabelsSection) -> Answ
     """Return how many mixes the device offers for each bounty that it is told of.
 
     Raises:
-        Withheld: its owner does not tell which labels it has.
+        Withheld: its owner does not tell which labels it has, or wants other mixes.
     """
     _check_told(device)
+    _check_mixes(device.policy, settings)
     asked = asks_of(task.params["bounties"])
     to_pixels(device.train, device.preparation)  # what cannot be mixed is not offered
     shares = _affordable(asked, device, settings, spent_of(device.ledger))
@@ -114,10 +114,11 @@ def make_mixes(task: DeviceTask, device: DeviceView, settings: LabelsSection) ->
     What the owner's policy or budget no longer allows is left out.
 
     Raises:
-        Withheld: its owner does not tell which labels it has.
+        Withheld: its owner does not tell which labels it has, or wants other mixes.
         DataError: its samples cannot be mixed.
     """
     _check_told(device)
+    _check_mixes(device.policy, settings)
     asked = asks_of(task.params["mixes"])
     shares = _affordable(asked, device, settings, spent_of(device.ledger))
     made = mix_settings(settings)
@@ -139,7 +140,8 @@ def make_mixes(task: DeviceTask, device: DeviceView, settings: LabelsSection) ->
         labels = np.repeat(np.array(list(counts), np.int64), list(counts.values()))
         relays[receiver] = pack_mixes(np.concatenate(parts), labels, task.params["token"])
         ledger += _releases(task, device, settings, receiver, counts)
-    metrics = budget_metrics(budget(task.device, device.policy, (*device.ledger, *ledger)))
+    told = budget(task.device, device.policy, (*device.ledger, *ledger))
+    metrics = {"mixes": float(sum(shares)), **budget_metrics(told)}
     answer = _answer(task, device, {}, metrics, tuple(ledger))
     return replace(answer, relays=relays)
 
@@ -246,6 +248,31 @@ def _check_told(device: DeviceView) -> None:
         raise Withheld("it does not tell which labels it has")
     if not device.train.has_labels:
         raise Withheld("its samples have shares of labels, and not one label each")
+
+
+def _check_mixes(policy: Policy, settings: LabelsSection) -> None:
+    """Check that the recipe's mixes hide as much as the owner wants.
+
+    Raises:
+        Withheld: they do not.
+    """
+    if not policy.share_mixes:
+        return
+    if settings.width < policy.least_mix_width:
+        raise Withheld(
+            f"a mix is of {settings.width} samples, and its policy requires"
+            f" {policy.least_mix_width}"
+        )
+    if settings.noise_scale < policy.least_mix_noise:
+        raise Withheld(
+            f"the noise on a mix has the scale {settings.noise_scale:.4g}, and its policy requires"
+            f" {policy.least_mix_noise:.4g}"
+        )
+    if settings.width > 1 and settings.high > policy.most_mix_weight:
+        raise Withheld(
+            f"a sample may weigh {settings.high:g} in a mix, and its policy allows"
+            f" {policy.most_mix_weight:g}"
+        )
 
 
 def _presence(task: DeviceTask, device: DeviceView) -> LedgerEntry:

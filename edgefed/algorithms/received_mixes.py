@@ -20,8 +20,9 @@ from edgefed.learn.types import Array, Tensors
 from edgefed.sharing.label_mixes import MixSettings
 from edgefed.wire.tensors import TensorSpec, pack, unpack
 
-MOST_BYTES = 48 * 1024**2
-"""Of the mixes that a device keeps, with their labels; less than the state that it may keep."""
+MOST_BYTES = 240 * 1024**2
+"""Of the mixes that a device keeps, with their labels; less than its state, and than a blob, may
+take."""
 
 _PREFIX = "mixes-"
 

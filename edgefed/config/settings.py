@@ -136,6 +136,15 @@ class AgentSettings(FleetSettings):
     mix_receivers: tuple[Annotated[str, Field(pattern=NAME_PATTERN)], ...] = ()
     """Devices that may receive mixes of this one; empty for every device."""
 
+    least_mix_width: Annotated[int, Field(ge=2, le=64)] = 4
+    """Minimum number of samples in a mix; the coordinator cannot request mixes of fewer."""
+
+    least_mix_noise: Annotated[float, Field(ge=0, le=100)] = 16 / 255
+    """Minimum scale of the noise on a mix, where pixels are from 0 to 1."""
+
+    most_mix_weight: Annotated[float, Field(ge=0.5, le=1)] = 0.75
+    """Most that one sample of a mix may weigh."""
+
     mix_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Most epsilon that mixes may cost over all runs; by default there is no limit."""
 

@@ -29,6 +29,7 @@ from edgefed.sharing.label_mixes import MixSettings
 from edgefed.sharing.policy import Policy, Withheld
 from edgefed.sharing.privacy_accounting import composed, mix_epsilon
 from edgefed.sharing.releases import spent
+from edgefed.wire.limits import MAX_RELAY_BYTES
 from edgefed.wire.tensors import pack
 from edgefed.worker.persistent_state import (
     MAX_ENTRIES,
@@ -131,6 +132,29 @@ def test_an_owner_that_tells_no_labels_is_not_asked_further() -> None:
             here.device_half.prepare(given, here.view("me"))
 
 
+@pytest.mark.parametrize(
+    ("plan", "reason"),
+    [
+        ({"width": 3}, "a mix is of 3 samples, and its policy requires 4"),
+        ({"noise_scale": 0.1}, "the scale 0.1, and its policy requires 0.2"),
+        ({"high": 0.9}, "may weigh 0.9 in a mix, and its policy allows 0.75"),
+        ({}, ""),
+    ],
+)
+def test_a_recipe_cannot_ask_for_mixes_that_hide_less_than_the_owner_wants(
+    plan: dict[str, Any], reason: str
+) -> None:
+    policy = Policy(least_mix_width=4, least_mix_noise=0.2, most_mix_weight=0.75)
+    mine, rows = Device(images([9, 0, 0, 0]), policy), [["a", 0, 3]]
+    plan = {"noise_scale": 0.2, **plan}
+    if not reason:
+        assert offered(mine, rows, **plan) == [(0, 3)]
+        return
+    for ask in (offered, made):
+        with pytest.raises(Withheld, match=reason):
+            ask(mine, rows, **plan)
+
+
 def test_samples_without_pixels_are_not_offered() -> None:
     far = images([9, 0, 0, 0])
     mine = Device(replace(far, inputs=far.inputs * 3))
@@ -181,18 +205,21 @@ def test_the_offer_tells_what_is_left_of_the_budget() -> None:
     here.devices["joins"] = Device(only(1))
     state = here.to_training(state)
     first, second = here.half.label_report(state).budgets[:2]
-    assert (first.device, first.released, first.mixes_left) == ("device-00", 12, 88)
-    assert first.epsilon == pytest.approx(12 * each)
+    assert (first.device, first.released, first.mixes_left) == ("device-00", 16, 84), (
+        "after its mixes"
+    )
+    assert first.epsilon == pytest.approx(16 * each)
     assert first.epsilon_left == 1e30
     assert (second.mixes_left, second.epsilon_left) == (None, None)
     assert here.metrics["device-01", "label_offer"]["mixes_left"] == UNLIMITED
 
 
 def test_no_task_makes_more_mixes_than_memory_holds() -> None:
-    wanted = 10**7
+    wanted = 2 * 10**7
     ((_, share),) = offered(Device(only(0)), [["a", 0, wanted]])
     assert share == most_mixes(IMAGE, MOST_GIVEN_BYTES) < wanted
-    assert blob_size(most_mixes(IMAGE), IMAGE, TOKEN) < MAX_STATE_BYTES
+    largest = max(most_mixes(IMAGE), most_mixes(IMAGE, MOST_GIVEN_BYTES))
+    assert blob_size(largest, IMAGE, TOKEN) < min(MAX_STATE_BYTES, MAX_RELAY_BYTES)
 
 
 # -- mixes ----------------------------------------------------------------------------------------

@@ -206,6 +206,9 @@ def test_an_owners_policy_for_mixes_is_read_from_variables(around: MakeAround) -
                 EDGEFED_MIX_RECEIVERS=receivers,
                 EDGEFED_MIX_EPSILON="0.5",
                 EDGEFED_MIX_LIMIT="40",
+                EDGEFED_LEAST_MIX_WIDTH="6",
+                EDGEFED_LEAST_MIX_NOISE="0.25",
+                EDGEFED_MOST_MIX_WEIGHT="0.5",
                 EDGEFED_SHARE_LABELS="false",
             )
         ).value
@@ -218,6 +221,9 @@ def test_an_owners_policy_for_mixes_is_read_from_variables(around: MakeAround) -
             mix_receivers=("cam-1", "cam-2"),
             mix_epsilon=0.5,
             mix_limit=40,
+            least_mix_width=6,
+            least_mix_noise=0.25,
+            most_mix_weight=0.5,
         )
     one = load_agent_settings(around(EDGEFED_MIX_RECEIVERS="cam-1")).value
     assert one.mix_receivers == ("cam-1",)
@@ -226,7 +232,12 @@ def test_an_owners_policy_for_mixes_is_read_from_variables(around: MakeAround) -
 def test_without_settings_mixes_are_not_limited(around: MakeAround) -> None:
     loaded = load_agent_settings(around())
     assert owners_policy(loaded.value) == Policy(
-        least_group=10, share_hidden=False, share_mixes=False
+        least_group=10,
+        share_hidden=False,
+        share_mixes=False,
+        least_mix_width=4,
+        least_mix_noise=16 / 255,
+        most_mix_weight=0.75,
     )
     shown = {each.key: (each.value, str(each.origin)) for each in loaded.effective()}
     assert shown["mix_epsilon"] == shown["mix_limit"] == (None, "default")

@@ -63,7 +63,8 @@ def simulated(folder: Path, plan: Recipe) -> str:
 
 def sharing(devices: int) -> dict[str, dict[str, str]]:
     """Return settings of agents whose owners let mixes leave them."""
-    return {device: {"share_mixes": "true"} for device in device_names(devices)}
+    own = {"share_mixes": "true", "least_mix_noise": "0"}
+    return dict.fromkeys(device_names(devices), own)
 
 
 def released(home: FleetProcesses, device: str) -> list[tuple[str, str, int]]:

@@ -12,8 +12,7 @@ import pytest
 
 from edgefed.learn.model_memory import COPIES
 from edgefed.samples import Samples
-from edgefed.worker.trainer_cache import TrainerCache
-from edgefed.worker.worker import MAX_ALGORITHMS
+from edgefed.worker.trainer_cache import MAX_ALGORITHMS, TrainerCache
 from tests.memory_limit import bounded
 from tests.run_fixture import CLASSES, SHAPE
 from tests.worker.tasks import task, work, worker
