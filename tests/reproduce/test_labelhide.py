@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from edgefed.algorithms.label_device import MOST_GIVEN_BYTES
+from edgefed.algorithms.received_mixes import most_mixes
 from edgefed.cli.recipes import checked
 from edgefed.config.recipe import Recipe
 from edgefed.data.datasets import load
@@ -150,6 +152,14 @@ def test_a_smoke_supplement_is_its_share_of_a_label(labels: int, tmp_path: Path)
         assert count == pytest.approx(percent / 100 * size)
     shards = deal(dataset, recipe.data, recipe.simulation.devices, 0.0, recipe.seed)
     assert {len(set(shard.train.targets.tolist())) for shard in shards} == {labels}
+
+
+@pytest.mark.parametrize("labels", [1, 2, 3])
+def test_the_largest_supplements_of_the_paper_may_be_mixes(labels: int, tmp_path: Path) -> None:
+    recipe = recipes("labelhide-cifar10", "paper", tmp_path)[SPLITS[0], f"100 %, C = {labels}"]
+    lacking = 10 - labels
+    assert lacking * recipe.labels.count <= most_mixes((3, 32, 32)), "else noise replaces them"
+    assert lacking * recipe.labels.count <= most_mixes((3, 32, 32), MOST_GIVEN_BYTES)
 
 
 def test_table_2_itself_contradicts_remark_1() -> None:

@@ -95,7 +95,7 @@ STANDS_FOR: Mapping[Scale, str] = {"smoke": "digits", "small": "MNIST, small"}
 TAKES: Mapping[Scale, str] = {
     "smoke": "about a second a run",
     "small": "some ten seconds a run on two cores, and minutes to draw the noise of a seed",
-    "paper": "as published; for a GPU, an hour a run and more",
+    "paper": "as published; for a GPU, an hour a run and more, and hours to draw the noise",
 }
 
 NOTES = (
