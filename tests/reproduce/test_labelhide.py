@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.algorithms.label_device import MOST_GIVEN_BYTES
+from edgefed.algorithms.bounty_device_half import MOST_GIVEN_BYTES
 from edgefed.algorithms.received_mixes import most_mixes
 from edgefed.cli.recipes import checked
 from edgefed.config.recipe import Recipe
