@@ -83,10 +83,10 @@ def test_needs_are_bounded_by_the_recipe_s_count() -> None:
 def test_more_mixes_than_a_device_keeps_are_not_wanted() -> None:
     players = LabelPlayers({"asks": Device(images([1, 0, 0, 0]))}, recipe(count=10**6))
     _, exchange = players.to_exchange("label_need")
-    answer = Answer("asks", 1, rows(NEEDS, COLUMNS[NEEDS], (1, 10**5, 50_000, 0)))
+    answer = Answer("asks", 1, rows(NEEDS, COLUMNS[NEEDS], (1, 10**6, 500_000, 0)))
     assert players.half.reject_reason(exchange, answer, players.model) == ""
     wide = model((1, 40, 40))
-    assert "more mixes than the 31300" in players.half.reject_reason(exchange, answer, wide)
+    assert "more mixes than the 156503" in players.half.reject_reason(exchange, answer, wide)
 
 
 @pytest.mark.parametrize(
