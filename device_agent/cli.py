@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from device_agent import mixes_cli
-from device_agent.options import Data, Holdout, Name, Threads, agent_settings
+from device_agent.options import Data, Holdout, Name, Threads, agent_settings, loaded_settings
 from edgefed.command_line import program
 from edgefed.common_options import common_options
 from edgefed.console import columns, data, json_out, reported, start, talk
@@ -223,11 +223,17 @@ def ledger(
     with reported(options.json):
         from device_agent.device_store import read_releases
         from device_agent.launch import agent_folder, device_name, owners_policy
-        from device_agent.ledger_report import as_json, as_rows, totals_as_rows
+        from device_agent.ledger_report import as_json, as_rows, owner_decided, totals_as_rows
 
-        settings = agent_settings(options, name=name)
+        loaded = loaded_settings(options, name=name)
+        settings = loaded.value
         device, policy = device_name(settings), owners_policy(settings)
         releases = read_releases(agent_folder(settings), device)
+        if not owner_decided(loaded):
+            talk(
+                "! no setting about mixes is read here, so what is left follows the defaults; "
+                "if the agent has a settings file, name it with --config FILE"
+            )
         if options.json:
             json_out(as_json(device, policy, releases))
             return

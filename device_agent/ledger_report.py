@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from device_agent.ledger import Release
+from edgefed.config.layers import DEFAULT
+from edgefed.config.load import Loaded
+from edgefed.config.settings import AgentSettings
 from edgefed.sharing.bounty_report import Budget
 from edgefed.sharing.policy import Policy
 from edgefed.sharing.privacy_accounting import in_words, is_vacuous
@@ -20,6 +23,12 @@ _HEAD = (
 )
 _SHOWN = ("round", "kind", "records", "noise_scale", "epsilon", "formal", "receiver")
 """The fields of an entry that have a column."""
+
+
+def owner_decided(loaded: Loaded[AgentSettings]) -> bool:
+    """Whether any setting about mixes was written, and is not a default."""
+    keys = ("share_mixes", "share_labels", "mix_limit", "mix_epsilon")
+    return any(loaded.origin(key) != DEFAULT for key in keys)
 
 
 def as_rows(releases: Sequence[Release]) -> list[tuple[str, ...]]:

@@ -8,6 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from edgefed.common_options import CommonOptions
+    from edgefed.config.load import Loaded
     from edgefed.config.settings import AgentSettings
 
 Name = Annotated[
@@ -36,6 +37,20 @@ def agent_settings(
     threads: int | None = None,
 ) -> AgentSettings:
     """Return the agent's settings: those of the command line, then of the environment and files."""
+    return loaded_settings(
+        options, name=name, source=source, holdout=holdout, threads=threads
+    ).value
+
+
+def loaded_settings(
+    options: CommonOptions,
+    *,
+    name: str | None = None,
+    source: str | None = None,
+    holdout: float | None = None,
+    threads: int | None = None,
+) -> Loaded[AgentSettings]:
+    """Return the agent's settings, and where each of them was written."""
     from edgefed.config.load import Flag, load_agent_settings
     from edgefed.config.settings_files import Surroundings
 
@@ -49,4 +64,4 @@ def agent_settings(
         Flag("--threads", "threads", threads),
     ]
     around = Surroundings.of_process(options.config, options.no_config)
-    return load_agent_settings(around, flags).value
+    return load_agent_settings(around, flags)

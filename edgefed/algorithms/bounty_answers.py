@@ -66,6 +66,7 @@ def budget_metrics(budget: Budget) -> dict[str, float]:
         "mixes_left": budget.mixes_left,
         "epsilon": budget.epsilon,
         "epsilon_left": budget.epsilon_left,
+        "shares": budget.shares,
     }
     return {
         name: UNLIMITED if value is None else min(float(value), MOST_TOLD)
@@ -83,6 +84,7 @@ def budget_of(answer: Answer) -> Budget:
         mixes_left=None if left is None else int(left),
         epsilon=told.get("epsilon"),
         epsilon_left=told.get("epsilon_left"),
+        shares=bool(told.get("shares", 1.0)),
     )
 
 

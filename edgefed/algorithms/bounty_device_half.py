@@ -215,7 +215,7 @@ def _can_give(asks: Asks, device: DeviceView, settings: LabelsSection) -> bool:
 
 
 def _may_receive(device: str, policy: Policy) -> bool:
-    return policy.share_mixes and (not policy.mix_receivers or device in policy.mix_receivers)
+    return policy.share_mixes and (policy.mix_receivers is None or device in policy.mix_receivers)
 
 
 def _cost(device: DeviceView, settings: LabelsSection, label: int, count: int = 1) -> float | None:

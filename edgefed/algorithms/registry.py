@@ -149,7 +149,7 @@ def check_fleet(algorithm: AnyAlgorithm) -> None:
     """
     if needed := algorithm.needs_simulation():
         raise UsageError(
-            f"{algorithm.name} needs {needed}, which only a simulation has.",
+            f"This recipe with {algorithm.name} needs {needed}, which only a simulation has.",
             code="run.simulation_only",
             hint="edgefed sim run RECIPE",
         )

@@ -18,6 +18,9 @@ from edgefed.events.snapshot import RunView, Snapshot, WaitingView
 from edgefed.events.waiting import waiting_until
 from edgefed.units import counted, score
 
+_WARNINGS = ("!", "■", "✗")
+"""Marks of warnings, and of answers that were refused, rejected or failed."""
+
 ENDED = ("finished", "aborted", "failed")
 
 
@@ -76,6 +79,7 @@ class _Printer:
         self._round = 0
         self._problem = ""
         self._waiting = ""
+        self._warned: set[tuple[str, str]] = set()
         self._live = sys.stderr.isatty() and not quiet and not as_json
 
     def take(self, update: FeedUpdate) -> None:
@@ -106,6 +110,7 @@ class _Printer:
             sys.stderr.flush()
         elif not self._json and not self._quiet:
             self._print_lost(run.waiting)
+            self._print_warnings(snapshot)
         for point in snapshot.rounds:
             if point.round <= self._round:
                 continue
@@ -117,6 +122,13 @@ class _Printer:
                 tested = f"  {found}" if found else ""
                 replies = counted(point.replies, "reply", "replies")
                 talk(f"round {point.round}/{run.rounds}{tested}  {replies}")
+
+    def _print_warnings(self, snapshot: Snapshot) -> None:
+        """Print each warning, and why devices did not do what they were asked, once."""
+        for line in reversed(snapshot.lines):
+            if line.mark in _WARNINGS and (line.time, line.text) not in self._warned:
+                self._warned.add((line.time, line.text))
+                talk(f"{line.mark} {line.text}")
 
     def _print_lost(self, waiting: WaitingView | None) -> None:
         """Say once whom the round waits for although it is lost."""

@@ -225,7 +225,7 @@ def _budget_rows(found: Sequence[BudgetView]) -> list[tuple[str, ...]]:
         (
             row.device,
             str(row.released),
-            _left(row.mixes_left),
+            _left(row.mixes_left) if row.shares else "shares none",
             "unbounded" if row.epsilon is None else f"{row.epsilon:.4g}",
             _left(row.epsilon_left),
         )

@@ -133,8 +133,9 @@ class AgentSettings(FleetSettings):
     share_mixes: bool = False
     """Whether mixes of this device's samples may leave it; a mix shows what it was made of."""
 
-    mix_receivers: tuple[Annotated[str, Field(pattern=NAME_PATTERN)], ...] = ()
-    """Devices that may receive mixes of this one; empty for every device."""
+    mix_receivers: tuple[Annotated[str, Field(pattern=NAME_PATTERN)], ...] | None = None
+    """Devices that may receive mixes of this device's samples; an empty list for none. By default,
+    every device may."""
 
     least_mix_width: Annotated[int, Field(ge=2, le=64)] = 4
     """Minimum number of samples in a mix; the coordinator cannot request mixes of fewer."""

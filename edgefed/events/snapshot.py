@@ -153,6 +153,7 @@ class BudgetView(View):
     mixes_left: int | None = None
     epsilon: float | None = 0.0
     epsilon_left: float | None = None
+    shares: bool = True
 
 
 class LineView(View):

@@ -52,6 +52,7 @@ class Budget:
         mixes_left: mixes that its policy still allows; None for no limit.
         epsilon: ε that they cost; None where no finite ε bounds them.
         epsilon_left: ε that its policy still allows; None for no limit.
+        shares: whether its policy lets mixes go at all.
     """
 
     device: str
@@ -59,6 +60,7 @@ class Budget:
     mixes_left: int | None = None
     epsilon: float | None = 0.0
     epsilon_left: float | None = None
+    shares: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""

@@ -58,7 +58,7 @@ class MixSettings:
         if not LEAST_DOMINANT <= self.low <= self.high <= 1:
             raise _refused(
                 f"with weights from {self.low} to {self.high}",
-                f"choose a range between {LEAST_DOMINANT} and 1",
+                f"choose a range between {LEAST_DOMINANT} and 1, the lower end first",
             )
         if self.others not in get_args(Others):
             raise _refused(f"with {self.others!r}", f"choose from {', '.join(get_args(Others))}")

@@ -20,7 +20,7 @@ class Policy:
             device neither asks for mixes nor offers any.
         request_mixes: whether mixes of other devices are requested for labels it lacks.
         share_mixes: whether mixes of its samples may leave the device.
-        mix_receivers: devices that may get them; empty for every device.
+        mix_receivers: devices that may get them; None for every device.
         least_mix_width: fewest samples in a mix; with 1 a mix is a sample with noise.
         least_mix_noise: least scale of the noise on a mix; with 0 there may be none.
         most_mix_weight: most that one sample of a mix may weigh; 1 would be the sample alone.
@@ -34,7 +34,7 @@ class Policy:
     share_labels: bool = True
     request_mixes: bool = True
     share_mixes: bool = True
-    mix_receivers: tuple[str, ...] = ()
+    mix_receivers: tuple[str, ...] | None = None
     least_mix_width: int = 1
     least_mix_noise: float = 0.0
     most_mix_weight: float = 1.0

@@ -161,9 +161,10 @@ def budget(device: str, policy: Policy, ledger: Sequence[Mapping[str, Any]]) -> 
     if epsilon_left is not None:
         # Without a finite ε the budget is spent, however large it is.
         epsilon_left = 0.0 if so_far.epsilon is None else max(0.0, epsilon_left - so_far.epsilon)
-    if not (policy.share_mixes and policy.share_labels):
+    shares = policy.share_mixes and policy.share_labels
+    if not shares:
         mixes_left = 0
-    return Budget(device, so_far.mixes, mixes_left, so_far.epsilon, epsilon_left)
+    return Budget(device, so_far.mixes, mixes_left, so_far.epsilon, epsilon_left, shares)
 
 
 def _release(

@@ -170,3 +170,12 @@ def test_the_command_prints_a_ledger_of_foreign_entries(tmp_path: Path) -> None:
     cli = Cli(tmp_path, [FOREIGN])
     assert "\x1b" not in cli()
     assert json.loads(cli("--json"))["releases"][0]["entry"] == FOREIGN
+
+
+def test_a_ledger_that_is_read_without_the_owners_settings_says_so(tmp_path: Path) -> None:
+    Cli(tmp_path, [MIXES])
+    place = ("--no-config", "--fleet", "lab", "--state", str(tmp_path), "--name", "cam-1")
+    told = CliRunner().invoke(app, ["ledger", *place])
+    assert "no setting about mixes is read here" in told.stderr
+    told = CliRunner().invoke(app, ["ledger", *place], env={"EDGEFED_SHARE_MIXES": "true"})
+    assert "no setting about mixes" not in told.stderr

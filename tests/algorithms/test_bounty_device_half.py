@@ -122,6 +122,7 @@ def test_only_devices_that_the_owner_named_get_mixes() -> None:
     rows = [["a", 0, 3], ["b", 0, 4], ["c", 0, 5]]
     assert offered(mine, rows) == [(1, 4)]
     assert set(made(mine, rows).relays) == {"b"}
+    assert offered(Device(images([9, 0, 0, 0]), Policy(mix_receivers=())), rows) == []
 
 
 def test_an_owner_that_tells_no_labels_is_not_asked_further() -> None:

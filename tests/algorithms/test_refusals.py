@@ -128,7 +128,7 @@ def test_what_only_a_simulation_has_is_refused_for_a_fleet() -> None:
     plain = algorithm("fedavg")
     check_fleet(plain)
     for half in (Raw(plain.settings, plain.training), algorithm("globalmix", entries="own")):
-        with pytest.raises(UsageError, match=f"^{half.name} needs raw data") as caught:
+        with pytest.raises(UsageError, match=f"with {half.name} needs raw data") as caught:
             check_fleet(half)
         assert caught.value.code == "run.simulation_only"
         assert caught.value.hint

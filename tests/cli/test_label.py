@@ -123,6 +123,7 @@ def _after_a_round(command: Operator, run: str) -> None:
         "mixes_left": 98,
         "epsilon": None,
         "epsilon_left": None,
+        "shares": True,
     }
     skew = command("label", "skew", "--json").json
     one = skew["devices"][1]

@@ -227,6 +227,8 @@ def test_an_owners_policy_for_mixes_is_read_from_variables(around: MakeAround) -
         )
     one = load_agent_settings(around(EDGEFED_MIX_RECEIVERS="cam-1")).value
     assert one.mix_receivers == ("cam-1",)
+    nobody = load_agent_settings(around(EDGEFED_MIX_RECEIVERS="[]")).value
+    assert nobody.mix_receivers == ()
 
 
 def test_without_settings_mixes_are_not_limited(around: MakeAround) -> None:
@@ -241,7 +243,7 @@ def test_without_settings_mixes_are_not_limited(around: MakeAround) -> None:
     )
     shown = {each.key: (each.value, str(each.origin)) for each in loaded.effective()}
     assert shown["mix_epsilon"] == shown["mix_limit"] == (None, "default")
-    assert shown["mix_receivers"] == ((), "default")
+    assert shown["mix_receivers"] == (None, "default")
 
 
 def test_wrong_limits_of_mixes_are_told_in_a_line_each(folders: Path, around: MakeAround) -> None:

@@ -221,8 +221,8 @@ def test_the_number_of_mixes_is_never_exceeded(limit: int | None, wanted: list[i
         (Policy(), Budget("cam-1", 7, None, 1.25, None)),
         (Policy(mix_limit=10, mix_epsilon=2.0), Budget("cam-1", 7, 3, 1.25, 0.75)),
         (Policy(mix_limit=5, mix_epsilon=1.0), Budget("cam-1", 7, 0, 1.25, 0.0)),
-        (Policy(share_mixes=False), Budget("cam-1", 7, 0, 1.25, None)),
-        (Policy(share_labels=False), Budget("cam-1", 7, 0, 1.25, None)),
+        (Policy(share_mixes=False), Budget("cam-1", 7, 0, 1.25, None, False)),
+        (Policy(share_labels=False), Budget("cam-1", 7, 0, 1.25, None, False)),
     ],
 )
 def test_what_is_left_of_the_budget(policy: Policy, expected: Budget) -> None:
