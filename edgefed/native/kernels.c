@@ -1,5 +1,5 @@
-/* EdgeFed's kernels: small convolutions and dense layers, one by one and as a chain, and exact
- * merging.
+/* EdgeFed's kernels: small convolutions and dense layers, one by one and as a chain, exact merging,
+ * and natural noise.
  *
  * The instruction set is chosen when they run, so one library serves every x86-64. Plain C for GCC
  * and Clang. Nothing here keeps state, and nothing knows Python or torch.
@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Raised with every change of a signature or of the meaning of an argument; see library.py. */
-#define ABI 2
+#define ABI 3
 
 #define EXPORT __attribute__((visibility("default")))
 #define INLINE static inline __attribute__((always_inline))
@@ -108,6 +108,8 @@ static size_t live_windows(const shape *s, const float *g, const int64_t *g_stri
     return length;
 }
 
+#include "noise.h"
+
 #if defined(__x86_64__)
 
 #ifdef __clang__
@@ -124,6 +126,8 @@ static size_t live_windows(const shape *s, const float *g, const int64_t *g_stri
 #include "directional.h"
 #include "dense.h"
 #include "merge.h"
+#include "pink.h"
+#include "layers.h"
 #undef NAME
 #undef LANES
 #undef REGISTERS
@@ -144,6 +148,8 @@ static size_t live_windows(const shape *s, const float *g, const int64_t *g_stri
 #include "directional.h"
 #include "dense.h"
 #include "merge.h"
+#include "pink.h"
+#include "layers.h"
 #undef NAME
 #undef LANES
 #undef REGISTERS
@@ -177,6 +183,8 @@ EXPORT int edgefed_lanes(void) {
 #include "directional.h"
 #include "dense.h"
 #include "merge.h"
+#include "pink.h"
+#include "layers.h"
 
 EXPORT int edgefed_lanes(void) { return LANES; }
 
@@ -219,6 +227,45 @@ EXPORT int edgefed_merge_floats(uint64_t *cells, const float *values, int64_t co
 EXPORT int edgefed_merge_doubles(uint64_t *cells, const double *values, int64_t count,
                                  double scale, uint64_t weight, double bound) {
     return CALL(merge_doubles, 16, cells, values, count, scale, weight, bound);
+}
+
+/* Means [side][side] of the square blocks of a map of pink noise, of standard deviation 1 before.
+ *
+ * logarithms, phases [513][257]: of the distance of each frequency, and its phase in units of 2 pi;
+ * alpha: the exponent; weights [512][4], bumps [4][4]: those of an envelope's values along a side,
+ * and these; side: a divisor of 512. */
+EXPORT int edgefed_pink_means(const float *logarithms, const float *phases, double alpha,
+                              const float *weights, const float *bumps, int64_t side, float *means) {
+    pink_room *room = malloc(sizeof *room);
+    if (!room) return -1;
+    make_plan(&room->plan);
+    CALL(pink_means, 16, logarithms, phases, alpha, weights, bumps, side, means, room);
+    free(room);
+    return 0;
+}
+
+/* An image [3][side][side] of an untrained StyleGAN before its colours are set.
+ *
+ * Each layer has the side of the one before, or twice that with `up`, and its outputs are the next
+ * one's inputs; the side of a conversion to colours is twice that of the one before. bank [][9]: the
+ * kernels; constant [inputs][side][side]: the first layer's input; noise: a map of the last layer's
+ * side. */
+EXPORT int edgefed_noise_image(const noise_layer *layers, int64_t count, const double *bank,
+                               const double *constant, const float *noise, float *image) {
+    noise_room room;
+    int64_t channels = 0, side = layers[count - 1].side;
+    for (int64_t k = 0; k < count; k++) {
+        channels = layers[k].inputs > channels ? layers[k].inputs : channels;
+        channels = layers[k].outputs > channels ? layers[k].outputs : channels;
+    }
+    char *memory = malloc(lay_out(&room, NULL, channels, side));
+    if (!memory) return -1;
+    lay_out(&room, memory, channels, side);
+    memcpy(room.noise, noise, sizeof(float) * (size_t)(side * side));
+    halve(room.noise, side, layers[0].side);
+    CALL(noise_image, 16, layers, count, bank, constant, image, &room);
+    free(memory);
+    return 0;
 }
 
 #include "chain.h"

@@ -18,7 +18,7 @@ from pathlib import Path
 VARIABLE = "EDGEFED_NATIVE"
 OFF = frozenset({"0", "false", "no", "off"})
 
-ABI = 2
+ABI = 3
 """The kernels' ``ABI`` that this package calls."""
 
 Signature = tuple[type, ...]
@@ -37,6 +37,8 @@ CALLS: Mapping[str, Signature] = {
     ),
     "edgefed_merge_floats": (c_void_p, c_void_p, c_int64, c_double, c_uint64, c_double),
     "edgefed_merge_doubles": (c_void_p, c_void_p, c_int64, c_double, c_uint64, c_double),
+    "edgefed_pink_means": (c_void_p, c_void_p, c_double, c_void_p, c_void_p, c_int64, c_void_p),
+    "edgefed_noise_image": (c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_void_p),
 }
 """What the library exports, and what each function takes; all return an int."""
 

@@ -2,16 +2,19 @@
 
 Baradad, Wulff, Wang, Isola, Torralba: Learning to See by Looking at Noise, NeurIPS 2021, as the
 published code draws it; see ``one_map_layer`` for what makes it quick. Each step is elementwise, or
-exact, or sums in one fixed order, so that its bits do not depend on batches or threads.
+exact, or sums in one fixed order, so that its bits do not depend on batches or threads. Where the
+compiled kernels are in use they draw the images; those differ by rounding only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from edgefed.native.library import native
 from edgefed.natural_noise.colours import coloured
+from edgefed.natural_noise.compiled import compiled_synthesis
 from edgefed.natural_noise.kernels import bank
 from edgefed.natural_noise.one_map_layer import (
     TAPS,
@@ -43,8 +46,22 @@ _BLOCK = 16
 """Channels whose styles are computed at once; divides their number."""
 
 
-def draw_oriented(seed: int, first: int, count: int, size: int) -> Iterator[Array]:
-    """Yield images ``first`` and on (3, size, size), float64, unclipped; each its seed's own."""
+Synthesis = Callable[[tuple[LayerShape, ...], Array, ImageDraw, list[Array], list[Array]], Array]
+"""``synthesis``, or the same by other means."""
+
+
+def draw_oriented(
+    seed: int, first: int, count: int, size: int, draw: Synthesis | None = None
+) -> Iterator[Array]:
+    """Yield images ``first`` and on (3, size, size), float64, unclipped; each its seed's own.
+
+    Args:
+        seed: of the images.
+        first: number of the first one.
+        count: how many.
+        size: their side.
+        draw: what computes them; if None, the compiled kernels where they are in use.
+    """
     shapes = layer_shapes(size)
     number, last = first, first + count
     while number < last:
@@ -54,14 +71,17 @@ def draw_oriented(seed: int, first: int, count: int, size: int) -> Iterator[Arra
         for start in range(number, end, _TOGETHER):
             numbers = range(start, min(end, start + _TOGETHER))
             drawn = [draw_image(generator(seed, "oriented", "image", n), shapes) for n in numbers]
-            yield from images_of(shapes, instance, drawn)
+            yield from images_of(shapes, instance, drawn, draw)
         number = end
 
 
 def images_of(
-    shapes: tuple[LayerShape, ...], instance: Instance, drawn: list[ImageDraw]
+    shapes: tuple[LayerShape, ...],
+    instance: Instance,
+    drawn: list[ImageDraw],
+    draw: Synthesis | None = None,
 ) -> Iterator[Array]:
-    """Yield the images of some draws."""
+    """Yield the images of some draws; ``draw`` as for ``draw_oriented``."""
     latents = np.stack([each.latents for each in drawn])
     styles = [
         _styles(affine, latents[:, shape.latent])
@@ -72,13 +92,12 @@ def images_of(
         _styles(affine, latents[:, shape.colour_latent]) / np.sqrt(shape.outputs)
         for affine, shape in zip(instance.colour_styles, ends, strict=True)
     ]
+    if draw is None:
+        draw = synthesis if native().library is None else compiled_synthesis
     for place, each in enumerate(drawn):
         own = [style[place] for style in styles]
-        colour_weights = [
-            (weights * style[place]).T
-            for weights, style in zip(each.to_colours, colour_styles, strict=True)
-        ]
-        image = synthesis(shapes, instance.constant, each, own, colour_weights)
+        of_colours = [style[place] for style in colour_styles]
+        image = draw(shapes, instance.constant, each, own, of_colours)
         yield coloured(image, each.colours)
 
 
@@ -97,7 +116,7 @@ def synthesis(
     constant: Array,
     drawn: ImageDraw,
     styles: list[Array],
-    colour_weights: list[Array],
+    colour_styles: list[Array],
 ) -> Array:
     """Return the generator's output (3, size, size), float32, before its colours are set.
 
@@ -106,7 +125,7 @@ def synthesis(
         constant: the input (channels, 4, 4).
         drawn: for this image.
         styles: of each layer (inputs,).
-        colour_weights: of each conversion to colours (channels, 3), styles included.
+        colour_styles: of each conversion to colours (channels,).
     """
     noise = area_means(pink_map(drawn.pink), shapes[-1].side, shapes[0].side)
     taps = [
@@ -115,13 +134,14 @@ def synthesis(
     ]
     sums = np.einsum("ct,cyx->tyx", taps[0], constant).astype(np.float32)
     image: Array = np.zeros((COLOURS, 2, 2), np.float32)
-    to_colours = iter(colour_weights)
+    to_colours = iter(zip(drawn.to_colours, colour_styles, strict=True))
     for place, shape in enumerate(shapes):
         common = (convolved_up if shape.up else convolved)(sums[:TAPS])
         layer = one_map_layer(common, noise[shape.side], drawn.layers[place], taps[place])
         wanted = taps[place + 1 : place + 2]
         if shape.colour_latent is not None:
-            wanted = [*wanted, next(to_colours)]
+            weights, style = next(to_colours)
+            wanted = [*wanted, (weights * style).T]
         sums = layer.sums(np.concatenate(wanted, axis=1)).reshape(-1, shape.side, shape.side)
         if shape.colour_latent is not None:
             image = enlarged(image) + sums[-COLOURS:]

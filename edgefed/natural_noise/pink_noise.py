@@ -53,7 +53,7 @@ def pink_map(drawn: PinkDraw) -> Array:
     side = 2 * half
     angles = np.multiply(drawn.phases, np.float32(2 * np.pi))
     angles[half + 1 :, 0] = -angles[half:0:-1, 0]
-    amplitudes = np.exp(_logarithms(side) * np.float32(-drawn.alpha))
+    amplitudes = np.exp(logarithms(side) * np.float32(-drawn.alpha))
     amplitudes[0, 0] = 0
     spectrum = np.empty(angles.shape, np.complex64)
     np.multiply(amplitudes, np.cos(angles), out=spectrum.real)
@@ -84,7 +84,7 @@ def area_means(noise: Array, side: int, smallest: int) -> dict[int, Array]:
 
 
 @lru_cache(maxsize=4)
-def _logarithms(side: int) -> Array:
+def logarithms(side: int) -> Array:
     """Return log r over the half grid, float32; 0 at the zero frequency."""
     half = side // 2
     down = np.concatenate([np.arange(half + 1), np.arange(-half, 0)]) / half
@@ -96,7 +96,7 @@ def _logarithms(side: int) -> Array:
 
 def _enlarged(envelope: Array, side: int) -> Array:
     """Return an envelope at a map's size, by Lanczos interpolation."""
-    matrix = _lanczos(side)
+    matrix = lanczos(side)
     rows = np.einsum("ya,ab->yb", matrix, envelope)
     # Products with each column in turn: one order of summation, whatever the number of threads.
     whole = np.multiply(rows[:, :1], matrix[:, 0])
@@ -108,7 +108,7 @@ def _enlarged(envelope: Array, side: int) -> Array:
 
 
 @lru_cache(maxsize=4)
-def _lanczos(side: int) -> Array:
+def lanczos(side: int) -> Array:
     """Return the weights (side, 4) of an envelope's values along one side."""
     unit = Image.fromarray(np.eye(ENVELOPE, dtype=np.float32))
     return np.asarray(unit.resize((ENVELOPE, side), Image.Resampling.LANCZOS))

@@ -1,6 +1,7 @@
 """Call the kernels of one library with random shapes, and compare them with numpy.
 
-``python -m tests.native.fuzz LIBRARY SEED``, with the sanitizers' runtime loaded before all else.
+``python -m tests.native.fuzz LIBRARY SEED [NAME …]``, with the sanitizers' runtime loaded before
+all else. Names are those of functions below; without one, all run.
 """
 
 from __future__ import annotations
@@ -16,26 +17,31 @@ import numpy as np
 from edgefed.native import chain, convolution, library, merging
 from edgefed.native.convolution import KERNELS, Sizes
 from tests.native import reference
+from tests.native.fuzz_noise import fuzz_noise_image, fuzz_pink
 from tests.native.reference import Array, Layer
 
 Inputs = tuple[Any, int, int, tuple[int, ...]]
 """A chain, the samples of a batch, where its inputs are, and their strides."""
 
-CONVOLUTIONS, CHAINS, SUMS = 100, 60, 60
+CONVOLUTIONS, CHAINS, SUMS, IMAGES, MAPS = 100, 60, 60, 100, 6
 STEP = 1e-7
 """Of a difference of two losses, in float64: small, so that no unit switches within it."""
 
 
-def main(path: Path, seed: int) -> None:
-    """Fuzz the library at ``path``."""
+def main(path: Path, seed: int, names: list[str]) -> None:
+    """Fuzz the library at ``path``: all functions, or those of some names."""
     library.find = lambda _: path  # type: ignore[assignment]
     assert library.native().library is not None, library.native().reason
     fuzzed: tuple[tuple[int, Callable[[np.random.Generator], None]], ...] = (
         (CONVOLUTIONS, fuzz_convolution),
         (CHAINS, fuzz_chain),
         (SUMS, fuzz_merging),
+        (IMAGES, fuzz_noise_image),
+        (MAPS, fuzz_pink),
     )
     for count, fuzz in fuzzed:
+        if names and fuzz.__name__ not in names:
+            continue
         for number in range(count):
             fuzz(np.random.default_rng([seed, number]))
         sys.stdout.write(f"{count} {fuzz.__name__}\n")
@@ -269,4 +275,4 @@ def fuzz_merging(rng: np.random.Generator) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

@@ -27,14 +27,27 @@ def runtime() -> Path | None:
 needs_sanitizers = pytest.mark.skipif(runtime() is None, reason="needs GCC with its sanitizers")
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the kernels with the sanitizers, as setup.py builds them but for the optimisation."""
-    path = tmp_path_factory.mktemp("sanitized") / "kernels.so"
+def build(folder: Path, before: str = "", after: str = "") -> Path:
+    """Build the kernels with the sanitizers, as setup.py builds them but for the optimisation.
+
+    Args:
+        folder: for the library.
+        before: a part of the source that is replaced.
+        after: what it is replaced with.
+    """
+    text = SOURCE.read_text()
+    assert before in text
+    source, path = folder / "kernels.c", folder / "kernels.so"
+    source.write_text(text.replace(before, after))
     flags = ("-std=gnu11", "-O1", "-g", "-ffp-contract=fast", "-Wno-psabi", "-shared", "-fPIC")
-    command = ["gcc", *flags, *SANITIZED, str(SOURCE), "-lm", "-o", str(path)]
+    command = ["gcc", *flags, *SANITIZED, f"-I{SOURCE.parent}", str(source), "-lm", "-o", str(path)]
     subprocess.run(command, check=True, capture_output=True)
     return path
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("sanitized"))
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -60,7 +73,26 @@ def test_random_shapes_agree_with_numpy_under_the_sanitizers(built: Path) -> Non
         "fuzz_convolution",
         "fuzz_chain",
         "fuzz_merging",
+        "fuzz_noise_image",
+        "fuzz_pink",
     ]
+
+
+NARROWER = {
+    "avx2": ("return wide ? 16 : 8;", "return wide ? 8 : 8;"),
+    "plain": ("#if defined(__x86_64__)", "#if 0"),
+}
+"""What makes the kernels use shorter vectors than this processor has."""
+
+
+@pytest.mark.slow
+@needs_sanitizers
+@pytest.mark.parametrize("vectors", NARROWER)
+def test_natural_noise_in_shorter_vectors_agrees_with_numpy(tmp_path: Path, vectors: str) -> None:
+    path = build(tmp_path, *NARROWER[vectors])
+    done = run("-m", "tests.native.fuzz", str(path), "2", "fuzz_noise_image", "fuzz_pink")
+    assert done.returncode == 0, done.stderr[-6000:]
+    assert len(done.stdout.splitlines()) == 2
 
 
 BEYOND = """

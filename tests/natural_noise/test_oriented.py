@@ -8,9 +8,11 @@ from itertools import islice
 import numpy as np
 import pytest
 
+from edgefed.native.library import native
 from edgefed.natural_noise.colours import as_bytes, draw_colours
+from edgefed.natural_noise.compiled import compiled_synthesis
 from edgefed.natural_noise.kernels import bank
-from edgefed.natural_noise.oriented import draw_oriented, images_of
+from edgefed.natural_noise.oriented import Synthesis, draw_oriented, images_of, synthesis
 from edgefed.natural_noise.oriented_draws import (
     ImageDraw,
     Instance,
@@ -30,21 +32,34 @@ def drawn(seed: int, size: int) -> tuple[Instance, ImageDraw]:
     return draw_instance(generator(seed, "a"), shapes), draw_image(generator(seed, "b"), shapes)
 
 
-def ours(instance: Instance, image: ImageDraw, size: int) -> Array:
-    (found,) = images_of(layer_shapes(size), instance, [image])
+@pytest.fixture(params=["numpy", "kernels"])
+def draw(request: pytest.FixtureRequest) -> Synthesis:
+    """Both ways to compute an image."""
+    if request.param == "numpy":
+        return synthesis
+    if native().library is None:
+        pytest.skip(f"without compiled kernels: {native().reason}")
+    return compiled_synthesis
+
+
+def ours(instance: Instance, image: ImageDraw, size: int, draw: Synthesis) -> Array:
+    (found,) = images_of(layer_shapes(size), instance, [image], draw)
     return np.clip(found, 0, 1)
 
 
 @pytest.mark.parametrize(("seed", "size"), [(1, 64), (2, 64), (3, 32), (4, 128)])
-def test_an_image_is_the_one_of_all_channels(seed: int, size: int) -> None:
+def test_an_image_is_the_one_of_all_channels(seed: int, size: int, draw: Synthesis) -> None:
     instance, image = drawn(seed, size)
     whole = literal(layer_shapes(size), instance, image)
     expected = coloured(whole, image.colours)
     assert expected.std() > 0.05
-    assert np.abs(ours(instance, image, size) - expected).max() < 1e-3
+    found = ours(instance, image, size, draw)
+    assert np.abs(found - expected).max() < 1e-3
+    bytes_apart = as_bytes(found).astype(int) - as_bytes(expected).astype(int)
+    assert np.abs(bytes_apart).max() <= 1
 
 
-def test_channels_of_tiny_amplitude_shrink_as_the_literal_ones_do() -> None:
+def test_channels_of_tiny_amplitude_shrink_as_the_literal_ones_do(draw: Synthesis) -> None:
     instance, image = drawn(5, 32)
     layers = tuple(
         replace(layer, amplitudes=layer.amplitudes * 10.0 ** -np.arange(512).clip(0, 9))
@@ -52,7 +67,7 @@ def test_channels_of_tiny_amplitude_shrink_as_the_literal_ones_do() -> None:
     )
     image = replace(image, layers=layers)
     expected = coloured(literal(layer_shapes(32), instance, image), image.colours)
-    assert np.abs(ours(instance, image, 32) - expected).max() < 1e-3
+    assert np.abs(ours(instance, image, 32, draw) - expected).max() < 1e-3
 
 
 def test_the_bank_has_forty_kernels_of_which_the_first_sixteen_sum_to_nothing() -> None:
@@ -118,9 +133,9 @@ def test_colours_have_the_published_distribution_and_are_not_clamped() -> None:
     assert (every[:, 0] < 0).any() and (every[:, 1] < 0).any()
 
 
-def test_an_image_has_the_drawn_colours_before_it_is_clipped() -> None:
+def test_an_image_has_the_drawn_colours_before_it_is_clipped(draw: Synthesis) -> None:
     instance, image = drawn(6, 64)
-    (found,) = images_of(layer_shapes(64), instance, [image])
+    (found,) = images_of(layer_shapes(64), instance, [image], draw)
     assert found.mean(axis=(1, 2)) == pytest.approx(image.colours[0])
     assert found.std(axis=(1, 2)) == pytest.approx(np.abs(image.colours[1]))
 
