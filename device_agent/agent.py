@@ -23,7 +23,7 @@ from device_agent.reply_resender import ReplyResender
 from device_agent.task_session import TaskServices, TaskSession
 from device_agent.telemetry import Sensors
 from device_agent.training_thread import Done, Progressed, TrainingThread
-from edgefed.clock import Clock
+from edgefed.clock import Clock, timestamp
 from edgefed.config.address import Address
 from edgefed.errors import EdgeFedError, NotAllowedError
 from edgefed.transport.blob_intake import BlobIntake
@@ -130,7 +130,9 @@ class Agent:
 
         Raises:
             NotAllowedError: another agent of this name is there.
+            StorageError: what its birth tells cannot be written down first.
         """
+        self._store.note_birth(self._birth, timestamp(self._clock.now()))
         self._reporter.repeat(connected=False)
         self._link.start()
         try:

@@ -249,27 +249,28 @@ def ledger(
     *,
     name: Name = None,
 ) -> None:
-    """Show what this device has released, as its algorithms noted it: each release once."""
+    """Show what this device has released, what mixes have cost, and what the owner still allows.
+
+    Columns: id, time in UTC, run, round, kind, samples behind the release, scale of its noise,
+    epsilon, formal guarantee, receiver, number of mixes, and all other details as JSON.
+    """
     options = common_options(context)
     with reported(options.json):
-        import json
-
         from device_agent.device_store import read_releases
-        from device_agent.launch import agent_folder, device_name
+        from device_agent.launch import agent_folder, device_name, owners_policy
+        from device_agent.ledger_report import as_json, as_rows, totals_as_rows
 
         settings = _settings(options, name=name)
-        releases = read_releases(agent_folder(settings), device_name(settings))
+        device, policy = device_name(settings), owners_policy(settings)
+        releases = read_releases(agent_folder(settings), device)
         if options.json:
-            json_out([each.as_json() for each in releases])
-        elif releases:
-            head = ("ID", "TIME", "RUN", "EXCHANGE", "ENTRY")
-            rows = [
-                (str(each.id), each.time, each.run, each.exchange, json.dumps(dict(each.entry)))
-                for each in releases
-            ]
-            data(columns([head, *rows]))
+            json_out(as_json(device, policy, releases))
+            return
+        if releases:
+            data(columns(as_rows(releases)) + "\n")
         else:
             talk("nothing released yet")
+        data(columns(totals_as_rows(device, policy, releases)))
 
 
 @app.command()

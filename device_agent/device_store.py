@@ -20,10 +20,11 @@ from device_agent.ledger import LEDGER_TABLE, Ledger, Release
 from edgefed.database.database import Database, Schema, Table
 from edgefed.errors import StorageError, UnknownNameError, WireError
 from edgefed.files import make_folder
+from edgefed.sharing.releases import labels_release
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.chunk_staging import prune
 from edgefed.wire.envelope import decode, encode
-from edgefed.wire.messages import Reply
+from edgefed.wire.messages import Birth, Reply
 from edgefed.wire.tensors import pack, unpack
 from edgefed.worker.persistent_state import PersistentState
 
@@ -92,6 +93,7 @@ class DeviceStore:
         self.staging = folder / "staging"
         self._db = self._open()
         self._ledger = Ledger(self._db)
+        self._unpacked: dict[str, Tensors] = {}  # device state by digest
         try:
             self.cache = BlobCache(folder / "blobs", cache_bytes, pinned=self._held())
         except BaseException:
@@ -156,12 +158,17 @@ class DeviceStore:
         Raises:
             StorageError: it is damaged.
         """
+        before, self._unpacked = self._unpacked, {}
         groups: dict[str, Tensors] = {}
         for name, digest in self._device_state().items():
-            self._check_blob(digest, f"the device state {name}")
-            data = self.cache.get(digest) or b""
-            groups[name] = unpack(data, None, max_bytes=len(data))
+            groups[name] = before[digest] if digest in before else self._read_group(name, digest)
+            self._unpacked[digest] = groups[name]
         return PersistentState(groups, tuple(each.entry for each in self._ledger.releases()))
+
+    def _read_group(self, name: str, digest: str) -> Tensors:
+        self._check_blob(digest, f"the device state {name}")
+        data = self.cache.get(digest) or b""
+        return unpack(data, None, max_bytes=len(data))
 
     def free_space(self, keep: Collection[str]) -> int:
         """Delete what can be fetched again; return how many bytes of it there were.
@@ -208,7 +215,7 @@ class DeviceStore:
                 name: self._keep(pack(arrays), pins) if arrays else ""
                 for name, arrays in device_state.items()
             }
-            releases = self._ledger.next_releases(reply, ledger, time)
+            releases = self._ledger.next_releases(ledger, time, reply.run, reply.exchange)
             replaced = self._write(reply, digests, state, groups, releases)
         except BaseException:
             for digest in pins:
@@ -221,6 +228,26 @@ class DeviceStore:
             self._forget_old_runs()
         except StorageError as error:  # the reply is kept; the next commit tries again
             log.warning("old runs were not forgotten: %s", error.message)
+
+    def note_birth(self, birth: Birth, time: str) -> None:
+        """Append the label counts that a birth tells to the ledger, before it is published.
+
+        The same samples are noted once, however often the agent starts.
+
+        Raises:
+            StorageError: the disk is full, or the ledger is damaged.
+        """
+        if not birth.labels:
+            return
+        present = sum(count > 0 for count in birth.labels)
+        entry = {**labels_release(0, birth.samples, present), "data": birth.data}
+        try:
+            self._ledger.append_once(entry, time)
+        except StorageError as error:
+            if error.code != "storage.full":
+                raise
+            self.free_space(())
+            self._ledger.append_once(entry, time)
 
     def _write(
         self,

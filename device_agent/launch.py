@@ -7,6 +7,7 @@ import secrets
 import signal
 import socket
 import threading
+from dataclasses import fields
 from pathlib import Path
 
 from device_agent.agent import Agent
@@ -77,11 +78,7 @@ def run_agent(settings: AgentSettings, data: DeviceData, signals: StopSignals) -
             TrainerCache(user_models=settings.user_models, memory=settings.memory),
             data.train,
             data.test,
-            Policy(
-                share_means=settings.share_means,
-                least_group=settings.least_group,
-                share_hidden=settings.share_hidden,
-            ),
+            owners_policy(settings),
             data.class_names,
             preparation=data.preparation,
             noise=NoiseCache(folder / "noise", NOISE_BYTES).samples,
@@ -97,6 +94,11 @@ def run_agent(settings: AgentSettings, data: DeviceData, signals: StopSignals) -
         lock.release()
     if signals.number == signal.SIGINT:
         raise InterruptedRunError("Interrupted; replies and private state are on disk.")
+
+
+def owners_policy(settings: AgentSettings) -> Policy:
+    """Return what the owner of this device shares."""
+    return Policy(**{field.name: getattr(settings, field.name) for field in fields(Policy)})
 
 
 def identity(settings: AgentSettings, data: DeviceData, sensors: Sensors) -> Identity:

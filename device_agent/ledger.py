@@ -12,7 +12,6 @@ from typing import Any
 
 from edgefed.algorithms.base import LedgerEntry
 from edgefed.database.database import Database, Table
-from edgefed.wire.messages import Reply
 
 PAGE = 256
 """Rows of a page."""
@@ -38,7 +37,7 @@ class Release:
     Attributes:
         id: counts from 1.
         time: when it was committed, as ``timestamp`` writes it.
-        run, exchange: of the reply that it was committed with.
+        run, exchange: of the reply that it was committed with; empty for what a birth tells.
         entry: what the algorithm noted.
     """
 
@@ -86,14 +85,27 @@ class Ledger:
         return self._releases
 
     def next_releases(
-        self, reply: Reply, entries: Sequence[LedgerEntry], time: str
+        self, entries: Sequence[LedgerEntry], time: str, run: str = "", exchange: str = ""
     ) -> tuple[Release, ...]:
-        """Return the rows that a reply's entries become; nothing is written."""
+        """Return the rows that entries become; nothing is written."""
         first = len(self.releases()) + 1
         return tuple(
-            Release(number, time, reply.run, reply.exchange, entry)
+            Release(number, time, run, exchange, entry)
             for number, entry in enumerate(entries, first)
         )
+
+    def append_once(self, entry: LedgerEntry, time: str) -> None:
+        """Write the row of a release without a reply, unless there is one like it.
+
+        Raises:
+            StorageError: the disk is full; nothing is written.
+        """
+        if any(not each.exchange and each.entry == entry for each in self.releases()):
+            return
+        releases = self.next_releases((entry,), time)
+        with self._database.transaction():
+            self.put(releases)
+        self.committed(releases)
 
     def put(self, releases: Sequence[Release]) -> None:
         """Write rows; within a transaction, after which ``committed`` is called."""

@@ -1,13 +1,16 @@
 """Algorithms whose devices send each other bytes, installed as a package.
 
-Before each round every device sends random bytes to every other one; what it receives changes what
-its training sends back. ``Combined`` also widens its network each round and keeps two weight sets.
+Before each round every device sends random bytes to every other one, and notes each blob in its
+ledger as if it were mixes; what it receives changes what its training sends back. ``Combined`` also
+widens its network each round and keeps two weight sets.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib
+import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -39,9 +42,14 @@ from edgefed.algorithms.fedavg import AveragingSettings, FedAvg
 from edgefed.algorithms.plugins import GROUP
 from edgefed.learn.types import Tensors
 from edgefed.seeds import derive
+from edgefed.sharing.label_mixes import MixSettings
+from edgefed.sharing.releases import mixes_release
 from tests.coordinator.model_algorithms import Widening, wider
 
 ROOT = Path(__file__).parents[1]
+
+HOLD = "RELAYING_HOLD"
+"""The variable that names the file for whose end ``Charging`` waits."""
 
 
 class RelayingSettings(AveragingSettings):
@@ -97,8 +105,15 @@ class Relaying(FedAvg):
     def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
         if task.question != "pass":
             return super().prepare(task, device)
-        relays = {to: bytes_for(task.seed, to, task.max_relay_bytes) for to in task.receivers}
-        return Answer(task.device, len(device.train), {}, relays=relays)
+        relays = {to: self.bytes_to(to, task, device) for to in task.receivers}
+        ledger = tuple(
+            mixes_release(task.round, len(device.train), to, {0: 3}, MixSettings(), 0.5)
+            for to in relays
+        )
+        return Answer(task.device, len(device.train), {}, ledger=ledger, relays=relays)
+
+    def bytes_to(self, receiver: str, task: DeviceTask, device: DeviceView) -> bytes:
+        return bytes_for(task.seed, receiver, task.max_relay_bytes)
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
         made = super().answer(task, device, result)
@@ -109,6 +124,21 @@ class Relaying(FedAvg):
         }
         metrics = {**made.metrics, "received": float(sum(map(len, task.relays.values())))}
         return replace(made, groups={"delta": Group(delta)}, metrics=metrics)
+
+
+class Charging(Relaying):
+    """Sends bytes that are drawn anew for each answer, once the file ``RELAYING_HOLD`` is gone."""
+
+    name = "charging"
+    summary = "Bytes between devices that cannot be made twice"
+
+    def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
+        while Path(os.environ[HOLD]).exists():
+            time.sleep(0.01)
+        return super().prepare(task, device)
+
+    def bytes_to(self, receiver: str, task: DeviceTask, device: DeviceView) -> bytes:
+        return device.private_generator.bytes(task.max_relay_bytes)
 
 
 class Combined(Relaying, Widening):
@@ -183,11 +213,11 @@ def _with_slow(exchange: Exchange, state: State) -> Exchange:
 
 @contextmanager
 def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Install both algorithms for this process and those that it starts."""
+    """Install the algorithms for this process and those that it starts."""
     folder = site / "relaying-1.0.dist-info"
     folder.mkdir(parents=True)
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: relaying\nVersion: 1.0\n")
-    kinds: tuple[type[Any], ...] = (Relaying, Combined)
+    kinds: tuple[type[Any], ...] = (Relaying, Charging, Combined)
     points = "".join(f"{kind.name} = {__name__}:{kind.__name__}\n" for kind in kinds)
     (folder / "entry_points.txt").write_text(f"[{GROUP}]\n{points}")
     monkeypatch.syspath_prepend(site)

@@ -64,6 +64,7 @@ from edgefed.sharing.means import Averaging, average, check_hidden
 from edgefed.sharing.packing import check_fits, check_shares, pack
 from edgefed.sharing.policy import ANYTHING, Policy
 from edgefed.sharing.pooled_means import as_noise, kept_of, runs_of, stack
+from edgefed.sharing.releases import means_release
 from edgefed.sharing.types import Entries
 
 MEAN = "mean"
@@ -299,6 +300,14 @@ class MeanExchange(ExchangePart):
     def _share(self, task: DeviceTask, device: DeviceView, hidden: Array | None = None) -> Answer:
         """Return the device's averages, of its inputs or of what is ``hidden`` behind them."""
         entries, sizes = self._own(device, device.policy, hidden)
+        release = means_release(
+            round=task.round,
+            records=sum(sizes),
+            entries=len(entries),
+            group=min(sizes),
+            noise_scale=self.settings.noise,
+            hidden=hidden is not None,
+        )
         return Answer(
             device=task.device,
             samples=len(device.train),
@@ -308,6 +317,7 @@ class MeanExchange(ExchangePart):
                 "group": float(min(sizes)),
                 "hidden": float(hidden is not None),
             },
+            ledger=(release,),
         )
 
     def _own(

@@ -91,12 +91,8 @@ class Settings(FleetSettings):
     @field_validator("trackers", mode="before")
     @classmethod
     def _words(cls, value: Any) -> Any:
-        """Take ``tensorboard,mlflow`` too, as a variable has it."""
-        words = value.split(",") if isinstance(value, str) else value
-        # A strict tuple is made of an array only where nothing stands between it and the JSON.
-        if isinstance(words, list):
-            return tuple(word.strip() if isinstance(word, str) else word for word in words)
-        return words
+        """Take ``tensorboard,mlflow`` too."""
+        return _words(value)
 
 
 class AgentSettings(FleetSettings):
@@ -131,6 +127,36 @@ class AgentSettings(FleetSettings):
     """Whether averages of hidden states may leave it too; the coordinator chooses the weights that
     compute them, and could therefore single out samples."""
 
+    request_mixes: bool = True
+    """Whether mixes of other devices' samples are requested for labels that this device lacks."""
+
+    share_mixes: bool = True
+    """Whether mixes of this device's samples may leave it."""
+
+    mix_receivers: tuple[Annotated[str, Field(pattern=NAME_PATTERN)], ...] = ()
+    """Devices that may receive mixes of this one; empty for every device."""
+
+    mix_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Most epsilon that mixes may cost over all runs; by default there is no limit."""
+
+    mix_limit: Annotated[int, Field(ge=0)] | None = None
+    """Most mixes that may leave this device over all runs; by default there is no limit."""
+
     user_models: bool = False
     """Whether a run may name a model ``package.module:factory``, whose code this device then
     imports and runs; it must be installed here."""
+
+    @field_validator("mix_receivers", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        """Take ``device-01,device-02`` too."""
+        return _words(value)
+
+
+def _words(value: Any) -> Any:
+    """Return an array as a tuple, and words with commas between them, as a variable has them."""
+    words = value.split(",") if isinstance(value, str) else value
+    # A strict tuple is made of an array only where nothing stands between it and the JSON.
+    if isinstance(words, list):
+        return tuple(word.strip() if isinstance(word, str) else word for word in words)
+    return words

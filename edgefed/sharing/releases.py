@@ -103,11 +103,24 @@ def mixes_release(
 
 def spent(ledger: Sequence[Mapping[str, Any]]) -> Spent:
     """Return what the mixes of a ledger cost together; other entries are ignored."""
-    mixes = [entry for entry in ledger if _is_mixes(entry)]
-    return Spent(
-        sum(sum(entry["counts"].values()) for entry in mixes),
-        composed(entry["epsilon"] for entry in mixes),
+    mixes = [entry for entry in ledger if is_mixes(entry)]
+    return Spent(sum(map(mixes_in, mixes)), composed(entry["epsilon"] for entry in mixes))
+
+
+def is_mixes(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry is one of ``mixes_release``, and not a plug-in's of the same kind."""
+    counts, epsilon = entry.get("counts"), entry.get("epsilon", "")
+    return (
+        entry.get("kind") == MIXES
+        and isinstance(counts, Mapping)
+        and all(type(count) is int and count >= 0 for count in counts.values())
+        and (epsilon is None or (type(epsilon) in (int, float) and 0 <= epsilon < MOST_EPSILON))
     )
+
+
+def mixes_in(entry: Mapping[str, Any]) -> int:
+    """Return how many mixes a release of mixes holds."""
+    return sum(entry["counts"].values())
 
 
 def allowed_mixes(policy: Policy, spent: Spent, epsilon_each: float | None, wanted: int) -> int:
@@ -171,17 +184,6 @@ def _release(
         "epsilon": epsilon,
         "formal": "none" if epsilon is None else "epsilon",
     }
-
-
-def _is_mixes(entry: Mapping[str, Any]) -> bool:
-    """Whether an entry is one of ``mixes_release``, and not a plug-in's of the same kind."""
-    counts, epsilon = entry.get("counts"), entry.get("epsilon", "")
-    return (
-        entry.get("kind") == MIXES
-        and isinstance(counts, Mapping)
-        and all(type(count) is int and count >= 0 for count in counts.values())
-        and (epsilon is None or (type(epsilon) in (int, float) and 0 <= epsilon < MOST_EPSILON))
-    )
 
 
 def _fits(budget: float, before: float, more: float) -> bool:

@@ -12,17 +12,19 @@ from dataclasses import dataclass, field
 
 from edgefed.algorithms.base import Answer, LedgerEntry
 from edgefed.learn.types import Array, Tensors
+from edgefed.wire.limits import MAX_RELAYS
 from edgefed.wire.tensors import pack
 
 MAX_GROUPS = 64
 MAX_NAME = 64
-MAX_STATE_BYTES = 64 * 1024**2
+MAX_STATE_BYTES = 512 * 1024**2
 """Most groups of a device, characters of a group's name, and bytes of all arrays together."""
 
-MAX_ENTRIES = 16
-MAX_ENTRY_BYTES = 4096
+MAX_ENTRIES = MAX_RELAYS
+MAX_ENTRY_BYTES = 16 * 1024
 MAX_LEDGER = 65_536
-"""Most ledger entries of one answer, bytes of an entry as JSON, and entries of a device."""
+"""Most ledger entries of one answer, one for each receiver, bytes of an entry as JSON, and entries
+that answers append to a device's ledger."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,8 @@ def checked_changes(state: PersistentState, answer: Answer) -> tuple[LedgerEntry
         raise ValueError(f"device_state takes more than {MAX_STATE_BYTES} bytes")
     if len(answer.ledger) > MAX_ENTRIES:
         raise ValueError(f"an answer has more than {MAX_ENTRIES} ledger entries")
-    if len(after.ledger) > MAX_LEDGER:
+    # A ledger without space refuses releases, not training.
+    if answer.ledger and len(after.ledger) > MAX_LEDGER:
         raise ValueError(f"the ledger has no space: it keeps {MAX_LEDGER} entries")
     return tuple(_plain(entry) for entry in answer.ledger)
 

@@ -42,12 +42,12 @@ PATIENCE = 60.0
 MessageT = TypeVar("MessageT", bound=Message)
 
 
-def write_data(path: Path) -> Path:
-    """Write a few samples that can be learned."""
+def write_data(path: Path, labels: int = CLASSES) -> Path:
+    """Write a few samples that can be learned, of so many labels."""
     draws = np.random.Generator(np.random.Philox(4))
-    labels = np.arange(SAMPLES) % CLASSES
-    inputs = draws.standard_normal((SAMPLES, *SHAPE)) + labels[:, None, None, None]
-    np.savez(path, x=inputs.astype(np.float32), y=labels)
+    targets = np.arange(SAMPLES) % labels
+    inputs = draws.standard_normal((SAMPLES, *SHAPE)) + targets[:, None, None, None]
+    np.savez(path, x=inputs.astype(np.float32), y=targets)
     return path
 
 

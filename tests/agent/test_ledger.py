@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,12 @@ from device_agent.device_store import read_releases
 from device_agent.ledger import Release
 from edgefed.clock import moment_of
 from edgefed.config.address import Address
-from edgefed.wire.messages import Reply, Task
+from edgefed.wire.blobs import chunk_count
+from edgefed.wire.messages import BlobRef, Need, Reply, Task
+from edgefed.wire.tensors import digest
 from tests.agent.agent_harness import FLEET, PATIENCE, Stage, start_agent, write_data
+from tests.relaying import HOLD
+from tests.relaying import installed as relaying_installed
 from tests.releasing import NAME as ALGORITHM
 from tests.releasing import installed
 
@@ -30,6 +36,9 @@ NAME = "board-1"
 LONG = {"epochs": 60, "batch_size": 1}
 """Training that lasts long enough to be interrupted."""
 
+LABELS = 1
+"""Entries of label counts, which a birth tells."""
+
 
 class Board:
     """A device with its broker, both of which can be killed and started again."""
@@ -37,7 +46,7 @@ class Board:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._address = Address(LOOPBACK, free_port())
-        self._data = write_data(folder / "data.npz")
+        self.data = write_data(folder / "data.npz")
         self.broker = self.start_broker()
         self.stage = Stage(self._address, NAME)
         self.start()
@@ -46,12 +55,21 @@ class Board:
         self.broker = MosquittoBroker(self._address, self._folder / "mosquitto")
         return self.broker
 
-    def start(self) -> None:
+    def start(self, *words: str) -> None:
         born = len(self.stage.births)
-        self._process = start_agent(self._address, self._folder / "state", self._data, NAME)
+        state = self._folder / "state"
+        self._process = start_agent(self._address, state, self.data, NAME, *words)
         self.stage.wait(
             lambda: any(each.status == "online" for each in self.stage.births[born:]), "the birth"
         )
+
+    def fail(self) -> str:
+        """Start an agent that cannot work, and return what it said."""
+        state = self._folder / "state"
+        self._process = start_agent(self._address, state, self.data, NAME)
+        _, told = self._process.communicate(timeout=PATIENCE)
+        assert self._process.returncode
+        return told
 
     def kill(self) -> None:
         self._process.kill()
@@ -72,8 +90,16 @@ class Board:
         assert reply.status == "ok", reply.reason
         return reply
 
+    @property
+    def state(self) -> Path:
+        return self._folder / "state" / "agents" / FLEET / NAME
+
     def releases(self) -> tuple[Release, ...]:
-        return read_releases(self._folder / "state" / "agents" / FLEET / NAME, NAME)
+        """Return what replies released; a birth's label counts come before all of them."""
+        told, *others = read_releases(self.state, NAME)
+        assert (told.exchange, told.entry["kind"]) == ("", "labels")
+        assert all(each.exchange for each in others)
+        return tuple(others)
 
     def cli(self, *words: str) -> str:
         state = ("--no-config", "--fleet", FLEET, "--state", str(self._folder / "state"))
@@ -93,8 +119,8 @@ def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Board]:
 
 
 def before(reply: Reply) -> tuple[float, float]:
-    """Return the releases that the device's state counted when the task began, and its ledger."""
-    return reply.metrics["before"], reply.metrics["entries"]
+    """Return the releases that the device's state and its ledger counted when the task began."""
+    return reply.metrics["before"], reply.metrics["entries"] - LABELS
 
 
 def test_killed_between_commit_and_send_it_released_once(board: Board) -> None:
@@ -142,18 +168,163 @@ def test_killed_at_any_moment_each_exchange_releases_once(board: Board) -> None:
 
 
 def test_the_ledger_is_shown_while_the_agent_runs(board: Board) -> None:
-    assert json.loads(board.cli("--json")) == []
-    assert board.cli() == ""
+    shown = json.loads(board.cli("--json"))
+    (told,) = shown["releases"]
+    assert (told["id"], told["run"], told["exchange"]) == (1, "", "")
+    assert told["entry"]["kind"] == "labels"
+    assert shown["totals"]["others"] == {"labels": 1}
     board.ask(board.task(1))
     board.ask(board.task(2))
-    first, second = json.loads(board.cli("--json"))
-    assert (first["id"], first["run"], first["exchange"]) == (1, "r-1", "r-1-1")
-    assert (second["id"], second["exchange"], second["entry"]["round"]) == (2, "r-1-2", 2)
+    _, first, second = json.loads(board.cli("--json"))["releases"]
+    assert (first["id"], first["run"], first["exchange"]) == (2, "r-1", "r-1-1")
+    assert (second["id"], second["exchange"], second["entry"]["round"]) == (3, "r-1-2", 2)
     assert 0 <= (moment_of(second["time"]) - moment_of(first["time"])).total_seconds() < PATIENCE
-    head, *rows = board.cli().splitlines()
-    assert head.split() == ["ID", "TIME", "RUN", "EXCHANGE", "ENTRY"]
-    assert rows[1].split()[:4] == ["2", second["time"], "r-1", "r-1-2"]
-    assert json.loads(rows[1].split(None, 4)[4]) == second["entry"]
+    head, labels, *rows = board.cli().partition("\n\n")[0].splitlines()
+    assert head.split()[:5] == ["ID", "TIME", "RUN", "ROUND", "KIND"]
+    assert labels.split()[2:9] == ["-", "0", "labels", "32", "0", "null", "none"]
+    assert rows[1].split()[:5] == ["3", second["time"], "r-1", "2", "-"]
+    assert json.loads(rows[1].split(None, 11)[11])["noise"] == second["entry"]["noise"]
+
+
+def test_the_label_counts_of_the_same_samples_are_noted_once(board: Board) -> None:
+    for _ in range(2):
+        board.kill()
+        board.start()
+    assert board.releases() == ()
+    write_data(board.data, labels=2)
+    board.kill()
+    board.start()
+    both = [each["entry"] for each in json.loads(board.cli("--json"))["releases"]]
+    assert [entry["labels"] for entry in both] == [3, 2]
+    assert [entry["data"] for entry in both] == [
+        board.stage.births[0].data,
+        board.stage.births[-1].data,
+    ]
+
+
+def test_a_device_that_tells_no_label_counts_notes_none(board: Board, tmp_path: Path) -> None:
+    board.kill()
+    write_data(board.data, labels=2)
+    settings = tmp_path / "settings.toml"
+    settings.write_text("share_labels = false\n")
+    board.start("--config", str(settings))
+    assert board.stage.wait_online().labels == ()
+    assert board.releases() == (), "only the first start told label counts"
+
+
+def test_a_birth_that_cannot_be_noted_is_not_published(board: Board) -> None:
+    board.kill()
+    board.stage.wait(lambda: board.stage.births[-1].status == "lost", "the will")
+    with closing(sqlite3.connect(board.state / "agent.db")) as database:
+        database.execute("delete from ledger")
+        database.commit()
+    told = board.fail()
+    assert "[storage.damaged]" in told
+    assert board.stage.births[-1].status == "lost"
+
+
+class Sender:
+    """A board that is asked for bytes for two other devices."""
+
+    def __init__(self, board: Board, hold: Path) -> None:
+        self.board = board
+        self._hold = hold
+
+    def hold(self) -> None:
+        """Let answers wait."""
+        self._hold.touch()
+
+    def let_go(self) -> None:
+        """Let them be made."""
+        self._hold.unlink()
+
+    def task(self, seed: int = 1) -> Task:
+        to_others = {"receivers": ("one", "two"), "max_relay_bytes": 300_000, "blobs": {}}
+        changes: dict[str, Any] = {"question": "pass", "codec": "fp32", "seed": seed, **to_others}
+        return self.board.task(1, algorithm="charging", **changes)
+
+    def charged(self) -> list[str]:
+        """Return the receivers in the ledger."""
+        return [each.entry["receiver"] for each in self.board.releases()]
+
+    def restart(self) -> None:
+        self.board.kill()
+        self.board.start()
+        self.board.stage.forget()
+
+    def pulled(self, reply: Reply) -> dict[str, str]:
+        """Fetch what is on its way to others; return its digests."""
+        found = {}
+        for receiver, sent in reply.relays.items():
+            data = self.board.stage._pull(BlobRef(digest=sent.digest, size=sent.size))
+            found[receiver] = digest(data)
+            assert found[receiver] == sent.digest
+        return found
+
+
+@pytest.fixture
+def sender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sender]:
+    hold = tmp_path / "hold"
+    monkeypatch.setenv(HOLD, str(hold))
+    with relaying_installed(tmp_path / "site", monkeypatch):
+        board = Board(tmp_path)
+        try:
+            yield Sender(board, hold)
+        finally:
+            board.close()
+
+
+def test_nothing_is_charged_before_the_answer_is_made(sender: Sender) -> None:
+    sender.hold()
+    sender.board.stage.ask(sender.task())
+    sender.board.stage.wait_for_state("train")
+    sender.restart()
+    assert sender.charged() == []
+    sender.let_go()
+    reply = sender.board.ask(sender.task())
+    assert sender.charged() == ["one", "two"]
+    assert set(sender.pulled(reply)) == {"one", "two"}
+
+
+def test_the_charge_is_on_disk_before_the_reply_leaves_and_is_not_repeated(
+    sender: Sender,
+) -> None:
+    board = sender.board
+    sender.hold()
+    board.stage.ask(sender.task())
+    board.stage.wait_for_state("train")
+    board.broker.stop()
+    sender.let_go()
+    board.stage.wait(board.releases, "the commit")
+    board.kill()
+    assert sender.charged() == ["one", "two"], "charged, and nothing has left"
+    board.start_broker()
+    board.start()
+    board.stage.forget()
+    # If the answer were made again, it would wait for this file; its bytes would be others.
+    sender.hold()
+    first = board.ask(sender.task(seed=9))
+    assert sender.charged() == ["one", "two"]
+    taken = sender.pulled(first)
+    sender.restart()
+    second = board.ask(sender.task(seed=10))
+    assert sender.pulled(second) == taken
+    assert sender.charged() == ["one", "two"]
+
+
+def test_killed_while_its_blobs_leave_it_charges_no_second_time(sender: Sender) -> None:
+    board = sender.board
+    reply = board.ask(sender.task())
+    assert sender.charged() == ["one", "two"], "charged before anybody could fetch a blob"
+    (sent, _) = reply.relays.values()
+    chunks = tuple(range(chunk_count(sent.size)))
+    need = Need(digest=sent.digest, first=False, chunks=chunks)
+    board.stage.send(board.stage.topics.down_need(NAME), need)
+    sender.restart()
+    again = board.ask(sender.task())
+    assert again.relays == reply.relays
+    assert sender.pulled(again) == sender.pulled(reply)
+    assert sender.charged() == ["one", "two"]
 
 
 def test_the_ledger_of_a_device_that_never_ran_is_told(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -14,10 +15,13 @@ import pytest
 
 from device_agent import ledger as ledger_module
 from device_agent.device_store import RUNS_KEPT, DeviceStore, read_releases
+from device_agent.ledger import Ledger, Release
 from edgefed.errors import StorageError, UnknownNameError
 from edgefed.learn.types import Tensors
+from edgefed.sharing.releases import labels_release
+from edgefed.wire.messages import Birth
 from edgefed.wire.tensors import digest, pack
-from tests.agent.replies import reply
+from tests.agent.replies import SESSION, reply
 from tests.agent.test_device_store import ENDLESS
 
 BIG = 2**30
@@ -158,6 +162,88 @@ def test_state_of_the_former_version_is_kept(tmp_path: Path) -> None:
         one.commit(reply(2), {}, None, groups(a=1), [{"n": 1}])
     with closing(DeviceStore(tmp_path, BIG)) as one:
         assert kept(one) == ({"a": 1}, [1])
+
+
+def test_what_is_kept_is_read_from_disk_once(tmp_path: Path) -> None:
+    with closing(DeviceStore(tmp_path, BIG)) as one:
+        one.commit(reply(1), {}, None, groups(a=1, b=2))
+    with closing(DeviceStore(tmp_path, BIG)) as one:
+        assert kept(one) == ({"a": 1, "b": 2}, [])
+        for blob in (tmp_path / "blobs").iterdir():
+            blob.unlink()
+        assert kept(one) == ({"a": 1, "b": 2}, [])
+        one.commit(reply(2), {}, None, groups(a=3, b=0, c=4))
+        assert kept(one) == ({"a": 3, "c": 4}, [])
+        assert len(one._unpacked) == 2, "what was replaced is not kept in memory"
+
+
+def birth(*labels: int, data: str = "samples", session: str = SESSION) -> Birth:
+    return Birth(
+        session=session,
+        status="online",
+        agent="1",
+        torch="2",
+        accelerator="cpu",
+        hardware="",
+        samples=sum(labels) or 9,
+        labels=labels,
+        classes=3,
+        shape=(4,),
+        data=data,
+    )
+
+
+def test_label_counts_of_a_birth_are_noted_once_for_the_same_samples(tmp_path: Path) -> None:
+    for session in ("0" * 16, "1" * 16):
+        with closing(DeviceStore(tmp_path, BIG)) as one:
+            one.note_birth(birth(4, 0, 5, session=session), session)
+            one.note_birth(birth(4, 0, 5, session=session), session)
+    (release,) = read_releases(tmp_path, "board")
+    assert (release.id, release.time, release.run, release.exchange) == (1, "0" * 16, "", "")
+    assert release.entry == {**labels_release(0, 9, 2), "data": "samples"}
+
+
+def test_label_counts_are_noted_again_after_the_samples_changed(tmp_path: Path) -> None:
+    with closing(DeviceStore(tmp_path, BIG)) as one:
+        one.note_birth(birth(4, 0, 5), "first")
+        one.commit(reply(1), {}, None, {}, [{"n": 1}], "second")
+        one.note_birth(birth(4, 0, 5, data="others"), "third")
+        one.note_birth(birth(4, 0, 5), "fourth")
+        assert [entry.get("data") for entry in one.persistent().ledger] == [
+            *("samples", None, "others")
+        ]
+    assert [each.time for each in read_releases(tmp_path, "board")] == ["first", "second", "third"]
+
+
+def test_a_birth_without_label_counts_is_no_release(tmp_path: Path) -> None:
+    with closing(DeviceStore(tmp_path, BIG)) as one:
+        one.note_birth(birth(), "first")
+    assert read_releases(tmp_path, "board") == ()
+
+
+def test_an_algorithm_cannot_make_a_birth_look_noted(tmp_path: Path) -> None:
+    with closing(DeviceStore(tmp_path, BIG)) as one:
+        noted = {**labels_release(0, 9, 2), "data": "samples"}
+        one.commit(reply(1), {}, None, {}, [noted], "first")
+        one.note_birth(birth(4, 0, 5), "second")
+    assert [each.exchange for each in read_releases(tmp_path, "board")] == ["r-1-1", ""]
+
+
+def test_a_birth_is_noted_in_the_place_of_what_can_be_fetched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(DeviceStore(tmp_path, BIG)) as one:
+        one.cache.put(b"x" * 900)
+        write = Ledger.put
+
+        def put(ledger: Ledger, releases: Sequence[Release]) -> None:
+            if one.cache.total:
+                raise StorageError("The disk is full.", code="storage.full")
+            write(ledger, releases)
+
+        monkeypatch.setattr(Ledger, "put", put)
+        one.note_birth(birth(4, 0, 5), "first")
+        assert len(one.persistent().ledger) == 1
 
 
 def test_nothing_is_read_where_no_agent_ran(tmp_path: Path) -> None:

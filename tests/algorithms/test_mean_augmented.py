@@ -174,6 +174,33 @@ def test_a_policy_is_honoured() -> None:
     assert [answer.metrics["group"] for answer in means] == [9.0, 6.0]
 
 
+def test_averages_that_leave_a_device_are_in_its_ledger() -> None:
+    half, players = half_of(group_size=2, noise=0.25), Players()
+    exchange = planned(half, players.start(half), players)
+    for answer, part in zip(players.answers(half, exchange), players.parts, strict=True):
+        (release,) = answer.ledger
+        assert release == {
+            "kind": "means",
+            "round": 1,
+            "records": len(part),
+            "noise_scale": 0.25,
+            "epsilon": None,
+            "formal": "none",
+            "entries": len(part) // 2,
+            "group": 2,
+            "hidden": False,
+        }
+
+
+def test_training_with_averages_releases_none() -> None:
+    for half in (half_of(), half_of(entries="own")):
+        players = Players()
+        state = players.start(half) if half.settings.entries == "own" else None
+        exchange = planned(half, state or after_sharing(half, players), players)
+        assert exchange.name == "fit"
+        assert all(answer.ledger == () for answer in players.answers(half, exchange))
+
+
 def test_who_shares_nothing_may_mix_its_own_averages() -> None:
     """Nothing leaves the device then, so its policy has nothing to say."""
     half, players = half_of(entries="own"), Players(policy=Policy(False, 10))

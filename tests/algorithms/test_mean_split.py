@@ -49,6 +49,15 @@ def test_hidden_averages_leave_only_a_device_whose_owner_allows_it() -> None:
             assert len(players.answers(half, exchange)) == 4
 
 
+def test_the_ledger_says_which_averages_are_of_hidden_states() -> None:
+    players = Players()
+    for split in (0, 1):
+        half = half_of(split=split)
+        exchange = planned(half, players.start(half), players)
+        releases = [answer.ledger[0] for answer in players.answers(half, exchange)]
+        assert [release["hidden"] for release in releases] == [bool(split)] * 4
+
+
 def test_hidden_averages_are_means_of_what_the_round_s_encoder_makes() -> None:
     half, players = half_of(split=1, packing="fp32"), Players()
     state = after_sharing(half, players)

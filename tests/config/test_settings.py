@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from device_agent.launch import owners_policy
 from edgefed.config.load import Flag, load_agent_settings, load_settings
 from edgefed.config.settings_files import places
 from edgefed.errors import RecipeError
+from edgefed.sharing.policy import Policy
 from tests.config.conftest import MakeAround
 
 LEVELS = ("flag", "environment", "project", "user", "system", "default")
@@ -178,3 +180,88 @@ def test_types_are_kept_apart(folders: Path, around: MakeAround) -> None:
         "./edgefed-agent.toml:5: name: must be text, in quotes, got 3",
     ]
     assert caught.value.code == "recipe.value"
+
+
+def test_an_owners_policy_for_mixes_is_read_from_a_file(folders: Path, around: MakeAround) -> None:
+    (folders / "cwd/edgefed-agent.toml").write_text(
+        "share_mixes = false\nrequest_mixes = false\nmix_epsilon = 2\nmix_limit = 0\n"
+        'mix_receivers = ["cam-1", "cam-2"]\n'
+    )
+    loaded = load_agent_settings(around())
+    policy = owners_policy(loaded.value)
+    assert (policy.share_mixes, policy.request_mixes) == (False, False)
+    assert (policy.mix_epsilon, policy.mix_limit) == (2.0, 0)
+    assert policy.mix_receivers == ("cam-1", "cam-2")
+    shown = {each.key: (each.value, str(each.origin)) for each in loaded.effective()}
+    assert shown["mix_limit"] == (0, "./edgefed-agent.toml line 4")
+    assert shown["mix_receivers"] == (("cam-1", "cam-2"), "./edgefed-agent.toml line 5")
+
+
+def test_an_owners_policy_for_mixes_is_read_from_variables(around: MakeAround) -> None:
+    for receivers in ("cam-1, cam-2", '["cam-1", "cam-2"]'):
+        settings = load_agent_settings(
+            around(
+                EDGEFED_SHARE_MIXES="false",
+                EDGEFED_REQUEST_MIXES="false",
+                EDGEFED_MIX_RECEIVERS=receivers,
+                EDGEFED_MIX_EPSILON="0.5",
+                EDGEFED_MIX_LIMIT="40",
+                EDGEFED_SHARE_LABELS="false",
+            )
+        ).value
+        assert owners_policy(settings) == Policy(
+            least_group=10,
+            share_hidden=False,
+            share_labels=False,
+            request_mixes=False,
+            share_mixes=False,
+            mix_receivers=("cam-1", "cam-2"),
+            mix_epsilon=0.5,
+            mix_limit=40,
+        )
+    one = load_agent_settings(around(EDGEFED_MIX_RECEIVERS="cam-1")).value
+    assert one.mix_receivers == ("cam-1",)
+
+
+def test_without_settings_mixes_are_not_limited(around: MakeAround) -> None:
+    loaded = load_agent_settings(around())
+    assert owners_policy(loaded.value) == Policy(least_group=10, share_hidden=False)
+    shown = {each.key: (each.value, str(each.origin)) for each in loaded.effective()}
+    assert shown["mix_epsilon"] == shown["mix_limit"] == (None, "default")
+    assert shown["mix_receivers"] == ((), "default")
+
+
+def test_wrong_limits_of_mixes_are_told_in_a_line_each(folders: Path, around: MakeAround) -> None:
+    (folders / "cwd/edgefed-agent.toml").write_text(
+        'mix_epsilon = 0\nmix_limit = 1.5\nmix_receivers = ["Cam 1"]\nshare_mixes = "no"\n'
+    )
+    with pytest.raises(RecipeError) as caught:
+        load_agent_settings(around(EDGEFED_REQUEST_MIXES="maybe"))
+    name = "be 1 to 64 lower-case letters, digits and hyphens, and not begin with a hyphen"
+    assert sorted(caught.value.message.splitlines()) == [
+        "./edgefed-agent.toml:1: mix_epsilon: must be more than 0, got 0",
+        "./edgefed-agent.toml:2: mix_limit: must be a whole number, got 1.5",
+        f'./edgefed-agent.toml:3: mix_receivers[0]: must {name}, got "Cam 1"',
+        './edgefed-agent.toml:4: share_mixes: must be true or false, got "no"',
+        'EDGEFED_REQUEST_MIXES: must be true or false, got "maybe"',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("MIX_EPSILON", "inf", "must be finite, got inf"),
+        ("MIX_EPSILON", "nan", "must be finite, got nan"),
+        ("MIX_EPSILON", "-1", "must be more than 0, got -1"),
+        ("MIX_EPSILON", "much", 'must be a number, got "much"'),
+        ("MIX_LIMIT", "-1", "must be at least 0, got -1"),
+        ("MIX_LIMIT", "none", 'must be a whole number, got "none"'),
+        ("MIX_RECEIVERS", "7", "must be an array, got 7"),
+    ],
+)
+def test_a_wrong_variable_for_mixes_is_told_in_one_line(
+    around: MakeAround, name: str, text: str, problem: str
+) -> None:
+    with pytest.raises(RecipeError) as caught:
+        load_agent_settings(around(**{f"EDGEFED_{name}": text}))
+    assert caught.value.message == f"EDGEFED_{name}: {problem}"

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from device_agent.device_store import read_releases
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
+from edgefed.simulator.local_fleet import device_names
 from edgefed.simulator.run import Simulation
 from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet
 from tests.faults.traffic_recorder import Moment, Spy
@@ -66,7 +68,25 @@ def checked(home: FleetProcesses, run: str) -> dict[str, Any]:
     record = home.finish(run)
     assert record["status"] == "finished", record["reason"]
     assert left_behind(home) == []
+    for device in device_names(3):
+        check_charged_once(home, device)
     return record
+
+
+def check_charged_once(home: FleetProcesses, device: str) -> None:
+    """Check that every blob to another device is in the ledger, and none of them twice."""
+    releases = read_releases(home.folder / "state" / "agents" / FLEET / device, device)
+    noted = [
+        (each.entry["round"], each.entry["receiver"])
+        for each in releases
+        if each.entry["kind"] == "mixes"
+    ]
+    rounds = range(1, home.recipe.rounds.count + 1)
+    others = [other for other in device_names(3) if other != device]
+    assert len(noted) == len(set(noted))
+    assert set(noted) >= {(number, other) for number in rounds for other in others}
+    labels = [each for each in releases if each.entry["kind"] == "labels"]
+    assert [each.exchange for each in labels] == [""], "noted once, however often it started"
 
 
 def test_bytes_between_devices_end_in_the_simulators_bits(tmp_path: Path) -> None:

@@ -68,3 +68,4 @@ def test_an_owner_may_refuse_to_share(policy: Policy, reason: str) -> None:
     assert outcome.status == "refused"
     assert outcome.reason.startswith(reason)
     assert not outcome.blobs
+    assert outcome.ledger == ()

@@ -123,8 +123,8 @@ def group(size: int) -> Tensors:
         ("printable", {"device_state": {"\ud800": group(1)}}),
         ("bytes", {"device_state": {"more": group(60)}}),
         ("dtype", {"device_state": {"more": {"w": np.zeros(1, np.complex128)}}}),
-        ("answer has more than", {"ledger": ({},) * 17}),
-        ("entry takes", {"ledger": ({"text": "x" * 4096},)}),
+        ("answer has more than", {"ledger": ({},) * 257}),
+        ("entry takes", {"ledger": ({"text": "x" * 16_384},)}),
         ("no space", {"ledger": ({}, {}, {})}),
         ("JSON", {"ledger": ({"bytes": b"x"},)}),
         ("JSON", {"ledger": ({"epsilon": float("nan")},)}),
@@ -133,7 +133,7 @@ def group(size: int) -> Tensors:
 def test_bounds_hold(monkeypatch: pytest.MonkeyPatch, reason: str, changes: dict[str, Any]) -> None:
     monkeypatch.setattr(persistent_state, "MAX_GROUPS", 3)
     monkeypatch.setattr(persistent_state, "MAX_STATE_BYTES", 100)
-    if len(changes.get("ledger", ())) < 17:
+    if len(changes.get("ledger", ())) < 257:
         monkeypatch.setattr(persistent_state, "MAX_LEDGER", 3)
     state = PersistentState({"kept": group(50)}, ({"n": 1},))
     with pytest.raises(Exception, match=reason):
@@ -144,8 +144,20 @@ def test_what_is_within_the_bounds_is_taken(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(persistent_state, "MAX_STATE_BYTES", 100)
     state = PersistentState({"kept": group(50)}, ({"n": 1},))
     changes = {"kept": group(40), "x" * 64: group(60)}
-    taken = checked_changes(state, answer(device_state=changes, ledger=({"n": 2},) * 16))
-    assert taken == ({"n": 2},) * 16
+    taken = checked_changes(state, answer(device_state=changes, ledger=({"n": 2},) * 256))
+    assert taken == ({"n": 2},) * 256
+    text = {"text": "x" * (16_384 - len('{"text": ""}'))}
+    assert checked_changes(state, answer(ledger=(text,))) == (text,)
+
+
+def test_a_ledger_without_space_refuses_releases_and_not_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(persistent_state, "MAX_LEDGER", 1)
+    full = PersistentState({}, ({"n": 1}, {"n": 2}))
+    assert checked_changes(full, answer(device_state={"kept": group(9)})) == ()
+    with pytest.raises(ValueError, match="no space"):
+        checked_changes(full, answer(ledger=({"n": 3},)))
 
 
 def test_an_answer_beyond_the_bounds_fails_and_changes_nothing(

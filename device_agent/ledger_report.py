@@ -1,0 +1,108 @@
+"""What ``edgefed-agent ledger`` shows: each release, and what all mixes together have cost."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from device_agent.ledger import Release
+from edgefed.sharing.label_report import Budget
+from edgefed.sharing.policy import Policy
+from edgefed.sharing.privacy_accounting import in_words, is_vacuous
+from edgefed.sharing.releases import budget, is_mixes, mixes_in
+from edgefed.units import counted
+
+_HEAD = (
+    *("ID", "TIME", "RUN", "ROUND", "KIND", "RECORDS", "NOISE", "EPSILON", "FORMAL"),
+    *("RECEIVER", "MIXES", "DETAILS"),
+)
+_SHOWN = ("round", "kind", "records", "noise_scale", "epsilon", "formal", "receiver")
+"""The fields of an entry that have a column."""
+
+
+def as_rows(releases: Sequence[Release]) -> list[tuple[str, ...]]:
+    """Return the table of releases, oldest first, with its head."""
+    return [_HEAD, *(_row(each) for each in releases)]
+
+
+def as_json(device: str, policy: Policy, releases: Sequence[Release]) -> dict[str, Any]:
+    """Return the releases and the totals as JSON values."""
+    found = budget(device, policy, [each.entry for each in releases])
+    totals = {
+        "mixes": found.released,
+        "mixes_left": found.mixes_left,
+        "epsilon": found.epsilon,
+        "epsilon_left": found.epsilon_left,
+        "formal": "none" if found.epsilon is None else "epsilon",
+        "vacuous": is_vacuous(found.epsilon),
+        "in_words": in_words(found.epsilon),
+        "others": dict(_others(releases)),
+    }
+    return {"releases": [each.as_json() for each in releases], "totals": totals}
+
+
+def totals_as_rows(
+    device: str, policy: Policy, releases: Sequence[Release]
+) -> list[tuple[str, str]]:
+    """Return what all mixes cost, what is left, and what that means, as lines."""
+    found = budget(device, policy, [each.entry for each in releases])
+    rows = [
+        ("mixes released", str(found.released)),
+        ("mixes left", _mixes_left(found, policy)),
+        ("epsilon of mixes", _text(found.epsilon)),
+        ("epsilon left", _epsilon_left(found, policy)),
+    ]
+    if found.released:
+        rows.append(("in words", in_words(found.epsilon)))
+    others = _others(releases)
+    if others:
+        kinds = ", ".join(f"{kind} {count}" for kind, count in others.items())
+        told = counted(others.total(), "other release")
+        rows.append(
+            ("not included", f"{told} ({kinds}); no finite epsilon bounds means and labels")
+        )
+    return rows
+
+
+def _row(release: Release) -> tuple[str, ...]:
+    entry = release.entry
+    shown = [_text(entry[name]) if name in entry else "-" for name in _SHOWN]
+    mixes = str(mixes_in(entry)) if is_mixes(entry) else "-"
+    rest = {name: value for name, value in entry.items() if name not in _SHOWN}
+    run = release.run or "-"
+    return (str(release.id), release.time, run, *shown, mixes, json.dumps(rest))
+
+
+def _text(value: object) -> str:
+    """Return one value for a column; a plug-in may have put anything there."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if value is None:
+        return "null"
+    word = isinstance(value, str) and value.isascii() and value.isprintable() and " " not in value
+    return value if isinstance(value, str) and word and value else json.dumps(value)
+
+
+def _others(releases: Sequence[Release]) -> Counter[str]:
+    """Return how many releases are no mixes, by kind."""
+    return Counter(_kind(each.entry) for each in releases if not is_mixes(each.entry))
+
+
+def _kind(entry: Mapping[str, Any]) -> str:
+    return _text(entry["kind"]) if "kind" in entry else "other"
+
+
+def _mixes_left(found: Budget, policy: Policy) -> str:
+    if not policy.share_mixes:
+        return "0 (share_mixes = false)"
+    if not policy.share_labels:
+        return "0 (share_labels = false)"
+    return "no limit" if found.mixes_left is None else f"{found.mixes_left} of {policy.mix_limit}"
+
+
+def _epsilon_left(found: Budget, policy: Policy) -> str:
+    if found.epsilon_left is None:
+        return "no limit"
+    return f"{found.epsilon_left:.4g} of {policy.mix_epsilon:.4g}"
