@@ -21,6 +21,7 @@ from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.store import Store
 from edgefed.coordinator.trackers.base import Tracker
 from edgefed.data.partition import deal
+from edgefed.data.pixels import to_pixels
 from edgefed.data.types import Dataset, Shard
 from edgefed.errors import DataError
 from edgefed.learn.devices import pick_device, set_threads
@@ -54,6 +55,7 @@ class Simulation:
         trackers: who is told every round.
         executors: makes who trains; None for what suits this machine.
         memory: most bytes that training the model may take; 0 for half of what is free.
+        noise_folder: where natural noise is kept for other runs; None for one below ``folder``.
 
     Raises:
         EdgeFedError: the recipe cannot be run.
@@ -68,12 +70,13 @@ class Simulation:
         trackers: tuple[Tracker, ...] = (),
         executors: Maker | None = None,
         memory: int = 0,
+        noise_folder: Path | None = None,
     ) -> None:
         set_threads(1)
         algorithm = make(recipe)
         dataset = load_dataset(recipe, data_folder)
         _check(recipe, algorithm, dataset, memory)
-        shards = _shards(recipe, dataset, folder)
+        shards = _shards(recipe, dataset, noise_folder or folder / "noise")
         self._executor, self._how = (executors or _executor)(shards, recipe.simulation, self._tell)
         self.store = Store(folder, durable=False)
         self.journal = EventJournal("simulation", clock)
@@ -135,15 +138,17 @@ def _check(recipe: Recipe, algorithm: AnyAlgorithm, dataset: Dataset, memory: in
     algorithm.check_model(model)
 
 
-def _shards(recipe: Recipe, dataset: Dataset, folder: Path) -> list[Shard]:
+def _shards(recipe: Recipe, dataset: Dataset, noise_folder: Path) -> list[Shard]:
     """Return the data of each virtual device."""
     simulation = recipe.simulation
     dealt = deal(dataset, recipe.data, simulation.devices, simulation.holdout, recipe.seed)
     shards = with_policies(dealt, simulation.sharing, recipe.seed)
     if not recipe.labels.wanted:
         return shards
-    noise = NoiseCache(folder / "noise", NOISE_BYTES).samples
-    pool = dataset.train.inputs if recipe.labels.others == "global" else None
+    noise = NoiseCache(noise_folder, NOISE_BYTES).samples
+    pool = None
+    if recipe.labels.others == "global":  # what devices mix are pixels, standardised or not
+        pool = to_pixels(dataset.train, dataset.preparation).inputs
     return [replace(shard, noise=noise, pool=pool) for shard in shards]
 
 

@@ -48,8 +48,8 @@ class Result(BaseModel):
 class Results:
     """The folder of a sweep.
 
-    It holds ``results/DIGEST.json``, ``runs/DIGEST/`` with the files of each finished run, and
-    ``work/``, which is thrown away.
+    It holds ``results/DIGEST.json``, ``runs/DIGEST/`` with the files of each finished run, natural
+    noise in ``noise/`` for all runs of a seed, and ``work/``, which is thrown away.
     """
 
     folder: Path
@@ -58,6 +58,11 @@ class Results:
     def work(self) -> Path:
         """The state folder of the run that is at work."""
         return self.folder / "work"
+
+    @property
+    def noise(self) -> Path:
+        """Where natural noise is kept from one run to the next."""
+        return self.folder / "noise"
 
     def find(self, trial: Trial) -> Result | None:
         """Return the result of a run; None if it has none that can be read."""

@@ -131,6 +131,7 @@ class _Sweep:
             self._data,
             executors=self._executors,
             memory=self._memory,
+            noise_folder=self._results.noise,
         )
         rows: list[dict[str, object]] = []
 
