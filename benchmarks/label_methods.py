@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,10 @@ from edgefed.config.recipe import Recipe
 
 TRAININGS: Mapping[str, Mapping[str, Any]] = {
     "Adam": {"optimizer": "adam", "learning_rate": 0.001, "batch_size": 32},
-    "SGD": {"learning_rate": 0.05, "batch_size": 32},
+    "SGD, rate 0.05": {"learning_rate": 0.05, "batch_size": 32},
+    "SGD, rate 0.1": {"learning_rate": 0.1, "batch_size": 32},
 }
-"""The optimisers that every method is tuned over, by the word for them."""
+"""The optimisers, by the words for them; Adam's rate is the paper's."""
 
 
 @dataclass(frozen=True)
@@ -92,32 +93,60 @@ class Setup:
 
     Attributes:
         labels: on each device.
-        rounds: of a run; the model is evaluated after every second.
+        trainings: optimisers that each method is tuned over.
         methods: that are compared.
+        tuning: seeds of the runs that settings are chosen by.
+        rounds: of a run; the model is evaluated after every second.
         train, apart, tested: samples that devices train on, that are held out, and of the test set.
     """
 
     labels: int
+    trainings: tuple[str, ...]
+    methods: tuple[str, ...]
+    tuning: tuple[int, ...] = (101, 102)
     rounds: int = 40
-    methods: tuple[str, ...] = tuple(METHODS)
     train: int = 6000
     apart: int = 2000
     tested: int = 5000
 
 
 DEVICES = 10
+SKEWED = ("FedProx", "FedLC", "FedRS", "NaiveMix", "FedMix")
+"""Methods without supplements."""
+
 SETUPS: Mapping[str, Setup] = {
-    "one label": Setup(
-        1, methods=tuple(each for each in METHODS if each != "mixes, other classes")
+    "one label, Adam": Setup(
+        1,
+        ("Adam",),
+        (
+            *("none", "noise", "noise, spectrum", "noise, white"),
+            *("half", "half, spectrum", "half, white", "half, unfilled", "half, global"),
+            *("mixes", "mixes, global", "samples", "IID", *SKEWED),
+        ),
     ),
-    "two labels": Setup(2),
+    "one label, SGD": Setup(
+        1,
+        ("SGD, rate 0.05", "SGD, rate 0.1"),
+        ("none", "noise", "half", "mixes", "samples", "IID", *SKEWED),
+    ),
+    "two labels": Setup(
+        2,
+        ("Adam", "SGD, rate 0.05"),
+        (
+            *("none", "noise", "noise 50 %", "half", "mixes", "mixes, other classes"),
+            *("samples", "IID", *SKEWED),
+        ),
+        (101,),
+    ),
+    "longer, Adam": Setup(1, ("Adam",), ("none", "noise"), rounds=160),
+    "longer, SGD": Setup(1, ("SGD, rate 0.05",), ("none", "noise"), rounds=160),
 }
 
 
-def choices(method: Method) -> dict[str, dict[str, Any]]:
+def choices(method: Method, trainings: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return everything that a method is tuned over, by the words for it."""
     found = {}
-    for training, own in itertools.product(TRAININGS, method.grid):
+    for training, own in itertools.product(trainings, method.grid):
         words = ", ".join([training, *(f"{key} = {value}" for key, value in own.items())])
         found[words] = {"training": training, **own}
     return found

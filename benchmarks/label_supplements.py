@@ -19,19 +19,18 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.label_methods import METHODS, SETUPS, Setup, choices, recipe_of
+from benchmarks.label_methods import METHODS, ORDER, SETUPS, Setup, choices, recipe_of
 from benchmarks.study_runs import Runner
 from edgefed.config.recipe import Recipe
 from edgefed.console import columns
 from edgefed.learn.types import Array
 from edgefed.simulator.sweep.table import spread
-
-TUNING_SEEDS = (101, 102)
 
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 """The 97.5 % quantile of Student's t, from one degree of freedom on."""
@@ -90,7 +89,7 @@ class Row:
     Attributes:
         chosen: the optimiser and the setting that were chosen for it.
         scores: on the test set, one for each seed.
-        tuning: mean score on the samples kept apart, by choice.
+        tuning: mean score on the samples kept apart, by choice; empty where there was none.
     """
 
     setup: str
@@ -123,19 +122,22 @@ def study(name: str, data: Path, folder: Path, seeds: Sequence[int], runner: Run
     network, files = prepare(setup, data, folder / name.replace(" ", "-"))
 
     def recipe(method: str, words: str, part: str) -> Recipe:
-        chosen = choices(METHODS[method])[words]
+        chosen = choices(METHODS[method], setup.trainings)[words]
         return recipe_of(setup, network, files[part], METHODS[method], chosen)
 
     tuned = {
         (method, words): f"{name}, {method}: {words}"
         for method in setup.methods
-        for words in choices(METHODS[method])
+        for found in [choices(METHODS[method], setup.trainings)]
+        for words in found
+        if len(found) > 1
     }
-    held = runner.scores({case: recipe(*key, "tune") for key, case in tuned.items()}, TUNING_SEEDS)
+    held = runner.scores({case: recipe(*key, "tune") for key, case in tuned.items()}, setup.tuning)
     means: dict[str, dict[str, float]] = {method: {} for method in setup.methods}
     for (method, words), case in tuned.items():
         means[method][words] = math.fsum(held[case]) / len(held[case])
-    best = {method: best_of(found) for method, found in means.items()}
+    only = {each: next(iter(choices(METHODS[each], setup.trainings))) for each in setup.methods}
+    best = {method: best_of(found) if found else only[method] for method, found in means.items()}
     final = runner.scores(
         {f"{name}, {each}, tested": recipe(each, best[each], "test") for each in setup.methods},
         seeds,
@@ -183,6 +185,19 @@ def main() -> None:
         print(json.dumps([row.to_json() for row in rows], indent=2))
         return
     print(columns(table(rows)))
+    for name in options.only:
+        print(f"{name}: {order([row for row in rows if row.setup == name])}")
+
+
+def order(rows: Sequence[Row]) -> str:
+    """Return the means in the published order, with the sign between each two."""
+    means = {row.method: math.fsum(row.scores) / len(row.scores) for row in rows}
+    found = [(method, means[method]) for method in ORDER if method in means]
+    text = "".join(
+        f"{method} {mean:.3f} {'<' if mean < following else '>='} "
+        for (method, mean), (_, following) in pairwise(found)
+    )
+    return text + "".join(f"{method} {mean:.3f}" for method, mean in found[-1:])
 
 
 def table(rows: Sequence[Row]) -> list[tuple[str, ...]]:

@@ -9,22 +9,36 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import label_methods, label_supplements
 from benchmarks.label_methods import METHODS, SETUPS, Setup
-from benchmarks.label_supplements import best_of, difference, prepare, study, table
+from benchmarks.label_supplements import (
+    Row,
+    best_of,
+    difference,
+    order,
+    prepare,
+    study,
+    table,
+)
 from benchmarks.study_runs import Runner
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
 
-TINY = Setup(1, 2, ("none", "half, white", "mixes, global", "FedRS"), 300, 100, 100)
+TINY = Setup(
+    labels=1,
+    trainings=("Adam", "SGD, rate 0.1"),
+    methods=("none", "half, white", "mixes, global", "FedRS"),
+    tuning=(101,),
+    rounds=2,
+    train=300,
+    apart=100,
+    tested=100,
+)
 
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> str:
     """A set-up of two rounds; its name."""
     monkeypatch.setitem(SETUPS, "tiny", TINY)
-    monkeypatch.setattr(label_supplements, "TUNING_SEEDS", (101,))
-    monkeypatch.setattr(label_methods, "TRAININGS", {"SGD": {"batch_size": 32}})
     return "tiny"
 
 
@@ -49,7 +63,7 @@ def test_a_study_ends_in_a_row_for_each_method_and_goes_on_after_a_kill(
         assert all(0 <= score <= 1 for score in row.scores)
         assert len(row.scores) == 2
         assert row.tuning[row.chosen] == max(row.tuning.values())
-    assert len(rows[3].tuning) == len(METHODS["FedRS"].grid)
+    assert len(rows[3].tuning) == 2 * len(METHODS["FedRS"].grid), "with each optimiser"
     assert "±" in table(rows)[1][4]
 
     file = tmp_path / "runs.jsonl"
@@ -59,7 +73,7 @@ def test_a_study_ends_in_a_row_for_each_method_and_goes_on_after_a_kill(
         (note,) = (each for each in line["notes"] if "closed" in each)
         received, wanted = note.split(" closed: ")[1].split(" mixes")[0].split(" of ")
         assert received == wanted != "0"
-    assert len(lines) == 4 + len(METHODS["FedRS"].grid) - 1 + 2 * 4
+    assert len(lines) == 2 * (3 + len(METHODS["FedRS"].grid)) + 2 * 4
 
     file.write_text("\n".join(lines[:-2]) + "\n" + lines[-1][:40])
     again = study(tiny, tmp_path, tmp_path, (1, 2), runner)
@@ -70,6 +84,12 @@ def test_a_study_ends_in_a_row_for_each_method_and_goes_on_after_a_kill(
 
 def test_a_choice_of_which_a_run_failed_is_not_made() -> None:
     assert best_of({"a": 0.2, "b": math.nan, "c": 0.3}) == "c"
+
+
+def test_the_means_are_compared_in_the_published_order() -> None:
+    scores = {"mixes": (0.8, 0.6), "none": (0.1, 0.3), "noise": (0.1, 0.2), "FedRS": (0.9, 0.9)}
+    rows = [Row("tiny", method, "", each, {}) for method, each in scores.items()]
+    assert order(rows) == "none 0.200 >= noise 0.150 < mixes 0.700"
 
 
 def test_a_difference_is_by_seed() -> None:
