@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.label_methods import METHODS, ORDER, SETUPS, Setup, choices, recipe_of
-from benchmarks.study_runs import Runner
+from benchmarks.label_study.methods import METHODS, ORDER, SETUPS, Setup, choices, recipe_of
+from benchmarks.label_study.runs import Runner
 from edgefed.config.recipe import Recipe
 from edgefed.console import columns
 from edgefed.learn.types import Array
@@ -119,7 +119,7 @@ class Row:
 def study(name: str, data: Path, folder: Path, seeds: Sequence[int], runner: Runner) -> list[Row]:
     """Return the rows of one set-up: tuned on samples kept apart, then tested."""
     setup = SETUPS[name]
-    network, files = prepare(setup, data, folder / name.replace(" ", "-"))
+    network, files = prepare(setup, data, folder / name)
 
     def recipe(method: str, words: str, part: str) -> Recipe:
         chosen = choices(METHODS[method], setup.trainings)[words]

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.label_methods import METHODS, SETUPS, Setup
+from benchmarks.label_study.methods import METHODS, SETUPS, Setup
+from benchmarks.label_study.runs import Runner
 from benchmarks.label_supplements import (
     Row,
     best_of,
@@ -19,7 +20,6 @@ from benchmarks.label_supplements import (
     study,
     table,
 )
-from benchmarks.study_runs import Runner
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
 

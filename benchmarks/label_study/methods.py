@@ -115,7 +115,7 @@ SKEWED = ("FedProx", "FedLC", "FedRS", "NaiveMix", "FedMix")
 """Methods without supplements."""
 
 SETUPS: Mapping[str, Setup] = {
-    "one label, Adam": Setup(
+    "one-adam": Setup(
         1,
         ("Adam",),
         (
@@ -124,12 +124,12 @@ SETUPS: Mapping[str, Setup] = {
             *("mixes", "mixes, global", "samples", "IID", *SKEWED),
         ),
     ),
-    "one label, SGD": Setup(
+    "one-sgd": Setup(
         1,
         ("SGD, rate 0.05", "SGD, rate 0.1"),
         ("none", "noise", "half", "mixes", "samples", "IID", *SKEWED),
     ),
-    "two labels": Setup(
+    "two": Setup(
         2,
         ("Adam", "SGD, rate 0.05"),
         (
@@ -138,8 +138,8 @@ SETUPS: Mapping[str, Setup] = {
         ),
         (101,),
     ),
-    "longer, Adam": Setup(1, ("Adam",), ("none", "noise"), rounds=160),
-    "longer, SGD": Setup(1, ("SGD, rate 0.05",), ("none", "noise"), rounds=160),
+    "one-adam-long": Setup(1, ("Adam",), ("none", "noise"), rounds=160),
+    "one-sgd-long": Setup(1, ("SGD, rate 0.05",), ("none", "noise"), rounds=160),
 }
 
 
