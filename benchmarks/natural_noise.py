@@ -1,9 +1,10 @@
-"""Natural noise at 64 pixels: images per second on one core, ours and every channel written out.
+"""Natural noise at 64 pixels: images per second on one core, in three implementations.
 
-``ours`` computes one map for each layer, with numpy, and a new instance of the generator for each
-400 images. ``literal`` computes all 512 channels with torch in float32, as the published recipe
-says, from the same draws, in one instance that is drawn before. CPU time; the best of several
-repeats in turn, as other programs slow both.
+``kernels`` and ``numpy`` compute one map for each layer, compiled or not, and a new instance of
+the generator for each 400 images. ``literal`` computes all 512 channels with torch in float32, as
+the published recipe says, from the same draws, in one instance that is drawn before. ``draws``
+makes the random numbers only, which limits the others. CPU time; the best of several repeats in
+turn, as other programs slow all of them.
 
     python -m benchmarks.natural_noise [--images 400] [--literal 4] [--repeats 3] [--json]
 """
@@ -19,8 +20,10 @@ from functools import partial
 import torch
 
 from edgefed.learn.devices import set_threads
+from edgefed.native.library import native
 from edgefed.natural_noise.colours import as_bytes
-from edgefed.natural_noise.generators import noise_images
+from edgefed.natural_noise.compiled import compiled_synthesis
+from edgefed.natural_noise.oriented import PER_INSTANCE, Synthesis, draw_oriented, synthesis
 from edgefed.natural_noise.oriented_draws import (
     Instance,
     draw_image,
@@ -33,9 +36,19 @@ from tests.natural_noise.literal import coloured, literal
 SIZE = 64
 
 
-def ours(count: int) -> None:
+def one_map(draw: Synthesis, count: int) -> None:
     """Draw images, with an instance of the generator for each 400."""
-    noise_images(1, count, size=SIZE)
+    for image in draw_oriented(1, 0, count, SIZE, draw):
+        as_bytes(image)
+
+
+def only_draws(count: int) -> None:
+    """Draw the random numbers of images and of their instances."""
+    shapes = layer_shapes(SIZE)
+    for number in range(count):
+        if number % PER_INSTANCE == 0:
+            draw_instance(generator(1, "instance"), shapes)
+        draw_image(generator(1, "image", number), shapes)
 
 
 def every_channel(instance: Instance, count: int) -> None:
@@ -66,17 +79,32 @@ def main() -> None:
     arguments = parser.parse_args()
     set_threads(1)
     instance = draw_instance(generator(1, "instance"), layer_shapes(SIZE))
-    quick, slow = 0.0, 0.0
+    works: dict[str, tuple[Callable[[int], None], int]] = {
+        "draws": (only_draws, arguments.images),
+        "numpy": (partial(one_map, synthesis), arguments.images),
+        "literal": (partial(every_channel, instance), arguments.literal),
+    }
+    if native().library is not None:
+        works["kernels"] = (partial(one_map, compiled_synthesis), arguments.images)
+    best = dict.fromkeys(works, 0.0)
     for _ in range(arguments.repeats):
-        quick = max(quick, speed(ours, arguments.images))
-        slow = max(slow, speed(partial(every_channel, instance), arguments.literal))
-    if arguments.json:
-        told = {"images_per_s_64": quick, "literal_images_per_s_64": slow}
-        print(json.dumps({**told, "ratio": quick / slow}))
+        for name, (work, count) in works.items():
+            best[name] = max(best[name], speed(work, count))
+    report(best, as_json=arguments.json)
+
+
+def report(best: dict[str, float], *, as_json: bool) -> None:
+    """Print images per second, and how many times faster than ``literal``."""
+    ratios = {name: value / best["literal"] for name, value in best.items() if name != "draws"}
+    if as_json:
+        used = best.get("kernels", best["numpy"])
+        told = {f"{name}_images_per_s_64": value for name, value in best.items()}
+        print(json.dumps({"images_per_s_64": used, **told, "ratios": ratios}))
         return
     print(f"{'':<10}{'images/s':>10}{'x literal':>11}")
-    print(f"{'ours':<10}{quick:>10.1f}{quick / slow:>11.1f}")
-    print(f"{'literal':<10}{slow:>10.1f}{1:>11.1f}")
+    for name, value in best.items():
+        ratio = f"{ratios[name]:>11.1f}" if name in ratios else ""
+        print(f"{name:<10}{value:>10.1f}{ratio}")
 
 
 if __name__ == "__main__":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+from device_agent import mixes_cli
+from device_agent.options import Data, Holdout, Name, Threads, agent_settings
 from edgefed.command_line import program
-from edgefed.common_options import CommonOptions, common_options
+from edgefed.common_options import common_options
 from edgefed.console import columns, data, json_out, reported, start, talk
 from edgefed.stop_signals import stop_signals
 from edgefed.units import counted
@@ -18,48 +20,9 @@ if TYPE_CHECKING:
 
 app = program(
     "edgefed-agent",
-    help="Take part in a fleet: train on this device's data, which never leaves it.",
+    help="Take part in a fleet: train on this device's data, and share what its owner allows.",
 )
-
-Name = Annotated[
-    str | None, typer.Option("--name", help="Name of this device; by default the host name.")
-]
-Data = Annotated[
-    str | None,
-    typer.Option(
-        "--data",
-        help="Training data: npz:FILE, folder:FOLDER, text:FILE or mnist:FOLDER.",
-        metavar="SOURCE",
-    ),
-]
-Holdout = Annotated[
-    float | None, typer.Option("--holdout", help="Fraction of samples held out for evaluation.")
-]
-Threads = Annotated[int | None, typer.Option("--threads", help="Number of torch threads on a CPU.")]
-
-
-def _settings(
-    options: CommonOptions,
-    *,
-    name: str | None = None,
-    source: str | None = None,
-    holdout: float | None = None,
-    threads: int | None = None,
-) -> AgentSettings:
-    from edgefed.config.load import Flag, load_agent_settings
-    from edgefed.config.settings_files import Surroundings
-
-    flags = [
-        Flag("--broker", "broker", options.broker),
-        Flag("--fleet", "fleet", options.fleet),
-        Flag("--state", "state", options.state),
-        Flag("--name", "name", name),
-        Flag("--data", "data", source),
-        Flag("--holdout", "holdout", holdout),
-        Flag("--threads", "threads", threads),
-    ]
-    around = Surroundings.of_process(options.config, options.no_config)
-    return load_agent_settings(around, flags).value
+app.add_typer(mixes_cli.app, name="mixes")
 
 
 @app.command()
@@ -80,7 +43,9 @@ def run(
     with stop_signals() as signals, reported(options.json):
         from edgefed.logs import start_log
 
-        settings = _settings(options, name=name, source=source, holdout=holdout, threads=threads)
+        settings = agent_settings(
+            options, name=name, source=source, holdout=holdout, threads=threads
+        )
         start_log(verbose=options.verbose, quiet=options.quiet)
         from device_agent.own_data import load_data
         from edgefed.config.address import parse_address
@@ -108,7 +73,7 @@ def data_(
         from device_agent.own_data import load_data
         from edgefed.data.partition import label_counts
 
-        settings = _settings(options, source=source, holdout=holdout)
+        settings = agent_settings(options, source=source, holdout=holdout)
         found = load_data(settings)
         counts = label_counts(found.train, found.classes)
         _warn(found.warnings)
@@ -163,7 +128,7 @@ def doctor(
         from device_agent.telemetry import Sensors
         from edgefed import diagnostics
 
-        settings = _settings(options, name=name, source=source)
+        settings = agent_settings(options, name=name, source=source)
         board = Sensors().hardware() or "unknown board"
         findings = [
             diagnostics.python(),
@@ -235,7 +200,7 @@ def status(
         from device_agent.launch import agent_folder, device_name
         from device_agent.status_file import read_status_file
 
-        settings = _settings(options, name=name)
+        settings = agent_settings(options, name=name)
         status = read_status_file(agent_folder(settings), device_name(settings))
         if options.json:
             json_out(status)
@@ -260,7 +225,7 @@ def ledger(
         from device_agent.launch import agent_folder, device_name, owners_policy
         from device_agent.ledger_report import as_json, as_rows, totals_as_rows
 
-        settings = _settings(options, name=name)
+        settings = agent_settings(options, name=name)
         device, policy = device_name(settings), owners_policy(settings)
         releases = read_releases(agent_folder(settings), device)
         if options.json:

@@ -225,7 +225,7 @@ class EvalJob:
 
 
 @dataclass(frozen=True)
-class PredictorExam:
+class PredictorEvalJob:
     """Work for the trainer that tests what several models predict together.
 
     Attributes:
@@ -249,7 +249,7 @@ class Encoding:
     split: int
 
 
-Work = Job | EvalJob | PredictorExam | Encoding
+Work = Job | EvalJob | PredictorEvalJob | Encoding
 """What a trainer does."""
 
 Result = Trained | Score | Array
@@ -395,6 +395,6 @@ class Algorithm(ABC, Generic[SettingsT]):
             deadline=self.rounds.deadline,
         )
 
-    def eval_job(self, task: DeviceTask, device: DeviceView) -> EvalJob | PredictorExam:
+    def eval_job(self, task: DeviceTask, device: DeviceView) -> EvalJob | PredictorEvalJob:
         """Return how this device tests the model of an ``evaluate`` task."""
         return EvalJob(task.groups["weights"], device.test, self.training.loss)

@@ -20,7 +20,7 @@ from edgefed.algorithms.base import (
     Finished,
     Predict,
     Predictor,
-    PredictorExam,
+    PredictorEvalJob,
     Remark,
     Result,
     Roster,
@@ -173,6 +173,6 @@ class Composition(Algorithm[Any]):
                 answer = part.change_answer(answer, task, device)
         return answer
 
-    def eval_job(self, task: DeviceTask, device: DeviceView) -> EvalJob | PredictorExam:
+    def eval_job(self, task: DeviceTask, device: DeviceView) -> EvalJob | PredictorEvalJob:
         """Return how the algorithm tests its result on a device."""
         return self._algorithm.eval_job(task, device)

@@ -123,7 +123,8 @@ def make_mixes(task: DeviceTask, device: DeviceView, settings: LabelsSection) ->
         epsilon = composed(_cost(device, settings, label, n) for label, n in counts.items())
         records = len(device.train)
         ledger.append(mixes_release(task.round, records, receiver, counts, made, epsilon))
-    answer = _answer(task, device, {}, {"mixes": float(sum(shares))}, tuple(ledger))
+    metrics = budget_metrics(budget(task.device, device.policy, (*device.ledger, *ledger)))
+    answer = _answer(task, device, {}, metrics, tuple(ledger))
     return replace(answer, relays=relays)
 
 

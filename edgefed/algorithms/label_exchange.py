@@ -104,7 +104,7 @@ class LabelExchange(ExchangePart):
         """Check that a device can lack a label of the model, and that its inputs may be images.
 
         Raises:
-            RecipeError: ``labels.unfit``.
+            RecipeError: ``label.unfit``.
         """
         if model.vocabulary is not None:
             raise _unfit("tokens of a text cannot be mixed, nor drawn as noise")
@@ -285,6 +285,6 @@ def _published(member: Member, batch: Sequence[Bounty]) -> Question:
 def _unfit(why: str) -> RecipeError:
     return RecipeError(
         f"The recipe asks for supplements of missing labels, and {why}.",
-        code="labels.unfit",
+        code="label.unfit",
         hint="remove the [labels] table",
     )

@@ -83,7 +83,8 @@ def merge_mixes(
         for each in records.bounties
         if each.status == "open" and (each.device, each.label) in asked - coming
     ]
-    return replace(records.with_bounties(ends), allocations=(), sent=(*records.sent, *sent))
+    known = records.with_bounties(ends).with_budgets(map(budget_of, answers))
+    return replace(known, allocations=(), sent=(*records.sent, *sent))
 
 
 def merge_received(
@@ -91,8 +92,7 @@ def merge_received(
 ) -> LabelRecords:
     """Close the bounties of those who received mixes; the others get them in a later round."""
     there = {
-        answer.device: {row[0]: row[1] for row in rows_of(answer, RECEIVED)}
-        for answer in answers
+        answer.device: {row[0]: row[1] for row in rows_of(answer, RECEIVED)} for answer in answers
     }
     asked = {each.device for each in exchange.questions}
     left, over = [], set()

@@ -36,13 +36,13 @@ def draw(report: dict[str, Any], width: int, plain: bool) -> str:
     rows = [each["labels"] for each in devices]
     bundle = -(-report["classes"] // room)
     cell = _cell(report["classes"], bundle, room)
-    bundled = [_bundled(row, bundle) for row in rows]
-    highest = max(max(row) for row in bundled)
-    bars = [_bars(row, highest, cell, plain) for row in bundled]
-    whole = _bundled(totals["labels"], bundle)
-    bars.append(_bars(whole, max(whole), cell, plain))
+    columns = [bundled(row, bundle) for row in rows]
+    highest = max(max(row) for row in columns)
+    drawn = [bars(row, highest, cell, plain) for row in columns]
+    whole = bundled(totals["labels"], bundle)
+    drawn.append(bars(whole, max(whole), cell, plain))
     head = [("DEVICE", "SAMPLES", _ruler(len(whole), bundle, cell, room))]
-    table = [*head, *zip(names, counts, bars, strict=True)]
+    table = [*head, *zip(names, counts, drawn, strict=True)]
     lines = [f"{name:<{left}}  {count:>{middle}}  {bar}".rstrip() for name, count, bar in table]
     return "\n".join([*lines, "", _legend(highest, max(whole), bundle, plain)])
 
@@ -74,7 +74,8 @@ def _short(name: str) -> str:
     return name if len(name) <= 24 else f"{name[:23]}~"
 
 
-def _bundled(counts: Sequence[int], bundle: int) -> list[int]:
+def bundled(counts: Sequence[int], bundle: int) -> list[int]:
+    """Return the sums of so many neighbours each."""
     return [sum(counts[start : start + bundle]) for start in range(0, len(counts), bundle)]
 
 
@@ -84,7 +85,7 @@ def _cell(classes: int, bundle: int, room: int) -> int:
     return wanted if bundle == 1 and classes * wanted <= room else 1
 
 
-def _bars(counts: Sequence[int], highest: int, cell: int, plain: bool) -> str:
+def bars(counts: Sequence[int], highest: int, cell: int, plain: bool) -> str:
     """Return a character for each count; one that is not 0 never looks like none."""
     marks = PLAIN if plain else BLOCKS
     top = len(marks) - 1

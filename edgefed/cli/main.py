@@ -11,6 +11,7 @@ from edgefed.cli import (
     demo,
     device,
     doctor,
+    label,
     noise,
     reproduce,
     run,
@@ -36,6 +37,7 @@ app.command(epilog=ui.EPILOG)(ui.ui)
 app.command(epilog=coordinator.EPILOG)(coordinator.coordinator)
 app.add_typer(run.app, name="run")
 app.add_typer(device.app, name="device")
+app.add_typer(label.app, name="label")
 app.add_typer(algo.app, name="algo")
 app.add_typer(sim.app, name="sim")
 app.command(epilog=reproduce.EPILOG)(reproduce.reproduce)

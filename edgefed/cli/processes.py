@@ -27,6 +27,7 @@ class Processes:
         agents: by device id.
         trackers: names of those whom the coordinator tells every round.
         user_models: whether coordinator and agents run models of a user's own code.
+        share_mixes: whether the agents let mixes of their samples go.
     """
 
     address: Address
@@ -37,6 +38,7 @@ class Processes:
     agents: dict[str, ChildProcess] = field(default_factory=dict)
     trackers: Sequence[str] = ()
     user_models: bool = False
+    share_mixes: bool = False
 
     def start_broker(self, kind: Kind, allow_anonymous: bool | None = None) -> RunningBroker:
         """Start a broker of our own."""
@@ -114,6 +116,7 @@ class Processes:
         keep["EDGEFED_BROKER"] = self.near_address().with_login()
         keep["EDGEFED_TRACKERS"] = ",".join(self.trackers)
         keep["EDGEFED_USER_MODELS"] = str(self.user_models).lower()
+        keep["EDGEFED_SHARE_MIXES"] = str(self.share_mixes).lower()
         return ChildProcess(
             [sys.executable, *arguments],
             folder=self.folder,

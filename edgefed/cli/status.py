@@ -63,13 +63,23 @@ def _rows(broker: str, snapshot: dict[str, Any], now: str) -> list[tuple[str, ..
     ]
     if snapshot["rounds"]:
         rows.append(("bytes", f"{size(snapshot['received'])} up, {size(snapshot['sent'])} down"))
-    return [*rows, *_shared(devices)]
+    return [*rows, *_shared(devices), *_bounties(snapshot["bounties"])]
 
 
 def _dropped(inbox: dict[str, int]) -> list[tuple[str, ...]]:
     """Return what the coordinator's inbox had no room for; nothing where it took everything."""
     dropped = inbox["dropped"]
     return [("dropped", f"{dropped}, because messages came too fast")] if dropped else []
+
+
+def _bounties(bounties: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Return the label bounties of the run by status; nothing without any."""
+    from collections import Counter
+
+    from edgefed.events.labels import totals_in_words
+
+    counts = Counter(bounty["status"] for bounty in bounties)
+    return [("bounties", totals_in_words(counts))] if bounties else []
 
 
 def _shared(devices: list[dict[str, Any]]) -> list[tuple[str, ...]]:

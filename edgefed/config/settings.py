@@ -130,8 +130,8 @@ class AgentSettings(FleetSettings):
     request_mixes: bool = True
     """Whether mixes of other devices' samples are requested for labels that this device lacks."""
 
-    share_mixes: bool = True
-    """Whether mixes of this device's samples may leave it."""
+    share_mixes: bool = False
+    """Whether mixes of this device's samples may leave it; a mix shows what it was made of."""
 
     mix_receivers: tuple[Annotated[str, Field(pattern=NAME_PATTERN)], ...] = ()
     """Devices that may receive mixes of this one; empty for every device."""

@@ -19,6 +19,7 @@ from edgefed.coordinator.device_admission import admit
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import Evaluation
+from edgefed.coordinator.label_bounties import LabelBounties, planned_state
 from edgefed.coordinator.model_file import model_metadata, model_tensors
 from edgefed.coordinator.relay_checks import delivered_relays
 from edgefed.coordinator.reply_collector import ReplyCollector
@@ -74,6 +75,7 @@ class Engine:
         self._evaluation = Evaluation(
             self._recipe, self._algorithm, self._device_answers, self._recorder.warn
         )
+        self._labels = LabelBounties(record.run, self._algorithm, deps.store, deps.journal)
 
     # -- the whole run ------------------------------------------------------------------------
 
@@ -169,9 +171,11 @@ class Engine:
         if opened is not None and not deps.relays.has_all(opened):  # its run had ended
             self._give_up(opened)
             opened = None
-        state = RunState(run_model, admission, checkpoint.state, downlink, opened, scored)
+        begins, orders = planned_state(self._algorithm, deps.store, run, checkpoint)
+        state = RunState(run_model, admission, begins, downlink, opened, scored, orders)
         self._close_through(state)
         self._recorder.status("running")
+        self._labels.tell(begins)
         return state
 
     def _loop(self, state: RunState) -> None:
@@ -263,6 +267,7 @@ class Engine:
 
     def _planned(self, state: RunState) -> Exchange | Finished:
         seed = derive(self._recipe.seed, "plan", self._recorder.record.seed_index)
+        state.state, state.label_orders = self._labels.ordered(state.state)
         return self._algorithm.plan(state.state, state.admission.roster(), seed)
 
     def _put(self, state: RunState, planned: Exchange, attempt: int) -> OpenExchange:
@@ -282,6 +287,7 @@ class Engine:
                 attempt=attempt,
             )
         )
+        opened = replace(opened, label_orders=state.label_orders)
         self._recorder.account()
         record = self._recorder.record
         preparatory = record.preparatory_exchanges + opened.preparatory
@@ -313,6 +319,7 @@ class Engine:
         for remark in self._algorithm.remarks(state.state, asked_exchange(opened), merged):
             self._recorder.note(remark.text, warning=remark.warning)
         self._recorder.record, state.state, state.open = after, merged, None
+        self._labels.tell(merged)
         self._close_through(state)
 
     def _give_up(self, opened: OpenExchange) -> None:

@@ -23,7 +23,7 @@ _ENDED = ("finished", "aborted", "failed")
 
 
 class EventLog:
-    """Listens to a journal: runs, rounds, notes, devices that come and go, replies not merged.
+    """Listens to a journal: runs, rounds, bounties, notes, devices that come and go, bad replies.
 
     Args:
         clock: for the rate of lines about devices.
@@ -45,8 +45,8 @@ class EventLog:
         match event.kind:
             case "run":
                 self._run(fields)
-            case "scored":
-                self._round(event)
+            case "scored" | "labels":
+                self._of_run(event)
             case "note":
                 serious = fields.get("level") == "warning"
                 log.log(logging.WARNING if serious else logging.INFO, "%s", fields["text"])
@@ -72,7 +72,7 @@ class EventLog:
         level = logging.WARNING if status == "failed" else logging.INFO
         log.log(level, "%s%s", line, f": {reason}" if reason else "")
 
-    def _round(self, event: Event) -> None:
+    def _of_run(self, event: Event) -> None:
         line = describe(event)
         if line is not None:
             log.info("run %s: %s", event.fields["run"], line.text)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 
+from edgefed.coordinator.label_bounties import saved_report
 from edgefed.coordinator.run_records import UNFINISHED, RunRecord
 from edgefed.coordinator.store import Store
 from edgefed.events.fold import MAX_ROUNDS
-from edgefed.events.snapshot import RoundView, RunView, Snapshot
+from edgefed.events.snapshot import BountyView, BudgetView, RoundView, RunView, Snapshot
 
 
 def with_last_run(snapshot: Snapshot, store: Store) -> Snapshot:
@@ -17,11 +18,13 @@ def with_last_run(snapshot: Snapshot, store: Store) -> Snapshot:
         return snapshot
     unfinished = [record for record in records if record.status in UNFINISHED]
     record = unfinished[-1] if unfinished else records[0]
-    rows = store.rounds(record.run)
+    rows, labels = store.rounds(record.run), saved_report(store, record)
     return snapshot.model_copy(
         update={
             "run": _run_view(record),
             "rounds": tuple(RoundView.model_validate(row) for row in rows[-MAX_ROUNDS:]),
+            "bounties": tuple(BountyView(**row.to_json()) for row in labels.bounties),
+            "budgets": tuple(BudgetView(**row.to_json()) for row in labels.budgets),
             "sent": sum(row["sent"] for row in rows),
             "received": sum(row["received"] for row in rows),
         }
@@ -45,4 +48,5 @@ def _run_view(record: RunRecord) -> RunView:
         accuracy=record.accuracy,
         loss=record.loss,
         weights_digest=record.weights_digest,
+        class_names=record.class_names,
     )

@@ -14,12 +14,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.event_journal import EventJournal
+from edgefed.coordinator.label_orders import order_labels
 from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.run_views import run_row, whole_run
 from edgefed.coordinator.store import Store
 from edgefed.errors import EdgeFedError, UsageError
 from edgefed.events.log import Log
 from edgefed.events.summary import summarise
+from edgefed.sharing.label_report import LabelAction
 from edgefed.transport.inbox import InboxCounts
 from edgefed.wire.limits import MAX_MESSAGE_BYTES
 from edgefed.wire.messages import Request, Response
@@ -86,6 +88,15 @@ class _Forget(_Arguments):
     """Empty for every lost device."""
 
 
+class _LabelOrder(_Arguments):
+    run: str
+    action: LabelAction
+    device: str = ""
+    """Empty for all devices."""
+    label: int | str | None = None
+    """A number or the name of a class; None for all labels."""
+
+
 @dataclass(frozen=True)
 class _Action:
     """What a request may name.
@@ -138,6 +149,7 @@ class RequestHandler:
             "run.start": _Action(_Start, self._start, order=True),
             "run.order": _Action(_Order, self._order, order=True),
             "device.forget": _Action(_Forget, self._forget, order=True),
+            "label.order": _Action(_LabelOrder, self._order_labels, order=True),
         }
 
     def answer(self, request: Request) -> list[Response]:
@@ -208,6 +220,11 @@ class RequestHandler:
 
     def _forget(self, arguments: _Forget) -> dict[str, Any]:
         return {"forgotten": self._runs.forget(arguments.device)}
+
+    def _order_labels(self, arguments: _LabelOrder) -> dict[str, Any]:
+        record, snapshot = self._store.run(arguments.run), self._journal.snapshot
+        asked = arguments.action, arguments.device, arguments.label
+        return order_labels(self._store, snapshot, record, *asked)
 
 
 def _failure(error: EdgeFedError) -> dict[str, Any]:

@@ -1,11 +1,11 @@
 """Runs on disk: SQLite for rows, safetensors for weights; committed after every exchange.
 
-``edgefed.db`` holds runs, rounds and open exchanges. A run's folder holds ``recipe.toml``,
-``events.jsonl``, ``model.safetensors`` and the algorithm's state of the last commit
-(``edgefed.coordinator.state_files``). A state file is written and renamed before the row that names
-it is committed, so a kill at any moment leaves the old state or the new one. Rows have digests
-(``edgefed.database``), and the row of a commit has the digests of its state files. A read returns
-what was written or raises a ``StorageError``.
+``edgefed.db`` holds runs, rounds, open exchanges and orders about label bounties. A run's folder
+holds ``recipe.toml``, ``events.jsonl``, ``model.safetensors`` and the algorithm's state of the last
+commit (``edgefed.coordinator.state_files``). A state file is written and renamed before the row
+that names it is committed, so a kill at any moment leaves the old state or the new one. Rows have
+digests (``edgefed.database``), and the row of a commit has the digests of its state files. A read
+returns what was written or raises a ``StorageError``.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from edgefed.database.database import Database, Schema, Table
 from edgefed.errors import StorageError, WireError
 from edgefed.files import make_folder, write_atomic
 from edgefed.learn.types import Tensors
+from edgefed.sharing.label_report import LabelAction, LabelOrder
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import Task
 
@@ -76,6 +77,11 @@ _TABLES = {
             "size": "integer not null",
         },
         ("exchange", "sender", "receiver"),
+    ),
+    "label_orders": Table(
+        {"run": "text not null", "number": "integer not null", "record": "text not null"},
+        ("run", "number"),
+        "run",
     ),
 }
 
@@ -159,6 +165,22 @@ class Store:
         records = self.runs()
         run = only_match(name, [record.run for record in records])
         return next(record for record in records if record.run == run)
+
+    # -- orders -------------------------------------------------------------------------------
+
+    def add_label_order(self, run: str, action: LabelAction, device: str, label: int | None) -> int:
+        """Write down an operator's order about label bounties and return its number."""
+        with self._db.transaction():
+            number = len(self._db.rows("label_orders", run)) + 1
+            order = LabelOrder(number, action, device, label)
+            self._db.put("label_orders", run, number, json.dumps(asdict(order)))
+        return number
+
+    def label_orders(self, run: str) -> list[LabelOrder]:
+        """Return the orders about a run's label bounties, oldest first."""
+        with _readable(f"the label orders of run {run}"):
+            rows = self._db.rows("label_orders", run)
+            return [LabelOrder(**json.loads(str(text))) for _, _, text in rows]
 
     # -- checkpoints --------------------------------------------------------------------------
 

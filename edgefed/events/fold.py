@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from edgefed.events.labels import NO_BOUNTIES, LabelChange, LabelTable, totals_in_words
 from edgefed.events.model import Event
 from edgefed.events.roster import roster_rows
 from edgefed.events.snapshot import DeviceView, LineView, RoundView, RunView, Snapshot, WaitingView
@@ -40,7 +41,8 @@ class SnapshotBuilder:
     def __init__(self, start: Snapshot) -> None:
         self._devices = {view.device: view for view in start.devices}
         self._names: list[str] = []
-        self._rest = start.model_copy(update={"devices": ()})
+        self._labels = LabelTable(start.bounties, start.budgets)
+        self._rest = start.model_copy(update={"devices": (), "bounties": (), "budgets": ()})
         self._frozen: Snapshot | None = None
 
     def apply(self, event: Event) -> None:
@@ -53,20 +55,40 @@ class SnapshotBuilder:
         rest = _FOLDS[event.kind](self._rest, event.fields, event.time)
         fold_devices = _DEVICE_FOLDS.get(event.kind, _no_devices)
         changed = fold_devices(self._devices, event.fields, event.time)
-        if _run_id(rest) != _run_id(self._rest):
-            changed = {view.device: _unshared(view) for view in self._devices.values()}
+        labels = self._label_change(event)
         update: dict[str, Any] = {"time": event.time}
         line = describe(event)
         if line is not None:
             update["lines"] = (line, *rest.lines)[:MAX_LINES]
+        if _run_id(rest) != _run_id(self._rest):
+            changed = {view.device: _unshared(view) for view in self._devices.values()}
+            self._labels.clear()
         self._rest = rest.model_copy(update=update)
         for device, view in changed.items():
-            if view is None:
-                self._devices.pop(device, None)
-                self._names = []
-            else:
-                self._devices[device] = view
+            self._put(device, view)
+        if labels is not None:
+            for device in self._labels.apply(labels) & self._devices.keys():
+                self._devices[device] = self._with_bounties(self._devices[device])
         self._frozen = None
+
+    def _label_change(self, event: Event) -> LabelChange | None:
+        """Return what an event says of label bounties of the current run; None for nothing."""
+        if event.kind != "labels":
+            return None
+        change = LabelChange.of(event.fields)
+        return change if event.fields["run"] == _run_id(self._rest) else None
+
+    def _put(self, device: str, view: DeviceView | None) -> None:
+        """Put a device's new view in its place; one that is new may have bounties already."""
+        if view is None:
+            self._devices.pop(device, None)
+            self._names = []
+        else:
+            known = device in self._devices
+            self._devices[device] = view if known else self._with_bounties(view)
+
+    def _with_bounties(self, view: DeviceView) -> DeviceView:
+        return view.model_copy(update=self._labels.of_device(view.device))
 
     def snapshot(self) -> Snapshot:
         """Return the fleet as all events so far make it; made once for each event at most."""
@@ -74,7 +96,9 @@ class SnapshotBuilder:
             if len(self._names) != len(self._devices):
                 self._names = sorted(self._devices)
             devices = tuple(map(self._devices.__getitem__, self._names))
-            self._frozen = self._rest.model_copy(update={"devices": devices})
+            bounties, budgets = self._labels.rows()
+            update = {"devices": devices, "bounties": bounties, "budgets": budgets}
+            self._frozen = self._rest.model_copy(update=update)
         return self._frozen
 
 
@@ -147,8 +171,9 @@ def shared_by(fields: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _unshared(device: DeviceView) -> DeviceView:
-    """Return a device of which a new run holds no averaged data yet."""
-    return device.model_copy(update={"shared_entries": 0, "shared_group": 0, "shared_bytes": 0})
+    """Return a device that has neither averaged data nor bounties in a new run yet."""
+    shared = {"shared_entries": 0, "shared_group": 0, "shared_bytes": 0}
+    return device.model_copy(update={**shared, **NO_BOUNTIES})
 
 
 def _scored(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
@@ -202,6 +227,7 @@ _FOLDS = {
     "scored": _scored,
     "device": _unchanged,
     "roster": _unchanged,
+    "labels": _unchanged,
     "note": _unchanged,
 }
 """What an event makes of everything but the devices."""
@@ -246,6 +272,9 @@ def describe(event: Event) -> LineView | None:
             )
         case "roster" if "joined" in fields:
             return LineView(time=event.time, mark="·", text=_describe_roster(fields))
+        case "labels" if "totals" in fields:
+            told = totals_in_words(fields["totals"])
+            return LineView(time=event.time, mark="·", text=f"label bounties: {told}")
         case "note":
             mark = "!" if fields.get("level") == "warning" else "·"
             return LineView(time=event.time, mark=mark, text=fields["text"])

@@ -10,6 +10,7 @@
 | ``device`` | device and what changed: state, fraction, reason, samples, labels, telemetry, bytes |
 | | ``joined`` with a birth, ``returned`` beside it when the device was known; ``forgotten`` |
 | ``roster`` | devices; joined; and fields of ``device`` as columns with a value for each device |
+| ``labels`` | run, bounties, budgets, removed, totals: label bounties or budgets changed |
 | ``note`` | level, text |
 
 A ``reply`` also has its ``question``, and ``shared``: null, or the number of ``entries`` of its
@@ -17,6 +18,10 @@ averaged data and the smallest number of samples behind an entry, ``group``.
 
 ``waiting`` of an ``exchange`` names the devices that it waits for, as in ``WaitingView``, or is
 null. It is sent when it changes: the quorum is met, or a device that was asked is lost or returns.
+
+``labels`` has the changed rows: ``bounties`` as in ``BountyView``, ``budgets`` as in
+``BudgetView``, and in ``removed`` device and label of each bounty that is gone. ``totals``, the
+number of bounties of each status, is in the last of several events about one change.
 """
 
 from __future__ import annotations
@@ -26,7 +31,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-EventKind = Literal["run", "round", "exchange", "reply", "scored", "device", "roster", "note"]
+EventKind = Literal[
+    "run", "round", "exchange", "reply", "scored", "device", "roster", "labels", "note"
+]
 
 RunStatus = Literal[
     "waiting", "running", "pausing", "paused", "finishing", "finished", "aborted", "failed"

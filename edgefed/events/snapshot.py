@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from edgefed.events.model import Phase, RunStatus
+from edgefed.sharing.label_report import BountyStatus
 from edgefed.wire.messages import DeviceState
 
 
@@ -93,6 +94,9 @@ class DeviceView(View):
         shared_entries: averages of its samples that the current run holds; 0 for none.
         shared_group: fewest samples behind one of them.
         shared_bytes: of the reply that brought them.
+        open_bounties: labels for which the current run asks other devices for mixes.
+        received_mixes: mixes that it holds for the current run, of all labels.
+        noise_samples: samples that natural noise fills in the current run, of all labels.
     """
 
     device: str
@@ -123,6 +127,32 @@ class DeviceView(View):
     shared_entries: int = 0
     shared_group: int = 0
     shared_bytes: int = 0
+    open_bounties: int = 0
+    received_mixes: int = 0
+    noise_samples: int = 0
+
+
+class BountyView(View):
+    """A device's request for samples of a label that it lacks; ``Bounty`` has the meanings."""
+
+    device: str
+    label: int
+    count: int
+    mixes: int
+    offered: int = 0
+    received: int = 0
+    noise: int = 0
+    status: BountyStatus = "open"
+
+
+class BudgetView(View):
+    """What a device said about its mixes when it last offered some; ``Budget`` has the meanings."""
+
+    device: str
+    released: int = 0
+    mixes_left: int | None = None
+    epsilon: float | None = 0.0
+    epsilon_left: float | None = None
 
 
 class LineView(View):
@@ -143,6 +173,8 @@ class Snapshot(View):
     Attributes:
         devices: sorted by id.
         rounds: the last rounds of the current run, oldest first.
+        bounties: of the current run, sorted by device and label.
+        budgets: of the devices that offered mixes in the current run, sorted by device.
         lines: the last events, newest first.
         sent, received: payload bytes of this run, from the coordinator's side.
     """
@@ -152,6 +184,8 @@ class Snapshot(View):
     run: RunView | None = None
     devices: tuple[DeviceView, ...] = ()
     rounds: tuple[RoundView, ...] = ()
+    bounties: tuple[BountyView, ...] = ()
+    budgets: tuple[BudgetView, ...] = ()
     lines: tuple[LineView, ...] = ()
     sent: int = 0
     received: int = 0

@@ -117,7 +117,10 @@ class _Gathered:
                 self._take_device(row)
         elif kind == "reply":
             self._take_reply(event)
-        if kind in ("run", "note", "device") or event.get("outcome", "accepted") != "accepted":
+        if (
+            kind in ("run", "note", "device", "labels")
+            or event.get("outcome", "accepted") != "accepted"
+        ):
             self._take_line(event)
 
     def _take_line(self, event: Mapping[str, Any]) -> None:

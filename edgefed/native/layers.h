@@ -3,8 +3,38 @@
  * LANES and NAME. */
 
 #define VF NAME(vf)
+#define VI NAME(vi)
 #define LOAD NAME(load)
 #define STORE NAME(store)
+
+/* Modulated kernels of a layer: its taps for each input. */
+static void NAME(make_taps)(const noise_layer *l, const double *bank, double *taps) {
+    for (int64_t i = 0; i < l->inputs; i++)
+        for (int t = 0; t < TAPS; t++)
+            taps[i * TAPS + t] = l->style[i] * bank[l->kernels[i] * TAPS + t];
+}
+
+/* A table of sums over its members; sqrt(2) is the gain of a layer. */
+static void NAME(make_table)(noise_table *t, const double *biases, const double *weights) {
+    double slopes[SUMS] = {0}, constants[SUMS] = {0};
+    sort_members(t, biases);
+    for (int64_t k = 0;; k++) {
+        float *row = t->rows + k * 2 * SUMS;
+        for (int s = 0; s < SUMS; s++) {
+            row[s] = (float)(slopes[s] * 1.4142135623730951);
+            row[SUMS + s] = (float)(constants[s] * 1.4142135623730951);
+        }
+        if (k == t->count) break;
+        const double *weight = weights + t->order[k] * SUMS;
+        double bias = biases[t->order[k]];
+        t->corners[k] = (float)-bias;
+        for (int s = 0; s < SUMS; s++) {
+            slopes[s] += weight[s];
+            constants[s] += weight[s] * bias;
+        }
+    }
+    t->corners[t->count] = INFINITY;
+}
 
 /* Smooth a canvas [h][w] by [1, 3, 3, 1] / 4 in both directions, to [h - 3][w - 3]. */
 static void NAME(smooth)(const float *canvas, int64_t width, float *row, float *to) {
@@ -51,20 +81,33 @@ static void NAME(enlarge)(const noise_room *r, float *image, int64_t side) {
     }
 }
 
-/* Add to the totals what a table says of factor * common + noise. */
+/* Values factor * common + strength * noise of 16 pixels, and which buckets of the table they are in;
+ * as `bucket` has it. */
+INLINE void NAME(place)(const noise_table *t, const float *common, const float *noise,
+                        float strength, float factor, float *values, int32_t *places) {
+    UNROLL for (int k = 0; k < 16; k += LANES) {
+        VF value = LOAD(common + k) * factor + LOAD(noise + k) * strength;
+        VF place = (value - t->lowest) * t->scale, last = (VF){0} + BUCKETS;
+        place = NAME(choose)(place > 0, place, (VF){0});
+        VI whole = __builtin_convertvector(NAME(choose)(place < last, place, last), VI);
+        STORE(values + k, value);
+        memcpy(places + k, &whole, sizeof whole);
+    }
+}
+
+/* Add to the totals what a table says of factor * common + strength * noise. The memory of both has
+ * room for 16 values more. */
 static void NAME(look_up)(const noise_room *r, const float *noise, float strength, float factor,
                           int64_t pixels) {
     const noise_table *t = &r->table;
     for (int64_t first = 0; first < pixels; first += 16) {
         float values[16];
-        int places[16];
+        int32_t places[16];
         int64_t count = pixels - first < 16 ? pixels - first : 16;
-        for (int64_t k = 0; k < count; k++) {
-            values[k] = factor * r->common[first + k] + strength * noise[first + k];
-            places[k] = bucket(t, values[k]);
-        }
+        NAME(place)(t, r->common + first, noise + first, strength, factor, values, places);
         for (int64_t k = 0; k < count; k++) {
             int active = t->starts[places[k]];
+            active += t->corners[active] < values[k]; /* most buckets have one corner or none */
             while (t->corners[active] < values[k]) active++;
             const float *row = t->rows + (int64_t)active * 2 * SUMS;
             float *to = r->totals + (first + k) * SUMS;
@@ -107,7 +150,7 @@ static void NAME(sum_channels)(noise_room *r, const noise_layer *l, const float 
             if (sign * r->factors[o] >= (1 - ODD) * common_factor)
                 r->table.members[r->table.count++] = o;
         if (!r->table.count) continue;
-        make_table(&r->table, l->biases, r->weights);
+        NAME(make_table)(&r->table, l->biases, r->weights);
         NAME(look_up)(r, noise, strength, (float)(sign * common_factor), pixels);
     }
     for (int64_t o = 0; o < l->outputs; o++)
@@ -143,13 +186,13 @@ static void NAME(noise_image)(const noise_layer *layers, int64_t count, const do
                               const double *constant, float *image, noise_room *r) {
     int64_t largest = layers[count - 1].side, before = layers[0].side;
     int coloured = 0;
-    make_taps(layers, bank, r->taps);
+    NAME(make_taps)(layers, bank, r->taps);
     NAME(sum_constant)(r, layers, constant);
     for (const noise_layer *l = layers; l < layers + count; l++) {
         int64_t pixels = l->side * l->side;
         int last = l + 1 == layers + count;
         NAME(convolve)(r, before, l->up != 0);
-        if (!last) make_taps(l + 1, bank, r->next);
+        if (!last) NAME(make_taps)(l + 1, bank, r->next);
         NAME(make_weights)(r, l, last ? NULL : r->next);
         NAME(sum_channels)(r, l, noise_at(r->noise, largest, l->side));
         if (!last) memcpy(r->taps, r->next, sizeof(double) * (size_t)(l[1].inputs * TAPS));
@@ -166,5 +209,6 @@ static void NAME(noise_image)(const noise_layer *layers, int64_t count, const do
 }
 
 #undef VF
+#undef VI
 #undef LOAD
 #undef STORE

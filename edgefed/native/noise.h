@@ -129,8 +129,8 @@ typedef struct {
     double *next;    /* likewise, of the next one */
     double *weights; /* [channels][SUMS] */
     double *factors; /* [channels] */
-    float *noise;    /* at the largest side, then at each half of it */
-    float *common;   /* [pixels] */
+    float *noise;    /* at the largest side, then at each half of it, and 16 values more */
+    float *common;   /* [pixels], and 16 more */
     float *totals;   /* [pixels][SUMS] */
     float *canvas, *row, *colours;
 } noise_room;
@@ -152,8 +152,8 @@ static size_t lay_out(noise_room *r, char *start, int64_t channels, int64_t side
     r->table.rows = part(start, &used, (channels + 1) * 2 * SUMS, sizeof(float));
     r->table.members = part(start, &used, channels, sizeof(int64_t));
     r->table.order = part(start, &used, channels, sizeof(int64_t));
-    r->noise = part(start, &used, 2 * side * side, sizeof(float));
-    r->common = part(start, &used, side * side, sizeof(float));
+    r->noise = part(start, &used, 2 * side * side + 16, sizeof(float));
+    r->common = part(start, &used, side * side + 16, sizeof(float));
     r->totals = part(start, &used, side * side * SUMS, sizeof(float));
     r->canvas = part(start, &used, (side + 3) * (side + 3), sizeof(float));
     r->row = part(start, &used, side + 3, sizeof(float));
@@ -177,13 +177,6 @@ static void halve(float *noise, int64_t side, int64_t smallest) {
 static const float *noise_at(const float *noise, int64_t largest, int64_t side) {
     for (; largest > side; largest /= 2) noise += largest * largest;
     return noise;
-}
-
-/* Modulated kernels of a layer: its taps for each input. */
-static void make_taps(const noise_layer *l, const double *bank, double *taps) {
-    for (int64_t i = 0; i < l->inputs; i++)
-        for (int t = 0; t < TAPS; t++)
-            taps[i * TAPS + t] = l->style[i] * bank[l->kernels[i] * TAPS + t];
 }
 
 /* Which bucket a value is in: it rises with the value, which is all that matters. */
@@ -217,26 +210,4 @@ static void sort_members(noise_table *t, const double *biases) {
             t->order[place] = t->order[place - 1];
         t->order[place] = own;
     }
-}
-
-/* A table of sums over its members; sqrt(2) is the gain of a layer. */
-static void make_table(noise_table *t, const double *biases, const double *weights) {
-    double slopes[SUMS] = {0}, constants[SUMS] = {0};
-    sort_members(t, biases);
-    for (int64_t k = 0;; k++) {
-        float *row = t->rows + k * 2 * SUMS;
-        for (int s = 0; s < SUMS; s++) {
-            row[s] = (float)(slopes[s] * 1.4142135623730951);
-            row[SUMS + s] = (float)(constants[s] * 1.4142135623730951);
-        }
-        if (k == t->count) break;
-        const double *weight = weights + t->order[k] * SUMS;
-        double bias = biases[t->order[k]];
-        t->corners[k] = (float)-bias;
-        for (int s = 0; s < SUMS; s++) {
-            slopes[s] += weight[s];
-            constants[s] += weight[s] * bias;
-        }
-    }
-    t->corners[t->count] = INFINITY;
 }

@@ -109,10 +109,11 @@ def noise_image(layers: Sequence[NoiseLayer], bank: Array, constant: Array, nois
 
 def _layer(layer: NoiseLayer) -> _Layer:
     """Return a layer as the kernels take it; its arrays must outlive it."""
-    assert layer.kernels.dtype == np.int64
     arrays = (layer.kernels, layer.style, layer.amplitudes, layer.biases)
     sizes = layer.side, layer.up, len(layer.style), len(layer.biases)
     colours = (layer.to_colours, layer.colour_style)
+    for each in (*arrays, *colours):
+        assert each is None or (each.flags.c_contiguous and each.dtype.itemsize == 8)
     ends = (None if each is None else each.ctypes.data for each in colours)
     return _Layer(*sizes, layer.strength, *(each.ctypes.data for each in arrays), *ends)
 

@@ -124,6 +124,33 @@ static void NAME(spectrum)(const float *logarithms, const float *phases, float a
     }
 }
 
+#ifdef __clang__
+static void NAME(turn)(const float *block, float *to) {
+    for (int lane = 0; lane < LANES; lane++)
+        for (int row = 0; row < LANES; row++) to[lane * LINE + row] = block[row * LANES + lane];
+}
+#else
+/* LANES vectors at `block`, turned into rows of LINE values at `to`. Each step interleaves the first
+ * half of the vectors with the second. */
+static void NAME(turn)(const float *block, float *to) {
+    VI low, high;
+    VF values[LANES], others[LANES];
+    for (int lane = 0; lane < LANES; lane++) {
+        low[lane] = lane / 2 + lane % 2 * LANES;
+        high[lane] = low[lane] + LANES / 2;
+    }
+    UNROLL for (int k = 0; k < LANES; k++) values[k] = LOAD(block + k * LANES);
+    UNROLL for (int step = 1; step < LANES; step *= 2) {
+        UNROLL for (int k = 0; k < LANES / 2; k++) {
+            others[2 * k] = __builtin_shuffle(values[k], values[k + LANES / 2], low);
+            others[2 * k + 1] = __builtin_shuffle(values[k], values[k + LANES / 2], high);
+        }
+        UNROLL for (int k = 0; k < LANES; k++) values[k] = others[k];
+    }
+    UNROLL for (int k = 0; k < LANES; k++) STORE(to + k * LINE, values[k]);
+}
+#endif
+
 /* The columns' transforms, as rows of `re` and `im` [257][LINE]. */
 static void NAME(go_down)(const plan *p, const float *logarithms, const float *phases, float alpha,
                           float *re, float *im, float *work) {
@@ -132,12 +159,9 @@ static void NAME(go_down)(const plan *p, const float *logarithms, const float *p
         int start = column + LANES <= ACROSS ? column : ACROSS - LANES;
         NAME(spectrum)(logarithms, phases, alpha, start, block_re, block_im);
         NAME(transform)(p, block_re, block_im, work + 2 * GRID * LANES);
-        for (int lane = 0; lane < LANES; lane++) {
-            float *to_re = re + (start + lane) * LINE, *to_im = im + (start + lane) * LINE;
-            for (int row = 0; row < MAP; row++) {
-                to_re[row] = block_re[row * LANES + lane];
-                to_im[row] = block_im[row * LANES + lane];
-            }
+        for (int row = 0; row < MAP; row += LANES) {
+            NAME(turn)(block_re + row * LANES, re + start * LINE + row);
+            NAME(turn)(block_im + row * LANES, im + start * LINE + row);
         }
     }
 }

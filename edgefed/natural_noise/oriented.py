@@ -106,9 +106,9 @@ def _styles(affine: Array, latents: Array) -> Array:
 
     In blocks so small that a library for matrices takes no second thread for them.
     """
-    blocks = affine.reshape(-1, _BLOCK, LATENT).swapaxes(1, 2)
-    products = latents @ blocks
-    return np.asarray(np.concatenate(products, axis=1) / np.sqrt(LATENT) + 1)
+    blocks = affine.reshape(-1, _BLOCK, LATENT)
+    products = (blocks @ latents.T).reshape(len(affine), len(latents))
+    return np.asarray(np.ascontiguousarray(products.T) / np.sqrt(LATENT) + 1)
 
 
 def synthesis(

@@ -6,29 +6,34 @@ a sample remains in an average.
 
 from __future__ import annotations
 
-import io
 import math
 from dataclasses import dataclass
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from edgefed.errors import DataError
 from edgefed.report.means import Means, main_labels, numbers_in_words
+from edgefed.report.tiles import (
+    INK,
+    LINE,
+    PAPER,
+    QUIET,
+    SIDE,
+    Font,
+    enlarged,
+    enlargement,
+    png,
+    text_font,
+)
 from edgefed.sharing.types import Array
 from edgefed.units import counted
 
 MAX_TILES = 400
 """Entries that are drawn; the first."""
 
-_SIDE = 96
-"""Pixels that a small image is enlarged to, about."""
-
-Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
-
-_GAP, _LINE, _MARGIN = 10, 14, 12
-_TOP = _MARGIN + 2 * _LINE
-_INK, _QUIET, _PAPER = (20, 20, 20), (110, 110, 110), (255, 255, 255)
+_GAP, _MARGIN = 10, 12
+_TOP = _MARGIN + 2 * LINE
 
 
 @dataclass(frozen=True)
@@ -77,45 +82,31 @@ def sheet(means: Means) -> bytes:
     if means.split:
         raise _no_images("they are taken inside the model (split)")
     images = _images(means.entries.inputs)[:MAX_TILES]
-    font = ImageFont.load_default(size=12)
+    font = text_font()
     height, width = images.shape[1:3]
-    captions = captions_of(means, len(images), max(_SIDE, width * _scale(height, width)), font)
+    captions = captions_of(means, len(images), max(SIDE, width * enlargement(height, width)), font)
     grid = _grid(len(images), height, width, max(map(len, captions)))
     title = _title(means, len(images))
     across = max(grid.size[0], math.ceil(font.getlength(title)) + 2 * _MARGIN)
-    paper = Image.new("RGB", (across, grid.size[1]), _PAPER)
+    paper = Image.new("RGB", (across, grid.size[1]), PAPER)
     pen = ImageDraw.Draw(paper)
-    pen.text((_MARGIN, _MARGIN), title, fill=_INK, font=font)
+    pen.text((_MARGIN, _MARGIN), title, fill=INK, font=font)
     for number, image in enumerate(images):
         left, top = grid.corner(number)
-        paper.paste(_enlarged(image, grid.scale), (left, top))
+        paper.paste(enlarged(image, grid.scale), (left, top))
         below = top + grid.height + 2
         for place, line in enumerate(captions[number]):
-            ink = _INK if place else _QUIET
-            pen.text((left, below + place * _LINE), line, fill=ink, font=font)
-    file = io.BytesIO()
-    paper.save(file, format="PNG", optimize=True)
-    return file.getvalue()
+            ink = INK if place else QUIET
+            pen.text((left, below + place * LINE), line, fill=ink, font=font)
+    return png(paper)
 
 
 def _grid(count: int, height: int, width: int, lines: int) -> _Grid:
     """Return the grid for so many images with captions of so many lines, about square."""
-    scale = _scale(height, width)
+    scale = enlargement(height, width)
     across = math.ceil(math.sqrt(count))
-    tile = (max(_SIDE, width * scale), height * scale + lines * _LINE + 4)
+    tile = (max(SIDE, width * scale), height * scale + lines * LINE + 4)
     return _Grid(scale, height * scale, tile, across, math.ceil(count / across))
-
-
-def _scale(height: int, width: int) -> int:
-    """Return by what the sides of an image are enlarged."""
-    return max(1, round(_SIDE / max(height, width)))
-
-
-def _enlarged(image: Array, scale: int) -> Image.Image:
-    """Return an image whose pixels are squares of ``scale``."""
-    picture = Image.fromarray(image)
-    size = (picture.width * scale, picture.height * scale)
-    return picture.resize(size, Image.Resampling.NEAREST)
 
 
 def captions_of(means: Means, count: int, width: int, font: Font) -> list[list[str]]:

@@ -164,12 +164,7 @@ def mix_label(
         MixDeclined: the device has too few samples.
         DataError: ``mix.pixels``: the inputs are no pixels; ``data.targets``: there are no labels.
     """
-    if not samples.has_labels:
-        raise DataError(
-            "Only samples with labels can be mixed for a label.",
-            code="data.targets",
-            hint="leave this device out of label bounties",
-        )
+    require_labels(samples)
     inputs = samples.inputs
     partners = (
         inputs if settings.others != "global" else np.asarray(pool if pool is not None else [])
@@ -177,8 +172,27 @@ def mix_label(
     for each in (inputs, partners):
         _check_pixels(each)
     made = draw_ingredients(samples.targets, label, count, settings, generator, len(partners))
-    mixes = np.empty((count, *inputs.shape[1:]), np.float32)
-    for place in range(count):
+    return mixes_of(made, inputs, partners, settings, generator)
+
+
+def mixes_of(
+    made: Ingredients,
+    inputs: Array,
+    partners: Array,
+    settings: MixSettings,
+    generator: np.random.Generator,
+) -> Array:
+    """Return the mixes of drawn ingredients, noise included: float32 (mixes, …).
+
+    Args:
+        made: what each mix is made of.
+        inputs: the device's: pixels from 0 to 1, or uint8.
+        partners: where x_2 … x_k lie: the inputs, or those of other devices.
+        settings: the noise, and whether it is clipped.
+        generator: of the noise.
+    """
+    mixes = np.empty((len(made.targets), *inputs.shape[1:]), np.float32)
+    for place in range(len(mixes)):
         first = _pixels(inputs[made.targets[place]])[None]
         whole = np.concatenate([first, _pixels(partners[made.others[place]])])
         mix = np.tensordot(made.weights[place], whole, axes=1)
@@ -186,6 +200,20 @@ def mix_label(
             mix = mix + generator.laplace(scale=settings.noise_scale, size=mix.shape)
         mixes[place] = np.clip(mix, 0, 1) if settings.clip else mix
     return mixes
+
+
+def require_labels(samples: Samples) -> None:
+    """Check that samples have labels.
+
+    Raises:
+        DataError: ``data.targets``: their targets are numbers.
+    """
+    if not samples.has_labels:
+        raise DataError(
+            "Only samples with labels can be mixed for a label.",
+            code="data.targets",
+            hint="leave this device out of label bounties",
+        )
 
 
 def quantised(mixes: Array) -> Array:

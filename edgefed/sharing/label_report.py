@@ -9,6 +9,9 @@ BountyStatus = Literal["open", "closed", "cancelled"]
 """``open``: devices are asked for mixes; ``closed``: what came is there; ``cancelled`` by the
 operator. Natural noise completes the supplement in the last two."""
 
+LabelAction = Literal["open", "cancel"]
+"""``open`` asks again for mixes that are missing; ``cancel`` asks no longer."""
+
 
 @dataclass(frozen=True)
 class Bounty:
@@ -81,12 +84,12 @@ class LabelOrder:
 
     Attributes:
         number: counts the orders of a run from 1; an order is carried out once.
-        action: ``open`` asks again for mixes that are missing; ``cancel`` asks no longer.
+        action: what to do.
         device: whose bounties; empty for all devices.
         label: of which label; None for all.
     """
 
     number: int
-    action: Literal["open", "cancel"]
+    action: LabelAction
     device: str = ""
     label: int | None = None

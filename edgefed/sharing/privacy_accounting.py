@@ -148,7 +148,7 @@ def in_words(epsilon: float | None) -> str:
     if is_vacuous(epsilon):
         return (
             f"epsilon {epsilon:.4g} is vacuous: it formally permits that a record is recognised;"
-            " what protects it is the mixing and the noise alone"
+            " attacks on such mixes succeed"
         )
     right = 1 / (1 + math.exp(-epsilon))
     return (

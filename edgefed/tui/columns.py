@@ -22,6 +22,7 @@ _LABEL_BINS = 10
 _BAR = 8
 _ID_WIDTHS = (6, 20)
 _OF_AVERAGES = {"means", "group", "shared"}
+_OF_BOUNTIES = {"bounties", "mixes", "noise"}
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,17 @@ def _shared(device: DeviceView, shown: Shown) -> Text:
     return Text(size(device.shared_bytes)) if device.shared_entries else Text("·", MUTED)
 
 
+def _supplement(field: str) -> Callable[[DeviceView, Shown], Text]:
+    """Return what shows a number about a device's label bounties, or that there are none."""
+
+    def cell(device: DeviceView, shown: Shown) -> Text:
+        del shown
+        count = getattr(device, field)
+        return Text(str(count)) if count else Text("·", MUTED)
+
+    return cell
+
+
 def _averages(field: str) -> Callable[[DeviceView, Shown], Text]:
     """Return what shows a number about shared averages, or that there are none."""
 
@@ -147,6 +159,12 @@ COLUMNS: tuple[Column, ...] = (
            right=True),
     Column("group", "GROUP", 5, 14, _averages("shared_group"), _field("shared_group"), right=True),
     Column("shared", "SHARED", 8, 15, _shared, _field("shared_bytes"), right=True),
+    Column("bounties", "BOUNTIES", 8, 16, _supplement("open_bounties"), _field("open_bounties"),
+           right=True),
+    Column("mixes", "MIXES", 6, 17, _supplement("received_mixes"), _field("received_mixes"),
+           right=True),
+    Column("noise", "NOISE", 6, 18, _supplement("noise_samples"), _field("noise_samples"),
+           right=True),
 )  # fmt: skip
 """All columns, in the order of the screen."""
 
@@ -155,7 +173,8 @@ def columns_for(devices: Sequence[DeviceView], width: int | None) -> tuple[Colum
     """Return the columns that fit ``width`` cells, the most important first; None is all of them.
 
     The column of ids is as wide as the longest id; batteries are shown when a device has one, what
-    is shared of averaged data when a device shares some.
+    is shared of averaged data when a device shares some, and open bounties, mixes and noise when a
+    device has supplements for labels or asks for some.
     """
     longest = max((len(device.device) for device in devices), default=0)
     low, high = _ID_WIDTHS
@@ -163,6 +182,8 @@ def columns_for(devices: Sequence[DeviceView], width: int | None) -> tuple[Colum
     hidden = set() if any(device.battery is not None for device in devices) else {"battery"}
     if not any(device.shared_entries for device in devices):
         hidden |= _OF_AVERAGES
+    if not any(map(has_supplements, devices)):
+        hidden |= _OF_BOUNTIES
     known = [first, *(column for column in COLUMNS[1:] if column.key not in hidden)]
     if width is None:
         return tuple(known)
@@ -173,6 +194,11 @@ def columns_for(devices: Sequence[DeviceView], width: int | None) -> tuple[Colum
             break
         kept.add(column.key)
     return tuple(column for column in known if column.key in kept)
+
+
+def has_supplements(device: DeviceView) -> bool:
+    """Whether a device asks for mixes, or has mixes or noise, in the current run."""
+    return bool(device.open_bounties or device.received_mixes or device.noise_samples)
 
 
 def in_order(devices: Iterable[DeviceView], column: Column, *, reverse: bool) -> list[DeviceView]:

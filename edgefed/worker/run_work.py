@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from edgefed.algorithms.base import Encoding, EvalJob, PredictorExam, Result, Work
+from edgefed.algorithms.base import Encoding, EvalJob, PredictorEvalJob, Result, Work
 from edgefed.learn.scoring import score
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Samples
@@ -31,7 +31,7 @@ def run_work(
     """
     if isinstance(work, EvalJob):
         return trainer.evaluate(work.weights, work.samples, work.loss)
-    if isinstance(work, PredictorExam):
+    if isinstance(work, PredictorEvalJob):
         return score(work.predictor(trainer.predict), work.samples, work.loss)
     if isinstance(work, Encoding):
         return trainer.encode(work.weights, work.samples.inputs, work.split)

@@ -125,7 +125,7 @@ class Cli:
 
 def test_the_command_prints_releases_and_totals_by_the_owners_settings(tmp_path: Path) -> None:
     cli = Cli(tmp_path, [MIXES, MEANS])
-    limits = {"EDGEFED_MIX_LIMIT": "7", "EDGEFED_MIX_EPSILON": "2"}
+    limits = {"EDGEFED_SHARE_MIXES": "true", "EDGEFED_MIX_LIMIT": "7", "EDGEFED_MIX_EPSILON": "2"}
     rows, _, lines = cli(**limits).partition("\n\n")
     assert [row.split()[4] for row in rows.splitlines()] == ["KIND", "mixes", "means"]
     assert "mixes left        2 of 7\n" in lines
@@ -153,7 +153,9 @@ def test_the_command_prints_releases_and_totals_by_the_owners_settings(tmp_path:
             "others": {"means": 1},
         },
     }
-    assert json.loads(cli("--json"))["totals"]["mixes_left"] is None
+    told = json.loads(cli("--json", EDGEFED_SHARE_MIXES="true"))
+    assert told["totals"]["mixes_left"] is None
+    assert json.loads(cli("--json"))["totals"]["mixes_left"] == 0, "no mix leaves by default"
 
 
 def test_the_command_prints_an_empty_ledger(tmp_path: Path) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from edgefed.cli import processes
@@ -20,28 +23,38 @@ from tests.broker.test_secured_fleet import DEVICES, FLEET, login, secured_broke
 from tests.relaying import installed
 from tests.transport.listening import Inbox, linked, wait_until
 
-SIZE = 300_000
 THIRD = "cam-3"
 TOPICS = Topics(FLEET)
-RECIPE = {
+COMMON = {
     "model": {"name": "mlp"},
     "data": {"name": "none"},
-    "algorithm": {"name": "relaying", "size": SIZE},
     "rounds": {"count": 1, "min_devices": len(DEVICES), "deadline": 120},
+}
+BYTES = {
+    **COMMON,
+    "algorithm": {"name": "relaying", "size": 300_000},
     "evaluation": {"on": "devices"},
 }
+MIXES = {**COMMON, "labels": {"count": 3000, "mix_share": 1.0, "noise": "none"}}
 
 
-def needs(digest: str) -> tuple[Need, Need]:
-    numbers = tuple(range(chunk_count(SIZE)))
+def write_images(path: Path, label: int) -> Path:
+    """Write images of one of two labels."""
+    pixels = np.random.default_rng(label).integers(0, 256, (20, 1, 12, 12)).astype(np.uint8)
+    np.savez(path, x=pixels, y=np.full(20, label), classes=2)
+    return path
+
+
+def needs(digest: str, size: int) -> tuple[Need, Need]:
+    numbers = tuple(range(chunk_count(size)))
     return Need(digest=digest, first=True), Need(digest=digest, first=False, chunks=numbers)
 
 
-def sent(inbox: Inbox) -> dict[str, str]:
-    """Return the receiver of each blob between devices, by digest."""
+def sent(inbox: Inbox) -> dict[str, tuple[str, int]]:
+    """Return the receiver and the size of each blob between devices, by digest."""
     topics = {TOPICS.reply(device) for device in DEVICES}
     replies = [decode(m.payload, Reply) for m in inbox.messages() if m.topic in topics]
-    return {each.digest: to for reply in replies for to, each in reply.relays.items()}
+    return {each.digest: (to, each.size) for reply in replies for to, each in reply.relays.items()}
 
 
 def delivers(inbox: Inbox) -> bool:
@@ -55,8 +68,17 @@ def chunk_topics(inbox: Inbox, digest: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.mosquitto
+@pytest.mark.parametrize(
+    ("recipe", "write", "steps"),
+    [(BYTES, write_data, 1), (MIXES, write_images, 3)],
+    ids=["any bytes", "mixes of a label"],
+)
 def test_a_third_device_that_asks_for_it_receives_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recipe: Mapping[str, Any],
+    write: Callable[[Path, int], Path],
+    steps: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with ExitStack() as stack:
         stack.enter_context(installed(tmp_path / "site", monkeypatch))
@@ -66,9 +88,9 @@ def test_a_third_device_that_asks_for_it_receives_nothing(
         home.start_coordinator()
         wait_for_coordinator(home)
         for seed, device in enumerate(DEVICES):
-            own = Processes(login(broker, device), FLEET, tmp_path / device)
+            own = Processes(login(broker, device), FLEET, tmp_path / device, share_mixes=True)
             stack.enter_context(processes.running(own))
-            own.start_agent(device, f"npz:{write_data(tmp_path / f'{device}.npz', seed)}", 0.2)
+            own.start_agent(device, f"npz:{write(tmp_path / f'{device}.npz', seed)}", 0.2)
         root = f"{TOPICS.root}/#"
         _, operator = stack.enter_context(linked(home.address, "operator", root))
         third, heard = stack.enter_context(linked(login(broker, THIRD), "third", "#", root))
@@ -79,15 +101,20 @@ def test_a_third_device_that_asks_for_it_receives_nothing(
         def record(run: str) -> dict[str, Any]:
             return dict(client.ask("run.show", run=run))
 
+        def is_done(exchanges: int) -> bool:
+            found = record(run)
+            return bool(found["exchanges"] == exchanges and found["status"] == "paused")
+
         def ask() -> None:
-            for digest in sent(operator):
-                for need in needs(digest):
+            for digest, (_, size) in sent(operator).items():
+                for need in needs(digest, size):
                     third.publish(TOPICS.up_need(THIRD), encode(need))
 
-        run = client.order("run.start", recipe=RECIPE, paused=True)["run"]
-        client.order("run.order", run=run, action="step")
+        run = client.order("run.start", recipe=recipe, paused=True)["run"]
+        for step in range(1, steps + 1):
+            client.order("run.order", run=run, action="step")
+            wait_until(partial(is_done, step), "the end of the exchange")
         wait_until(lambda: len(sent(operator)) == len(DEVICES), "what the devices send")
-        wait_until(lambda: record(run)["status"] == "paused", "the end of the exchange")
         ask()  # it is at the coordinator, and not yet asked for
         client.order("run.order", run=run, action="resume")
         wait_until(lambda: delivers(operator), "the delivery")
@@ -96,11 +123,11 @@ def test_a_third_device_that_asks_for_it_receives_nothing(
         assert record(run)["status"] == "finished", record(run)["reason"]
         warnings = [event["text"] for event in notes(tmp_path, run)]
         both = sent(operator)
-    assert set(both.values()) == set(DEVICES)
-    for digest, receiver in both.items():
+    assert {receiver for receiver, _ in both.values()} == set(DEVICES)
+    for digest, (receiver, size) in both.items():
         (sender,) = set(DEVICES) - {receiver}
         seen = set(chunk_topics(operator, digest))
-        count = range(chunk_count(SIZE))
+        count = range(chunk_count(size))
         assert seen == {
             *(TOPICS.up_chunk(sender, digest, number) for number in count),
             *(TOPICS.down_chunk(receiver, digest, number) for number in count),

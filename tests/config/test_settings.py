@@ -184,12 +184,12 @@ def test_types_are_kept_apart(folders: Path, around: MakeAround) -> None:
 
 def test_an_owners_policy_for_mixes_is_read_from_a_file(folders: Path, around: MakeAround) -> None:
     (folders / "cwd/edgefed-agent.toml").write_text(
-        "share_mixes = false\nrequest_mixes = false\nmix_epsilon = 2\nmix_limit = 0\n"
+        "share_mixes = true\nrequest_mixes = false\nmix_epsilon = 2\nmix_limit = 0\n"
         'mix_receivers = ["cam-1", "cam-2"]\n'
     )
     loaded = load_agent_settings(around())
     policy = owners_policy(loaded.value)
-    assert (policy.share_mixes, policy.request_mixes) == (False, False)
+    assert (policy.share_mixes, policy.request_mixes) == (True, False)
     assert (policy.mix_epsilon, policy.mix_limit) == (2.0, 0)
     assert policy.mix_receivers == ("cam-1", "cam-2")
     shown = {each.key: (each.value, str(each.origin)) for each in loaded.effective()}
@@ -201,7 +201,7 @@ def test_an_owners_policy_for_mixes_is_read_from_variables(around: MakeAround) -
     for receivers in ("cam-1, cam-2", '["cam-1", "cam-2"]'):
         settings = load_agent_settings(
             around(
-                EDGEFED_SHARE_MIXES="false",
+                EDGEFED_SHARE_MIXES="true",
                 EDGEFED_REQUEST_MIXES="false",
                 EDGEFED_MIX_RECEIVERS=receivers,
                 EDGEFED_MIX_EPSILON="0.5",
@@ -214,7 +214,7 @@ def test_an_owners_policy_for_mixes_is_read_from_variables(around: MakeAround) -
             share_hidden=False,
             share_labels=False,
             request_mixes=False,
-            share_mixes=False,
+            share_mixes=True,
             mix_receivers=("cam-1", "cam-2"),
             mix_epsilon=0.5,
             mix_limit=40,
@@ -225,7 +225,9 @@ def test_an_owners_policy_for_mixes_is_read_from_variables(around: MakeAround) -
 
 def test_without_settings_mixes_are_not_limited(around: MakeAround) -> None:
     loaded = load_agent_settings(around())
-    assert owners_policy(loaded.value) == Policy(least_group=10, share_hidden=False)
+    assert owners_policy(loaded.value) == Policy(
+        least_group=10, share_hidden=False, share_mixes=False
+    )
     shown = {each.key: (each.value, str(each.origin)) for each in loaded.effective()}
     assert shown["mix_epsilon"] == shown["mix_limit"] == (None, "default")
     assert shown["mix_receivers"] == ((), "default")

@@ -216,6 +216,9 @@ def test_an_order_without_a_challenge_is_refused(scene: Scene) -> None:
     assert (error.code, error.exit_code) == ("challenge.missing", 4)
     recipe = plan().model_dump(mode="json")
     assert failure(lambda: scene.client.ask("run.start", recipe=recipe)).code == "challenge.missing"
+    of_labels = {"run": scene.run, "action": "cancel"}
+    assert failure(lambda: scene.client.ask("label.order", **of_labels)).code == "challenge.missing"
+    assert failure(lambda: scene.client.order("label.order", **of_labels)).code == "label.off"
     scene.send(nonce=secrets.token_hex(8), challenge="f" * 16)
     assert scene.status() == "paused"
     assert scene.orders() == [False, False]

@@ -74,6 +74,15 @@ def test_replies_are_logged_when_they_are_not_merged(scene: Scene) -> None:
     ]
 
 
+def test_label_bounties_are_logged(scene: Scene) -> None:
+    rows: dict[str, list[Any]] = {"bounties": [], "budgets": [], "removed": []}
+    totals = {"open": 2, "closed": 0, "cancelled": 1}
+    assert scene.happens("labels", run="r-1", **rows, totals=totals) == [
+        ("INFO", "run r-1: label bounties: 2 open, 1 cancelled")
+    ]
+    assert scene.happens("labels", run="r-1", **rows) == []
+
+
 def test_notes_are_logged_at_their_level(scene: Scene) -> None:
     assert scene.happens("note", text="restored") == [("INFO", "restored")]
     assert scene.happens("note", level="warning", text="lost") == [("WARNING", "lost")]

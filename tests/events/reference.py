@@ -6,7 +6,15 @@ from typing import Any
 
 from edgefed.events.fold import MAX_LINES, MAX_ROUNDS, describe
 from edgefed.events.model import Event
-from edgefed.events.snapshot import DeviceView, RoundView, RunView, Snapshot, WaitingView
+from edgefed.events.snapshot import (
+    BountyView,
+    BudgetView,
+    DeviceView,
+    RoundView,
+    RunView,
+    Snapshot,
+    WaitingView,
+)
 from edgefed.events.waiting import without
 
 COUNTERS = {"accepted": "accepted", "rejected": "rejected", "refused": "rejected", "late": "late"}
@@ -31,9 +39,12 @@ def plain_fold(snapshot: Snapshot, event: Event) -> Snapshot:
             _device(state, fields, time)
         case "roster":
             _roster(state, fields, time)
+        case "labels":
+            _labels(state, fields)
     line = describe(event)
     if line is not None:
         state["lines"] = (line, *state["lines"])[:MAX_LINES]
+    state["devices"] = tuple(_with_bounties(view, state) for view in state["devices"])
     return Snapshot(**{**state, "time": time})
 
 
@@ -44,6 +55,7 @@ def _run(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
         unshared = {"shared_entries": 0, "shared_group": 0, "shared_bytes": 0}
         devices = [view.model_copy(update=unshared) for view in state["devices"]]
         state |= {"sent": 0, "received": 0, "devices": tuple(devices)}
+        state |= {"bounties": (), "budgets": ()}
         return
     if fields.get("status") in ("finished", "aborted", "failed"):
         known |= {"ended_at": time, "phase": "done", "waiting": None}
@@ -106,6 +118,30 @@ def _roster(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
     for index, device in enumerate(fields["devices"]):
         row = {name: column[index] for name, column in columns.items()}
         _device(state, {"device": device, **row}, time)
+
+
+def _labels(state: dict[str, Any], fields: dict[str, Any]) -> None:
+    if state["run"] is None or state["run"].run != fields["run"]:
+        return
+    bounties = {(row.device, row.label): row for row in state["bounties"]}
+    for row in fields["bounties"]:
+        bounties[row["device"], row["label"]] = BountyView(**row)
+    for device, label in fields["removed"]:
+        bounties.pop((device, label), None)
+    budgets = {row.device: row for row in state["budgets"]}
+    budgets |= {row["device"]: BudgetView(**row) for row in fields["budgets"]}
+    state["bounties"] = tuple(bounties[key] for key in sorted(bounties))
+    state["budgets"] = tuple(budgets[key] for key in sorted(budgets))
+
+
+def _with_bounties(view: DeviceView, state: dict[str, Any]) -> DeviceView:
+    own = [bounty for bounty in state["bounties"] if bounty.device == view.device]
+    told = {
+        "open_bounties": len([bounty for bounty in own if bounty.status == "open"]),
+        "received_mixes": sum(bounty.received for bounty in own),
+        "noise_samples": sum(bounty.noise for bounty in own),
+    }
+    return view.model_copy(update=told)
 
 
 def _known(view: type[RunView | RoundView | DeviceView], fields: dict[str, Any]) -> dict[str, Any]:

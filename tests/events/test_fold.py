@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefed.events.fold import MAX_LINES, MAX_ROUNDS, SnapshotBuilder, describe
+from edgefed.events.labels import STATUSES
 from edgefed.events.model import Event, EventKind, Phase, RunStatus
 from edgefed.events.snapshot import Snapshot
 from edgefed.wire.messages import DeviceState
@@ -26,6 +27,25 @@ texts = st.text(max_size=12)
 loss = st.none() | st.floats(0, 1e30)
 share = st.floats(0, 1)
 seconds = st.floats(0, 1e7)
+labels = st.integers(0, 2)
+bounties = st.fixed_dictionaries(
+    {"device": devices, "label": labels, "count": counts, "mixes": counts},
+    optional={
+        "offered": counts,
+        "received": counts,
+        "noise": counts,
+        "status": st.sampled_from(STATUSES),
+    },
+)
+budgets = st.fixed_dictionaries(
+    {"device": devices},
+    optional={
+        "released": counts,
+        "mixes_left": st.none() | counts,
+        "epsilon": st.none() | seconds,
+        "epsilon_left": st.none() | seconds,
+    },
+)
 
 FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     "run": st.fixed_dictionaries(
@@ -126,6 +146,15 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
             },
         )
     ),
+    "labels": st.fixed_dictionaries(
+        {
+            "run": runs,
+            "bounties": st.lists(bounties, max_size=3),
+            "budgets": st.lists(budgets, max_size=2),
+            "removed": st.lists(st.tuples(devices, labels).map(list), max_size=2),
+        },
+        optional={"totals": st.dictionaries(st.sampled_from(STATUSES), counts)},
+    ),
     "note": st.fixed_dictionaries(
         {"text": texts}, optional={"level": st.sampled_from(["info", "warning"])}
     ),
@@ -213,6 +242,8 @@ def _parsed(line: str) -> dict[str, Any]:
         Event(time=NOW, kind="device", fields={"state": "lost"}),
         Event(time=NOW, kind="note", fields={}),
         Event(time=NOW, kind="run", fields={"status": "finished"}),
+        Event(time=NOW, kind="labels", fields={"bounties": [], "budgets": [], "removed": []}),
+        Event(time=NOW, kind="labels", fields={"run": "r-1", "bounties": [], "budgets": []}),
     ],
     ids=lambda event: f"{event.kind}-{len(event.fields)}",
 )

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from edgefed.events import fold
+from edgefed.events import fold, labels
 from edgefed.events.fold import SnapshotBuilder
+from edgefed.events.labels import label_events
 from edgefed.events.model import Event
 from edgefed.events.roster import roster_parts
 from edgefed.events.snapshot import Snapshot
+from edgefed.sharing.label_report import Bounty, Budget, LabelReport
 
 NOW = "2024-05-06T07:08:09.000Z"
 REPLY = {"round": 1, "exchange": "r-1-0", "samples": 3, "bytes": 9, "seconds": 1.0, "accepted": 1}
@@ -28,6 +30,17 @@ EVENTS = [
     Event(time=NOW, kind="exchange", fields={"exchange": "r-1-0", "phase": "broadcast"}),
     Event(time=NOW, kind="scored", fields={"run": "r-1", "round": 1, "accuracy": 0.5}),
     Event(time=NOW, kind="run", fields={"run": "r-1", "status": "finishing"}),
+    Event(
+        time=NOW,
+        kind="labels",
+        fields={
+            "run": "r-1",
+            "bounties": [{"device": "d-00005", "label": 1, "count": 9, "mixes": 4}],
+            "budgets": [{"device": "d-00006", "released": 4}],
+            "removed": [["d-00007", 1]],
+            "totals": {"open": 1},
+        },
+    ),
     Event(time=NOW, kind="note", fields={"text": "hello"}),
 ]
 
@@ -38,20 +51,27 @@ ALLOCATED = 30_000
 def fleet(devices: int) -> SnapshotBuilder:
     """Return a builder that knows so many devices and a run."""
     builder = SnapshotBuilder(Snapshot(fleet="tests"))
-    rows = [{"device": f"d-{number:05d}", "samples": number} for number in range(devices)]
+    rows: list[dict[str, Any]] = [
+        {"device": f"d-{number:05d}", "samples": number} for number in range(devices)
+    ]
     for part in roster_parts(rows):
         builder.apply(Event(time=NOW, kind="roster", fields=part))
     builder.apply(Event(time=NOW, kind="run", fields={"run": "r-1", "status": "running"}))
+    needs = (Bounty(row["device"], label, 9, 4) for row in rows for label in (0, 1))
+    offers = (Budget(row["device"], released=3) for row in rows)
+    report = LabelReport(tuple(needs), tuple(offers))
+    for fields in label_events("r-1", LabelReport(), report):
+        builder.apply(Event(time=NOW, kind="labels", fields=fields))
     return builder
 
 
 @contextmanager
 def counted_steps() -> Iterator[dict[str, int]]:
-    """Count the bytecodes that the module of the fold executes; comprehensions are among them."""
+    """Count the bytecodes that the modules of the fold execute; comprehensions are among them."""
     steps = {"executed": 0}
 
     def trace(frame: FrameType, what: str, argument: Any) -> Any:
-        if frame.f_code.co_filename != fold.__file__:
+        if frame.f_code.co_filename not in (fold.__file__, labels.__file__):
             return None
         frame.f_trace_opcodes = True
         steps["executed"] += what == "opcode"

@@ -156,6 +156,14 @@ class FleetProcesses:
         """Give an order to the run at work."""
         self._order("run.order", run=run, action=action)
 
+    def order_labels(self, run: str, action: str, **what: Any) -> dict[str, Any]:
+        """Give an order about a run's label bounties and return the acknowledgement."""
+        return dict(self._order("label.order", run=run, action=action, **what))
+
+    def bounties(self) -> list[dict[str, Any]]:
+        """Return the label bounties of the current or last run."""
+        return list(self._ask("snapshot")["snapshot"]["bounties"])
+
     def devices(self) -> dict[str, dict[str, Any]]:
         """Return what is known of the devices, by name."""
         devices = self._ask("snapshot")["snapshot"]["devices"]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from device_agent.device_store import read_releases
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe, SimulationSection
 from edgefed.coordinator.run_records import RunRecord
@@ -141,6 +142,12 @@ def test_a_part_killed_while_averages_are_exchanged_comes_back_to_the_same_bits(
     assert record["weights_digest"] == simulated(tmp_path / "sim", plan).weights_digest
 
 
+def kinds_released(home: FleetProcesses, device: str) -> list[str]:
+    """Return the kinds of a device's releases, oldest first."""
+    folder = home.folder / "state" / "agents" / FLEET / device
+    return [str(each.entry["kind"]) for each in read_releases(folder, device)]
+
+
 def test_who_does_not_share_says_why_and_trains_all_the_same(tmp_path: Path) -> None:
     plan = recipe(4)
     settings = {"device-01": {"share_means": "false"}, "device-02": {"least_group": "5000"}}
@@ -150,7 +157,14 @@ def test_who_does_not_share_says_why_and_trains_all_the_same(tmp_path: Path) -> 
         refused = replies(home, run, "mean", "refused")
         trained = home.events(run, "reply", question="fit", outcome="accepted")
         notes = [note["text"] for note in home.events(run, "note")]
+        released = {name: kinds_released(home, name) for name in device_names(4)}
     samples = len(dealt(plan)["device-02"].train)
+    assert released == {
+        "device-00": ["labels", "means"],
+        "device-01": ["labels"],
+        "device-02": ["labels"],
+        "device-03": ["labels", "means"],
+    }
     assert {device: reply["reason"] for device, reply in refused.items()} == {
         "device-01": "it does not share averaged data (share_means = false)",
         "device-02": f"it has {samples} samples, and its policy requires 5000 for an average",

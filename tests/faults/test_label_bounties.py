@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from tests.seeded_agent import from_seed
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
+CLOSED = r"closed: ([\d,]+) of ([\d,]+) mixes are there, natural noise fills ([\d,]+)"
 SEEDED = "tests.seeded_agent"
 VICTIM = "device-01"
 
@@ -58,6 +61,11 @@ def simulated(folder: Path, plan: Recipe) -> str:
     return record.weights_digest
 
 
+def sharing(devices: int) -> dict[str, dict[str, str]]:
+    """Return settings of agents whose owners let mixes leave them."""
+    return {device: {"share_mixes": "true"} for device in device_names(devices)}
+
+
 def released(home: FleetProcesses, device: str) -> list[tuple[str, str, int]]:
     """Return exchange, receiver and number of mixes of each entry about mixes in a ledger."""
     found = read_releases(home.folder / "state" / "agents" / FLEET / device, device)
@@ -74,7 +82,7 @@ def notes(home: FleetProcesses, run: str) -> list[str]:
 
 def test_ten_devices_with_a_class_each_end_in_the_simulators_bits(tmp_path: Path) -> None:
     plan = recipe(10, {"count": 11, "mix_share": 0.5, "noise": "white"})
-    with fleet(tmp_path / "home", plan, agent=SEEDED) as home:
+    with fleet(tmp_path / "home", plan, agent=SEEDED, settings=sharing(10)) as home:
         run = home.begin()
         record = home.finish(run)
         assert record["status"] == "finished", record["reason"]
@@ -96,33 +104,42 @@ def test_only_injected_randomness_repeats_a_run(tmp_path: Path) -> None:
     plan = recipe(3, {"count": 6, "mix_share": 1.0, "noise": "white", "noise_scale": 0.0})
     digests = []
     for name in ("one", "two"):
-        with fleet(tmp_path / name, plan) as home:
+        with fleet(tmp_path / name, plan, settings=sharing(3)) as home:
             digests.append(home.finish(home.begin())["weights_digest"])
     assert digests[0] != digests[1]
 
 
 PHASES: tuple[tuple[str, Moment], ...] = (
-    ("label_need", "answered"),
+    ("label_need", "asked"),
     ("label_offer", "asked"),
     ("label_mix", "upload"),
-    ("label_mix", "answered"),
     ("label_fill", "broadcast"),
-    ("label_fill", "answered"),
     ("fit", "training"),
 )
+ANSWERED: tuple[tuple[str, Moment], ...] = (("label_mix", "answered"), ("label_fill", "answered"))
+"""After its answer, a device that is gone is not asked the next question."""
+
+
+QUESTIONS = ("label_need", "label_offer", "label_mix", "label_fill", "fit")
+
+
+def _order(phase: tuple[str, Moment]) -> tuple[int, bool]:
+    question, moment = phase
+    return QUESTIONS.index(question), moment == "answered"
 
 
 @pytest.mark.parametrize("victim", ["coordinator", VICTIM, "broker"])
 def test_sigkill_of_any_part_changes_no_bit_and_charges_nothing_twice(
     victim: str, tmp_path: Path
 ) -> None:
-    plan = recipe(3, {"count": 6000, "mix_share": 0.9, "noise": "white", "wait": 300})
+    plan = recipe(3, {"count": 3000, "mix_share": 0.9, "noise": "none", "wait": 300})
+    phases = PHASES if victim == VICTIM else sorted((*PHASES, *ANSWERED), key=_order)
     killed = []
-    with fleet(tmp_path / "home", plan, agent=SEEDED) as home:
+    with fleet(tmp_path / "home", plan, agent=SEEDED, settings=sharing(3)) as home:
         spy = Spy(home.address, FLEET)
         try:
-            run = home.begin()
-            for question, moment in PHASES:
+            run = begin_watched(home)
+            for question, moment in phases:
                 spy.at(1, moment, VICTIM, lambda: home.kill(victim), question=question)
                 killed.append((question, moment))
                 home.start(victim)
@@ -131,31 +148,41 @@ def test_sigkill_of_any_part_changes_no_bit_and_charges_nothing_twice(
             spy.close()
         assert record["status"] == "finished", record["reason"]
         ledgers = {device: released(home, device) for device in device_names(3)}
-    assert killed == list(PHASES)
+    assert killed == list(phases)
     assert record["weights_digest"] == simulated(tmp_path / "sim", plan)
     for device, entries in ledgers.items():
         assert sorted(receiver for _, receiver, _ in entries) == sorted(set(ledgers) - {device})
         assert len({exchange for exchange, _, _ in entries}) == 1
 
 
+def begin_watched(home: FleetProcesses) -> str:
+    """Begin the run a second after the spy has something to wait for."""
+    run = home.begin(paused=True)
+    threading.Timer(1.0, home.resume, (run,)).start()
+    return run
+
+
 def test_noise_completes_what_a_device_that_died_after_its_offer_owes(tmp_path: Path) -> None:
     plan = recipe(
         3,
-        {"count": 6000, "mix_share": 0.5, "noise": "white", "wait": 20},
+        {"count": 60, "mix_share": 0.5, "noise": "white", "wait": 20},
         quorum=0.5,
         lost_grace=1.0,
         deadline=60,
     )
-    with fleet(tmp_path / "home", plan) as home:
+    with fleet(tmp_path / "home", plan, settings=sharing(3)) as home:
         spy = Spy(home.address, FLEET)
         try:
-            run = home.begin()
-            spy.at(1, "asked", VICTIM, lambda: home.kill(VICTIM), question="label_mix")
+            run = begin_watched(home)
+            spy.at(1, "answered", VICTIM, lambda: home.kill(VICTIM), question="label_offer")
             record = home.finish(run)
         finally:
             spy.close()
         assert record["status"] == "finished", record["reason"]
-        (closed,) = [text for text in notes(home, run) if "label bounties closed" in text]
-    assert " natural noise fills " in closed
-    received = int(closed.split("closed: ")[1].split(" of ")[0].replace(",", ""))
-    assert 0 < received < int(closed.split(" of ")[1].split(" mixes")[0].replace(",", ""))
+        told = notes(home, run)
+    closed = [re.search(CLOSED, text) for text in told]
+    numbers = [[int(n.replace(",", "")) for n in found.groups()] for found in closed if found]
+    received, wanted, noise = map(sum, zip(*numbers, strict=True))
+    assert wanted == 25 * 30, "all are closed but the two whose mixes wait for the lost device"
+    assert received == 2 * 30, "the two others still exchange mixes"
+    assert noise == 25 * 60 - received

@@ -40,22 +40,22 @@ def test_images_are_those_of_numpy_but_for_a_rounding(size: int) -> None:
     assert (apart != 0).mean() < 0.001
 
 
-def test_the_kernels_draw_where_they_are_in_use() -> None:
-    assert np.array_equal(noise_images(5, 4), images(compiled_synthesis, 4, 64))
-
-
 DRAWN = """
 import sys
-from edgefed.natural_noise.generators import noise_images
-sys.stdout.buffer.write(noise_images(5, 4).tobytes())
+from edgefed.natural_noise.oriented import draw_oriented
+sys.stdout.buffer.write(b"".join(each.tobytes() for each in draw_oriented(5, 0, 2, 32)))
 """
 
 
-def test_without_the_kernels_numpy_draws() -> None:
-    environment = {**os.environ, "EDGEFED_NATIVE": "0"}
+@pytest.mark.parametrize(
+    ("setting", "draw"), [("0", synthesis), ("1", compiled_synthesis)], ids=["off", "on"]
+)
+def test_the_kernels_draw_unless_they_are_off(setting: str, draw: Synthesis) -> None:
+    environment = {**os.environ, "EDGEFED_NATIVE": setting}
     command = [sys.executable, "-c", DRAWN]
     told = subprocess.run(command, env=environment, capture_output=True, check=True)
-    assert told.stdout == images(synthesis, 4, 64).tobytes()
+    # Before they are bytes, images of both differ.
+    assert told.stdout == b"".join(each.tobytes() for each in draw_oriented(5, 0, 2, 32, draw))
 
 
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 1.5])

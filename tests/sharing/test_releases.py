@@ -157,6 +157,15 @@ def test_what_the_owner_still_allows(
     assert allowed_mixes(policy, before, each, wanted) == allowed
 
 
+def test_a_sum_that_was_rounded_down_is_not_taken_for_the_sum() -> None:
+    ledger = [mixes(1, 0.1), mixes(1, 0.4)]
+    assert spent(ledger).epsilon == 0.5
+    assert 0.5 + 0.1 <= 0.6
+    assert composed([0.1, 0.4, 0.1]) == 0.6000000000000001
+    assert allowed_mixes(Policy(mix_epsilon=0.6), spent(ledger), 0.1, 1) == 0
+    assert allowed_mixes(Policy(mix_epsilon=0.61), spent(ledger), 0.1, 1) == 1
+
+
 EPSILONS = st.floats(1e-6, 50)
 """From a release that tells nothing to one that is vacuous."""
 

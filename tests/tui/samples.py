@@ -154,6 +154,21 @@ def sharing(devices: int = 20) -> Snapshot:
     return whole.model_copy(update={"devices": tuple(views)})
 
 
+SUPPLEMENTED = {"open_bounties": 2, "received_mixes": 1120, "noise_samples": 480}
+"""What a device has of supplements for labels that it lacks."""
+
+
+def supplementing(devices: int = 20) -> Snapshot:
+    """A fleet in which every fourth device has supplements."""
+    views = [
+        device_view(index, **(SUPPLEMENTED if index % 4 == 0 else {}))
+        for index in range(1, devices + 1)
+    ]
+    line = LineView(time=ago(1), mark="·", text="label bounties: 10 open, 15 closed")
+    whole = snapshot(lines=(line, *lines()))
+    return whole.model_copy(update={"devices": tuple(views)})
+
+
 def fine(view: Snapshot | None) -> FeedUpdate:
     """An update without a problem."""
     return FeedUpdate(snapshot=view, broker=True, coordinator=True)

@@ -19,6 +19,7 @@ from tests.tui.samples import (
     run_view,
     sharing,
     snapshot,
+    supplementing,
 )
 
 LARGE, SMALL = (120, 36), (80, 24)
@@ -114,6 +115,14 @@ def test_filtered_devices(snap_compare: Compare) -> None:
 
 def test_window_too_small(snap_compare: Compare) -> None:
     assert snap_compare(watched(), terminal_size=(79, 19))
+
+
+@pytest.mark.parametrize("size", [LARGE, SMALL, (170, 36)], ids=["large", "small", "wide"])
+@pytest.mark.parametrize("screen", ["overview", "devices"])
+def test_devices_with_supplements(
+    snap_compare: Compare, screen: ScreenName, size: tuple[int, int]
+) -> None:
+    assert snap_compare(watched(fine(supplementing()), screen=screen), terminal_size=size)
 
 
 @pytest.mark.parametrize("size", [LARGE, SMALL, (150, 36)], ids=["large", "small", "wide"])

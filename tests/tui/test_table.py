@@ -165,6 +165,17 @@ def test_shared_averages_bring_their_columns() -> None:
     assert narrow == [column.key for column in columns_for([alone], 77)]
 
 
+def test_supplements_bring_their_columns() -> None:
+    alone = device_view(1)
+    of_bounties = {"bounties", "mixes", "noise"}
+    assert not of_bounties & {column.key for column in columns_for([alone], None)}
+    for field in ("open_bounties", "received_mixes", "noise_samples"):
+        having = device_view(2, **{field: 3})
+        assert of_bounties <= {column.key for column in columns_for([alone, having], None)}
+        narrow = [column.key for column in columns_for([alone, having], 77)]
+        assert narrow == [column.key for column in columns_for([alone], 77)]
+
+
 def test_devices_without_a_value_sort_last_both_ways() -> None:
     column = next(column for column in COLUMNS if column.key == "temperature")
     views = [

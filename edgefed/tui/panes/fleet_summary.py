@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from edgefed.events.snapshot import DeviceView
+from edgefed.tui.columns import has_supplements
 from edgefed.tui.display_state import Shown
 from edgefed.tui.panes.pane import Pane
 from edgefed.tui.symbols import DEVICE_LOOKS, HOT, STATES
@@ -68,7 +69,7 @@ def _notes(devices: Sequence[DeviceView], width: int) -> list[Text]:
     late = sum(device.late for device in devices)
     if refused or late:
         notes.append(Text.assemble(("answers ", MUTED), f"late {late}  rejected {refused}"))
-    return [*notes, *_sharing(devices)]
+    return [*notes, *_sharing(devices), *_supplements(devices)]
 
 
 def _sharing(devices: Sequence[DeviceView]) -> list[Text]:
@@ -78,6 +79,15 @@ def _sharing(devices: Sequence[DeviceView]) -> list[Text]:
         return []
     whose = counted(len(sharers), "device")
     return [Text.assemble(("means ", MUTED), f"{sum(sharers)} from {whose}")]
+
+
+def _supplements(devices: Sequence[DeviceView]) -> list[Text]:
+    """Return open bounties, and mixes and noise of all devices; nothing without any."""
+    if not any(map(has_supplements, devices)):
+        return []
+    wanted = sum(device.open_bounties for device in devices)
+    added = sum(device.received_mixes + device.noise_samples for device in devices)
+    return [Text.assemble(("labels ", MUTED), f"open {wanted}  added {added}")]
 
 
 def _hottest(warm: Sequence[DeviceView], width: int) -> Text:

@@ -1,0 +1,52 @@
+"""Options of several commands of ``edgefed-agent``, and the settings that they make."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from edgefed.common_options import CommonOptions
+    from edgefed.config.settings import AgentSettings
+
+Name = Annotated[
+    str | None, typer.Option("--name", help="Name of this device; by default the host name.")
+]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        help="Training data: npz:FILE, folder:FOLDER, text:FILE or mnist:FOLDER.",
+        metavar="SOURCE",
+    ),
+]
+Holdout = Annotated[
+    float | None, typer.Option("--holdout", help="Fraction of samples held out for evaluation.")
+]
+Threads = Annotated[int | None, typer.Option("--threads", help="Number of torch threads on a CPU.")]
+
+
+def agent_settings(
+    options: CommonOptions,
+    *,
+    name: str | None = None,
+    source: str | None = None,
+    holdout: float | None = None,
+    threads: int | None = None,
+) -> AgentSettings:
+    """Return the agent's settings: those of the command line, then of the environment and files."""
+    from edgefed.config.load import Flag, load_agent_settings
+    from edgefed.config.settings_files import Surroundings
+
+    flags = [
+        Flag("--broker", "broker", options.broker),
+        Flag("--fleet", "fleet", options.fleet),
+        Flag("--state", "state", options.state),
+        Flag("--name", "name", name),
+        Flag("--data", "data", source),
+        Flag("--holdout", "holdout", holdout),
+        Flag("--threads", "threads", threads),
+    ]
+    around = Surroundings.of_process(options.config, options.no_config)
+    return load_agent_settings(around, flags).value

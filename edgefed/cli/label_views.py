@@ -1,0 +1,92 @@
+"""What is known of a run's label bounties: the coordinator's run, or a run of this machine."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgefed.cli.context import Globals
+    from edgefed.events.snapshot import Snapshot
+
+_TOLD = ("run", "device", "roster", "labels")
+"""Kinds of events that tell of labels."""
+
+
+@dataclass(frozen=True)
+class LabelView:
+    """What the ``label`` commands show.
+
+    Attributes:
+        snapshot: the fleet, with the run's bounties.
+        record: the run as ``run show`` has it; None without a run.
+    """
+
+    snapshot: Snapshot
+    record: dict[str, Any] | None
+
+    @property
+    def why_none(self) -> str:
+        """Why there are no bounties, in one line."""
+        if self.record is None:
+            return "No run yet. Start one: edgefed run start"
+        run, labels = self.record["run"], self.record["recipe"].get("labels", {})
+        if not labels.get("count") and not labels.get("supplement"):
+            return f"Run {run} gives no supplements: its recipe's [labels] table asks for none."
+        if self.record["status"] in ("finished", "failed", "aborted"):
+            return f"Run {run} is {self.record['status']}; no device asked for a label in it."
+        return f"No device has asked for a label in run {run} yet."
+
+    def name(self, label: int) -> str:
+        """Return what a label is called, which is its number where the classes have no names."""
+        names = self.snapshot.run.class_names if self.snapshot.run else ()
+        return names[label] if label < len(names) and names[label] else str(label)
+
+
+def label_view(options: Globals, run: str, local: bool) -> LabelView:
+    """Return the view of a run; the coordinator has that of its current or last run only.
+
+    Raises:
+        UnknownNameError: there is no such run, or the coordinator has another one.
+        UnreachableError: no coordinator answers.
+    """
+    return _local(options, run) if local else _known(options, run)
+
+
+def _local(options: Globals, run: str) -> LabelView:
+    from edgefed.cli.local_runs import local_run
+    from edgefed.events.fold import SnapshotBuilder
+    from edgefed.events.log import Log
+    from edgefed.events.model import Event
+    from edgefed.events.snapshot import Snapshot
+    from edgefed.report.run_data import EVENTS
+
+    record = local_run(options.settings().value.state, run)
+    builder = SnapshotBuilder(Snapshot())
+    for event in Log(Path(record["folder"]) / EVENTS).events():
+        if event.get("kind") in _TOLD:
+            with suppress(KeyError, TypeError, ValueError, AttributeError):  # not understood
+                builder.apply(Event.from_flat(event))
+    return LabelView(builder.snapshot(), record)
+
+
+def _known(options: Globals, run: str) -> LabelView:
+    from edgefed.cli.connection import connected
+    from edgefed.cli.run_folders import suggesting_local
+    from edgefed.errors import UnknownNameError
+    from edgefed.events.snapshot import Snapshot
+
+    with suggesting_local("edgefed label bounties"), connected(options) as coordinator:
+        snapshot = Snapshot.model_validate(coordinator.ask("snapshot")["snapshot"])
+        shown = snapshot.run.run if snapshot.run else ""
+        named = run or shown
+        record = coordinator.ask("run.show", run=named) if named else None
+        if record is not None and record["run"] != shown:
+            raise UnknownNameError(
+                f"The coordinator shows the labels of its current or last run only, {shown}.",
+                code="run.unknown",
+                hint=f"on the coordinator's machine: edgefed label bounties {run} --local",
+            )
+    return LabelView(snapshot, record)

@@ -1,0 +1,86 @@
+"""A run's label bounties: carry out the operator's orders, and tell the journal what changed."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.registry import make
+from edgefed.config.recipe import Recipe
+from edgefed.coordinator.event_journal import EventJournal
+from edgefed.coordinator.run_records import Checkpoint, RunRecord
+from edgefed.coordinator.store import Store
+from edgefed.errors import EdgeFedError
+from edgefed.events.labels import label_events
+from edgefed.sharing.label_report import LabelReport
+
+log = logging.getLogger(__name__)
+
+
+class LabelBounties:
+    """What the engine does about the label bounties of one run.
+
+    Args:
+        run: its id.
+        algorithm: keeps the bounties in its state.
+        store: has the operator's orders.
+        journal: told what changed.
+    """
+
+    def __init__(
+        self, run: str, algorithm: Algorithm[Any], store: Store, journal: EventJournal
+    ) -> None:
+        self._run = run
+        self._algorithm = algorithm
+        self._store = store
+        self._journal = journal
+        self._told = LabelReport()
+
+    def ordered(self, state: State) -> tuple[State, int]:
+        """Return the state after all orders so far, and how many they are; tell what changed.
+
+        An order changes a state once, however often it is carried out.
+        """
+        orders = self._store.label_orders(self._run)
+        if orders:
+            state = self._algorithm.with_label_orders(state, orders)
+            self.tell(state)
+        return state, len(orders)
+
+    def tell(self, state: State) -> None:
+        """Emit what differs from the last report; the first time, everything."""
+        report = self._algorithm.label_report(state)
+        for fields in label_events(self._run, self._told, report):
+            self._journal.emit("labels", **fields)
+        self._told = report
+
+
+def planned_state(
+    algorithm: Algorithm[Any], store: Store, run: str, checkpoint: Checkpoint
+) -> tuple[State, int]:
+    """Return the state that the open exchange was planned from, and the number of its orders.
+
+    Orders are committed with the answers to the next exchange. After a restart, its answers are
+    merged into the same state as without, whatever was ordered since.
+    """
+    number = max((opened.label_orders for opened in checkpoint.open), default=0)
+    orders = store.label_orders(run)[:number]
+    if not orders:
+        return checkpoint.state, number
+    return algorithm.with_label_orders(checkpoint.state, orders), number
+
+
+def saved_report(store: Store, record: RunRecord) -> LabelReport:
+    """Return what is known on disk of a run's label bounties; nothing where it cannot be read."""
+    try:
+        recipe = Recipe.model_validate_json(record.recipe)
+        checkpoint = store.checkpoint(record.run) if recipe.labels.wanted else None
+        if checkpoint is None:
+            return LabelReport()
+        algorithm = make(recipe)
+        state, _ = planned_state(algorithm, store, record.run, checkpoint)
+        return algorithm.label_report(state)
+    except (EdgeFedError, ValueError) as error:
+        log.warning("the label bounties of run %s cannot be read: %s", record.run, error)
+        return LabelReport()

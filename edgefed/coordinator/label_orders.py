@@ -1,0 +1,111 @@
+"""Take an operator's order about label bounties: check it, and write it down before it is answered.
+
+The engine carries it out before it plans the next exchange.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgefed.config.recipe import Recipe
+from edgefed.coordinator.run_records import UNFINISHED, RunRecord
+from edgefed.coordinator.store import Store
+from edgefed.errors import UnknownNameError, UsageError
+from edgefed.events.labels import totals
+from edgefed.events.snapshot import BountyView, Snapshot
+from edgefed.sharing.label_report import LabelAction
+
+
+def order_labels(
+    store: Store,
+    snapshot: Snapshot,
+    record: RunRecord,
+    action: LabelAction,
+    device: str,
+    label: int | str | None,
+) -> dict[str, Any]:
+    """Write down an order and return it with the bounties that it concerns, by status.
+
+    Args:
+        store: keeps the order.
+        snapshot: the fleet as it stands.
+        record: whose bounties.
+        action: what to do.
+        device: of which device; empty for all.
+        label: of which label, or class by name; None for all.
+
+    Raises:
+        UsageError: the run has ended, or gives no supplements.
+        UnknownNameError: there is no such device, label or bounty.
+        StorageError: it cannot be written.
+    """
+    _check_run(record)
+    number = None if label is None else _label(record, label)
+    found = _concerned(snapshot, record, device, number)
+    return {
+        "run": record.run,
+        "number": store.add_label_order(record.run, action, device, number),
+        "action": action,
+        "device": device,
+        "label": number,
+        "bounties": totals(found),
+    }
+
+
+def _check_run(record: RunRecord) -> None:
+    if record.status not in UNFINISHED:
+        raise UsageError(
+            f"Run {record.run} is {record.status}; its label bounties take no orders.",
+            code="run.not_active",
+            hint=f"edgefed run show {record.run}",
+        )
+    if not Recipe.model_validate_json(record.recipe).labels.wanted:
+        raise UsageError(
+            f"Run {record.run} gives no supplements for labels.",
+            code="label.off",
+            hint="set labels.supplement or labels.count in the recipe of the next run",
+        )
+
+
+def _label(record: RunRecord, label: int | str) -> int:
+    """Return the number of a label, which may be given by the name of its class."""
+    text = str(label)
+    if isinstance(label, str) and label in record.class_names:
+        return record.class_names.index(label)
+    if text.isdecimal() and int(text) < record.classes:
+        return int(text)
+    names = ", ".join(record.class_names) or f"0 to {record.classes - 1}"
+    raise UnknownNameError(
+        f"Run {record.run} has no label '{text}'.",
+        code="label.unknown",
+        hint=f"its labels are {names}" if record.classes else "wait until it has begun",
+    )
+
+
+def _concerned(
+    snapshot: Snapshot, record: RunRecord, device: str, label: int | None
+) -> tuple[BountyView, ...]:
+    """Return the bounties that an order is about."""
+    current = snapshot.run is not None and snapshot.run.run == record.run
+    bounties = snapshot.bounties if current else ()
+    known = {view.device for view in snapshot.devices} | {bounty.device for bounty in bounties}
+    if device and device not in known:
+        raise UnknownNameError(
+            f"No device {device}.", code="device.unknown", hint="edgefed device list"
+        )
+    found = tuple(
+        bounty
+        for bounty in bounties
+        if device in ("", bounty.device) and label in (None, bounty.label)
+    )
+    if not found:
+        whose = f" of {device}" if device else ""
+        what = (
+            "" if label is None else f" for {dict(enumerate(record.class_names)).get(label, label)}"
+        )
+        raise UnknownNameError(
+            f"Run {record.run} has no label bounty{whose}{what}.",
+            code="label.bounty",
+            hint="edgefed label bounties",
+        )
+    return found

@@ -1,0 +1,232 @@
+"""Label bounties in a run: what is told of them, and orders that a kill neither loses nor moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgefed.config.recipe import Recipe
+from edgefed.coordinator.label_bounties import saved_report
+from edgefed.coordinator.last_run import with_last_run
+from edgefed.coordinator.run_controls import RunControls
+from edgefed.coordinator.store import Store
+from edgefed.errors import StorageError
+from edgefed.events.fold import SnapshotBuilder
+from edgefed.events.model import Event
+from edgefed.events.snapshot import Snapshot
+from edgefed.sharing.label_report import LabelOrder
+from tests.coordinator.conftest import MakeWorld
+from tests.coordinator.fleets import TamperedFleet
+from tests.coordinator.test_resume import Fuse, PowerCut
+from tests.lacking import LABELS, WANTED, installed
+from tests.run_fixture import World, recipe, shards
+
+DEVICES = 2
+
+
+@pytest.fixture(autouse=True)
+def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with installed(tmp_path / "site", monkeypatch):
+        yield
+
+
+def plan() -> Recipe:
+    return recipe(algorithm={"name": "lacking"}, labels=WANTED, rounds={"count": 4})
+
+
+def here(world: MakeWorld) -> World:
+    return world(plan(), shards((5, 9)))
+
+
+Orders = dict[int, tuple[Any, ...]]
+"""Orders by the round during whose exchange they are given."""
+
+ORDERS: Orders = {
+    1: ("cancel", "", 1),
+    2: ("open", "device-00", None),
+    3: ("cancel", "device-00", 1),
+}
+
+
+def giving(world: World, orders: Orders) -> Callable[[Event], None]:
+    """Return a listener that gives each order once, while its round's exchange is open."""
+    store = world.store()
+
+    def listen(event: Event) -> None:
+        number = event.fields.get("round")
+        if event.kind != "exchange" or number not in orders:
+            return
+        if sorted(orders).index(number) == len(store.label_orders(world.run)):
+            store.add_label_order(world.run, *orders[number])
+
+    return listen
+
+
+def snapshot_of(world: World) -> Snapshot:
+    builder = SnapshotBuilder(Snapshot())
+    for event in world.events:
+        builder.apply(event)
+    return builder.snapshot()
+
+
+def bounties(snapshot: Snapshot) -> dict[tuple[str, int], tuple[str, int, int]]:
+    return {
+        (view.device, view.label): (view.status, view.received, view.noise)
+        for view in snapshot.bounties
+    }
+
+
+def test_every_change_of_the_report_is_told(world: MakeWorld) -> None:
+    run = here(world)
+    assert run.engine().run().status == "finished"
+    told = [(len(event["bounties"]), event["totals"]) for event in run.seen("labels")]
+    every = DEVICES * LABELS
+    status = {"open": 0, "closed": 0, "cancelled": 0}
+    assert told == [
+        (every, {**status, "open": every}),
+        (every, {**status, "open": every}),
+        (every, {**status, "closed": every}),
+    ]
+    snapshot = snapshot_of(run)
+    assert set(bounties(snapshot).values()) == {("closed", 2, 4)}
+    assert [(view.device, view.released) for view in snapshot.budgets] == [
+        ("device-00", 2 * LABELS),
+        ("device-01", 2 * LABELS),
+    ]
+    kinds = [event.kind for event in run.events]
+    assert kinds.index("labels") < kinds.index("round"), "before the first exchange"
+
+
+def test_orders_are_carried_out_before_the_next_exchange(world: MakeWorld) -> None:
+    run = here(world)
+    listener = giving(run, {1: ("cancel", "device-01", 2), 2: ("open", "device-01", 2)})
+    assert run.engine(listener=listener).run().status == "finished"
+    of_one = [
+        (row["status"], row["received"], row["noise"])
+        for event in run.seen("labels")
+        for row in event["bounties"]
+        if (row["device"], row["label"]) == ("device-01", 2)
+    ]
+    assert of_one == [("open", 0, 0), ("open", 1, 0), ("cancelled", 1, 5), ("open", 1, 0),
+                      ("closed", 2, 4)]  # fmt: skip
+
+
+def test_an_algorithm_without_bounties_tells_nothing(world: MakeWorld) -> None:
+    run = world(recipe(), shards((5, 9)))
+    run.engine().run()
+    assert run.seen("labels") == []
+
+
+def undisturbed(world: MakeWorld) -> tuple[str, dict[tuple[str, int], tuple[str, int, int]]]:
+    run = here(world)
+    run.engine(listener=giving(run, ORDERS)).run()
+    assert run.record.status == "finished"
+    return run.record.weights_digest, bounties(snapshot_of(run))
+
+
+def test_the_orders_decide_about_the_bits(world: MakeWorld) -> None:
+    """What the tests below rely on."""
+    digest, _ = undisturbed(world)
+    run = here(world)
+    run.engine().run()
+    assert run.record.weights_digest != digest
+    moved = {2: ORDERS[1], 3: ORDERS[2], 4: ORDERS[3]}
+    run = here(world)
+    run.engine(listener=giving(run, moved)).run()
+    assert run.record.weights_digest != digest
+
+
+@pytest.mark.parametrize("at", ["replies", "looks at the clock"])
+def test_a_run_killed_anywhere_carries_out_each_order_where_it_was(
+    at: str, world: MakeWorld
+) -> None:
+    digest, rows = undisturbed(world)
+    for passes in range(0, 400, 1 if at == "replies" else 3):
+        run, fuse = here(world), Fuse(passes)
+        listener = giving(run, ORDERS)
+
+        def tamper(_: Any, replies: Iterator[Any], fuse: Fuse = fuse) -> Iterator[Any]:
+            for each in replies:
+                fuse()
+                yield each
+
+        fleet = TamperedFleet(run.devices, tamper) if at == "replies" else None
+        if fleet is None:
+            run.clock.on_read = fuse
+        try:
+            run.engine(fleet, listener=listener).run()
+        except PowerCut:
+            run.clock.on_read = lambda: None
+            run.engine(listener=listener).run()
+        else:
+            break
+        finally:
+            run.clock.on_read = lambda: None
+        assert (run.record.status, run.record.weights_digest) == ("finished", digest), passes
+        assert bounties(snapshot_of(run)) == rows
+    assert passes >= 8
+
+
+def test_after_a_restart_the_snapshot_has_them_before_the_run_goes_on(world: MakeWorld) -> None:
+    run, controls = here(world), RunControls()
+    listener = giving(run, ORDERS)
+
+    def stopping(event: Event) -> None:
+        listener(event)
+        if event.kind == "exchange" and event.fields.get("round") == 3:
+            controls.stop_process()
+
+    run.engine(controls=controls, listener=stopping).run()
+    before = snapshot_of(run)
+    assert {view.status for view in before.bounties} == {"open", "closed", "cancelled"}
+    after = with_last_run(Snapshot(), run.store())
+    assert after.bounties == before.bounties, "order 3 waits for the next exchange"
+    assert after.budgets == before.budgets
+
+
+def test_an_ended_run_keeps_them_too(world: MakeWorld) -> None:
+    run = here(world)
+    run.engine(listener=giving(run, ORDERS)).run()
+    after = with_last_run(Snapshot(), run.store())
+    assert after.bounties == snapshot_of(run).bounties
+    assert len(after.bounties) == DEVICES * LABELS
+
+
+def test_a_state_that_cannot_be_read_is_no_reason_not_to_start(
+    world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = here(world)
+    run.engine().run()
+    assert saved_report(run.store(), run.record).bounties
+    for path in run.store().run_folder(run.run).glob("state-*"):
+        path.write_bytes(b"damaged")
+    with pytest.raises(StorageError):
+        run.store().checkpoint(run.run)
+    assert with_last_run(Snapshot(), run.store()).bounties == ()
+    assert f"the label bounties of run {run.run} cannot be read" in caplog.text
+
+
+def test_orders_are_kept_by_run_and_in_order(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert store.label_orders("r-1") == []
+    assert [
+        store.add_label_order("r-1", "cancel", "", None),
+        store.add_label_order("r-2", "open", "a", 3),
+        store.add_label_order("r-1", "open", "b", 0),
+    ] == [1, 1, 2]
+    store.close()
+    again = Store(tmp_path)
+    assert again.label_orders("r-1") == [
+        LabelOrder(1, "cancel"),
+        LabelOrder(2, "open", "b", 0),
+    ]
+    assert again.label_orders("r-2") == [LabelOrder(1, "open", "a", 3)]
+    again._db.connection.execute("update label_orders set record = replace(record, 'b', 'c')")
+    again.close()
+    damaged = Store(tmp_path)
+    with pytest.raises(StorageError, match="label_orders was changed"):
+        damaged.label_orders("r-1")
+    damaged.close()
