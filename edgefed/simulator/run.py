@@ -55,7 +55,7 @@ class Simulation:
         trackers: who is told every round.
         executors: makes who trains; None for what suits this machine.
         memory: most bytes that training the model may take; 0 for half of what is free.
-        noise_folder: where natural noise is kept for other runs; None for one below ``folder``.
+        noise_folder: where natural noise is kept, which other runs may share; None for ``folder``.
 
     Raises:
         EdgeFedError: the recipe cannot be run.

@@ -1,4 +1,4 @@
-"""What only simulations have of supplements: mixes of all devices' samples, and noise kept."""
+"""What only simulations have of supplements: mixes with samples of all devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from edgefed.config.recipe import Recipe
 from edgefed.events.model import Event
 from edgefed.simulator.run import Simulation
 from tests.run_fixture import EXACT, Ticking
-from tests.simulator.sweeps import Swept, planned, write
 
 
 @pytest.fixture
@@ -56,33 +55,3 @@ def test_mixes_may_have_samples_of_all_devices(
     simulation.journal.listen(hear)
     assert simulation.run().record.status == "finished"
     assert [text for text in told if "60 of 60 mixes are there" in text], told
-
-
-def test_a_sweep_draws_the_noise_of_a_seed_once(tmp_path: Path) -> None:
-    recipe = """
-[model]
-name = "mlp"
-hidden = [4]
-[data]
-limit = 100
-classes_per_device = 5
-[labels]
-supplement = 0.2
-mix_share = 0
-noise = "white"
-[rounds]
-count = 1
-[simulation]
-devices = 2
-workers = 1
-"""
-    sweep = 'recipe = "recipe.toml"\nseeds = [1]\n[grid]\ntraining.learning_rate = [0.05, 0.5]\n'
-    plan = planned(write(tmp_path / "sweep", sweep, recipe))
-    swept = Swept(tmp_path / "out")
-    seen: list[dict[str, int]] = []
-    for case in plan.cases:
-        assert not swept.run(type(plan)((case,), plan.seeds, None)).failures
-        files = [path for path in (swept.folder / "noise").iterdir() if path.is_file()]
-        seen.append({path.name: path.stat().st_ino for path in files})
-    assert len(seen[0]) == 10, "five labels that each of two devices lacks"
-    assert seen[0] == seen[1], "the second run wrote none"

@@ -20,7 +20,7 @@ from edgefed.simulator.sweep.results import Results
 from edgefed.simulator.sweep.table import case_rows, rounds_to, runs_csv, spread, text_rows
 from edgefed.simulator.sweep.trials import Step, run_trials
 from tests.run_fixture import Ticking
-from tests.simulator.sweeps import GRID, Swept, planned, write
+from tests.simulator.sweeps import GRID, RECIPE, Swept, planned, write
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
 
@@ -52,6 +52,17 @@ def test_every_case_is_run_with_every_seed_once(file: Path, swept: Swept) -> Non
     assert swept.told("known") == ALL
     assert second == first
     assert len({result.weights_digest for result in first.results.values()}) == 4
+
+
+def test_runs_with_one_seed_share_natural_noise(tmp_path: Path) -> None:
+    recipe = RECIPE.replace('"iid"', '"classes"\nclasses_per_device = 5')
+    labels = '[labels]\ncount = 3\nmix_share = 0.0\nnoise = "spectrum"\n'
+    grid = 'recipe = "recipe.toml"\nseeds = [1]\n[grid]\nlabels.count = [3, 2]\n'
+    swept = Swept(tmp_path / "out")
+    outcome = swept.run(planned(write(tmp_path / "sweep", grid, recipe + labels)))
+    assert outcome.failures == {}
+    noise = Results(swept.folder).noise
+    assert len([*noise.iterdir()]) == 2 * 5, "one of each device and label, for both cases"
 
 
 def test_a_run_leaves_its_files_and_nothing_else(file: Path, swept: Swept) -> None:

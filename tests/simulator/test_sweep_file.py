@@ -145,6 +145,9 @@ def test_a_result_is_named_by_what_it_depends_on(tmp_path: Path) -> None:
     assert digests(name="other", simulation__workers="2") == plain
     assert not set(digests(rounds__count="3")) & set(plain)
     assert digests(algorithm__name="fedavg") == plain
+    assert digests(labels__wait="5", labels__mix_share="1") == plain, "nobody gets supplements"
+    assert not set(digests(labels__count="3")) & set(plain)
+    assert digests(labels__count="3") != digests(labels__count="3", labels__mix_share="1")
     with_default = digests(algorithm__name="fedprox")
     written_out = write(tmp_path, GRID, RECIPE + '[algorithm]\nname = "fedprox"\n')
     assert [trial.digest for trial in planned(written_out).trials()] == with_default

@@ -116,8 +116,8 @@ def trial_digest(recipe: Recipe) -> str:
     """Return the name of a recipe's result: a digest over all that a result depends on.
 
     The recipe's name, the number of worker processes and how long lost devices are waited for, of
-    which a simulation has none, change nothing; the algorithm's settings
-    count with their defaults, so that a changed default is run anew.
+    which a simulation has none, change nothing, nor does ``[labels]`` without supplements; the
+    algorithm's settings count with their defaults, so that a changed default is run anew.
     """
     values = recipe.model_dump(
         mode="json",
@@ -125,6 +125,8 @@ def trial_digest(recipe: Recipe) -> str:
     )
     if recipe.training.loss == "cross_entropy":
         del values["training"]["loss"]  # spelt out or not, it is the same result
+    if not recipe.labels.wanted:
+        del values["labels"]
     settings = make(recipe).settings.model_dump(mode="json")
     text = json.dumps([values, settings], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:24]

@@ -48,8 +48,8 @@ class Result(BaseModel):
 class Results:
     """The folder of a sweep.
 
-    It holds ``results/DIGEST.json``, ``runs/DIGEST/`` with the files of each finished run, natural
-    noise in ``noise/`` for all runs of a seed, and ``work/``, which is thrown away.
+    It holds ``results/DIGEST.json``, ``runs/DIGEST/`` with the files of each finished run,
+    ``noise/``, which runs with the same seed share, and ``work/``, which is thrown away.
     """
 
     folder: Path
@@ -61,7 +61,7 @@ class Results:
 
     @property
     def noise(self) -> Path:
-        """Where natural noise is kept from one run to the next."""
+        """Where natural noise is kept from run to run."""
         return self.folder / "noise"
 
     def find(self, trial: Trial) -> Result | None:
