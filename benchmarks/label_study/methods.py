@@ -60,7 +60,6 @@ METHODS: Mapping[str, Method] = {
     "half, global": Method(_supplied(0.5, "global"), published=0.939),
     "mixes": Method(_supplied(1), published=0.970),
     "mixes, global": Method(_supplied(1, "global"), published=0.970),
-    "mixes, other classes": Method(_supplied(1, "other_classes")),
     "samples": Method(_supplied(1, width=1, noise_scale=0.0)),
     "IID": Method(iid=True, published=0.986),
     "FedProx": Method(algorithm="fedprox", grid=_grid("mu", 0.01, 0.1, 1.0)),
@@ -103,7 +102,7 @@ class Setup:
     labels: int
     trainings: tuple[str, ...]
     methods: tuple[str, ...]
-    tuning: tuple[int, ...] = (101, 102)
+    tuning: tuple[int, ...] = (101,)
     rounds: int = 40
     train: int = 6000
     apart: int = 2000
@@ -127,16 +126,12 @@ SETUPS: Mapping[str, Setup] = {
     "one-sgd": Setup(
         1,
         ("SGD, rate 0.05", "SGD, rate 0.1"),
-        ("none", "noise", "half", "mixes", "samples", "IID", *SKEWED),
+        ("none", "noise", "half", "mixes", "samples", "IID", *SKEWED[:-1]),
     ),
     "two": Setup(
         2,
         ("Adam", "SGD, rate 0.05"),
-        (
-            *("none", "noise", "noise 50 %", "half", "mixes", "mixes, other classes"),
-            *("samples", "IID", *SKEWED),
-        ),
-        (101,),
+        ("none", "noise", "noise 50 %", "half", "mixes", "IID", *SKEWED[:-1]),
     ),
     "one-adam-long": Setup(1, ("Adam",), ("none", "noise"), rounds=160),
     "one-sgd-long": Setup(1, ("SGD, rate 0.05",), ("none", "noise"), rounds=160),
