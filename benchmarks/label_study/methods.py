@@ -71,7 +71,7 @@ METHODS: Mapping[str, Method] = {
         ),
     ),
     "FedRS": Method(algorithm="fedrs", grid=_grid("alpha", 0.1, 0.5, 0.9)),
-    "NaiveMix": Method(algorithm="naivemix", grid=_grid("mixup_ratio", 0.05, 0.2, 0.5)),
+    "NaiveMix": Method(algorithm="naivemix", grid=_grid("mixup_ratio", 0.2, 0.5, 0.8)),
     "FedMix": Method(
         algorithm="fedmix",
         grid=(
@@ -110,8 +110,9 @@ class Setup:
 
 
 DEVICES = 10
-SKEWED = ("FedProx", "FedLC", "FedRS", "NaiveMix", "FedMix")
-"""Methods without supplements."""
+SUPPLEMENTS = ("none", "noise", "half", "mixes", "IID")
+SKEWED = ("FedLC", "FedRS", "NaiveMix")
+"""Methods for skewed labels, without supplements."""
 
 SETUPS: Mapping[str, Setup] = {
     "one-adam": Setup(
@@ -120,21 +121,14 @@ SETUPS: Mapping[str, Setup] = {
         (
             *("none", "noise", "noise, spectrum", "noise, white"),
             *("half", "half, spectrum", "half, white", "half, unfilled", "half, global"),
-            *("mixes", "mixes, global", "samples", "IID", *SKEWED),
+            *("mixes", "mixes, global", "samples", "IID"),
+            *("FedProx", *SKEWED, "FedMix"),
         ),
     ),
-    "one-sgd": Setup(
-        1,
-        ("SGD, rate 0.05", "SGD, rate 0.1"),
-        ("none", "noise", "half", "mixes", "samples", "IID", *SKEWED[:-1]),
-    ),
-    "two": Setup(
-        2,
-        ("Adam", "SGD, rate 0.05"),
-        ("none", "noise", "noise 50 %", "half", "mixes", "IID", *SKEWED[:-1]),
-    ),
-    "one-adam-long": Setup(1, ("Adam",), ("none", "noise"), rounds=160),
-    "one-sgd-long": Setup(1, ("SGD, rate 0.05",), ("none", "noise"), rounds=160),
+    "one-sgd": Setup(1, ("SGD, rate 0.05", "SGD, rate 0.1"), (*SUPPLEMENTS, *SKEWED)),
+    "two": Setup(2, ("Adam", "SGD, rate 0.05"), (*SUPPLEMENTS, *SKEWED)),
+    "one-adam-long": Setup(1, ("Adam",), ("none", "noise"), rounds=120),
+    "one-sgd-long": Setup(1, ("SGD, rate 0.05",), ("none", "noise"), rounds=120),
 }
 
 
