@@ -126,7 +126,7 @@ SETUPS: Mapping[str, Setup] = {
         ),
     ),
     "one-sgd": Setup(1, ("SGD, rate 0.05", "SGD, rate 0.1"), (*SUPPLEMENTS, *SKEWED)),
-    "two": Setup(2, ("Adam", "SGD, rate 0.05"), (*SUPPLEMENTS, *SKEWED)),
+    "two": Setup(2, ("SGD, rate 0.1",), (*SUPPLEMENTS, *SKEWED)),
     "one-adam-long": Setup(1, ("Adam",), ("none", "noise"), rounds=120),
     "one-sgd-long": Setup(1, ("SGD, rate 0.05",), ("none", "noise"), rounds=120),
 }
