@@ -53,7 +53,6 @@ METHODS: Mapping[str, Method] = {
     "noise": Method(_supplied(0), published=0.603),
     "noise, spectrum": Method(_supplied(0, noise="spectrum")),
     "noise, white": Method(_supplied(0, noise="white")),
-    "noise 50 %": Method(_supplied(0, amount=0.5)),
     "half": Method(_supplied(0.5), published=0.939),
     "half, spectrum": Method(_supplied(0.5, noise="spectrum")),
     "half, white": Method(_supplied(0.5, noise="white")),
