@@ -57,6 +57,7 @@ def read(data: Path) -> tuple[str, dict[str, Array]]:
 def prepare(setup: Setup, data: Path, folder: Path) -> tuple[str, dict[str, Path]]:
     """Write the set-up's two data sets: one to tune on, one to test on; return them by name."""
     network, arrays = read(data)
+    network = setup.network or network
     folder.mkdir(parents=True, exist_ok=True)
     files: dict[str, Path] = {}
     rng = np.random.default_rng(7)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.label_study import network
 from edgefed.config.recipe import Recipe
 
 TRAININGS: Mapping[str, Mapping[str, Any]] = {
@@ -96,6 +97,7 @@ class Setup:
         methods: that are compared.
         tuning: seeds of the runs that settings are chosen by.
         rounds: of a run; the model is evaluated after every second.
+        network: a network for MNIST; empty for LeNet-5, or a smaller one for digits.
         train, apart, tested: samples that devices train on, that are held out, and of the test set.
     """
 
@@ -104,6 +106,7 @@ class Setup:
     methods: tuple[str, ...]
     tuning: tuple[int, ...] = (101,)
     rounds: int = 40
+    network: str = ""
     train: int = 6000
     apart: int = 2000
     tested: int = 5000
@@ -128,6 +131,7 @@ SETUPS: Mapping[str, Setup] = {
     "one-sgd": Setup(1, ("SGD, rate 0.05", "SGD, rate 0.1"), (*SUPPLEMENTS, *SKEWED)),
     "two": Setup(2, ("SGD, rate 0.1",), (*SUPPLEMENTS, *SKEWED[1:])),
     "one-slow": Setup(1, ("Adam, rate 0.0001",), ("none", "noise")),
+    "one-norm": Setup(1, ("Adam",), ("none", "noise"), network=network.NAME),
     "one-long": Setup(1, ("Adam",), ("none", "noise"), rounds=120),
 }
 
@@ -142,14 +146,14 @@ def choices(method: Method, trainings: Sequence[str]) -> dict[str, dict[str, Any
 
 
 def recipe_of(
-    setup: Setup, network: str, file: Path, method: Method, chosen: Mapping[str, Any]
+    setup: Setup, model: str, file: Path, method: Method, chosen: Mapping[str, Any]
 ) -> Recipe:
     """Return the recipe of a method with a setting of its grid and an optimiser."""
     own = {key: value for key, value in chosen.items() if key != "training"}
     partition = {"partition": "classes", "classes_per_device": setup.labels}
     return Recipe.model_validate(
         {
-            "model": {"name": network},
+            "model": {"name": model},
             "data": {
                 "name": "npz",
                 "path": str(file.absolute()),
