@@ -147,7 +147,7 @@ def _shards(recipe: Recipe, dataset: Dataset, noise_folder: Path) -> list[Shard]
         return shards
     noise = NoiseCache(noise_folder, NOISE_BYTES).samples
     pool = None
-    if recipe.labels.others == "global":
+    if recipe.labels.others == "global":  # what devices mix are pixels, standardised or not
         pool = to_pixels(dataset.train, dataset.preparation).inputs
     return [replace(shard, noise=noise, pool=pool) for shard in shards]
 
