@@ -16,6 +16,9 @@ MOST_BARS = 20
 
 NOT_SHARED = "not shared"
 
+UNKNOWN = "unknown"
+"""What a device adds that tells nobody which labels it has."""
+
 
 def skew_json(view: LabelView, device: str | None) -> dict[str, Any]:
     """Return the skew of all devices, or of one, and of all together.
@@ -54,9 +57,11 @@ def device_table(view: LabelView, device: str) -> str:
     skew = _of(label_skew(view.snapshot), device)
     before = skew.before if skew.before is not None else [NOT_SHARED] * len(skew.supplements)
     after = skew.after if skew.after is not None else [""] * len(skew.supplements)
+    told = skew.before is not None or any(skew.supplements)
+    added = skew.supplements if told else [UNKNOWN] * len(skew.supplements)
     rows = [
         (view.name(label), *map(str, counts))
-        for label, counts in enumerate(zip(before, skew.supplements, after, strict=True))
+        for label, counts in enumerate(zip(before, added, after, strict=True))
     ]
     return columns([("LABEL", "BEFORE", "ADDED", "AFTER"), *rows])
 
@@ -77,7 +82,7 @@ def _row(view: LabelView, name: str, skew: Skew, bundle: int) -> tuple[str, ...]
     added = sum(skew.supplements)
     told = f"+{added}" if added else ""
     if skew.before is None or skew.after is None:
-        return (name, "", NOT_SHARED, told, "", "")
+        return (name, "", NOT_SHARED, told or UNKNOWN, "", "")
     shares = dict.fromkeys((_share(view, skew.before), _share(view, skew.after)))
     return (
         name,

@@ -94,7 +94,7 @@ def test_the_table_has_a_row_for_each_device_and_one_for_all() -> None:
     assert rows[1][3] == "+4"
     assert rows[1][5] == "cat 75% -> cat 50%"
     assert rows[2][5] == "dog 100% -> eel 60%"
-    assert rows[3] == ["c", "not", "shared"]
+    assert rows[3] == ["c", "not", "shared", "unknown"]
     assert rows[4][0] == "all"
     assert [len(row[2]) for row in rows[1:3]] == [3, 3], "a bar for each label"
 
@@ -113,7 +113,7 @@ def test_one_device_has_a_row_for_each_label() -> None:
         ["dog", "0", "4", "4"],
         ["eel", "2", "0", "2"],
     ]
-    assert "not shared" in device_table(view(()), "c")
+    assert "not shared  unknown" in device_table(view(()), "c")
     with pytest.raises(UnknownNameError, match="No device x"):
         device_table(view(), "x")
 
