@@ -7,7 +7,6 @@ whose orders were carried out at another exchange ends in other bits.
 
 from __future__ import annotations
 
-import importlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,12 +16,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefed.algorithms import registry
 from edgefed.algorithms.base import Answer, Exchange, Roster, State
 from edgefed.algorithms.fedavg import FedAvg
-from edgefed.algorithms.plugins import GROUP
 from edgefed.learn.types import Tensors
 from edgefed.sharing.bounty_report import Bounty, BountyOrder, BountyReport, Budget
+from tests.plugin_package import importable, write_package
 
 ROOT = Path(__file__).parents[1]
 
@@ -101,15 +99,6 @@ def _ordered(row: Bounty, order: BountyOrder) -> Bounty:
 @contextmanager
 def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Install the algorithm for this process and those that it starts."""
-    folder = site / "lacking-1.0.dist-info"
-    folder.mkdir(parents=True)
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: lacking\nVersion: 1.0\n")
-    (folder / "entry_points.txt").write_text(f"[{GROUP}]\nlacking = {__name__}:Lacking\n")
-    monkeypatch.syspath_prepend(site)
-    monkeypatch.setenv("PYTHONPATH", f"{site}:{ROOT}")
-    importlib.invalidate_caches()
-    registry.offered.cache_clear()
-    try:
+    write_package(site, "lacking", {"lacking": f"{__name__}:Lacking"})
+    with importable(site, monkeypatch):
         yield
-    finally:
-        registry.offered.cache_clear()

@@ -8,7 +8,6 @@ widens its network each round and keeps two weight sets.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +19,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms import registry
 from edgefed.algorithms.base import (
     Answer,
     DeviceTask,
@@ -39,12 +37,12 @@ from edgefed.algorithms.base import (
     Work,
 )
 from edgefed.algorithms.fedavg import AveragingSettings, FedAvg
-from edgefed.algorithms.plugins import GROUP
 from edgefed.learn.types import Tensors
 from edgefed.seeds import derive
 from edgefed.sharing.label_mixes import MixSettings
 from edgefed.sharing.releases import mixes_release
 from tests.coordinator.model_algorithms import Widening, wider
+from tests.plugin_package import importable, write_package
 
 ROOT = Path(__file__).parents[1]
 
@@ -214,17 +212,7 @@ def _with_slow(exchange: Exchange, state: State) -> Exchange:
 @contextmanager
 def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Install the algorithms for this process and those that it starts."""
-    folder = site / "relaying-1.0.dist-info"
-    folder.mkdir(parents=True)
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: relaying\nVersion: 1.0\n")
     kinds: tuple[type[Any], ...] = (Relaying, Charging, Combined)
-    points = "".join(f"{kind.name} = {__name__}:{kind.__name__}\n" for kind in kinds)
-    (folder / "entry_points.txt").write_text(f"[{GROUP}]\n{points}")
-    monkeypatch.syspath_prepend(site)
-    monkeypatch.setenv("PYTHONPATH", f"{site}:{ROOT}")
-    importlib.invalidate_caches()
-    registry.offered.cache_clear()
-    try:
+    write_package(site, "relaying", {k.name: f"{__name__}:{k.__name__}" for k in kinds})
+    with importable(site, monkeypatch):
         yield
-    finally:
-        registry.offered.cache_clear()

@@ -6,15 +6,13 @@ of its ledger.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from edgefed.algorithms import registry
-from edgefed.algorithms.plugins import GROUP
+from tests.plugin_package import importable, write_package
 
 NAME = "releasing"
 MODULE = "releasing_package"
@@ -55,25 +53,10 @@ class Releasing(FedAvg):
 """
 
 
-def write_package(root: Path) -> Path:
-    """Install the algorithm into a folder of ``sys.path``, and return the folder."""
-    folder = root / f"{MODULE}-1.0.dist-info"
-    folder.mkdir(parents=True)
-    (root / f"{MODULE}.py").write_text(SOURCE)
-    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {MODULE}\nVersion: 1.0\n")
-    (folder / "entry_points.txt").write_text(f"[{GROUP}]\n{NAME} = {MODULE}:Releasing\n")
-    return root
-
-
 @contextmanager
 def installed(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Install the algorithm for this process and those that it starts."""
-    write_package(root)
-    monkeypatch.syspath_prepend(root)
-    monkeypatch.setenv("PYTHONPATH", str(root))
-    importlib.invalidate_caches()
-    registry.offered.cache_clear()
-    try:
+    write_package(root, MODULE, {NAME: f"{MODULE}:Releasing"})
+    (root / f"{MODULE}.py").write_text(SOURCE)
+    with importable(root, monkeypatch):
         yield
-    finally:
-        registry.offered.cache_clear()
