@@ -17,7 +17,7 @@ from edgefed.data.types import UNPREPARED, Preparation
 from edgefed.learn.models import Model
 from edgefed.learn.scoring import Predictor
 from edgefed.learn.types import Array, Job, Samples, Score, Tensors, Trained
-from edgefed.natural_noise.cache import DrawNoise, draw_noise
+from edgefed.natural_noise.draw import DrawNoise, draw_noise
 from edgefed.sharing.policy import Policy
 
 Predict = Callable[[Tensors, Array], Array]

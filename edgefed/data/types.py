@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from edgefed.natural_noise.cache import DrawNoise, draw_noise
+from edgefed.natural_noise.draw import DrawNoise, draw_noise
 from edgefed.samples import Samples
 from edgefed.sharing.policy import ANYTHING, Policy
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import platform
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +19,6 @@ from edgefed.natural_noise.cache_files import Entry, NoiseFiles
 from edgefed.natural_noise.shapes import noise_samples
 from edgefed.natural_noise.types import Array, GeneratorName
 from edgefed.version import VERSION
-
-DrawNoise = Callable[[int, int, tuple[int, ...], GeneratorName], Array]
-"""Returns images 0 to ``count`` of a seed in a shape, uint8 (count, *shape): seed, count, shape,
-generator."""
-
-
-def draw_noise(seed: int, count: int, shape: tuple[int, ...], kind: GeneratorName) -> Array:
-    """Draw them anew each time."""
-    return noise_samples(seed, count, shape, kind=kind)
 
 
 class NoiseCache:

@@ -25,7 +25,7 @@ from edgefed.learn.targets import misfit
 from edgefed.learn.training import Stopped, Trainer
 from edgefed.learn.types import Array, Samples, Score, Tensors
 from edgefed.learn.user_models import is_user_model
-from edgefed.natural_noise.cache import DrawNoise, draw_noise
+from edgefed.natural_noise.draw import DrawNoise, draw_noise
 from edgefed.sharing.policy import ANYTHING, Policy, Withheld
 from edgefed.wire.messages import Task
 from edgefed.wire.tensors import unpack

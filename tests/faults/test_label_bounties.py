@@ -129,12 +129,20 @@ def _order(phase: tuple[str, Moment]) -> tuple[int, bool]:
     return QUESTIONS.index(question), moment == "answered"
 
 
-@pytest.mark.parametrize("victim", ["coordinator", VICTIM, "broker"])
+KILLS: tuple[tuple[str, tuple[tuple[str, Moment], ...]], ...] = (
+    ("coordinator", tuple(sorted((*PHASES, *ANSWERED), key=_order))),
+    (VICTIM, PHASES),
+    # While the broker is away, the spy is as blind as the others: one kill in a run.
+    ("broker", (("label_mix", "upload"),)),
+    ("broker", (("label_fill", "broadcast"),)),
+)
+
+
+@pytest.mark.parametrize(("victim", "phases"), KILLS)
 def test_sigkill_of_any_part_changes_no_bit_and_charges_nothing_twice(
-    victim: str, tmp_path: Path
+    victim: str, phases: tuple[tuple[str, Moment], ...], tmp_path: Path
 ) -> None:
     plan = recipe(3, {"count": 3000, "mix_share": 0.9, "noise": "none", "wait": 300})
-    phases = PHASES if victim == VICTIM else sorted((*PHASES, *ANSWERED), key=_order)
     killed = []
     with fleet(tmp_path / "home", plan, agent=SEEDED, settings=sharing(3)) as home:
         spy = Spy(home.address, FLEET)
