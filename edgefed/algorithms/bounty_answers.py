@@ -40,7 +40,7 @@ COLUMNS = {
 Row = tuple[int, ...]
 
 UNLIMITED = -1.0
-"""Stands in a metric for a number that there is none of, such as a limit."""
+"""The metric of a limit that a device does not have."""
 
 MOST_TOLD = 1e30
 """Largest number that a metric tells."""

@@ -250,8 +250,8 @@ class BountyExchange(ExchangePart):
         return answers[task.question](task, device, self.settings)
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
-        """Never called: ``prepare`` answers."""
-        raise NotImplementedError
+        """Refuse: ``prepare`` answers every task of these exchanges, so there is no result."""
+        raise AssertionError("prepare answers at once")
 
     def change_job(self, job: Job, task: DeviceTask, device: DeviceView) -> Job:
         """Train on the completed samples."""

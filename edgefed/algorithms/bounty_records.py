@@ -40,7 +40,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Allocation:
-    """Mixes of a label that a device shall make for another one."""
+    """The number of mixes of a label that the provider makes for the requester."""
 
     provider: str
     requester: str

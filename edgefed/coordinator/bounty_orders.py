@@ -44,7 +44,7 @@ def order_labels(
     found = _concerned(snapshot, record, device, number)
     return {
         "run": record.run,
-        "number": store.add_label_order(record.run, action, device, number),
+        "number": store.add_bounty_order(record.run, action, device, number),
         "action": action,
         "device": device,
         "label": number,

@@ -42,7 +42,7 @@ class LabelBounties:
 
         An order changes a state once, however often it is carried out.
         """
-        orders = self._store.label_orders(self._run)
+        orders = self._store.bounty_orders(self._run)
         if orders:
             state = self._algorithm.with_bounty_orders(state, orders)
             self.tell(state)
@@ -64,8 +64,8 @@ def planned_state(
     Orders are committed with the answers to the next exchange. After a restart, its answers are
     merged into the same state as without, whatever was ordered since.
     """
-    number = max((opened.label_orders for opened in checkpoint.open), default=0)
-    orders = store.label_orders(run)[:number]
+    number = max((opened.bounty_orders for opened in checkpoint.open), default=0)
+    orders = store.bounty_orders(run)[:number]
     if not orders:
         return checkpoint.state, number
     return algorithm.with_bounty_orders(checkpoint.state, orders), number

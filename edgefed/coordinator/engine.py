@@ -267,7 +267,7 @@ class Engine:
 
     def _planned(self, state: RunState) -> Exchange | Finished:
         seed = derive(self._recipe.seed, "plan", self._recorder.record.seed_index)
-        state.state, state.label_orders = self._labels.ordered(state.state)
+        state.state, state.bounty_orders = self._labels.ordered(state.state)
         return self._algorithm.plan(state.state, state.admission.roster(), seed)
 
     def _put(self, state: RunState, planned: Exchange, attempt: int) -> OpenExchange:
@@ -287,7 +287,7 @@ class Engine:
                 attempt=attempt,
             )
         )
-        opened = replace(opened, label_orders=state.label_orders)
+        opened = replace(opened, bounty_orders=state.bounty_orders)
         self._recorder.account()
         record = self._recorder.record
         preparatory = record.preparatory_exchanges + opened.preparatory

@@ -97,7 +97,7 @@ class OpenExchange:
         preparatory, reply_roles: as in ``Exchange``.
         lost_grace: seconds that it waits for a lost device once it has its quorum; None for as
             long as for any other.
-        label_orders: how many of the run's orders about label bounties it was planned after; its
+        bounty_orders: how many of the run's orders about label bounties it was planned after; its
             answers are merged into the state after these.
     """
 
@@ -114,7 +114,7 @@ class OpenExchange:
     preparatory: bool = False
     lost_grace: float | None = None
     reply_roles: Mapping[str, ReplyRole] = field(default_factory=dict)
-    label_orders: int = 0
+    bounty_orders: int = 0
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ class RunState:
         admission: the devices that take part.
         open: an exchange that was written down and not yet merged.
         scored: the last round that was closed.
-        label_orders: how many of the run's orders about label bounties the state is after.
+        bounty_orders: how many of the run's orders about label bounties the state is after.
     """
 
     run_model: RunModel
@@ -28,4 +28,4 @@ class RunState:
     downlink: DownlinkEncoder
     open: OpenExchange | None
     scored: int
-    label_orders: int = 0
+    bounty_orders: int = 0

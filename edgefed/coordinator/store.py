@@ -78,7 +78,7 @@ _TABLES = {
         },
         ("exchange", "sender", "receiver"),
     ),
-    "label_orders": Table(
+    "bounty_orders": Table(
         {"run": "text not null", "number": "integer not null", "record": "text not null"},
         ("run", "number"),
         "run",
@@ -168,20 +168,20 @@ class Store:
 
     # -- orders -------------------------------------------------------------------------------
 
-    def add_label_order(
+    def add_bounty_order(
         self, run: str, action: BountyAction, device: str, label: int | None
     ) -> int:
         """Write down an operator's order about label bounties and return its number."""
         with self._db.transaction():
-            number = len(self._db.rows("label_orders", run)) + 1
+            number = len(self._db.rows("bounty_orders", run)) + 1
             order = BountyOrder(number, action, device, label)
-            self._db.put("label_orders", run, number, json.dumps(asdict(order)))
+            self._db.put("bounty_orders", run, number, json.dumps(asdict(order)))
         return number
 
-    def label_orders(self, run: str) -> list[BountyOrder]:
+    def bounty_orders(self, run: str) -> list[BountyOrder]:
         """Return the orders about a run's label bounties, oldest first."""
         with _readable(f"the label orders of run {run}"):
-            rows = self._db.rows("label_orders", run)
+            rows = self._db.rows("bounty_orders", run)
             return [BountyOrder(**json.loads(str(text))) for _, _, text in rows]
 
     # -- checkpoints --------------------------------------------------------------------------

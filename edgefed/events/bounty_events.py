@@ -108,7 +108,7 @@ class LabelTable:
         self.apply(LabelChange(tuple(bounties), tuple(budgets), ()))
 
     def apply(self, change: LabelChange) -> set[str]:
-        """Take up a change and return the devices whose bounties it concerns."""
+        """Apply a change and return the ids of devices whose bounties changed."""
         for bounty in change.bounties:
             self._bounties.setdefault(bounty.device, {})[bounty.label] = bounty
         for device, label in change.removed:

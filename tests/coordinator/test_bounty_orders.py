@@ -87,7 +87,7 @@ def test_an_order_is_written_down_with_what_it_concerns(
         "label": number,
         "bounties": {"open": open_ones, "closed": closed, "cancelled": 0},
     }
-    assert store.label_orders(record.run) == [BountyOrder(1, "cancel", device, number)]
+    assert store.bounty_orders(record.run) == [BountyOrder(1, "cancel", device, number)]
 
 
 @pytest.mark.parametrize("status", ["finished", "aborted", "failed"])
@@ -130,7 +130,7 @@ def test_what_cannot_be_done_is_refused_and_not_written(
     assert (caught.value.code, caught.value.exit_code) == (code, exit_code)
     assert words in caught.value.message
     assert caught.value.hint
-    assert store.label_orders(record.run) == []
+    assert store.bounty_orders(record.run) == []
 
 
 def test_an_unknown_label_is_told_the_known_ones(store: Store) -> None:

@@ -68,8 +68,8 @@ def giving(world: World, orders: Orders) -> Callable[[Event], None]:
             return
         if number not in orders:
             return
-        if sorted(orders).index(number) == len(store.label_orders(world.run)):
-            store.add_label_order(world.run, *orders[number])
+        if sorted(orders).index(number) == len(store.bounty_orders(world.run)):
+            store.add_bounty_order(world.run, *orders[number])
 
     return listen
 
@@ -220,22 +220,22 @@ def test_a_state_that_cannot_be_read_is_no_reason_not_to_start(
 
 def test_orders_are_kept_by_run_and_in_order(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    assert store.label_orders("r-1") == []
+    assert store.bounty_orders("r-1") == []
     assert [
-        store.add_label_order("r-1", "cancel", "", None),
-        store.add_label_order("r-2", "open", "a", 3),
-        store.add_label_order("r-1", "open", "b", 0),
+        store.add_bounty_order("r-1", "cancel", "", None),
+        store.add_bounty_order("r-2", "open", "a", 3),
+        store.add_bounty_order("r-1", "open", "b", 0),
     ] == [1, 1, 2]
     store.close()
     again = Store(tmp_path)
-    assert again.label_orders("r-1") == [
+    assert again.bounty_orders("r-1") == [
         BountyOrder(1, "cancel"),
         BountyOrder(2, "open", "b", 0),
     ]
-    assert again.label_orders("r-2") == [BountyOrder(1, "open", "a", 3)]
-    again._db.connection.execute("update label_orders set record = replace(record, 'b', 'c')")
+    assert again.bounty_orders("r-2") == [BountyOrder(1, "open", "a", 3)]
+    again._db.connection.execute("update bounty_orders set record = replace(record, 'b', 'c')")
     again.close()
     damaged = Store(tmp_path)
-    with pytest.raises(StorageError, match="label_orders was changed"):
-        damaged.label_orders("r-1")
+    with pytest.raises(StorageError, match="bounty_orders was changed"):
+        damaged.bounty_orders("r-1")
     damaged.close()

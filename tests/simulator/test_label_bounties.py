@@ -186,7 +186,7 @@ def test_a_recipe_that_no_device_can_hold_is_refused_before_anything_is_written(
 
 
 def parts() -> list[Shard]:
-    """Return devices that lack labels, by other names of them each."""
+    """Return one device for each label, which has only this label; the fourth tells no labels."""
     shards = [Shard(only(label, 6), images([1] * LABELS, 9), LABELS) for label in range(LABELS)]
     shards[3] = replace(shards[3], policy=Policy(share_labels=False))
     return shards
