@@ -52,6 +52,17 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, end_at_once)
+        _forget_interrupted_source()
+
+
+def _forget_interrupted_source() -> None:
+    """Let this process end with its own exit code after Ctrl-C inside ``exec`` of source text.
+
+    CPython notes an interrupt that leaves executed source text, as ``dataclass`` and ``namedtuple``
+    use it, and kills a process started with ``python -m`` by SIGINT at its end, although the
+    interrupt was caught. Executing another text takes the note back.
+    """
+    exec("")
 
 
 @contextmanager
