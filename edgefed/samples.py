@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy.typing as npt
@@ -16,10 +17,13 @@ class Samples:
         inputs: float32 array (n, …), or int64 tokens (n, length).
         targets: int64 labels (n,), or float32 targets (n, classes): shares of labels, or
             numbers, one for each output.
+        columns: int64 arrays (n,) by name, of what else is known of each sample, such as the
+            ``rotation`` of an image or the ``site`` it is from: numbers of categories, from 0.
     """
 
     inputs: npt.NDArray[Any]
     targets: npt.NDArray[Any]
+    columns: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
 
     @property
     def has_labels(self) -> bool:

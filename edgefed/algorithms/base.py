@@ -17,13 +17,14 @@ from pydantic import BaseModel, ConfigDict
 
 from edgefed.algorithms.cohort_sampling import draw
 from edgefed.algorithms.device_side import DeviceTask as DeviceTask  # noqa: PLC0414 - of the interface
+from edgefed.algorithms.device_side import DeviceTest as DeviceTest  # noqa: PLC0414
 from edgefed.algorithms.device_side import DeviceView as DeviceView  # noqa: PLC0414
 from edgefed.algorithms.device_side import Encoding as Encoding  # noqa: PLC0414
 from edgefed.algorithms.device_side import EvalJob as EvalJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import LedgerEntry as LedgerEntry  # noqa: PLC0414
-from edgefed.algorithms.device_side import Predict as Predict  # noqa: PLC0414
 from edgefed.algorithms.device_side import PredictorEvalJob as PredictorEvalJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import Result as Result  # noqa: PLC0414
+from edgefed.algorithms.device_side import TrainedEvalJob as TrainedEvalJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import Work as Work  # noqa: PLC0414
 from edgefed.algorithms.exchange import Exchange as Exchange  # noqa: PLC0414 - of the interface
 from edgefed.algorithms.exchange import Finished as Finished  # noqa: PLC0414
@@ -31,9 +32,16 @@ from edgefed.algorithms.exchange import Payload as Payload  # noqa: PLC0414
 from edgefed.algorithms.exchange import Question as Question  # noqa: PLC0414
 from edgefed.algorithms.exchange import Relay as Relay  # noqa: PLC0414
 from edgefed.algorithms.exchange import ReplyRole as ReplyRole  # noqa: PLC0414
-from edgefed.config.recipe import CodecName, ModelSection, RoundsSection, TrainingSection
+from edgefed.config.recipe import (
+    CodecName,
+    EvaluationWeighting,
+    ModelSection,
+    RoundsSection,
+    TrainingSection,
+)
 from edgefed.learn.models import Model
-from edgefed.learn.scoring import Predictor as Predictor  # noqa: PLC0414 - part of the interface
+from edgefed.learn.scoring import Predict as Predict  # noqa: PLC0414 - part of the interface
+from edgefed.learn.scoring import Predictor as Predictor  # noqa: PLC0414
 from edgefed.learn.types import Tensors
 from edgefed.sharing.bounty_report import BountyOrder, BountyReport
 
@@ -215,6 +223,7 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         summary: one line for lists.
         paper: authors, title, where.
         simulation_only: whether it needs what no real fleet can give, whatever its settings.
+        evaluation_weighting: what the mean of the devices' tests weighs, unless the recipe says it.
 
     Args:
         settings: its own keys of the recipe.
@@ -226,6 +235,7 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
     summary: str
     paper: str
     simulation_only: ClassVar[bool] = False
+    evaluation_weighting: EvaluationWeighting = "samples"
     Settings: ClassVar[type[AlgorithmSettings]]
 
     def __init__(
@@ -298,6 +308,6 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
             deadline=self.rounds.deadline,
         )
 
-    def eval_job(self, task: DeviceTask, device: DeviceView) -> EvalJob | PredictorEvalJob:
+    def eval_job(self, task: DeviceTask, device: DeviceView) -> DeviceTest:
         """Return how this device tests the model of an ``evaluate`` task."""
         return EvalJob(task.groups["weights"], device.test, self.training.loss)

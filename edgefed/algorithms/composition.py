@@ -14,13 +14,12 @@ from edgefed.algorithms.base import (
     Algorithm,
     Answer,
     DeviceTask,
+    DeviceTest,
     DeviceView,
-    EvalJob,
     Exchange,
     Finished,
     Predict,
     Predictor,
-    PredictorEvalJob,
     Remark,
     Result,
     Roster,
@@ -61,6 +60,7 @@ class Composition(Algorithm[Any]):
     def __init__(self, algorithm: Algorithm[Any], parts: tuple[ExchangePart, ...]) -> None:
         super().__init__(algorithm.settings, algorithm.training, algorithm.planned_rounds)
         self.name, self.summary, self.paper = algorithm.name, algorithm.summary, algorithm.paper
+        self.evaluation_weighting = algorithm.evaluation_weighting
         self._algorithm = algorithm
         self._parts = parts
         self._each: tuple[Algorithm[Any] | ExchangePart, ...] = (algorithm, *parts)
@@ -173,6 +173,6 @@ class Composition(Algorithm[Any]):
                 answer = part.change_answer(answer, task, device)
         return answer
 
-    def eval_job(self, task: DeviceTask, device: DeviceView) -> EvalJob | PredictorEvalJob:
+    def eval_job(self, task: DeviceTask, device: DeviceView) -> DeviceTest:
         """Return how the algorithm tests its result on a device."""
         return self._algorithm.eval_job(task, device)

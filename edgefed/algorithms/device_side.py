@@ -15,13 +15,13 @@ import numpy as np
 from edgefed.config.recipe import LossName
 from edgefed.data.types import UNPREPARED, Preparation
 from edgefed.learn.models import Model
-from edgefed.learn.scoring import Predictor
+from edgefed.learn.scoring import Predict, Predictor
 from edgefed.learn.types import Array, Job, Samples, Score, Tensors, Trained
 from edgefed.natural_noise.draw import DrawNoise, draw_noise
 from edgefed.sharing.policy import Policy
 
-Predict = Callable[[Tensors, Array], Array]
-"""A single model: weights and inputs (n, …) to class scores (n, classes)."""
+MODE = "mode_"
+"""Before a mode in the name of the metric that tells it; see ``EvalJob.mode``."""
 
 LedgerEntry = Mapping[str, Any]
 """What a device notes about one release: JSON values by name."""
@@ -91,11 +91,17 @@ class DeviceView:
 
 @dataclass(frozen=True)
 class EvalJob:
-    """Work for the trainer that only tests: ``weights`` on ``samples``, by ``loss``."""
+    """Work for the trainer that only tests: ``weights`` on ``samples``, by ``loss``.
+
+    Attributes:
+        mode: a word for how the device came to what it tests, such as ``known`` for a device that
+            has trained; devices of different modes are also counted apart. Empty for no mode.
+    """
 
     weights: Tensors
     samples: Samples
     loss: LossName = "cross_entropy"
+    mode: str = ""
 
 
 @dataclass(frozen=True)
@@ -107,11 +113,30 @@ class PredictorEvalJob:
             the device's private state.
         samples: what is predicted.
         loss: what the outputs are scored by.
+        mode: as in ``EvalJob``.
     """
 
     predictor: Callable[[Predict], Predictor]
     samples: Samples
     loss: LossName = "cross_entropy"
+    mode: str = ""
+
+
+@dataclass(frozen=True)
+class TrainedEvalJob:
+    """Work for the trainer that first trains, as for fine-tuning, and tests what comes of it.
+
+    Nothing of the training is kept.
+
+    Attributes:
+        job: the training.
+        test: given what training came to, returns the test.
+        mode: as in ``EvalJob``; that of the test does not matter.
+    """
+
+    job: Job
+    test: Callable[[Trained], EvalJob | PredictorEvalJob]
+    mode: str = ""
 
 
 @dataclass(frozen=True)
@@ -123,7 +148,10 @@ class Encoding:
     split: int
 
 
-Work = Job | EvalJob | PredictorEvalJob | Encoding
+DeviceTest = EvalJob | PredictorEvalJob | TrainedEvalJob
+"""How a device tests the model of an ``evaluate`` task."""
+
+Work = Job | DeviceTest | Encoding
 """What a trainer does."""
 
 Result = Trained | Score | Array

@@ -83,11 +83,13 @@ class ReplyRole:
         largest: largest magnitude of a real number.
         trained: whether they come of training, so that a value beyond ``largest`` means that the
             training diverged.
+        optional: whether an answer may lack the role.
     """
 
     tensors: Mapping[str, TensorSpec] | None
     largest: float
     trained: bool = False
+    optional: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -99,7 +101,12 @@ class ReplyRole:
         tensors = None
         if self.tensors is not None:
             tensors = [[name, each.dtype, each.shape] for name, each in self.tensors.items()]
-        return {"tensors": tensors, "largest": self.largest, "trained": self.trained}
+        return {
+            "tensors": tensors,
+            "largest": self.largest,
+            "trained": self.trained,
+            "optional": self.optional,
+        }
 
     @classmethod
     def from_json(cls, known: Mapping[str, Any]) -> ReplyRole:
@@ -107,7 +114,7 @@ class ReplyRole:
         tensors = known["tensors"]
         if tensors is not None:
             tensors = {name: TensorSpec(dtype, tuple(shape)) for name, dtype, shape in tensors}
-        return cls(tensors, known["largest"], known["trained"])
+        return cls(tensors, known["largest"], known["trained"], known["optional"])
 
 
 @dataclass(frozen=True)

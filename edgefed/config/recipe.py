@@ -186,6 +186,9 @@ class WireSection(Section):
     """Whether devices add the error of a lossy codec to their next reply."""
 
 
+EvaluationWeighting = Literal["samples", "devices"]
+
+
 class EvaluationSection(Section):
     """How the model is evaluated."""
 
@@ -195,6 +198,11 @@ class EvaluationSection(Section):
     on: Literal["coordinator", "devices", "both"] = "coordinator"
     """The samples to evaluate on: the coordinator's test set, the held-out samples of each device,
     or both."""
+
+    weighting: EvaluationWeighting | None = None
+    """With tests on devices: whether the mean over devices weighs each by its number of held-out
+    samples (``samples``), or all equally (``devices``). Unset: as the algorithm's paper does it,
+    ``samples`` for most."""
 
 
 class LabelsSection(Section):

@@ -10,6 +10,7 @@ from edgefed.config.recipe import Recipe
 from edgefed.coordinator.reply_stats import DeviceScores
 from edgefed.coordinator.run_state import RunState
 from edgefed.learn.scoring import score
+from edgefed.learn.training import ModelPredictions
 
 
 class Evaluation:
@@ -51,19 +52,22 @@ class Evaluation:
         return scores
 
     def _on_coordinator(self, state: RunState) -> dict[str, float]:
-        predict = state.run_model.trainers.get(self._algorithm.model(state.state)).predict
-        predictor = self._algorithm.predictor(state.state, predict)
+        trainer = state.run_model.trainers.get(self._algorithm.model(state.state))
+        predictor = self._algorithm.predictor(state.state, ModelPredictions(trainer))
         central = score(predictor, state.run_model.test, self._recipe.training.loss)
         accuracy = {} if central.accuracy is None else {"accuracy": central.accuracy}
         return {**accuracy, "loss": central.loss}
 
     def _on_devices(self, state: RunState) -> dict[str, float]:
         squared = self._recipe.training.loss == "squared_error"
-        found = DeviceScores(("loss",) if squared else ("accuracy", "loss"))
+        names = ("loss",) if squared else ("accuracy", "loss")
+        weighting = self._recipe.evaluation.weighting or self._algorithm.evaluation_weighting
+        found = DeviceScores(names, weighting)
         for answer in self._device_answers(state):
             found.add(answer.samples, answer.metrics)
-        if not found.samples:
+        if not found.devices:
             self._warn(f"round {state.state.round}: no device holds out samples for evaluation")
             return {}
         means = found.means()
-        return {**means, **{f"device_{name}": value for name, value in means.items()}}
+        apart = found.means_by_mode()
+        return {**means, **{f"device_{name}": value for name, value in means.items()}, **apart}

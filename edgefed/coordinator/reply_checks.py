@@ -75,8 +75,8 @@ def _check_bases(reply: Reply, task: Task) -> None:
 
 
 def _check_roles(reply: Reply, roles: Mapping[str, ReplyRole]) -> None:
-    for role in roles:
-        if role not in reply.blobs:
+    for role, wanted in roles.items():
+        if role not in reply.blobs and not wanted.optional:
             raise Rejection(f"it does not contain {role}")
     for role in reply.blobs:
         if role not in roles:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgefed.algorithms.device_side import MODE
+from edgefed.config.recipe import EvaluationWeighting
 from edgefed.errors import DIVERGED, LOWER_RATE
 from edgefed.wire.messages import Reply
 
@@ -102,20 +104,55 @@ class ReplyStats:
 class DeviceScores:
     """The devices' own tests; their means do not depend on the order in which they came.
 
+    Devices that tell a mode (``EvalJob.mode``) also have means among themselves.
+
     Attributes:
         names: what they measure; what one does not tell counts as 0.
+        weighting: whether every sample weighs the same, or every device.
     """
 
     names: tuple[str, ...] = ("accuracy", "loss")
-    samples: int = 0
-    _parts: dict[str, list[float]] = field(default_factory=dict)
+    weighting: EvaluationWeighting = "samples"
+    devices: int = 0
+    _all: _Means = field(default_factory=lambda: _Means())  # noqa: PLW0108 - defined below
+    _modes: dict[str, _Means] = field(default_factory=dict)
 
     def add(self, samples: int, metrics: Mapping[str, float]) -> None:
         """Add one device's test on so many held-out samples."""
-        self.samples += samples
-        for name in self.names:
-            self._parts.setdefault(name, []).append(samples * metrics.get(name, 0.0))
+        weight = samples if self.weighting == "samples" else 1
+        values = {name: metrics.get(name, 0.0) for name in self.names}
+        self.devices += 1
+        self._all.add(weight, values)
+        for name in metrics:
+            if name.startswith(MODE):
+                self._modes.setdefault(name.removeprefix(MODE), _Means()).add(weight, values)
 
     def means(self) -> dict[str, float]:
-        """Return the means over all samples; ``fsum`` rounds once, so any order gives the same."""
-        return {name: math.fsum(parts) / self.samples for name, parts in self._parts.items()}
+        """Return the means over all devices by name."""
+        return self._all.means()
+
+    def means_by_mode(self) -> dict[str, float]:
+        """Return the means and the number of devices of each mode, as ``accuracy_MODE``."""
+        found: dict[str, float] = {}
+        for mode, part in sorted(self._modes.items()):
+            found |= {f"{name}_{mode}": mean for name, mean in part.means().items()}
+            found[f"devices_{mode}"] = float(part.count)
+        return found
+
+
+@dataclass
+class _Means:
+    """Weighted means of several values; ``fsum`` rounds once, so any order gives the same."""
+
+    weight: int = 0
+    count: int = 0
+    _parts: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, weight: int, values: Mapping[str, float]) -> None:
+        self.weight += weight
+        self.count += 1
+        for name, value in values.items():
+            self._parts.setdefault(name, []).append(weight * value)
+
+    def means(self) -> dict[str, float]:
+        return {name: math.fsum(parts) / self.weight for name, parts in self._parts.items()}

@@ -1,4 +1,4 @@
-"""What an objective may define beside its loss: draws, requirements, and updates per step.
+"""What an objective may define beside its loss: draws, requirements, updates and assignments.
 
 An objective that defines none of these, such as a plain function, draws nothing, accepts any model,
 and makes one update of all trained weights per step.
@@ -12,9 +12,10 @@ from functools import cache
 from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
+import torch
 
 from edgefed.learn.models import Model
-from edgefed.learn.types import Array, Job, Objective
+from edgefed.learn.types import Array, Batch, Context, Forward, Job, Objective, Params
 from edgefed.seeds import generator
 
 
@@ -72,6 +73,23 @@ class Phased(Protocol):
         ...
 
 
+@runtime_checkable
+class Assigns(Protocol):
+    """An objective that sets some of a job's variables by a formula in each step, not by descent.
+
+    Attributes:
+        assigned: their names.
+    """
+
+    assigned: tuple[str, ...]
+
+    def loss_and_values(
+        self, forward: Forward, params: Params, batch: Batch, context: Context
+    ) -> tuple[torch.Tensor, Params]:
+        """Return the scalar loss, and what the assigned variables become after the step."""
+        ...
+
+
 def objective_generator(job: Job) -> np.random.Generator:
     """Return the generator that a job's objective draws from, step after step."""
     return generator(job.seed, "objective")
@@ -100,6 +118,26 @@ def check(objective: Objective, model: Model, extra: Mapping[str, Array]) -> Non
     """
     if isinstance(objective, Checks):
         objective.check(model, extra)
+
+
+def loss_and_values(
+    objective: Objective, forward: Forward, params: Params, batch: Batch, context: Context
+) -> tuple[torch.Tensor, Params]:
+    """Return an objective's loss, and the new values of variables that it assigns."""
+    if not _assigns(type(objective)):
+        return objective(forward, params, batch, context), {}
+    return cast(Assigns, objective).loss_and_values(forward, params, batch, context)
+
+
+def assigned(objective: Objective) -> tuple[str, ...]:
+    """Return the names of the variables that ``objective`` assigns."""
+    return cast(Assigns, objective).assigned if _assigns(type(objective)) else ()
+
+
+@cache
+def _assigns(kind: type[Objective]) -> bool:
+    """Return whether objectives of a kind assign variables; asked at every step."""
+    return hasattr(kind, "loss_and_values")
 
 
 def phases(objective: Objective, model: Model, trained: tuple[str, ...]) -> tuple[Phase, ...]:

@@ -205,7 +205,7 @@ class ClientStack:
         kept = {name: part[who] for name, part in self._params.items() if name not in weights}
         for tensor in weights.values():
             tensor.requires_grad_()
-        losses = self._losses(phase.of, who, weights, kept, batch, draws)
+        losses, assigned = self._losses(phase.of, who, weights, kept, batch, draws)
         gradients = torch.autograd.grad(
             losses.sum(), list(weights.values()), allow_unused=True, materialize_grads=True
         )
@@ -214,6 +214,8 @@ class ClientStack:
         if not isinstance(who, slice):
             for name, tensor in {**weights, **kept}.items():
                 self._params[name][who] = tensor.detach()
+        for name, tensor in assigned.items():
+            self._params[name][who] = tensor.detach()
         return losses.detach().double()
 
     def _draws(self, tick: Tick) -> Params:
@@ -240,6 +242,7 @@ class ClientStack:
             for number, start in zip(tick.clients, tick.starts, strict=True)
         ]
         index = torch.stack(parts).to(self._device, non_blocking=True)
+        begins = torch.tensor([offsets[number] for number in tick.clients], device=self._device)
         inputs, augment = self._inputs[index], self._job.augment
         if augment is not None:
             drawn = [draw(augment, tick.size, self._chances[number]) for number in tick.clients]
@@ -249,12 +252,12 @@ class ClientStack:
                     for each, chance in zip(inputs, drawn, strict=True)
                 ]
             )
-        return Batch(inputs, self._targets[index])
+        return Batch(inputs, self._targets[index], index - begins.unsqueeze(1))
 
     def _losses(
         self, phase: Phase, who: Who, weights: Params, kept: Params, batch: Batch, draws: Params
-    ) -> torch.Tensor:
-        """Return each client's loss (clients,), differentiable in ``weights``."""
+    ) -> tuple[torch.Tensor, Params]:
+        """Return each client's loss (clients,), differentiable in ``weights``; and assignments."""
         anchored = None if self._shared_anchor else 0
         anchor = {
             name: part if anchored is None else part[who] for name, part in self._anchor.items()
@@ -269,18 +272,21 @@ class ClientStack:
             rest: Params,
             inputs: torch.Tensor,
             targets: torch.Tensor,
+            rows: torch.Tensor,
             start: Params,
             added: Mapping[str, torch.Tensor],
             drawn: Mapping[str, torch.Tensor],
-        ) -> torch.Tensor:
+        ) -> tuple[torch.Tensor, Params]:
             params, context = {**trained, **rest}, Context(start, added, drawn)
-            return phase.objective(self._model.forward, params, Batch(inputs, targets), context)
+            return capabilities.loss_and_values(
+                phase.objective, self._model.forward, params, Batch(inputs, targets, rows), context
+            )
 
-        dims = (0, 0, 0, 0, anchored if anchor else None, self._extra_dims, 0 if draws else None)
+        dims = (0, 0, 0, 0, 0, anchored if anchor else None, self._extra_dims, 0 if draws else None)
         with precision(self._job.schedule.precision, self._device):
             stacked = vmap(loss, in_dims=dims, randomness="different")
-            losses: torch.Tensor = stacked(
-                weights, kept, batch.inputs, batch.targets, anchor, extra, draws
+            losses: tuple[torch.Tensor, Params] = stacked(
+                weights, kept, batch.inputs, batch.targets, batch.rows, anchor, extra, draws
             )
         return losses
 

@@ -19,6 +19,8 @@ from edgefed.seeds import derive
 def check_job(model: Model, job: Job, count: int) -> tuple[str, ...]:
     """Return the names of what a job trains: weights in the model's order, then its variables.
 
+    Variables that the objective assigns are not among them.
+
     Args:
         model: what is trained.
         job: what to do.
@@ -69,7 +71,8 @@ def _trained(model: Model, job: Job) -> tuple[str, ...]:
             code="train.frozen",
             hint="do not freeze all weights",
         )
-    return (*trained, *job.variables)
+    assigned = capabilities.assigned(job.objective)
+    return (*trained, *(name for name in job.variables if name not in assigned))
 
 
 def samples_of(job: Job, own: Samples) -> Samples:

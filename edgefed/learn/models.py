@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from math import prod
 from typing import Any, cast
 
@@ -27,6 +28,7 @@ from edgefed.learn.networks.mlp import MLP
 from edgefed.learn.networks.resnet18 import RESNET18
 from edgefed.learn.networks.resnet20 import RESNET20
 from edgefed.learn.networks.vgg9 import VGG9
+from edgefed.learn.output_layer import OutputLayer, captured_inputs, find_output_layer
 from edgefed.learn.types import Params, Tensors
 from edgefed.learn.user_models import is_user_model, make_user_model, refused, try_out
 
@@ -95,6 +97,35 @@ class Model:
         """
         own = {name: params[name] for name in self.names if name in params}
         return cast(torch.Tensor, functional_call(self.module, own, (inputs,)))
+
+    def forward_with_features(
+        self, params: Params, inputs: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the logits (batch, classes) and the features (batch, width) in one pass.
+
+        The features are what the output layer takes; see ``output_layer``.
+
+        Raises:
+            DataError: ``model.features``: the model has no such layer.
+        """
+        with captured_inputs(self.output_layer.module) as taken:
+            logits = self.forward(params, inputs)
+        return logits, taken[-1]
+
+    @cached_property
+    def output_layer(self) -> OutputLayer:
+        """The linear layer whose output is the model's.
+
+        Raises:
+            DataError: ``model.features``: there is none.
+        """
+        return find_output_layer(self.module, self._probe_inputs())
+
+    def _probe_inputs(self) -> torch.Tensor:
+        """Return a batch of two inputs of zeros, where the module's weights are."""
+        part = next(self.module.parameters())
+        kind = part.dtype if self.vocabulary is None else torch.int64
+        return torch.zeros(2, *self.shape, dtype=kind, device=part.device)
 
     def halves(self, split: int) -> tuple[Model, Model]:
         """Return the first ``split`` layers and the others as models, which share all parts.

@@ -28,7 +28,7 @@ class CachedSamples:
     def batch(self, index: torch.Tensor) -> Batch:
         """Return the samples whose numbers ``index`` (batch,) holds."""
         inputs, targets = (each.index_select(0, index) for each in (self.inputs, self.targets))
-        return Batch(channels_last(inputs), targets)
+        return Batch(channels_last(inputs), targets, index)
 
     def part(self, start: int, stop: int) -> Batch:
         """Return the samples from ``start`` up to ``stop``."""

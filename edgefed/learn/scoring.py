@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
 from edgefed.config.recipe import LossName
-from edgefed.learn.types import Array, Samples, Score
+from edgefed.learn.types import Array, Samples, Score, Tensors
+
+
+class Predict(Protocol):
+    """How a single model predicts; ``ModelPredictions`` is the one of a trainer."""
+
+    def __call__(self, weights: Tensors, inputs: Array) -> Array:
+        """Return the logits (n, classes) of inputs (n, …) under weights."""
+        ...
+
+    def with_features(self, weights: Tensors, inputs: Array) -> tuple[Array, Array]:
+        """Return the logits (n, classes), and the features (n, width) that they are made of."""
+        ...
+
 
 Predictor = Callable[[Array], Array]
 """Inputs (n, …) to class scores (n, classes)."""

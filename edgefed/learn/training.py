@@ -161,6 +161,22 @@ class Trainer:
         return self._run(self.model.forward, (self.model.classes,), weights, inputs)
 
     @torch.no_grad()
+    def predict_with_features(self, weights: Tensors, inputs: Array) -> tuple[Array, Array]:
+        """Return the logits (n, classes) and the output layer's inputs (n, width), float32.
+
+        Raises:
+            DataError: inputs or weights that are not the model's; ``model.features``: the model has
+                no output layer.
+        """
+        width = self.model.output_layer.width
+
+        def both(params: Params, part: torch.Tensor) -> torch.Tensor:
+            return torch.cat(self.model.forward_with_features(params, part), dim=1)
+
+        found = self._run(both, (self.model.classes + width,), weights, inputs)
+        return found[:, : self.model.classes], found[:, self.model.classes :]
+
+    @torch.no_grad()
     def encode(self, weights: Tensors, inputs: Array, split: int) -> Array:
         """Return the hidden states (n, …), float32, behind the first ``split`` layers.
 
@@ -186,6 +202,21 @@ class Trainer:
                 answer = forward(params, channels_last(part))
                 outputs[start : start + EVAL_BATCH] = answer.float().cpu().numpy()
         return outputs
+
+
+@dataclass(frozen=True)
+class ModelPredictions:
+    """How a trainer's model predicts; see ``scoring.Predict``."""
+
+    trainer: Trainer
+
+    def __call__(self, weights: Tensors, inputs: Array) -> Array:
+        """Return the logits (n, classes)."""
+        return self.trainer.predict(weights, inputs)
+
+    def with_features(self, weights: Tensors, inputs: Array) -> tuple[Array, Array]:
+        """Return the logits (n, classes) and the features (n, width)."""
+        return self.trainer.predict_with_features(weights, inputs)
 
 
 @dataclass(frozen=True)
@@ -236,7 +267,7 @@ class _Descent:
         if augment is None:
             return batch
         inputs = augmented(augment, batch.inputs, draw(augment, len(index), chance))
-        return Batch(channels_last(inputs), batch.targets)
+        return Batch(channels_last(inputs), batch.targets, batch.rows)
 
     def _chain(self, phase: Phase) -> Chain | None:
         """Return the shortcut to an update's gradients, if there is one."""
@@ -263,9 +294,13 @@ class _Descent:
             optimizer.step(weights, found)
             return loss
         with precision(self.job.schedule.precision, self.trainer.device):
-            loss = phase.objective(self.trainer.model.forward, self.params, batch, context)
+            loss, values = capabilities.loss_and_values(
+                phase.objective, self.trainer.model.forward, self.params, batch, context
+            )
         gradients = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
         optimizer.step(weights, list(gradients))
+        for name, value in values.items():
+            self.params[name].copy_(value.detach())
         return loss.detach()
 
     def _context(self) -> Context:

@@ -32,10 +32,13 @@ class Batch:
     Attributes:
         inputs: float tensor (batch, …), or int64 for tokens.
         targets: int64 labels (batch,), or float targets (batch, classes).
+        rows: int64 (batch,), the samples' numbers among the job's samples, by which an objective
+            finds what an extra holds for each sample; empty where the batch is not of the job.
     """
 
     inputs: torch.Tensor
     targets: torch.Tensor
+    rows: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
 
 
 @dataclass(frozen=True)

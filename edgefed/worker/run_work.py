@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from edgefed.algorithms.base import Encoding, EvalJob, PredictorEvalJob, Result, Work
+from edgefed.algorithms.base import (
+    DeviceTest,
+    Encoding,
+    EvalJob,
+    PredictorEvalJob,
+    Result,
+    TrainedEvalJob,
+    Work,
+)
 from edgefed.learn.scoring import score
-from edgefed.learn.training import Trainer
-from edgefed.learn.types import Samples
+from edgefed.learn.training import ModelPredictions, Trainer
+from edgefed.learn.types import Samples, Score
 
 
 def run_work(
@@ -29,10 +37,22 @@ def run_work(
     Raises:
         Stopped: ``stop`` said so.
     """
-    if isinstance(work, EvalJob):
-        return trainer.evaluate(work.weights, work.samples, work.loss)
-    if isinstance(work, PredictorEvalJob):
-        return score(work.predictor(trainer.predict), work.samples, work.loss)
+    if isinstance(work, (EvalJob, PredictorEvalJob)):
+        return _tested(trainer, work)
+    if isinstance(work, TrainedEvalJob):
+        return _tested(trainer, work.test(trainer.train(work.job, own, progress, stop)))
     if isinstance(work, Encoding):
         return trainer.encode(work.weights, work.samples.inputs, work.split)
     return trainer.train(work, own, progress, stop)
+
+
+def _tested(trainer: Trainer, test: EvalJob | PredictorEvalJob) -> Score:
+    """Return the score of a test."""
+    if isinstance(test, EvalJob):
+        return trainer.evaluate(test.weights, test.samples, test.loss)
+    return score(test.predictor(ModelPredictions(trainer)), test.samples, test.loss)
+
+
+def mode_of(work: Work) -> str:
+    """Return the mode of a test; of other work, nothing."""
+    return work.mode if isinstance(work, DeviceTest) else ""

@@ -17,6 +17,7 @@ from edgefed.algorithms.base import (
     Result,
     Work,
 )
+from edgefed.algorithms.device_side import MODE
 from edgefed.data.class_names import in_words, numbered, renumbered, unlisted
 from edgefed.data.types import UNPREPARED, Preparation
 from edgefed.errors import DIVERGED, EdgeFedError
@@ -33,7 +34,7 @@ from edgefed.worker.outcome import Outcome
 from edgefed.worker.persistent_state import PersistentState, checked_changes
 from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system
 from edgefed.worker.relays import ReadRelay, check_relays, no_relays, relays_by_sender
-from edgefed.worker.run_work import run_work
+from edgefed.worker.run_work import mode_of, run_work
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.uplink import FEEDBACK, encode_groups
 
@@ -276,7 +277,7 @@ def _result(
 
 def _finished(prepared: Prepared, result: Result) -> Outcome:
     if prepared.task.question == "evaluate":
-        return _finite(_scored(result))
+        return _finite(_scored(result, mode_of(prepared.work)))
     answer = prepared.algorithm.answer(prepared.seen, prepared.view, result)
     own, private, persistent = prepared.view.private, prepared.private, prepared.persistent
     return _answered(answer, prepared.task, own, private, persistent)
@@ -328,12 +329,14 @@ def _guarded(step: Callable[[], Done]) -> Done | Outcome:
         return Outcome(status="failed", reason=_brief(error))
 
 
-def _scored(result: Result) -> Outcome:
+def _scored(result: Result, mode: str) -> Outcome:
     if not isinstance(result, Score) or result.samples == 0:
         return Outcome(status="refused", reason="the device holds out no samples for evaluation")
     metrics = {"loss": result.loss}
     if result.accuracy is not None:
         metrics["accuracy"] = result.accuracy
+    if mode:
+        metrics[MODE + mode] = 1.0
     return Outcome(status="ok", samples=result.samples, metrics=metrics)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Answer, Exchange, Question
+from edgefed.algorithms.base import Answer, EvalJob, Exchange, Question
 from edgefed.algorithms.mean_exchange import MEANS
 from edgefed.learn.objectives.label_counts import COUNTS
 from edgefed.learn.training import Trainer
@@ -155,4 +155,5 @@ def test_evaluation_is_of_the_test_samples() -> None:
     view = players.view("device-00")
     task = replace(players.task(exchange, exchange.questions[0]), params={})
     job = players.device_half.eval_job(task, view)
+    assert isinstance(job, EvalJob)
     assert job.samples is view.test

@@ -15,7 +15,7 @@ import torch
 from annotated_types import Ge, Gt, Le, Len, Lt, MaxLen
 from pydantic import ValidationError
 
-from edgefed.algorithms.base import Algorithm, Answer, Exchange, Finished, State
+from edgefed.algorithms.base import Algorithm, Answer, Exchange, Finished, State, TrainedEvalJob
 from edgefed.algorithms.mean_exchange import MEAN
 from edgefed.algorithms.registry import algorithms, make
 from edgefed.clock import SystemClock
@@ -23,6 +23,7 @@ from edgefed.config.recipe import Recipe
 from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.store import Store
 from edgefed.data.types import no_samples
+from edgefed.learn.training import ModelPredictions
 from edgefed.samples import Samples
 from tests.algorithms.play import Players, algorithm, asked, bits
 from tests.run_fixture import CLASSES, SHAPE, samples
@@ -121,11 +122,13 @@ def test_a_run_moves_the_weights_and_keeps_their_looks(name: str) -> None:
 def test_the_trained_thing_predicts_and_is_tested(name: str) -> None:
     half, players = algorithm(name), Players()
     state, exchange = players.play(half)[-1]
-    predict = half.predictor(state, players.trainer.predict)
+    predict = half.predictor(state, ModelPredictions(players.trainer))
     assert predict(samples(5, 1).inputs).shape == (5, CLASSES)
     question = exchange.questions[0]
     task = replace(players.task(exchange, question), groups={"weights": half.weights(state)})
-    assert half.eval_job(task, players.view(question.device)).samples.targets.shape == (3,)
+    test = half.eval_job(task, players.view(question.device))
+    assert not isinstance(test, TrainedEvalJob)
+    assert test.samples.targets.shape == (3,)
 
 
 @every

@@ -124,5 +124,5 @@ def test_means_of_device_tests_do_not_depend_on_their_order() -> None:
     for each in reversed(tests):
         backward.add(*each)
     assert forward.means() == backward.means()
-    assert forward.samples == 9
+    assert forward.devices == 3
     assert forward.means()["accuracy"] == (0.3 + 3.5) / 9
