@@ -32,6 +32,7 @@ from edgefed.algorithms.exchange import Payload as Payload  # noqa: PLC0414
 from edgefed.algorithms.exchange import Question as Question  # noqa: PLC0414
 from edgefed.algorithms.exchange import Relay as Relay  # noqa: PLC0414
 from edgefed.algorithms.exchange import ReplyRole as ReplyRole  # noqa: PLC0414
+from edgefed.algorithms.expert_report import ExpertReport as ExpertReport  # noqa: PLC0414
 from edgefed.config.recipe import (
     CodecName,
     EvaluationWeighting,
@@ -288,6 +289,11 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         """Return how the trained thing predicts, given how a single model does."""
         weights = self.weights(state)
         return lambda inputs: predict(weights, inputs)
+
+    def expert_report(self, state: State) -> ExpertReport:
+        """Return what is known of the experts; empty for an algorithm without experts."""
+        del state
+        return ExpertReport()
 
     def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
         """Return the exchange that asks devices to test the state's model.

@@ -17,6 +17,7 @@ from edgefed.algorithms.base import (
     DeviceTest,
     DeviceView,
     Exchange,
+    ExpertReport,
     Finished,
     Predict,
     Predictor,
@@ -147,6 +148,10 @@ class Composition(Algorithm[Any]):
     def predictor(self, state: State, predict: Predict) -> Predictor:
         """Return how the algorithm's result predicts."""
         return self._algorithm.predictor(state, predict)
+
+    def expert_report(self, state: State) -> ExpertReport:
+        """Return what the algorithm knows of its experts."""
+        return self._algorithm.expert_report(state)
 
     def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
         """Return the exchange that tests the algorithm's result on devices."""
