@@ -275,6 +275,10 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         """Return what it needs, with its settings, that no real fleet gives; or nothing."""
         return "raw data of all devices" if self.simulation_only else ""
 
+    def needed_columns(self) -> tuple[str, ...]:
+        """Return the names of the samples' columns that training needs."""
+        return ()
+
     def weights(self, state: State) -> Tensors:
         """Return the weights of the global model."""
         return state.groups["weights"]

@@ -79,6 +79,10 @@ class Composition(Algorithm[Any]):
         needs = (each.needs_simulation() for each in reversed(self._each))
         return next((need for need in needs if need), "")
 
+    def needed_columns(self) -> tuple[str, ...]:
+        """Return the columns that the algorithm needs."""
+        return self._algorithm.needed_columns()
+
     def check_model(self, model: Model) -> None:
         """Check that the algorithm and every part can train this model."""
         for each in self._each:

@@ -20,7 +20,7 @@ from edgefed.algorithms.training import schedule_of
 from edgefed.config.layers import Layer
 from edgefed.config.recipe import LabelsSection, Recipe, TrainingSection
 from edgefed.config.validate import check_section
-from edgefed.errors import UnknownNameError, UsageError
+from edgefed.errors import RecipeError, UnknownNameError, UsageError
 from edgefed.learn.local_optimizers import check_optimizer
 
 AnyAlgorithm = Algorithm[Any]
@@ -111,7 +111,14 @@ def make(recipe: Recipe, layer: Layer | None = None) -> AnyAlgorithm:
         layer,
         hint=f"edgefed algo show {recipe.algorithm.name}",
     )
-    return compose(kind(settings, recipe.training, recipe.rounds), recipe.labels)
+    algorithm = kind(settings, recipe.training, recipe.rounds)
+    if recipe.labels.wanted and (needed := algorithm.needed_columns()):
+        raise RecipeError(
+            f"Supplements of labels have no column {needed[0]!r}, which the algorithm needs.",
+            code="algorithm.columns",
+            hint="leave out the [labels] table, or change algorithm.condition",
+        )
+    return compose(algorithm, recipe.labels)
 
 
 def make_device_half(
