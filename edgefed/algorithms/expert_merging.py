@@ -84,7 +84,7 @@ class ExpertSums:
         for expert in kept:
             weight = samples * min(1.0, float(found["kept"][expert]))
             mean = self.experts[expert]
-            if round(weight * 2.0**mean.fraction_bits) > 0:
+            if units_of(weight, mean.fraction_bits) > 0:
                 delta = answer.groups[role(expert)].arrays
                 mean.add(delta, weight)
                 if self.divergences:
@@ -141,6 +141,11 @@ def merged(
 def sample_limits(exchange: Exchange) -> dict[str, int]:
     """Return the most samples that each device asked may weigh."""
     return {each.device: min(each.samples, MOST_SAMPLES) for each in exchange.questions}
+
+
+def units_of(weight: float, bits: int) -> int:
+    """Return a weight in units of 2^-bits."""
+    return round(weight * 2.0**bits)
 
 
 def share_bits(samples: int) -> int:

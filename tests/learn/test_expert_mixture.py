@@ -286,7 +286,8 @@ def test_equation_11_maximises_equation_10() -> None:
     best = stepped(torch.full((K,), 1 / K, dtype=DTYPE), joint, damping=0.0)
 
     def bound(shares: torch.Tensor) -> torch.Tensor:
-        return (shares * joint).sum() + torch.special.entr(shares).sum()
+        value: torch.Tensor = (shares * joint).sum() + torch.special.entr(shares).sum()
+        return value
 
     others = torch.softmax(torch.log(best) + 0.3 * draw(200, K), 1)
     assert all(bound(best) > bound(each) for each in others)

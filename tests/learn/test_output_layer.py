@@ -100,14 +100,15 @@ def test_a_model_without_such_a_layer_is_refused(how: str) -> None:
 
 
 def test_looking_for_it_changes_nothing() -> None:
-    module = nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 3))
-    model, before = Model(module.train(), (4,), 3), module[1].weight.detach().clone()
+    last = nn.Linear(4, 3)
+    module = nn.Sequential(nn.Dropout(0.5), last)
+    model, before = Model(module.train(), (4,), 3), last.weight.detach().clone()
     assert model.output_layer.width == 4
     assert module.training
-    assert torch.equal(before, module[1].weight)
-    assert not module[1]._forward_hooks
+    assert torch.equal(before, last.weight)
+    assert not last._forward_hooks
     model.forward_with_features({}, torch.zeros(1, 4))
-    assert not module[1]._forward_pre_hooks
+    assert not last._forward_pre_hooks
 
 
 def test_features_of_many_sets_of_weights_at_once() -> None:
