@@ -5,18 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgpack
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Exchange, State
+from edgefed.algorithms.base import Exchange, Group, State
 from edgefed.algorithms.expert_device_half import EXPERTS
-from edgefed.algorithms.expert_records import GATE, MIXTURE, TABLE, experts_of, role
+from edgefed.algorithms.expert_records import GATE, MIXTURE, TABLE, role
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.seeds import derive
 from edgefed.wire.blobs import BlobCache
+from edgefed.wire.codecs import CODECS
 from edgefed.wire.tensors import pack, weights_digest
 from tests.algorithms.moe_play import made_answer, merged, moe, shares_known, with_mixtures
 from tests.algorithms.play import Players, asked
+from tests.run_fixture import CLASSES
 
 K = 4
 
@@ -125,16 +128,31 @@ def test_an_expert_that_nobody_uses_is_not_a_payload() -> None:
 
 
 def test_bytes_are_four_for_each_weight_and_a_header() -> None:
-    """The formula of docs/experts.md."""
+    """The formula of docs/experts.md, for what is sent and for what is answered."""
     half, players = moe(experts=K), Players()
     state = players.start(half)
-    for group in (*map(role, range(K)), TABLE):
-        arrays = state.groups[group]
+    exchange = half.plan(state, players.roster, 1)
+    assert isinstance(exchange, Exchange)
+    for group, payload in exchange.payloads.items():
+        arrays = payload.arrays
+        specs = [(name, "float32", list(array.shape)) for name, array in arrays.items()]
+        header = 8 + len(msgpack.packb(specs))
         count = sum(array.size for array in arrays.values())
-        header = 5 + sum(len(name) + 20 + 8 * array.ndim for name, array in arrays.items())
-        header += 4  # checksum
-        assert abs(len(pack(arrays)) - 4 * count - header) <= 40 * len(arrays)
-    assert len(experts_of(state, K)) == K
+        assert len(pack(arrays)) == 4 * count + header
+        assert header <= 11 + sum(len(name) + 24 for name in arrays)
+        if group == TABLE:
+            assert count == CLASSES * K
+    (answer, *_) = players.answers(half, exchange)
+    sizes = {name: group_bytes(group) for name, group in answer.groups.items()}
+    expert = sum(array.nbytes for array in state.groups[role(0)].values())
+    assert set(sizes) == {*map(role, range(K)), TABLE, MIXTURE}
+    for name, size in sizes.items():
+        wanted = {TABLE: 4 * CLASSES * K, MIXTURE: 2 * 4 * K}.get(name, expert)
+        assert size <= wanted + 256  # compressed, behind a header
+
+
+def group_bytes(group: Group) -> int:
+    return len(CODECS["fp32"].encode(group.arrays, np.random.default_rng(1)))
 
 
 # -- answers ------------------------------------------------------------------------------------
