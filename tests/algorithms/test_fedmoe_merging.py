@@ -1,4 +1,4 @@
-"""The coordinator's step for each expert: weights p(s|z), the table, hostile answers, divergence."""
+"""The coordinator's step for each expert: its mean, the table, hostile answers, and reports."""
 
 from __future__ import annotations
 
