@@ -225,6 +225,8 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         paper: authors, title, where.
         simulation_only: whether it needs what no real fleet can give, whatever its settings.
         evaluation_weighting: what the mean of the devices' tests weighs, unless the recipe says it.
+        personal_weights: whether a recipe's ``[personal]`` table can keep some of its weights on
+            devices: its tasks bring one model as ``weights``, and its answers hold a ``delta``.
 
     Args:
         settings: its own keys of the recipe.
@@ -237,6 +239,7 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
     paper: str
     simulation_only: ClassVar[bool] = False
     evaluation_weighting: EvaluationWeighting = "samples"
+    personal_weights: bool = False
     Settings: ClassVar[type[AlgorithmSettings]]
 
     def __init__(

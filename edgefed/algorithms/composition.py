@@ -29,7 +29,8 @@ from edgefed.algorithms.base import (
 )
 from edgefed.algorithms.bounty_exchange import BountyExchange
 from edgefed.algorithms.exchange_part import ExchangePart
-from edgefed.config.recipe import LabelsSection, ModelSection
+from edgefed.algorithms.personal_models import PersonalModels
+from edgefed.config.recipe import LabelsSection, ModelSection, PersonalSection
 from edgefed.learn.models import Model
 from edgefed.learn.types import Job, Tensors, Trained
 from edgefed.sharing.bounty_report import BountyOrder, BountyReport
@@ -37,17 +38,26 @@ from edgefed.sharing.bounty_report import BountyOrder, BountyReport
 NO_LABELS = LabelsSection()
 """No supplements for missing labels."""
 
+NOTHING_PERSONAL = PersonalSection()
+"""All weights are shared."""
 
-def compose(algorithm: Algorithm[Any], labels: LabelsSection = NO_LABELS) -> Algorithm[Any]:
+
+def compose(
+    algorithm: Algorithm[Any],
+    labels: LabelsSection = NO_LABELS,
+    personal: PersonalSection = NOTHING_PERSONAL,
+) -> Algorithm[Any]:
     """Return an algorithm with its parts in place; one without parts as it is.
 
     Args:
         algorithm: trains, and merges what was trained.
         labels: the recipe's ``[labels]`` table, which is a part of any algorithm.
+        personal: its ``[personal]`` table; what stays on devices, no part sends either.
     """
     supplements = (BountyExchange(labels, algorithm.training),) if labels.wanted else ()
     parts = (*supplements, *algorithm.parts())
-    return Composition(algorithm, parts) if parts else algorithm
+    whole = Composition(algorithm, parts) if parts else algorithm
+    return PersonalModels(whole, personal) if personal.wanted else whole
 
 
 class Composition(Algorithm[Any]):
@@ -62,6 +72,7 @@ class Composition(Algorithm[Any]):
         super().__init__(algorithm.settings, algorithm.training, algorithm.planned_rounds)
         self.name, self.summary, self.paper = algorithm.name, algorithm.summary, algorithm.paper
         self.evaluation_weighting = algorithm.evaluation_weighting
+        self.personal_weights = algorithm.personal_weights
         self._algorithm = algorithm
         self._parts = parts
         self._each: tuple[Algorithm[Any] | ExchangePart, ...] = (algorithm, *parts)

@@ -90,6 +90,7 @@ class FedAvg(Algorithm[AveragingSettings]):
     name = "fedavg"
     summary = "Average what the devices learned, weighted by their samples"
     paper = "McMahan et al., AISTATS 2017, arXiv 1602.05629"
+    personal_weights = True
     Settings: ClassVar[type[AlgorithmSettings]] = AveragingSettings
 
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
