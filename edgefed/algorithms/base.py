@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from edgefed.algorithms.cohort_sampling import draw
-from edgefed.algorithms.device_side import DeviceTask as DeviceTask  # noqa: PLC0414 - of the interface
+from edgefed.algorithms.device_side import Chosen as Chosen  # noqa: PLC0414 - of the interface
+from edgefed.algorithms.device_side import DeviceTask as DeviceTask  # noqa: PLC0414
 from edgefed.algorithms.device_side import DeviceTest as DeviceTest  # noqa: PLC0414
 from edgefed.algorithms.device_side import DeviceView as DeviceView  # noqa: PLC0414
 from edgefed.algorithms.device_side import Encoding as Encoding  # noqa: PLC0414
 from edgefed.algorithms.device_side import EvalJob as EvalJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import LedgerEntry as LedgerEntry  # noqa: PLC0414
+from edgefed.algorithms.device_side import LowestLossJob as LowestLossJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import PredictorEvalJob as PredictorEvalJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import Result as Result  # noqa: PLC0414
 from edgefed.algorithms.device_side import TrainedEvalJob as TrainedEvalJob  # noqa: PLC0414

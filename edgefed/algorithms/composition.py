@@ -8,17 +8,20 @@ prepare  likewise; each part in turn may change the algorithm's training job
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from edgefed.algorithms.base import (
     Algorithm,
     Answer,
+    Chosen,
     DeviceTask,
     DeviceTest,
     DeviceView,
     Exchange,
     ExpertReport,
     Finished,
+    LowestLossJob,
     Predict,
     Predictor,
     Remark,
@@ -176,15 +179,24 @@ class Composition(Algorithm[Any]):
     def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
         """Let the exchange's owner prepare; every part may change a training job."""
         work = self._owner(task.question).prepare(task, device)
-        if task.question not in self._owners and isinstance(work, Job):
-            for part in self._parts:
-                work = part.change_job(work, task, device)
+        if task.question in self._owners:
+            return work
+        if isinstance(work, Job):
+            return self._changed(work, task, device)
+        if isinstance(work, LowestLossJob):
+            return replace(work, jobs=tuple(self._changed(job, task, device) for job in work.jobs))
         return work
+
+    def _changed(self, job: Job, task: DeviceTask, device: DeviceView) -> Job:
+        """Return a training job with what every part adds to it."""
+        for part in self._parts:
+            job = part.change_job(job, task, device)
+        return job
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
         """Let the exchange's owner answer; every part may change the answer to training."""
         answer = self._owner(task.question).answer(task, device, result)
-        if task.question not in self._owners and isinstance(result, Trained):
+        if task.question not in self._owners and isinstance(result, (Trained, Chosen)):
             for part in self._parts:
                 answer = part.change_answer(answer, task, device)
         return answer
