@@ -9,6 +9,8 @@ from edgefed.charts.svg import clean, element, label, picture
 
 LETTER = 7.2
 HEAD = 40
+STRONGEST = 0.75
+"""Opacity of a share of 1, on which its number can be read."""
 _CELLS = (7.0, 34.0)
 """Least and largest width of a cell."""
 _ROWS = (5, 20)
@@ -56,14 +58,15 @@ def share_maps(
     row = _ROWS[1] if len(names) <= _NAMED else _ROWS[0]
     panel_width = max(cell * len(columns), LETTER * max(len(panel.title) for panel in panels))
     each_line = max(1, int((width - left + _GAP) // (panel_width + _GAP)))
-    line_height = HEAD + row * len(names) + _GAP
+    head = HEAD if any(panel.title for panel in panels) else HEAD - 18
+    line_height = head + row * len(names) + _GAP
     parts = list[str]()
     for number, panel in enumerate(panels):
         line, place = divmod(number, each_line)
         top, x = line * line_height, left + place * (panel_width + _GAP)
         if place == 0:
-            parts += _names(names, left, top + HEAD, row)
-        parts += _panel(panel, names, columns, (x, float(top)), (cell, row))
+            parts += _names(names, left, top + head, row)
+        parts += _panel(panel, names, columns, (x, float(top + head)), (cell, row))
     lines = -(-len(panels) // each_line)
     drawn = left + min(each_line, len(panels)) * (panel_width + _GAP)
     return picture(max(width, round(drawn)), lines * line_height, parts, title=title)
@@ -85,19 +88,20 @@ def _panel(
 ) -> Iterator[str]:
     (x, y), (cell, row) = at, size
     wide = cell * len(columns)
-    yield label(x + wide / 2, y + 14, panel.title, "middle")
+    if panel.title:
+        yield label(x + wide / 2, y - HEAD + 14, panel.title, "middle")
     every = -(-max(LETTER * (len(name) + 1) for name in columns) // cell)
     for number in range(0, len(columns), int(every)):
-        yield label(x + (number + 0.5) * cell, y + HEAD - 6, columns[number], "middle quiet")
+        yield label(x + (number + 0.5) * cell, y - 6, columns[number], "middle quiet")
     yield element(
-        "rect", x=x, y=y + HEAD, width=wide, height=row * len(names), class_="grid",
+        "rect", x=x, y=y, width=wide, height=row * len(names), class_="grid",
         fill="none",
     )  # fmt: skip
     for line, shares in enumerate(panel.rows):
         for column, share in enumerate(shares):
             if share >= 0.005:
                 told = f"{names[line]}, {columns[column]}: {share:.3f}"
-                place = (x + column * cell, y + HEAD + line * row)
+                place = (x + column * cell, y + line * row)
                 yield from _cell(share, told, place, size)
 
 
@@ -113,9 +117,9 @@ def _cell(
         width=cell - 1,
         height=row - 1,
         class_="f0",
-        fill_opacity=f"{min(1.0, share):.2f}",
+        fill_opacity=f"{STRONGEST * min(1.0, share):.2f}",
     )
-    if cell >= 30 and row >= 16:
+    if cell >= 28 and row >= 16:
         yield label(x + cell / 2, y + 14, f"{share:.2f}".lstrip("0"), "middle")
 
 
