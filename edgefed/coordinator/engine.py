@@ -20,6 +20,7 @@ from edgefed.coordinator.device_admission import admit
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import Evaluation
+from edgefed.coordinator.expert_updates import ExpertUpdates
 from edgefed.coordinator.model_file import model_metadata, model_tensors
 from edgefed.coordinator.relay_checks import delivered_relays
 from edgefed.coordinator.reply_collector import ReplyCollector
@@ -76,6 +77,7 @@ class Engine:
             self._recipe, self._algorithm, self._device_answers, self._recorder.warn
         )
         self._labels = LabelBounties(record.run, self._algorithm, deps.store, deps.journal)
+        self._experts = ExpertUpdates(record.run, self._algorithm, deps.journal)
 
     # -- the whole run ------------------------------------------------------------------------
 
@@ -176,6 +178,7 @@ class Engine:
         self._close_through(state)
         self._recorder.status("running")
         self._labels.tell(begins)
+        self._experts.tell(begins)
         return state
 
     def _loop(self, state: RunState) -> None:
@@ -320,6 +323,7 @@ class Engine:
             self._recorder.note(remark.text, warning=remark.warning)
         self._recorder.record, state.state, state.open = after, merged, None
         self._labels.tell(merged)
+        self._experts.tell(merged)
         self._close_through(state)
 
     def _give_up(self, opened: OpenExchange) -> None:
