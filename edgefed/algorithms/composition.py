@@ -62,6 +62,7 @@ class Composition(Algorithm[Any]):
         super().__init__(algorithm.settings, algorithm.training, algorithm.planned_rounds)
         self.name, self.summary, self.paper = algorithm.name, algorithm.summary, algorithm.paper
         self.evaluation_weighting = algorithm.evaluation_weighting
+        self.evaluation_modes = algorithm.evaluation_modes
         self._algorithm = algorithm
         self._parts = parts
         self._each: tuple[Algorithm[Any] | ExchangePart, ...] = (algorithm, *parts)
@@ -156,6 +157,10 @@ class Composition(Algorithm[Any]):
     def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
         """Return the exchange that tests the algorithm's result on devices."""
         return self._algorithm.evaluation(state, roster, seed)
+
+    def evaluation_in_mode(self, state: State, asked: Exchange, mode: str) -> Exchange:
+        """Return the algorithm's evaluation in one of its modes."""
+        return self._algorithm.evaluation_in_mode(state, asked, mode)
 
     def _owner(self, exchange: str) -> Algorithm[Any] | ExchangePart:
         return self._owners.get(exchange, self._algorithm)
