@@ -6,13 +6,12 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
+from edgefed.config.recipe import EvaluationPlace
 from edgefed.errors import EdgeFedError
 
 log = logging.getLogger(__name__)
-
-EvaluationPlace = Literal["coordinator", "devices", "both"]
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,9 @@ from typing import Any, Protocol
 import zstandard
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipe import EvaluationPlace, Recipe
 from edgefed.coordinator.bounty_orders import order_labels
 from edgefed.coordinator.challenges import Challenges
-from edgefed.coordinator.evaluation_request import EvaluationPlace
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.run_views import run_row, whole_run

@@ -13,6 +13,7 @@ from typing import Any
 
 from edgefed.algorithms.base import Answer, Exchange, Payload, State
 from edgefed.algorithms.device_side import MODE
+from edgefed.algorithms.evaluation_place import evaluation_place
 from edgefed.algorithms.registry import make
 from edgefed.coordinator.device_admission import Admission
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
@@ -135,7 +136,7 @@ def evaluate(read: Callable[[], SavedRun], request: EvaluationRequest) -> dict[s
             hint=f"one of: {', '.join(modes)}" if modes else "leave --mode out",
         )
     test = saved.run_model.test
-    where = request.on or saved.deps.recipe.evaluation.on
+    where = request.on or evaluation_place(saved.deps.recipe, saved.deps.algorithm)
     if request.on == "coordinator" and not len(test):
         raise no_samples("test it with: --on devices")
     answers: list[Answer] = []

@@ -13,14 +13,14 @@ from typing import Any, NoReturn
 
 from edgefed.algorithms.registry import check_fleet, make
 from edgefed.clock import Clock, timestamp
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipe import EvaluationPlace, Recipe
 from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.device_registry import DeviceRegistry
 from edgefed.coordinator.dispatcher import Dispatcher, DispatcherDeps
 from edgefed.coordinator.duplicate_coordinator import refuse_second_coordinator
 from edgefed.coordinator.engine import Engine
 from edgefed.coordinator.engine_deps import EngineDeps
-from edgefed.coordinator.evaluation_request import EvaluationPlace, EvaluationRequest
+from edgefed.coordinator.evaluation_request import EvaluationRequest
 from edgefed.coordinator.evaluations import Evaluations
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.event_log import EventLog
