@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
@@ -231,6 +231,7 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         evaluation_weighting: what the mean of the devices' tests weighs, unless the recipe says it.
         personal_weights: whether a recipe's ``[personal]`` table can keep some of its weights on
             devices: its tasks bring one model as ``weights``, and its answers hold a ``delta``.
+        evaluation_modes: the words of ``EvalJob.mode`` that an operator may ask all devices for.
 
     Args:
         settings: its own keys of the recipe.
@@ -245,6 +246,7 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
     evaluation_place: EvaluationPlace = "coordinator"
     evaluation_weighting: EvaluationWeighting = "samples"
     personal_weights: bool = False
+    evaluation_modes: tuple[str, ...] = ()
     Settings: ClassVar[type[AlgorithmSettings]]
 
     def __init__(
@@ -321,6 +323,14 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
             quorum=1,
             deadline=self.rounds.deadline,
         )
+
+    def evaluation_in_mode(self, state: State, asked: Exchange, mode: str) -> Exchange:
+        """Return an evaluation's exchange that makes every device test in one of the modes."""
+        del state
+        with_mode = (
+            replace(each, params={**each.params, "mode": mode}) for each in asked.questions
+        )
+        return replace(asked, questions=tuple(with_mode))
 
     def eval_job(self, task: DeviceTask, device: DeviceView) -> DeviceTest:
         """Return how this device tests the model of an ``evaluate`` task."""

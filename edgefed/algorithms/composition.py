@@ -77,6 +77,7 @@ class Composition(Algorithm[Any]):
         self.evaluation_place = algorithm.evaluation_place
         self.evaluation_weighting = algorithm.evaluation_weighting
         self.personal_weights = algorithm.personal_weights
+        self.evaluation_modes = algorithm.evaluation_modes
         self._algorithm = algorithm
         self._parts = parts
         self._each: tuple[Algorithm[Any] | ExchangePart, ...] = (algorithm, *parts)
@@ -171,6 +172,10 @@ class Composition(Algorithm[Any]):
     def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
         """Return the exchange that tests the algorithm's result on devices."""
         return self._algorithm.evaluation(state, roster, seed)
+
+    def evaluation_in_mode(self, state: State, asked: Exchange, mode: str) -> Exchange:
+        """Return the algorithm's evaluation in one of its modes."""
+        return self._algorithm.evaluation_in_mode(state, asked, mode)
 
     def _owner(self, exchange: str) -> Algorithm[Any] | ExchangePart:
         return self._owners.get(exchange, self._algorithm)
