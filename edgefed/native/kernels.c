@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Raised with every change of a signature or of the meaning of an argument; see library.py. */
-#define ABI 3
+#define ABI 4
 
 #define EXPORT __attribute__((visibility("default")))
 #define INLINE static inline __attribute__((always_inline))
