@@ -87,7 +87,8 @@ class Chain:
         self._pull = pull
         self._shape = shape
         self._params = params
-        self._layers = ChainLayers(parts, shape, params, room)
+        self._chain = ChainLayers(parts, shape, params, room)
+        self._layers = kernels.layers(self._chain.links)
 
     def gradients(
         self, batch: Batch, names: Sequence[str], context: Context
@@ -104,25 +105,25 @@ class Chain:
             return None
         loss = torch.empty(())
         if mixed.other is None and mixed.change is None and mixed.own.dim() == 1:
-            inputs, strides = self._layers.arranged(mixed.inputs)
+            inputs, strides = self._chain.arranged(mixed.inputs)
             labels = mixed.own.contiguous()
             where = (inputs.data_ptr(), strides, labels.data_ptr(), loss.data_ptr())
-            kernels.gradients(self._layers.layers, len(inputs), *where)
+            kernels.gradients(self._layers, len(inputs), *where)
         else:
             self._mixed(mixed, loss)
-        found = [self._layers.gradients[name] for name in names]
+        found = [self._chain.gradients[name] for name in names]
         return (loss + self._pulled(names, context.anchor, found) if self._pull else loss), found
 
     def _mixed(self, mixed: Mixed, loss: torch.Tensor) -> None:
         """Write the loss of mixed targets, and all gradients."""
-        inputs, strides = self._layers.arranged(mixed.inputs)
+        inputs, strides = self._chain.arranged(mixed.inputs)
         change, along = (
-            (None, strides) if mixed.change is None else self._layers.arranged(mixed.change)
+            (None, strides) if mixed.change is None else self._chain.arranged(mixed.change)
         )
         own = mixed.own.contiguous()
         other = None if mixed.other is None else mixed.other.contiguous()
         kernels.mixed_gradients(
-            self._layers.layers,
+            self._layers,
             len(inputs),
             inputs.data_ptr(),
             strides,
@@ -151,26 +152,17 @@ class Chain:
         """Return whether a batch is one that the kernels can do: no address may lead elsewhere."""
         own, other, change, count = mixed.own, mixed.other, mixed.change, len(mixed.inputs)
         return (
-            self._layers.takes(mixed.inputs)
-            and self._knows(own, count)
-            and (other is None or self._knows(other, count) or self._is_for_all(other))
+            self._chain.takes(mixed.inputs)
+            and self._chain.takes_targets(own, count)
+            and (
+                other is None or self._chain.takes_targets(other, count) or self._is_for_all(other)
+            )
             and (change is None or (is_plain(change) and change.shape == (1, *self._shape)))
         )
 
     def _is_for_all(self, targets: torch.Tensor) -> bool:
         """Return whether these are soft targets of one sample, which all share."""
-        return targets.dim() == 2 and self._knows(targets, 1)
-
-    def _knows(self, targets: torch.Tensor, count: int) -> bool:
-        """Return whether these are labels, or soft targets of float32, of so many samples."""
-        if targets.dim() == 1:
-            return targets.dtype == torch.int64 and len(targets) == count and _is_here(targets)
-        return targets.shape == (count, self._layers.classes) and is_plain(targets)
-
-
-def _is_here(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is in this machine's memory."""
-    return tensor.device.type == "cpu" and tensor.layout == torch.strided
+        return targets.dim() == 2 and self._chain.takes_targets(targets, 1)
 
 
 def _targets(targets: torch.Tensor) -> kernels.Targets:

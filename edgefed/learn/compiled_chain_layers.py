@@ -16,9 +16,8 @@ class ChainLayers:
     """The layers of a model, with its weights, their gradients, and room for a batch.
 
     Attributes:
-        layers: what the kernels take.
+        links: the layers with their addresses.
         gradients: of the weights, by the model's names; every backward pass overwrites them.
-        classes: number of logits.
 
     Args:
         parts: the layers, as ``plan`` returns them.
@@ -47,25 +46,9 @@ class ChainLayers:
             for part in parts
             for end in ("weight", "bias")
         }
-        self.classes = parts[-1].after
+        self._classes = parts[-1].after
         self._is_dense = parts[0].image is None
-        self._links = [self._link(part) for part in parts]
-        self.layers = kernels.layers(self._links)
-
-    @property
-    def outputs(self) -> torch.Tensor:
-        """The memory of the last layer's outputs, one after the other."""
-        return self._held_at(self._links[-1].output)
-
-    @property
-    def outputs_gradient(self) -> torch.Tensor:
-        """The memory of the gradient at the last layer's outputs."""
-        return self._held_at(self._links[-1].gradient)
-
-    @property
-    def features(self) -> torch.Tensor | None:
-        """The memory of what the last layer takes; None where that is the inputs."""
-        return self._held_at(self._links[-2].output) if len(self._links) > 1 else None
+        self.links = [self._link(part) for part in parts]
 
     def arranged(self, inputs: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...]]:
         """Return inputs as the first layer reads them, and their strides."""
@@ -79,6 +62,12 @@ class ChainLayers:
         return (
             is_plain(inputs) and 0 < len(inputs) <= self._room and inputs.shape[1:] == self._shape
         )
+
+    def takes_targets(self, targets: torch.Tensor, count: int) -> bool:
+        """Return whether these are labels, or soft targets of float32, of so many samples."""
+        if targets.dim() == 1:
+            return targets.dtype == torch.int64 and len(targets) == count and _is_here(targets)
+        return targets.shape == (count, self._classes) and is_plain(targets)
 
     def _link(self, part: Part) -> kernels.Link:
         """Return a layer with its addresses."""
@@ -106,5 +95,7 @@ class ChainLayers:
         self._held.append(torch.empty(size, dtype=kind))
         return self._held[-1].data_ptr()
 
-    def _held_at(self, address: int) -> torch.Tensor:
-        return next(each for each in self._held if each.data_ptr() == address)
+
+def _is_here(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is in this machine's memory."""
+    return tensor.device.type == "cpu" and tensor.layout == torch.strided

@@ -1,7 +1,6 @@
 /* The mean cross-entropy of a chain of layers, and its gradient: small convolutions with pooling and
  * ReLU, then fully connected layers. With a change of the inputs, the derivative along it is a part of
- * the loss. The two passes can also be called one by one, with a loss in between that is computed
- * elsewhere. kernels.c includes this at its end.
+ * the loss. kernels.c includes this before experts.h, whose loss stands between the same two passes.
  *
  * Changes stand behind the values: of a batch of B samples, rows 0 to B - 1 of a layer's output are
  * values, and row B + b is the change of sample b. Of the inputs there is one change for all samples.
@@ -210,7 +209,8 @@ static int forward_chain(layer *layers, int64_t count, int64_t batch, const floa
 }
 
 /* Write all gradients, from that of the last layer's output. `features` [batch][in of the last
- * layer] is added to what flows back from the last layer, unless it is NULL. */
+ * layer] is added to what flows back from the last layer, unless it is NULL. A smaller batch than in the
+ * forward pass means its first samples. */
 static int backward_chain(layer *layers, int64_t count, int64_t batch, const float *x,
                           const int64_t *strides, const float *change, const int64_t *once,
                           const float *features) {
@@ -276,18 +276,4 @@ EXPORT int edgefed_mixed_gradients(layer *layers, int64_t count, int64_t batch, 
     mixture m = {0,     {own_labels, own, classes}, {other_labels, other, other_apart},
                  share, factor, change, change_strides};
     return chain_gradients(layers, count, batch, x, strides, &m, loss);
-}
-
-/* Write every layer's output: the last one's are the logits, what it takes are the features. */
-EXPORT int edgefed_chain_forward(layer *layers, int64_t count, int64_t batch, const float *x,
-                                 const int64_t *strides) {
-    return forward_chain(layers, count, batch, x, strides, NULL, NULL);
-}
-
-/* Write all gradients after edgefed_chain_forward on x. The last layer's `gradient` holds the one at
- * the logits; `features` is added at the features, unless it is NULL. `batch` may be smaller than in
- * the forward pass: the first samples are then those that count. */
-EXPORT int edgefed_chain_backward(layer *layers, int64_t count, int64_t batch, const float *x,
-                                  const int64_t *strides, const float *features) {
-    return backward_chain(layers, count, batch, x, strides, NULL, NULL, features);
 }

@@ -1,4 +1,4 @@
-"""Compute a chain of layers and its gradients by the compiled kernels, in one call or in two."""
+"""Compute the loss of a chain of layers and its gradient in one call of the compiled kernels."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from edgefed.native.library import native
 
 SAMPLES = 16
 """A turned row has room for a multiple of so many samples."""
+
+OTHER_CONDITION = 2
+"""What a kernel returns if a condition is none of those that there are."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ def gradients(
         ValueError: a label is none of the classes.
         MemoryError: there was none for the work.
     """
-    _call("edgefed_gradients", chain, len(chain), batch, x, strides_of(strides), labels, loss)
+    call("edgefed_gradients", chain, len(chain), batch, x, strides_of(strides), labels, loss)
 
 
 def mixed_gradients(
@@ -148,49 +151,19 @@ def mixed_gradients(
     inputs = (chain, len(chain), batch, x, strides_of(strides))
     answers = (own.labels, own.soft, other.labels, other.soft, other.apart, share)
     ways = (change or None, strides_of(change_strides), factor)
-    _call("edgefed_mixed_gradients", *inputs, *answers, *ways, loss)
+    call("edgefed_mixed_gradients", *inputs, *answers, *ways, loss)
 
 
-def forward(chain: Layers, batch: int, x: int, strides: tuple[int, ...]) -> None:
-    """Write the output of every layer; the last one's are the logits, what it takes the features.
-
-    Args:
-        chain: the layers.
-        batch: samples; no more than there is room for.
-        x: address of the inputs.
-        strides: as for ``gradients``.
+def call(name: str, *arguments: Any) -> None:
+    """Call a kernel.
 
     Raises:
+        ValueError: a label, or a condition, is outside of its range.
         MemoryError: there was none for the work.
     """
-    _call("edgefed_chain_forward", chain, len(chain), batch, x, strides_of(strides))
-
-
-def backward(
-    chain: Layers, batch: int, x: int, strides: tuple[int, ...], features: int = 0
-) -> None:
-    """Write all gradients from the one at the logits, which the last layer's ``gradient`` holds.
-
-    It overwrites the gradients of all layers' outputs.
-
-    Args:
-        chain: the layers, after ``forward`` with the same inputs.
-        batch: samples that count: the first ones of the forward pass.
-        x: address of the inputs.
-        strides: as for ``gradients``.
-        features: address of a gradient at the features, which is added to what flows back from the
-            last layer; 0 for none.
-
-    Raises:
-        MemoryError: there was none for the work.
-    """
-    inputs = (chain, len(chain), batch, x, strides_of(strides))
-    _call("edgefed_chain_backward", *inputs, features or None)
-
-
-def _call(name: str, *arguments: Any) -> None:
-    """Call a kernel."""
     code = getattr(native().library, name)(*arguments)
+    if code == OTHER_CONDITION:
+        raise ValueError("A condition is not one of the table's.")
     if code > 0:
         raise ValueError("A label is not one of the classes.")
     if code:

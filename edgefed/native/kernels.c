@@ -1,5 +1,5 @@
-/* EdgeFed's kernels: small convolutions and dense layers, one by one and as a chain, exact merging,
- * and natural noise.
+/* EdgeFed's kernels: small convolutions and dense layers, one by one, as a chain and as a mixture of
+ * chains, exact merging, and natural noise.
  *
  * The instruction set is chosen when they run, so one library serves every x86-64. Plain C for GCC
  * and Clang. Nothing here keeps state, and nothing knows Python or torch.
@@ -269,3 +269,4 @@ EXPORT int edgefed_noise_image(const noise_layer *layers, int64_t count, const d
 }
 
 #include "chain.h"
+#include "experts.h"
