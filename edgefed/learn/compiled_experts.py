@@ -48,16 +48,16 @@ def compiled_experts_of(
     if native().library is None or precision != "fp32" or is_watched():
         return None
     given, parts = {**extra, **params}, plan(objective.model)
-    if not parts or not _fit(objective, parts, given, params):
+    if not parts or not _fit(objective, parts, given):
         return None
-    found = CompiledExperts(objective, parts, given, room)
+    found = CompiledExperts(objective, parts, given, room, phase.trained)
     return found if found.gradient_names.issuperset(phase.trained) else None
 
 
-def _fit(objective: ExpertMixture, parts: Sequence[Part], given: Params, params: Params) -> bool:
+def _fit(objective: ExpertMixture, parts: Sequence[Part], given: Params) -> bool:
     """Return whether all arrays are what the kernels can read: no address may lead elsewhere."""
     held = [name for expert in objective.kept for name in objective.names_of(expert).values()]
-    if not params.keys() >= set(held):
+    if not given.keys() >= set(held):
         return False
     shapes = _shapes(objective, parts, given)
     plain = [given[name] for name in (*held, *shapes) if name in given]
@@ -97,10 +97,16 @@ class CompiledExperts:
         parts: the layers of an expert, as ``plan`` returns them.
         given: all arrays that the mixture reads; they are read at every call.
         room: most samples of a batch.
+        trained: names of the arrays that are trained.
     """
 
     def __init__(
-        self, objective: ExpertMixture, parts: Sequence[Part], given: Params, room: int
+        self,
+        objective: ExpertMixture,
+        parts: Sequence[Part],
+        given: Params,
+        room: int,
+        trained: Sequence[str],
     ) -> None:
         self._objective = objective
         self._given = given
@@ -116,7 +122,10 @@ class CompiledExperts:
             self._gradients |= {names[name]: each for name, each in made.gradients.items()}
             self._experts.append(made)
         self._layers = kernels.layers([link for each in self._experts for link in each.links])
-        self._mixture = self._described()
+        own_names = {
+            held for expert in objective.kept for held in objective.names_of(expert).values()
+        }
+        self._mixture = self._described(trains_experts=not own_names.isdisjoint(trained))
         self.gradient_names = self._gradients.keys() - set(objective.assigned)
 
     def gradients(
@@ -163,7 +172,7 @@ class CompiledExperts:
             return None
         return self._given[CONDITIONS].index_select(0, batch.rows)
 
-    def _described(self) -> experts.Mixture:
+    def _described(self, *, trains_experts: bool) -> experts.Mixture:
         """Return the mixture as the kernels take it."""
         objective, given, gradients = self._objective, self._given, self._gradients
         unread = {TABLE, FREQUENCIES} if objective.by_device else {SHARES}
@@ -176,6 +185,7 @@ class CompiledExperts:
             experts=objective.experts,
             here=len(objective.kept),
             conditions=0 if objective.by_device else len(given[TABLE]),
+            trains_experts=trains_experts,
             prunes_gate=objective.prunes_gate,
             detaches=objective.detaches,
             adds_entropy=objective.entropy == "local",

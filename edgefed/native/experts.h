@@ -9,7 +9,7 @@
 #include <float.h>
 
 typedef struct {
-    int64_t experts, here, conditions, prunes_gate, detaches, adds_entropy;
+    int64_t experts, here, conditions, trains_experts, prunes_gate, detaches, adds_entropy;
     double threshold, skip_below, damping;
     const int64_t *numbers;               /* [here], rising */
     const float *phi, *frequencies;       /* [conditions][K], [conditions]; NULL with `shares` */
@@ -351,7 +351,7 @@ EXPORT int edgefed_expert_gradients(layer *layers, int64_t count, int64_t batch,
     int failed = run_experts(m, &b, &r, layers, count);
     if (!failed) {
         run_gate(m, &b, &r);
-        failed = return_experts(m, &b, &r, layers, count);
+        if (m->trains_experts) failed = return_experts(m, &b, &r, layers, count);
         *loss = (float)finish_table(m, &b, &r);
         if (m->shares) finish_shares(m, &b, &r);
     }

@@ -8,6 +8,12 @@ from ctypes import byref, c_double, c_int64, c_void_p
 from edgefed.native.chain import Layers, call
 from edgefed.native.convolution import strides_of
 
+_NUMBERS = "experts here conditions trains_experts prunes_gate detaches adds_entropy"
+_ADDRESSES = (
+    "numbers phi frequencies shares gate_weight gate_bias bias"
+    " phi_gradient gate_weight_gradient gate_bias_gradient bias_gradient next_shares"
+)
+
 
 class Mixture(ctypes.Structure):
     """A mixture, as the kernels take it; addresses are of contiguous float32 arrays.
@@ -19,6 +25,7 @@ class Mixture(ctypes.Structure):
         experts: K.
         here: M.
         conditions: rows of phi; 0 with ``shares``.
+        trains_experts: whether gradients of the experts' weights are written.
         prunes_gate: whether the gate learns q'.
         detaches: whether no gradient flows from the gate into the features.
         adds_entropy: whether the entropy of q' is a part of the objective.
@@ -40,18 +47,9 @@ class Mixture(ctypes.Structure):
     """
 
     _fields_ = [
-        *(
-            (name, c_int64)
-            for name in ("experts", "here", "conditions")
-            + ("prunes_gate", "detaches", "adds_entropy")
-        ),
+        *((name, c_int64) for name in _NUMBERS.split()),
         *((name, c_double) for name in ("threshold", "skip_below", "damping")),
-        *(
-            (name, c_void_p)
-            for name in ("numbers", "phi", "frequencies", "shares", "gate_weight", "gate_bias")
-            + ("bias", "phi_gradient", "gate_weight_gradient", "gate_bias_gradient")
-            + ("bias_gradient", "next_shares")
-        ),
+        *((name, c_void_p) for name in _ADDRESSES.split()),
     ]
 
 
