@@ -122,6 +122,7 @@ class DeviceHalf:
             prunes_gate=settings.prune_gate_targets,
             detaches=settings.detach_gate_features,
             damping=settings.damping,
+            skip_below=settings.skip_below,
         )
 
     def extras(self) -> dict[str, Array]:
