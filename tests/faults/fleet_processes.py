@@ -134,9 +134,9 @@ class FleetProcesses:
 
     # -- the run ------------------------------------------------------------------------------
 
-    def begin(self, *, paused: bool = False) -> str:
-        """Start the run and return its id."""
-        body = self.recipe.model_dump(mode="json")
+    def begin(self, recipe: Recipe | None = None, *, paused: bool = False) -> str:
+        """Start a run of the fleet's recipe, or of another one, and return its id."""
+        body = (recipe or self.recipe).model_dump(mode="json")
         return str(self._order("run.start", recipe=body, paused=paused)["run"])
 
     def step(self, run: str) -> None:
