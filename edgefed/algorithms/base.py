@@ -256,6 +256,10 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
             raise RuntimeError(f"The device half of {self.name} has no rounds.")
         return self.planned_rounds
 
+    def needed_columns(self) -> tuple[str, ...]:
+        """Return the columns without which it cannot train on a device's samples."""
+        return ()
+
     def parts(self) -> tuple[ExchangePart, ...]:
         """Return the parts that the method is composed of, beside training; see ``composition``."""
         return ()

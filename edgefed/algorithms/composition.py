@@ -45,9 +45,13 @@ def compose(algorithm: Algorithm[Any], labels: LabelsSection = NO_LABELS) -> Alg
         algorithm: trains, and merges what was trained.
         labels: the recipe's ``[labels]`` table, which is a part of any algorithm.
     """
-    supplements = (BountyExchange(labels, algorithm.training),) if labels.wanted else ()
+    supplements = _supplements(algorithm, labels) if labels.wanted else ()
     parts = (*supplements, *algorithm.parts())
     return Composition(algorithm, parts) if parts else algorithm
+
+
+def _supplements(algorithm: Algorithm[Any], labels: LabelsSection) -> tuple[BountyExchange]:
+    return (BountyExchange(labels, algorithm.training, algorithm.needed_columns()),)
 
 
 class Composition(Algorithm[Any]):
@@ -66,6 +70,10 @@ class Composition(Algorithm[Any]):
         self._parts = parts
         self._each: tuple[Algorithm[Any] | ExchangePart, ...] = (algorithm, *parts)
         self._owners = {name: part for part in parts for name in part.exchanges}
+
+    def needed_columns(self) -> tuple[str, ...]:
+        """Return the columns that the algorithm needs."""
+        return self._algorithm.needed_columns()
 
     def parts(self) -> tuple[ExchangePart, ...]:
         """Return the parts."""
