@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from edgefed.algorithms.cohort_sampling import draw
+from edgefed.algorithms.cohort_sampling import draw_testers
 from edgefed.algorithms.device_side import Chosen as Chosen  # noqa: PLC0414 - of the interface
 from edgefed.algorithms.device_side import DeviceTask as DeviceTask  # noqa: PLC0414
 from edgefed.algorithms.device_side import DeviceTest as DeviceTest  # noqa: PLC0414
@@ -77,6 +77,7 @@ class Member:
             not tell.
         data: a word of the device's own that changes when its samples do.
         class_names: what its labels are called, label 0 first; empty when they have no names.
+        newcomer: it never trains, and only tests; in simulations.
     """
 
     device: str
@@ -85,6 +86,7 @@ class Member:
     classes: int = 0
     data: str = ""
     class_names: tuple[str, ...] = ()
+    newcomer: bool = False
 
 
 Roster = tuple[Member, ...]
@@ -266,6 +268,10 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
             raise RuntimeError(f"The device half of {self.name} has no rounds.")
         return self.planned_rounds
 
+    def needed_columns(self) -> tuple[str, ...]:
+        """Return the columns without which it cannot train on a device's samples."""
+        return ()
+
     def parts(self) -> tuple[ExchangePart, ...]:
         """Return the parts that the method is composed of, beside training; see ``composition``."""
         return ()
@@ -310,7 +316,7 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
 
         Its name is ``evaluate``, its round the state's, and its answers hold metrics only.
         """
-        cohort = draw(roster, self.rounds, seed)
+        cohort = draw_testers(roster, self.rounds, seed)
         return Exchange(
             name="evaluate",
             round=state.round,

@@ -57,10 +57,14 @@ def compose(
         labels: the recipe's ``[labels]`` table, which is a part of any algorithm.
         personal: its ``[personal]`` table; what stays on devices, no part sends either.
     """
-    supplements = (BountyExchange(labels, algorithm.training),) if labels.wanted else ()
+    supplements = _supplements(algorithm, labels) if labels.wanted else ()
     parts = (*supplements, *algorithm.parts())
     whole = Composition(algorithm, parts) if parts else algorithm
     return PersonalModels(whole, personal) if personal.wanted else whole
+
+
+def _supplements(algorithm: Algorithm[Any], labels: LabelsSection) -> tuple[BountyExchange]:
+    return (BountyExchange(labels, algorithm.training, algorithm.needed_columns()),)
 
 
 class Composition(Algorithm[Any]):
@@ -82,6 +86,10 @@ class Composition(Algorithm[Any]):
         self._parts = parts
         self._each: tuple[Algorithm[Any] | ExchangePart, ...] = (algorithm, *parts)
         self._owners = {name: part for part in parts for name in part.exchanges}
+
+    def needed_columns(self) -> tuple[str, ...]:
+        """Return the columns that the algorithm needs."""
+        return self._algorithm.needed_columns()
 
     def parts(self) -> tuple[ExchangePart, ...]:
         """Return the parts."""

@@ -175,7 +175,8 @@ class FleetProcesses:
         """Wait until so many devices are there."""
 
         def there() -> bool:
-            return sum(each["state"] != "lost" for each in self.devices().values()) == count
+            present = [each for each in self.devices().values() if each["state"] != "lost"]
+            return len(present) == count
 
         wait_until(there, f"{count} devices", self.logs)
 
