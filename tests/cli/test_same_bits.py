@@ -92,3 +92,9 @@ def test_losses_of_label_counts_and_adam_end_alike(tmp_path: Path, algorithm: st
     adam = ("--set", "training.optimizer=adam", "--set", "training.learning_rate=0.002")
     real, virtual = both(tmp_path, *words, *adam)
     assert real == virtual
+
+
+def test_clustered_models_end_alike(tmp_path: Path) -> None:
+    words = ("--algorithm", "ifca", "--devices", "3", "--rounds", "3", "--seed", "1")
+    real, virtual = both(tmp_path, *words)
+    assert real == virtual

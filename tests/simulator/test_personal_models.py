@@ -11,13 +11,17 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from edgefed.algorithms.base import Answer, DeviceTask, DeviceView, Group, Result
+from edgefed.algorithms.personal_models import PersonalModels
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe, SimulationSection
 from edgefed.data.types import Shard
+from edgefed.learn.types import Trained
 from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.process_pool import ProcessPool
 from edgefed.simulator.run import Simulation, SimulationResult
 from edgefed.simulator.stacked_executor import StackedExecutor
+from tests.coordinator.fleets import TamperedFleet
 from tests.coordinator.test_resume import Fuse, PowerCut, cut_in_time
 from tests.run_fixture import COARSE, World, recipe, shards
 
@@ -139,3 +143,22 @@ def test_devices_that_never_trained_are_also_counted_apart(tmp_path: Path) -> No
     row = json.loads((result.folder / "metrics.jsonl").read_text())
     assert (row["devices_known"], row["devices_new"]) == (1, 1)
     assert {"accuracy_known", "loss_known", "accuracy_new", "loss_new"} <= row.keys()
+
+
+def test_an_answer_with_personal_weights_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def everything(
+        half: PersonalModels, task: DeviceTask, device: DeviceView, result: Result
+    ) -> Answer:
+        assert isinstance(result, Trained)
+        return Answer(task.device, result.samples, {"delta": Group(result.weights)})
+
+    monkeypatch.setattr(PersonalModels, "answer", everything)
+    here = worlds(tmp_path, BIASED)()
+    fleet = TamperedFleet(here.devices)
+    assert here.engine(fleet).run().status == "failed"
+    assert {(outcome, "out.bias" in reason) for _, outcome, reason in fleet.verdicts} == {
+        ("rejected", True)
+    }
+    here.close()
