@@ -54,13 +54,11 @@ def test_the_table_has_a_row_for_each_condition() -> None:
 
 def test_supplements_of_labels_have_no_column() -> None:
     labels = {"count": 5}
-    make(recipe(labels))
+    model = build(ModelSection.model_validate({"name": "cnn"}), (1, 8, 8), CLASSES, 1)
+    make(recipe(labels)).check_model(model)
     with pytest.raises(RecipeError) as caught:
-        make(recipe(labels, condition="site", condition_values=3))
-    assert caught.value.message == (
-        "Supplements of labels have no column 'site', which the algorithm needs."
-    )
-    assert caught.value.code == "algorithm.columns"
+        make(recipe(labels, condition="site", condition_values=3)).check_model(model)
+    assert "supplements have no column 'site'" in caught.value.message
 
 
 class Odd(nn.Module):

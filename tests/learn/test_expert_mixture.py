@@ -200,7 +200,7 @@ def test_soft_targets_take_the_mean_of_their_labels_shares() -> None:
         same = Batch(BATCH.inputs, torch.full((N,), label), ROWS)
         table = torch.softmax(params[TABLE], 1)
         shares = (0.3 * table[0] + 0.7 * table[1]).expand(N, K)
-        right, _ = objective()._experts(params, same)
+        right, _ = objective()._experts(params, same, None)
         parts.append((shares * right).sum(1))
     gate = torch.log(literal(params).gate)
     expected = -(0.3 * parts[0] + 0.7 * parts[1] + (shares * gate).sum(1)).mean()
@@ -215,7 +215,7 @@ def test_a_column_takes_the_place_of_the_label() -> None:
     batch = Batch(BATCH.inputs[order], LABELS[order], order)
     frequency = torch.bincount(column, minlength=3).to(DTYPE) / N
     found = loss(objective(), here, batch, **{CONDITIONS: column, FREQUENCIES: frequency})
-    right, features = objective()._experts(here, batch)
+    right, features = objective()._experts(here, batch, None)
     shares = torch.softmax(table, 1)
     hidden = torch.einsum("k,knf->nf", frequency @ shares, features)
     gate = torch.log_softmax(hidden @ here[GATE_WEIGHT] + here[GATE_BIAS], 1)
@@ -306,7 +306,7 @@ def test_shares_of_a_device_step_by_the_batch() -> None:
     params = {**given(), SHARES: own}
     of = objective(by_device=True)
     value, after = of.loss_and_values(MODEL.forward, params, BATCH, Context({}))
-    right, features = of._experts(params, BATCH)
+    right, features = of._experts(params, BATCH, None)
     hidden = torch.einsum("k,knf->nf", own, features)
     gate = torch.log_softmax(hidden @ params[GATE_WEIGHT] + params[GATE_BIAS], 1)
     close(value, -(own * (right + gate)).sum(1).mean())
@@ -375,7 +375,7 @@ def trained(entropy: EntropyTerm) -> tuple[Array, Array]:
     given = {name: torch.tensor(a) for name, a in {**after.weights, **after.variables}.items()}
     frequencies = torch.tensor(job.extra[FREQUENCIES])
     batch = Batch(torch.tensor(data.inputs), torch.tensor(data.targets))
-    _, features = of._experts(given, batch)
+    _, features = of._experts(given, batch, None)
     _, own = of._shares({**given, FREQUENCIES: frequencies}, batch)
     gate = torch.exp(of._log_gate(given, features, own)).mean(0)
     return torch.softmax(given[TABLE], 1).numpy(), gate.numpy()
