@@ -30,7 +30,7 @@ def recipe(labels: dict[str, Any] | None = None, **settings: Any) -> Recipe:
         ({"prune": 1.5}, "algorithm.prune: must be at most 1, got 1.5"),
         ({"damping": 1.0}, "algorithm.damping: must be less than 1, got 1.0"),
         ({"entropy": "some"},
-         "algorithm.entropy: must be one of none, local, direct, got some"),
+         'algorithm.entropy: must be one of "none", "local" or "direct", got "some"'),
         ({"condition": "rotation"},
          "algorithm.condition_values: must say how many values the column 'rotation' has"),
         ({"condition": "device", "condition_values": 3},

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from edgefed.algorithms.expert_device_half import EXPERTS
+from edgefed.algorithms.expert_device_half import EXPERTS, OWN
 from edgefed.algorithms.expert_records import TABLE, mixtures_of, role
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.run_records import Checkpoint
@@ -101,9 +102,15 @@ def test_coded_experts_that_are_sent_now_and_then_arrive(world: Made, wire: dict
 
 
 def test_devices_are_scored_by_mode_and_weigh_the_same(world: Made) -> None:
-    here = world(plan(2, 2, rounds={"cohort": 2, "min_devices": 2}))
+    parts = [Shard(samples(6, n), samples(3 + 9 * n, 50 + n), 3) for n in range(3)]
+    here = world(plan(2, 1, rounds={"cohort": 1, "test_cohort": 3, "min_devices": 1}), parts)
     finished(here)
-    print(here.rows)
+    (row,) = here.rows
+    assert (row["devices_known"], row["devices_fitted"]) == (1, 2)
+    for name in ("accuracy", "loss"):
+        mean = (row[f"{name}_known"] + 2 * row[f"{name}_fitted"]) / 3
+        assert row[f"device_{name}"] == pytest.approx(mean)
+        assert row[name] == row[f"device_{name}"]
 
 
 def with_site(part: Samples) -> Samples:
@@ -116,7 +123,36 @@ def test_a_device_without_the_column_is_told_and_the_run_goes_on(world: Made) ->
     settings = {"condition": "site", "condition_values": 2}
     here = world(plan(2, 2, algorithm=settings, rounds={"quorum": 0.5}), [*parts, lacking])
     fleet, checkpoint = finished(here)
-    declined = [(device, why) for device, outcome, why in fleet.verdicts if outcome != "accepted"]
-    print(fleet.verdicts, here.rows)
-    assert {device for device, _ in declined} == {"device-04"}
+    assert declined(fleet) == {
+        (
+            "device-03",
+            "The samples of this device have no column 'site', which the run's experts are"
+            " conditioned on; columns: none.",
+        )
+    }
+    assert checkpoint.state.round == 2
+    assert mixtures_of(checkpoint.state).keys() == {"device-00", "device-01", "device-02"}
+
+
+@pytest.mark.parametrize("shape", [(4, 5), (7, 3)])
+def test_private_state_of_other_experts_is_told_and_the_run_goes_on(
+    world: Made, shape: tuple[int, int]
+) -> None:
+    here = world(plan(3, 2, rounds={"quorum": 0.5}))
+    other = {"weight": np.zeros(shape, np.float32), "bias": np.zeros(shape[1], np.float32)}
+    device = here.devices._devices["device-02"]
+    device.kept = replace(device.kept, private={OWN: other})
+    fleet, checkpoint = finished(here)
+    assert declined(fleet) == {
+        (
+            "device-02",
+            f"The gate that this device keeps is of {shape}, and the task needs (4, 3): it is of"
+            " other experts or another model.",
+        )
+    }
+    assert checkpoint.state.round == 2
     assert len(mixtures_of(checkpoint.state)) == 3
+
+
+def declined(fleet: TamperedFleet) -> set[tuple[str, str]]:
+    return {(device, why) for device, outcome, why in fleet.verdicts if outcome != "accepted"}

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from edgefed.learn import compiled_experts
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.expert_mixture import (
     CONDITIONS,
@@ -28,6 +29,7 @@ from edgefed.learn.objectives.expert_mixture import (
 from edgefed.learn.stacked_trainer import StackedTrainer
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Array, Batch, Context, Job, Params, Samples, Schedule
+from edgefed.native.library import Native
 
 K, C, WIDTH, INPUTS, N = 3, 4, 5, 6, 8
 NUMBERS = np.random.default_rng(8)
@@ -349,6 +351,21 @@ def jobs(
     return made
 
 
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_training_leaves_the_share_of_an_expert_that_is_not_here(
+    is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_compiled:
+        monkeypatch.setattr(compiled_experts, "native", lambda: Native(None, 1, ""))
+    small = model(torch.float32)
+    of = ExpertMixture(small, K, (0, 2), by_device=True)
+    ((job, data),) = jobs(1, of, small, 20)
+    after = Trainer(small, "cpu").train(job, data).variables[SHARES]
+    assert after[1] == np.float32(1 / K)
+    assert after.sum() == pytest.approx(1, abs=1e-6)
+    assert abs(after[0] - after[2]) > 0.01
+
+
 @pytest.mark.parametrize("by_device", [False, True])
 @pytest.mark.parametrize("kept", [(0, 1, 2), (0, 2)])
 def test_a_stack_of_devices_ends_where_each_alone_does(
@@ -370,7 +387,7 @@ def trained(entropy: EntropyTerm) -> tuple[Array, Array]:
     """Return q(z|y) and the gate's mean probabilities after a device has trained for long."""
     small = model(torch.float32)
     of = ExpertMixture(small, K, (0, 1, 2), entropy=entropy)
-    ((job, data),) = jobs(1, of, small, 400)
+    ((job, data),) = jobs(1, of, small, 250)
     after = Trainer(small, "cpu").train(job, data)
     given = {name: torch.tensor(a) for name, a in {**after.weights, **after.variables}.items()}
     frequencies = torch.tensor(job.extra[FREQUENCIES])
