@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from edgefed.events.expert_events import problem_in_words
+from edgefed.events.expert_events import label_names, problem_in_words
 from edgefed.events.snapshot import ExpertsView
 from edgefed.tui.display_state import Shown
 from edgefed.tui.panes.pane import Pane
@@ -165,7 +165,4 @@ def _grid(head: str, rows: Sequence[Row], experts: int, width: int, height: int)
 def _names(shown: Shown, view: ExpertsView) -> list[str]:
     """Return what the rows are called: the run's classes, or numbers."""
     classes = shown.run.class_names if shown.run and view.condition == "label" else ()
-    return [
-        classes[number] if number < len(classes) and classes[number] else str(number)
-        for number in range(len(view.table))
-    ]
+    return label_names(classes, len(view.table))
