@@ -97,14 +97,13 @@ def _answer(row: AuditRow) -> dict[str, Any]:
 def _table(found: Audit) -> Iterator[tuple[str, ...]]:
     yield ("DEVICE", "ROUND", "SOURCE", "UNIQUE", "COMPUTED", "TRUE", "DISTANCE")
     for row in found.rows:
-        source = row.source if row.role in ("", "delta", "mixture") else f"{row.source} {row.role}"
         unique = "yes" if row.determined else "no"
         shares = (
             _largest(row.shares, found),
             "" if row.true is None else _largest(row.true, found),
         )
         far = "" if row.distance is None else f"{row.distance:.3f}"
-        yield (row.device, str(row.round), source, unique, *shares, far)
+        yield (row.device, str(row.round), row.part, unique, *shares, far)
     mean = found.mean_distance()
     if mean is not None and len(found.rows) > 1:
         yield ("mean", "", "", "", "", "", f"{mean:.3f}")

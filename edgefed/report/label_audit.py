@@ -30,7 +30,7 @@ MAX_ROWS = 300
 STATE = "state"
 """The source of frequencies that rest on what the coordinator keeps of a mixture of experts."""
 
-_IN_WORDS = {
+_IN_WORDS: Mapping[str, str] = {
     "mixture": "from the shares q(z|s) and the table of the answer",
     "output-bias": "from the change of the output layer's bias",
     STATE: "from the shares q(z|s) and the table after the last round",
@@ -60,6 +60,12 @@ class AuditRow:
     determined: bool
     shares: tuple[float, ...]
     true: tuple[float, ...] | None = None
+
+    @property
+    def part(self) -> str:
+        """The part of the answer: its source, and its role where that is not the usual one."""
+        usual = self.role in ("", "delta", "mixture")
+        return self.source if usual else f"{self.source} of {self.role}"
 
     @property
     def distance(self) -> float | None:
@@ -109,18 +115,29 @@ def audit_of_folder(folder: Path, run_data: RunData) -> Audit:
         DataError: ``audit.invalid``: a line of the record cannot be read.
         StorageError: a file cannot be read.
     """
-    rows = [*_recorded(folder / AUDIT)] if (folder / AUDIT).is_file() else [*_of_state(folder)]
+    was_recorded = (folder / AUDIT).is_file()
+    rows = [*_recorded(folder / AUDIT)] if was_recorded else [*_of_state(folder)]
     if not rows:
-        raise UnknownNameError(
-            f"Nothing was recorded of what the answers of run {folder.name} tell of labels.",
-            code="audit.none",
-            hint="simulate it again: edgefed sim run --audit",
-        )
+        raise _nothing(folder.name, was_recorded)
     held = {device.device: device.labels for device in run_data.summary.devices}
     names = label_names(run_data.record.get("class_names") or (), len(rows[0].shares))
     told = [replace(row, true=_true(held.get(row.device, ()), len(row.shares))) for row in rows]
     told.sort(key=lambda row: (row.round, row.device))
     return Audit(folder.name, tuple(names), tuple(told))
+
+
+def _nothing(run: str, was_recorded: bool) -> UnknownNameError:
+    if was_recorded:
+        return UnknownNameError(
+            f"The answers of run {run} have neither an output bias nor shares of experts.",
+            code="audit.none",
+            hint="other parts of an answer may tell of labels too",
+        )
+    return UnknownNameError(
+        f"Nothing was recorded of what the answers of run {run} tell of labels.",
+        code="audit.none",
+        hint="simulate it again: edgefed sim run --audit",
+    )
 
 
 def _recorded(path: Path) -> Iterator[AuditRow]:
@@ -142,6 +159,8 @@ def _recorded(path: Path) -> Iterator[AuditRow]:
 
 
 def _row(values: Mapping[str, Any]) -> AuditRow:
+    if values["source"] not in _IN_WORDS:
+        raise ValueError(f"there is no source {values['source']}")
     shares = tuple(float(share) for share in values["shares"])
     return AuditRow(**{**values, "shares": shares})
 
@@ -185,17 +204,19 @@ def audit_picture(audit: Audit) -> str:
 
 
 def _pictures(rows: Iterable[AuditRow], labels: Sequence[str]) -> Iterator[tuple[str, str]]:
-    by_role: dict[tuple[str, str], list[AuditRow]] = {}
+    by_part: dict[str, list[AuditRow]] = {}
     for row in rows:
-        by_role.setdefault((row.source, row.role), []).append(row)
-    for (source, role), all_rows in by_role.items():
+        by_part.setdefault(row.part, []).append(row)
+    for part, all_rows in by_part.items():
         found = all_rows[:MAX_ROWS]
         names = [_name(row) for row in found]
         empty = (0.0,) * len(labels)
         true = Panel("true", [row.true or empty for row in found])
         computed = Panel("computed", [row.shares for row in found])
-        drawn = share_maps([true, computed], names, labels, title=f"{source} {role}", width=820)
-        yield f"Label frequencies {_IN_WORDS.get(source, source)} {role}".rstrip(), drawn
+        drawn = share_maps([true, computed], names, labels, title=part, width=820)
+        told = _IN_WORDS[found[0].source]
+        role = f" of {found[0].role}" if part != found[0].source else ""
+        yield f"Label frequencies {told}{role}; beside each device the distance", drawn
 
 
 def _name(row: AuditRow) -> str:

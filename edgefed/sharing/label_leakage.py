@@ -28,8 +28,8 @@ from edgefed.sharing.types import Array
 RIDGE = 1e-10
 """Weight of the norm against the squared residual; the larger, the less exact."""
 
-RANK_TOLERANCE = 1e-6
-"""A singular value below this fraction of the largest one counts as 0: float32 has 7 digits."""
+RANK_TOLERANCE = 1e-5
+"""A singular value below this fraction of the largest one counts as 0: shares come as float32."""
 
 _TOTAL = 10.0
 """Weight of the equation that frequencies have the sum 1."""
