@@ -10,6 +10,8 @@ from edgefed.cli.ages import ago
 from edgefed.cli.audit import EPILOG as AUDIT_EPILOG
 from edgefed.cli.audit import audit
 from edgefed.cli.context import Globals, globals_of
+from edgefed.cli.evaluate import EPILOG as EVALUATE_EPILOG
+from edgefed.cli.evaluate import evaluate
 from edgefed.cli.help import examples
 from edgefed.cli.means import EPILOG as MEANS_EPILOG
 from edgefed.cli.means import means
@@ -28,6 +30,7 @@ app.command(epilog=REPORT_EPILOG)(report)
 app.command(epilog=MEANS_EPILOG)(means)
 app.command(epilog=AUDIT_EPILOG)(audit)
 app.command(epilog=CHECK_EPILOG)(check)
+app.command(epilog=EVALUATE_EPILOG)(evaluate)
 
 RunId = Annotated[str, typer.Argument(help="Run id or its beginning.", show_default=False)]
 RunIdOrLast = Annotated[

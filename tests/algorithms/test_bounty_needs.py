@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefed.algorithms.bounty_answers import MIX
@@ -81,6 +81,7 @@ def kept_mixes(counts: list[int], seed: int, providers: int) -> dict[str, Array]
 
 
 @given(COUNTS, COUNTS, st.floats(0, 2), st.floats(0, 1), st.booleans(), st.integers(0, 99))
+@settings(deadline=None)
 def test_a_supplement_has_the_size_that_was_set(
     counts: list[int], held: list[int], supplement: float, share: float, noise: bool, seed: int
 ) -> None:
@@ -149,6 +150,13 @@ def test_mixes_and_noise_are_standardised_like_the_device_s_own_images() -> None
     noise = noise_samples(derive(7, "noise", 1), 2, IMAGE, kind="white")
     assert bits(samples.inputs[10:12]) == bits(from_pixels(noise, preparation))
     np.testing.assert_allclose(samples.inputs[8:10], (mixes / 255 - 0.25) / 0.5, rtol=1e-6)
+
+
+def test_completed_samples_have_no_columns() -> None:
+    real = replace(only(0), columns={"site": np.arange(8)})
+    view = LabelPlayers({"device": Device(real)}).view("device")
+    assert completed(view, section(supplement=0.01), {}, 1).columns == real.columns
+    assert completed(view, section(count=4), {}, 1).columns == {}
 
 
 @pytest.mark.parametrize("kind", ["white", "spectrum", "oriented"])
