@@ -95,6 +95,10 @@ class ExpertSettings(AlgorithmSettings):
     divergence: bool = False
     """Whether the gradient divergence of each expert is measured in every round."""
 
+    collect_gates: bool = False
+    """Whether devices are asked for their gates and shares after the last round, for predictions
+    on devices without labels; only those with ``share_gate`` in their settings give them."""
+
     @field_validator("condition_values")
     @classmethod
     def _for_a_column(cls, values: int, info: ValidationInfo) -> int:

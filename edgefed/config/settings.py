@@ -133,6 +133,10 @@ class AgentSettings(FleetSettings):
     share_mixes: bool = False
     """Whether mixes of this device's samples may leave it; a mix shows what it was made of."""
 
+    share_gate: bool = False
+    """Whether this device's gate of a mixture of experts may leave it, with its shares of the
+    experts; they tell which labels it has."""
+
     mix_receivers: tuple[Annotated[str, Field(pattern=NAME_PATTERN)], ...] | None = None
     """Devices that may receive mixes of this device's samples; an empty list for none. By default,
     every device may."""
