@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from edgefed.algorithms.cohort_sampling import draw
-from edgefed.algorithms.device_side import DeviceTask as DeviceTask  # noqa: PLC0414 - of the interface
+from edgefed.algorithms.cohort_sampling import draw_testers
+from edgefed.algorithms.device_side import Chosen as Chosen  # noqa: PLC0414 - of the interface
+from edgefed.algorithms.device_side import DensityFit as DensityFit  # noqa: PLC0414 - of the interface
+from edgefed.algorithms.device_side import DeviceTask as DeviceTask  # noqa: PLC0414
 from edgefed.algorithms.device_side import DeviceTest as DeviceTest  # noqa: PLC0414
 from edgefed.algorithms.device_side import DeviceView as DeviceView  # noqa: PLC0414
 from edgefed.algorithms.device_side import Encoding as Encoding  # noqa: PLC0414
 from edgefed.algorithms.device_side import EvalJob as EvalJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import LedgerEntry as LedgerEntry  # noqa: PLC0414
+from edgefed.algorithms.device_side import LowestLossJob as LowestLossJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import PredictorEvalJob as PredictorEvalJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import Result as Result  # noqa: PLC0414
 from edgefed.algorithms.device_side import TrainedEvalJob as TrainedEvalJob  # noqa: PLC0414
@@ -75,6 +78,7 @@ class Member:
             not tell.
         data: a word of the device's own that changes when its samples do.
         class_names: what its labels are called, label 0 first; empty when they have no names.
+        newcomer: it never trains, and only tests; in simulations.
     """
 
     device: str
@@ -83,6 +87,7 @@ class Member:
     classes: int = 0
     data: str = ""
     class_names: tuple[str, ...] = ()
+    newcomer: bool = False
 
 
 Roster = tuple[Member, ...]
@@ -227,6 +232,8 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         simulation_only: whether it needs what no real fleet can give, whatever its settings.
         evaluation_place: where the result is tested, unless the recipe says it.
         evaluation_weighting: what the mean of the devices' tests weighs, unless the recipe says it.
+        personal_weights: whether a recipe's ``[personal]`` table can keep some of its weights on
+            devices: its tasks bring one model as ``weights``, and its answers hold a ``delta``.
         evaluation_modes: the words of ``EvalJob.mode`` that an operator may ask all devices for.
 
     Args:
@@ -241,6 +248,7 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
     simulation_only: ClassVar[bool] = False
     evaluation_place: EvaluationPlace = "coordinator"
     evaluation_weighting: EvaluationWeighting = "samples"
+    personal_weights: bool = False
     evaluation_modes: tuple[str, ...] = ()
     Settings: ClassVar[type[AlgorithmSettings]]
 
@@ -260,6 +268,10 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         if self.planned_rounds is None:
             raise RuntimeError(f"The device half of {self.name} has no rounds.")
         return self.planned_rounds
+
+    def needed_columns(self) -> tuple[str, ...]:
+        """Return the columns without which it cannot train on a device's samples."""
+        return ()
 
     def parts(self) -> tuple[ExchangePart, ...]:
         """Return the parts that the method is composed of, beside training; see ``composition``."""
@@ -305,7 +317,7 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
 
         Its name is ``evaluate``, its round the state's, and its answers hold metrics only.
         """
-        cohort = draw(roster, self.rounds, seed)
+        cohort = draw_testers(roster, self.rounds, seed)
         return Exchange(
             name="evaluate",
             round=state.round,

@@ -17,6 +17,9 @@ BEGUN, UNUSED = "begun", "unused"
 COLLECT = "gates"
 """The exchange that collects gates, and the group and parameter of the state that keep them."""
 
+DENSITIES = "densities"
+"""The group and the parameter that keep the densities that came with gates."""
+
 EXPERT = "expert-"
 """Before an expert's number in the names of its group, payload and role."""
 

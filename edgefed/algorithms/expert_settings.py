@@ -51,6 +51,11 @@ class ExpertSettings(AlgorithmSettings):
     detach_gate_features: bool = False
     """Whether the gates' gradients stop at the experts' features."""
 
+    skip_below: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """A device skips the backward pass of a sample through an expert whose share of it is below
+    this: saves time once experts have specialised, mostly with ``detach_gate_features``; 0 for the
+    exact gradient. Each step of an expert is off by less than this share of a full one."""
+
     gates: Literal["private", "averaged"] = "private"
     """Whether each device has a gate of its own, or gates are averaged like weights (the paper's
     FEMNIST)."""
@@ -99,6 +104,14 @@ class ExpertSettings(AlgorithmSettings):
     """Whether devices are asked for their gates and shares after the last round, for predictions
     on devices without labels; only those with ``share_gate`` in their settings give them."""
 
+    collect_densities: bool = False
+    """With ``collect_gates``: whether devices also fit a density to their inputs, which must be
+    from 0 to 1, so that an input decides whose gates count; only those with ``share_density`` in
+    their settings do so."""
+
+    density_draws: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Draws by which a density is computed; 1 for the evidence lower bound."""
+
     @field_validator("condition_values")
     @classmethod
     def _for_a_column(cls, values: int, info: ValidationInfo) -> int:
@@ -110,6 +123,14 @@ class ExpertSettings(AlgorithmSettings):
         elif not values:
             raise ValueError(f"must say how many values the column {condition!r} has")
         return values
+
+    @field_validator("skip_below")
+    @classmethod
+    def _of_the_bound(cls, share: float, info: ValidationInfo) -> float:
+        """Check that shares are what weighs a sample: the direct objective has no such bound."""
+        if share and info.data.get("entropy") == "direct":
+            raise ValueError('must be 0 with entropy = "direct"')
+        return share
 
     @property
     def has_column(self) -> bool:

@@ -44,7 +44,7 @@ from edgefed.algorithms.base import (
     State,
     Work,
 )
-from edgefed.algorithms.cohort_sampling import Cohort, draw
+from edgefed.algorithms.cohort_sampling import Cohort, draw, draw_testers
 from edgefed.algorithms.exchange_part import ExchangePart
 from edgefed.algorithms.expert_device_half import EXPERTS, FITTED, KNOWN, MARGINAL, DeviceHalf
 from edgefed.algorithms.expert_merging import merged
@@ -74,7 +74,7 @@ from edgefed.algorithms.expert_settings import ExpertSettings
 from edgefed.algorithms.expert_start import from_updates, independent
 from edgefed.algorithms.fedavg import MAX_DELTA, delta_role, difference
 from edgefed.algorithms.gate_collection import GateCollection, collected_gates, no_gates
-from edgefed.algorithms.marginal_gates import marginal
+from edgefed.algorithms.marginal_gates import likely_shares, marginal
 from edgefed.algorithms.training import augment_of, loss_of, schedule_of
 from edgefed.config.recipe import EvaluationPlace, EvaluationWeighting
 from edgefed.errors import DataError, RecipeError
@@ -104,7 +104,8 @@ class FedMoe(Algorithm[ExpertSettings]):
         """Return what collects gates after the last round, if it is on."""
         if not self.settings.collect_gates or self.settings.experts == 1:
             return ()
-        return (GateCollection(self.settings.experts, self.planned_rounds),)
+        densities = self.settings.collect_densities
+        return (GateCollection(self.settings.experts, self.planned_rounds, densities),)
 
     # -- the coordinator ------------------------------------------------------------------------
 
@@ -288,7 +289,8 @@ class FedMoe(Algorithm[ExpertSettings]):
         """Return how the coordinator predicts: by the gates that it has, or else by the load."""
         experts = experts_of(state, self.settings.experts)
         if (given := collected_gates(state)) is not None:
-            return marginal(dict(enumerate(experts)), given)(predict)
+            shares = likely_shares(state, self.settings.density_draws)
+            return marginal(dict(enumerate(experts)), given, shares)(predict)
         load = np.asarray(load_of(mixtures_of(state), len(experts)))
 
         def predicted(inputs: Array) -> Array:
@@ -299,7 +301,7 @@ class FedMoe(Algorithm[ExpertSettings]):
 
     def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
         """Ask a cohort to test, each device with the experts that it uses."""
-        cohort = draw(roster, self.rounds, seed)
+        cohort = draw_testers(roster, self.rounds, seed)
         return replace(self._exchange("evaluate", state, cohort), quorum=1)
 
     def evaluation_in_mode(self, state: State, asked: Exchange, mode: str) -> Exchange:

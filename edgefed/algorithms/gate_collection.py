@@ -1,20 +1,24 @@
 """Collect the gates of devices whose owners allow it, once, after the last round.
 
 With gates of others, a device without labels can use a mixture of experts (``learn/
-mixture_prediction``). A gate and the mixture q(z|s) tell what labels a device has, so they leave it
-only with ``share_gate`` in its owner's settings, and its ledger records them.
+mixture_prediction``); with densities of the others' inputs (``learn/density``), each input decides
+whose gates count. A gate and the mixture q(z|s) tell what labels a device has, and a density what
+its inputs look like. So they leave it only with ``share_gate`` and ``share_density`` in its owner's
+settings, and its ledger records them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from edgefed.algorithms.base import (
     Answer,
+    DensityFit,
     DeviceTask,
     DeviceView,
     Exchange,
@@ -25,23 +29,25 @@ from edgefed.algorithms.base import (
     Result,
     Roster,
     State,
+    Work,
 )
 from edgefed.algorithms.exchange_part import ExchangePart
 from edgefed.algorithms.expert_device_half import OWN
-from edgefed.algorithms.expert_records import COLLECT, output_width, role
+from edgefed.algorithms.expert_records import COLLECT, DENSITIES, output_width, role
 from edgefed.config.recipe import RoundsSection
 from edgefed.errors import UsageError
+from edgefed.learn.density import can_be_fitted, density_specs
 from edgefed.learn.models import Model
 from edgefed.learn.types import Job, Tensors
-from edgefed.sharing.releases import gate_release
+from edgefed.sharing.releases import density_release, gate_release
 from edgefed.units import counted
-from edgefed.wire.tensors import TensorSpec
+from edgefed.wire.tensors import TensorSpec, specs_of
 
-SHARED = "gate"
-"""The role of a device's answer; one whose owner shares no gate has none."""
+SHARED, DENSITY = "gate", "density"
+"""The roles of a device's answer; it lacks those that the owner does not share."""
 
 LARGEST = 1e6
-"""Largest magnitude of a gate's value."""
+"""Largest magnitude of a value of a gate or a density."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +57,13 @@ class GateCollection(ExchangePart):
     Args:
         experts: K.
         rounds: the recipe's; None on a device.
+        densities: whether densities are collected with them.
     """
 
     exchanges: ClassVar[frozenset[str]] = frozenset({COLLECT})
     experts: int
     rounds: RoundsSection | None
+    densities: bool = False
 
     # -- the coordinator ------------------------------------------------------------------------
 
@@ -77,14 +85,28 @@ class GateCollection(ExchangePart):
         return Exchange(
             name=COLLECT,
             round=state.round,
-            questions=tuple(Question(each.device, each.samples, {}) for each in able),
+            questions=tuple(
+                Question(each.device, each.samples, {}, {DENSITY: self.densities}) for each in able
+            ),
             payloads={},
             wanted=len(able),
             quorum=0,
             deadline=self.rounds.deadline,
             preparatory=True,
-            reply_roles={SHARED: ReplyRole(self._specs(state), LARGEST, optional=True)},
+            reply_roles=self._reply_roles(state),
         )
+
+    def _reply_roles(self, state: State) -> dict[str, ReplyRole]:
+        """Return what an answer may hold."""
+        gate = ReplyRole(self._specs(state), LARGEST, optional=True)
+        density = {DENSITY: ReplyRole(None, LARGEST, optional=True)} if self.densities else {}
+        return {SHARED: gate, **density}
+
+    def max_reply_bytes(self, exchange: Exchange, model: Model) -> int:
+        """Return the bytes that a density and a gate may take."""
+        density = density_specs(math.prod(model.shape)) if self.densities else {}
+        sent = sum(spec.nbytes for spec in density.values())
+        return 2 * (sent + sum(role.nbytes for role in exchange.reply_roles.values()))
 
     def add_to_training(self, training: Exchange, state: State) -> Exchange:
         """Send nothing along."""
@@ -94,29 +116,34 @@ class GateCollection(ExchangePart):
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
         """Keep the gates that came, sorted by device."""
         del exchange
-        given = {
-            answer.device: {
-                **answer.groups[SHARED].arrays,
-                "samples": np.asarray(answer.samples, np.int64),
-            }
-            for answer in answers
-            if SHARED in answer.groups
-        }
-        devices = sorted(given)
-        params = {**state.params, COLLECT: devices}
-        if not devices:
-            return State(state.round, state.groups, params)
-        names = given[devices[0]]
-        stacked = {name: np.stack([given[device][name] for device in devices]) for name in names}
-        return State(state.round, {**state.groups, COLLECT: stacked}, params)
+        gates: dict[str, Tensors] = {}
+        densities: dict[str, Tensors] = {}
+        for answer in answers:
+            if SHARED in answer.groups:
+                samples = {"samples": np.asarray(answer.samples, np.int64)}
+                gates[answer.device] = {**answer.groups[SHARED].arrays, **samples}
+            if DENSITY in answer.groups:
+                densities[answer.device] = answer.groups[DENSITY].arrays
+        params = {**state.params, COLLECT: sorted(gates)}
+        groups = dict(state.groups)
+        if gates:
+            groups[COLLECT] = _stacked(gates)
+        if densities:
+            groups[DENSITIES] = _stacked(densities)
+            params[DENSITIES] = sorted(densities)
+        return State(state.round, groups, params)
 
     def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
-        """Return why the shares of an answer's gate are none, or nothing."""
-        del exchange, model
+        """Return why an answer's shares are none, or its density of other inputs; or nothing."""
+        del exchange
+        if DENSITY in answer.groups:
+            found = specs_of(answer.groups[DENSITY].arrays)
+            if found != density_specs(math.prod(model.shape)) or SHARED not in answer.groups:
+                return "its density is of other inputs, or without a gate"
         if SHARED not in answer.groups:
             return ""
-        found = answer.groups[SHARED].arrays
-        shares, kept = found["shares"].astype(np.float64), found["kept"]
+        gate = answer.groups[SHARED].arrays
+        shares, kept = gate["shares"].astype(np.float64), gate["kept"]
         if shares.min() < 0 or abs(float(shares.sum()) - 1) > 1e-3:
             return "its shares are not shares of sum 1"
         if not np.isin(kept, (0, 1)).all() or not kept.any():
@@ -135,29 +162,49 @@ class GateCollection(ExchangePart):
         if exchange.name != COLLECT or COLLECT in before.params:
             return ()
         given, asked = len(after.params[COLLECT]), counted(len(exchange.questions), "device")
-        return (Remark(f"{given} of {asked} shared their gates (share_gate)"),)
+        told = f"{given} of {asked} shared their gates (share_gate)"
+        if self.densities:
+            fitted = len(after.params.get(DENSITIES, ()))
+            told += f", {fitted} a density of inputs from 0 to 1 (share_density)"
+        return (Remark(told),)
 
     # -- the device -----------------------------------------------------------------------------
 
-    def prepare(self, task: DeviceTask, device: DeviceView) -> Answer:
+    def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
         """Give the gate that this run's training left, where the owner shares it."""
-        own, count = device.private.get(OWN), len(device.train)
-        if own is None or not device.policy.share_gate:
-            return Answer(task.device, count, {})
+        if OWN not in device.private or not device.policy.share_gate:
+            return Answer(task.device, len(device.train), {})
+        wanted = bool(task.params.get(DENSITY)) and device.policy.share_density
+        if wanted and can_be_fitted(device.train.inputs):
+            return DensityFit(device.train.inputs, task.seed)
+        return self._gate(task, device)
+
+    def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
+        """Give the gate with the density that was fitted."""
+        assert isinstance(result, dict)
+        gate = self._gate(task, device)
+        release = density_release(task.round, len(device.train))
+        groups = {**gate.groups, DENSITY: Group(result, "fp32")}
+        return replace(gate, groups=groups, ledger=(*gate.ledger, release))
+
+    def _gate(self, task: DeviceTask, device: DeviceView) -> Answer:
+        own, count = device.private[OWN], len(device.train)
         kept = np.zeros(self.experts, np.float32)
         kept[own["kept"]] = 1
         gate = {**{name: own[name] for name in ("weight", "bias", "shares")}, "kept": kept}
         release = gate_release(task.round, count, self.experts)
         return Answer(task.device, count, {SHARED: Group(gate, "fp32")}, ledger=(release,))
 
-    def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
-        """Not called: ``prepare`` answers at once."""
-        raise AssertionError("prepare answers at once")
-
     def change_job(self, job: Job, task: DeviceTask, device: DeviceView) -> Job:
         """Leave training as it is."""
         del task, device
         return job
+
+
+def _stacked(given: Mapping[str, Tensors]) -> Tensors:
+    """Return the arrays of all devices, stacked in the order of their names."""
+    devices = sorted(given)
+    return {name: np.stack([given[each][name] for each in devices]) for name in given[devices[0]]}
 
 
 def collected_gates(state: State) -> Tensors | None:

@@ -28,7 +28,7 @@ class Processes:
         trackers: names of those whom the coordinator tells every round.
         user_models: whether coordinator and agents run models of a user's own code.
         share_mixes: whether the agents let mixes of their samples go.
-        share_gate: whether they let their gates of a mixture of experts go.
+        share_gate: whether they let their gates of a mixture of experts go, and densities.
     """
 
     address: Address
@@ -120,6 +120,7 @@ class Processes:
         keep["EDGEFED_USER_MODELS"] = str(self.user_models).lower()
         keep["EDGEFED_SHARE_MIXES"] = str(self.share_mixes).lower()
         keep["EDGEFED_SHARE_GATE"] = str(self.share_gate).lower()
+        keep["EDGEFED_SHARE_DENSITY"] = str(self.share_gate).lower()
         return ChildProcess(
             [sys.executable, *arguments],
             folder=self.folder,

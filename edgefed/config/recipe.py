@@ -148,6 +148,10 @@ class RoundsSection(Section):
     cohort: Annotated[int, Field(ge=0)] = 0
     """Number of answers that a round waits for; 0 for all online devices."""
 
+    test_cohort: Annotated[int, Field(ge=0)] | None = None
+    """Number of devices that an evaluation on devices asks; 0 for all online devices. Unset: as
+    ``cohort``."""
+
     over_selection: Annotated[float, Field(ge=0, le=4)] = 0.0
     """Fraction of additional devices to ask; the first answers are used."""
 
@@ -267,6 +271,36 @@ class LabelsSection(Section):
         return self.count > 0 or self.supplement > 0
 
 
+PersonalPreset = Literal["none", "biased", "lg", "fedper", "fedbn"]
+
+WeightPattern = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class PersonalSection(Section):
+    """Weights that every device keeps to itself: its personal part of the model.
+
+    They are trained with the others, and are neither sent nor averaged. Together, ``weights`` and
+    ``preset`` say which.
+    """
+
+    weights: Annotated[tuple[WeightPattern, ...], Field(max_length=64)] = ()
+    """Names of the model's weights and running statistics, with ``*`` and ``?`` for any characters
+    and any character: ``["fc2.bias", "conv1.*"]``."""
+
+    preset: PersonalPreset = "none"
+    """Weights by their place: the bias of the output layer (``biased``), the output layer
+    (``fedper``), the input layer (``lg``, as LG-FedAvg in the mixture-of-experts paper), all
+    normalisation layers with their running statistics (``fedbn``); ``none`` for no preset."""
+
+    fine_tune_epochs: Annotated[int, Field(ge=0, le=1000)] = 0
+    """Epochs for which a device trains before it tests the model; nothing of that is kept."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether devices have personal weights, or train before they test."""
+        return bool(self.weights) or self.preset != "none" or self.fine_tune_epochs > 0
+
+
 class SimulationSection(Section):
     """Settings of virtual devices and of the demo."""
 
@@ -276,6 +310,10 @@ class SimulationSection(Section):
     holdout: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Fraction of its samples that each device holds out for evaluation. Unset: 0.2 where
     evaluation is on devices, otherwise 0."""
+
+    newcomers: Annotated[int, Field(ge=0, validate_default=True)] = 0
+    """Number of virtual devices, the last ones, that never train: they only test, and their scores
+    are also told apart (``accuracy_newcomer``, ``accuracy_participant``)."""
 
     sharing: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Fraction of the devices that share averaged data if a method requests them; the others
@@ -291,6 +329,15 @@ class SimulationSection(Section):
 
     chunk: Annotated[int, Field(ge=1, le=65536)] = 32
     """With ``stacked``: maximum number of devices that train at once; memory grows with it."""
+
+    @field_validator("newcomers")
+    @classmethod
+    def _some_train(cls, newcomers: int, info: ValidationInfo) -> int:
+        """Check that a device is left to train."""
+        devices = info.data.get("devices", newcomers + 1)
+        if newcomers >= devices:
+            raise ValueError(f"must be below the number of devices, which is {devices}")
+        return newcomers
 
 
 class Recipe(Section):
@@ -308,6 +355,7 @@ class Recipe(Section):
     training: TrainingSection = TrainingSection()
     rounds: RoundsSection = RoundsSection()
     labels: LabelsSection = LabelsSection()
+    personal: PersonalSection = PersonalSection()
     wire: WireSection = WireSection()
     evaluation: EvaluationSection = EvaluationSection()
     simulation: SimulationSection = SimulationSection()

@@ -21,7 +21,9 @@ from edgefed.coordinator.device_admission import admit
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import Evaluation
+from edgefed.coordinator.expert_updates import ExpertUpdates
 from edgefed.coordinator.model_file import model_metadata, model_tensors
+from edgefed.coordinator.newcomers import with_part
 from edgefed.coordinator.relay_checks import delivered_relays
 from edgefed.coordinator.reply_collector import ReplyCollector, make_collector
 from edgefed.coordinator.reply_stats import ReplyStats
@@ -78,6 +80,7 @@ class Engine:
             self._recipe, self._algorithm, self._device_answers, self._recorder.warn
         )
         self._labels = LabelBounties(record.run, self._algorithm, deps.store, deps.journal)
+        self._experts = ExpertUpdates(record.run, self._algorithm, deps.journal)
 
     # -- the whole run ------------------------------------------------------------------------
 
@@ -178,6 +181,7 @@ class Engine:
         self._close_through(state)
         self._recorder.status("running")
         self._labels.tell(begins)
+        self._experts.tell(begins)
         return state
 
     def _loop(self, state: RunState) -> None:
@@ -271,7 +275,8 @@ class Engine:
     def _planned(self, state: RunState) -> Exchange | Finished:
         seed = derive(self._recipe.seed, "plan", self._recorder.record.seed_index)
         state.state, state.bounty_orders = self._labels.ordered(state.state)
-        return self._algorithm.plan(state.state, state.admission.roster(), seed)
+        roster = tuple(each for each in state.admission.roster() if not each.newcomer)
+        return self._algorithm.plan(state.state, roster, seed)
 
     def _put(self, state: RunState, planned: Exchange, attempt: int) -> OpenExchange:
         """Write an exchange down, so that a restart puts the same one."""
@@ -323,6 +328,7 @@ class Engine:
             self._recorder.note(remark.text, warning=remark.warning)
         self._recorder.record, state.state, state.open = after, merged, None
         self._labels.tell(merged)
+        self._experts.tell(merged)
         self._close_through(state)
 
     def _give_up(self, opened: OpenExchange) -> None:
@@ -378,7 +384,9 @@ class Engine:
             seed = derive(self._recipe.seed, "plan", self._recorder.record.seed_index)
             planned = self._algorithm.evaluation(state.state, state.admission.roster(), seed)
             opened = self._put(state, planned, attempt=0)
-        yield from self._collector(state, opened).answers()
+        newcomers = {each.device for each in self._fleet.roster() if each.newcomer}
+        for answer in self._collector(state, opened).answers():
+            yield with_part(answer, newcomers) if newcomers else answer
         self._controls.check()
 
     # -- orders -------------------------------------------------------------------------------

@@ -20,9 +20,9 @@ from edgefed.sharing.label_mixes import MixSettings
 from edgefed.sharing.policy import Policy
 from edgefed.sharing.privacy_accounting import composed
 
-MEANS, LABELS, MIXES, GATE = "means", "labels", "mixes", "gate"
-"""The kinds of release: averages of samples, which labels there are, mixes of a label, and a gate
-of a mixture of experts."""
+MEANS, LABELS, MIXES, GATE, DENSITY = "means", "labels", "mixes", "gate", "density"
+"""The kinds of release: averages of samples, which labels there are, mixes of a label, a gate of a
+mixture of experts, and a density of the inputs."""
 
 MOST_EPSILON = 1e300
 """From this ε on, none is stated: sums stay finite."""
@@ -83,6 +83,16 @@ def gate_release(round: int, records: int, experts: int) -> dict[str, Any]:  # n
         experts: how many there are.
     """
     return {**_release(GATE, round, records, 0.0, None), "experts": experts}
+
+
+def density_release(round: int, records: int) -> dict[str, Any]:  # noqa: A002
+    """Return the entry of a density of the inputs: no finite ε bounds it.
+
+    Args:
+        round: after which it leaves the device.
+        records: samples that it was fitted to.
+    """
+    return _release(DENSITY, round, records, 0.0, None)
 
 
 def mixes_release(

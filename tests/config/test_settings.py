@@ -203,6 +203,7 @@ def test_an_owners_policy_for_mixes_is_read_from_variables(around: MakeAround) -
             around(
                 EDGEFED_SHARE_MIXES="true",
                 EDGEFED_SHARE_GATE="true",
+                EDGEFED_SHARE_DENSITY="true",
                 EDGEFED_REQUEST_MIXES="false",
                 EDGEFED_MIX_RECEIVERS=receivers,
                 EDGEFED_MIX_EPSILON="0.5",
@@ -220,6 +221,7 @@ def test_an_owners_policy_for_mixes_is_read_from_variables(around: MakeAround) -
             request_mixes=False,
             share_mixes=True,
             share_gate=True,
+            share_density=True,
             mix_receivers=("cam-1", "cam-2"),
             mix_epsilon=0.5,
             mix_limit=40,
@@ -240,6 +242,7 @@ def test_without_settings_mixes_are_not_limited(around: MakeAround) -> None:
         share_hidden=False,
         share_mixes=False,
         share_gate=False,
+        share_density=False,
         least_mix_width=4,
         least_mix_noise=16 / 255,
         most_mix_weight=0.75,

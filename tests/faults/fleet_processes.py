@@ -134,9 +134,9 @@ class FleetProcesses:
 
     # -- the run ------------------------------------------------------------------------------
 
-    def begin(self, *, paused: bool = False) -> str:
-        """Start the run and return its id."""
-        body = self.recipe.model_dump(mode="json")
+    def begin(self, recipe: Recipe | None = None, *, paused: bool = False) -> str:
+        """Start a run of the fleet's recipe, or of another one, and return its id."""
+        body = (recipe or self.recipe).model_dump(mode="json")
         return str(self._order("run.start", recipe=body, paused=paused)["run"])
 
     def step(self, run: str) -> None:
@@ -175,7 +175,8 @@ class FleetProcesses:
         """Wait until so many devices are there."""
 
         def there() -> bool:
-            return sum(each["state"] != "lost" for each in self.devices().values()) == count
+            present = [each for each in self.devices().values() if each["state"] != "lost"]
+            return len(present) == count
 
         wait_until(there, f"{count} devices", self.logs)
 
