@@ -9,20 +9,28 @@ import numpy as np
 import pytest
 
 from edgefed.algorithms.base import DeviceTask, DeviceView, TrainedEvalJob
+from edgefed.algorithms.marginal_gates import likely_shares, unstacked
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.run_records import Checkpoint
+from edgefed.data.types import Shard, take
 from edgefed.errors import EdgeFedError
-from edgefed.learn.mixture_prediction import Gate, marginal_predictor, prior_shares
+from edgefed.learn.mixture_prediction import (
+    Gate,
+    device_predictor,
+    marginal_predictor,
+    prior_shares,
+)
 from edgefed.learn.models import Model
 from edgefed.learn.scoring import score
 from edgefed.learn.training import ModelPredictions, Trainer
-from edgefed.sharing.policy import Policy
+from edgefed.samples import Samples
+from edgefed.sharing.policy import ANYTHING, Policy
 from edgefed.sharing.releases import gate_release
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.test_resume import Fuse, PowerCut, cut_in_replies
 from tests.coordinator.test_saved_evaluation import evaluated
-from tests.run_fixture import World, recipe, shards
+from tests.run_fixture import CLASSES, World, recipe, shards
 
 TESTED = shards((5, 9, 6, 4), tested=5)
 SILENT = replace(TESTED[1], policy=Policy(share_gate=False))
@@ -160,3 +168,45 @@ def test_a_fitted_gate_leaves_experts_and_table_as_they_are(
     shares = {"mixture/shares"} if condition == "device" else set()
     assert set(fitted.variables) == {"gate/weight", "gate/bias"} | shares
     assert np.abs(fitted.variables["gate/weight"]).max() > 0
+
+
+def pixels(bright: slice, seed: int, policy: Policy = ANYTHING) -> Shard:
+    """Return a device's dark images of 8 pixels, some of which are bright."""
+    numbers = np.random.default_rng(seed)
+    inputs = numbers.uniform(0, 0.2, (40, 8)).astype(np.float32)
+    inputs[:, bright] += 0.8
+    given = Samples(inputs, numbers.integers(0, CLASSES, 40))
+    return Shard(take(given, np.arange(30)), take(given, np.arange(30, 40)), CLASSES, policy=policy)
+
+
+def test_densities_decide_whose_gates_count(world: MakeWorld) -> None:
+    shy = Policy(share_density=False)
+    parts = (pixels(slice(0, 4), 1), pixels(slice(4, 8), 2), pixels(slice(0, 8), 3, shy))
+    sections = {"algorithm": {"name": "fedmoe", "experts": 2}, "rounds": {"count": 1}}
+    sections["algorithm"] |= {"collect_gates": True, "collect_densities": True}
+    here = world(recipe(**sections), parts)
+    assert here.engine().run().status == "finished"
+    told = "3 of 3 devices shared their gates (share_gate)"
+    assert here.seen("note", text=f"{told}, 2 a density of inputs from 0 to 1 (share_density)")
+    state = state_of(here).state
+    assert state.params["densities"] == ["device-00", "device-01"]
+    kinds = {
+        name: [entry["kind"] for entry in device.kept.persistent.ledger]
+        for name, device in here.devices._devices.items()
+    }
+    both = ["gate", "density"]
+    assert kinds == {"device-00": both, "device-01": both, "device-02": ["gate"]}
+
+    shares = likely_shares(state, 1)
+    assert shares is not None
+    for n, part in enumerate(parts[:2]):
+        found = shares(part.test.inputs)
+        np.testing.assert_allclose(found.sum(axis=1), 1)
+        assert found[:, n].min() > 0.9, "the device whose samples look like this"
+        assert not found[:, 2].any(), "it gave no density"
+    algorithm, trainer = make(here.recipe), Trainer(model_of(here), "cpu")
+    predicted = algorithm.predictor(state, ModelPredictions(trainer))(parts[0].test.inputs)
+    experts = {k: state.groups[f"expert-{k}"] for k in range(2)}
+    own = device_predictor(experts, unstacked(state.groups["gates"])[0])
+    alone = own(ModelPredictions(trainer))(parts[0].test.inputs)
+    np.testing.assert_allclose(np.exp(predicted), np.exp(alone), atol=0.05)
