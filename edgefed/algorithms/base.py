@@ -35,6 +35,7 @@ from edgefed.algorithms.exchange import ReplyRole as ReplyRole  # noqa: PLC0414
 from edgefed.algorithms.expert_report import ExpertReport as ExpertReport  # noqa: PLC0414
 from edgefed.config.recipe import (
     CodecName,
+    EvaluationPlace,
     EvaluationWeighting,
     ModelSection,
     RoundsSection,
@@ -226,6 +227,7 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         summary: one line for lists.
         paper: authors, title, where.
         simulation_only: whether it needs what no real fleet can give, whatever its settings.
+        evaluation_place: where the result is tested, unless the recipe says it.
         evaluation_weighting: what the mean of the devices' tests weighs, unless the recipe says it.
 
     Args:
@@ -238,6 +240,7 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
     summary: str
     paper: str
     simulation_only: ClassVar[bool] = False
+    evaluation_place: EvaluationPlace = "coordinator"
     evaluation_weighting: EvaluationWeighting = "samples"
     Settings: ClassVar[type[AlgorithmSettings]]
 

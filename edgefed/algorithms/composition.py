@@ -65,6 +65,7 @@ class Composition(Algorithm[Any]):
     def __init__(self, algorithm: Algorithm[Any], parts: tuple[ExchangePart, ...]) -> None:
         super().__init__(algorithm.settings, algorithm.training, algorithm.planned_rounds)
         self.name, self.summary, self.paper = algorithm.name, algorithm.summary, algorithm.paper
+        self.evaluation_place = algorithm.evaluation_place
         self.evaluation_weighting = algorithm.evaluation_weighting
         self._algorithm = algorithm
         self._parts = parts

@@ -190,6 +190,8 @@ class WireSection(Section):
     """Whether devices add the error of a lossy codec to their next reply."""
 
 
+EvaluationPlace = Literal["coordinator", "devices", "both"]
+
 EvaluationWeighting = Literal["samples", "devices"]
 
 
@@ -199,9 +201,10 @@ class EvaluationSection(Section):
     every: Annotated[int, Field(ge=0)] = 1
     """Rounds between evaluations; the last round is always evaluated. 0: only the last round."""
 
-    on: Literal["coordinator", "devices", "both"] = "coordinator"
-    """The samples to evaluate on: the coordinator's test set, the held-out samples of each device,
-    or both."""
+    on: EvaluationPlace | None = None
+    """The samples to evaluate on: the ``coordinator``'s test set, the held-out samples of each of
+    the ``devices``, or ``both``. Unset: the devices', where each has a model of its own, as with
+    ``fedmoe``; otherwise the coordinator's."""
 
     weighting: EvaluationWeighting | None = None
     """With tests on devices: whether the mean over devices weighs each by its number of held-out
@@ -274,8 +277,9 @@ class SimulationSection(Section):
     devices: Annotated[int, Field(ge=1, le=1_000_000)] = 8
     """Number of virtual devices."""
 
-    holdout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Fraction of its samples that each device holds out for evaluation."""
+    holdout: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Fraction of its samples that each device holds out for evaluation. Unset: 0.2 where
+    evaluation is on devices, otherwise 0."""
 
     newcomers: Annotated[int, Field(ge=0, validate_default=True)] = 0
     """Number of virtual devices, the last ones, that never train: they only test, and their scores

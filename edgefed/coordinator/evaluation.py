@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from edgefed.algorithms.base import Algorithm, Answer
+from edgefed.algorithms.evaluation_place import evaluation_place
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.reply_stats import DeviceScores
 from edgefed.coordinator.run_state import RunState
@@ -43,7 +44,7 @@ class Evaluation:
 
     def scores(self, state: RunState) -> dict[str, float]:
         """Return the scores of the state's model by name."""
-        where, test = self._recipe.evaluation.on, state.run_model.test
+        where, test = evaluation_place(self._recipe, self._algorithm), state.run_model.test
         scores: dict[str, float] = {}
         if where in ("devices", "both") or not len(test):
             scores |= self._on_devices(state)

@@ -124,9 +124,9 @@ def test_the_trained_thing_predicts_and_is_tested(name: str) -> None:
     state, exchange = players.play(half)[-1]
     predict = half.predictor(state, ModelPredictions(players.trainer))
     assert predict(samples(5, 1).inputs).shape == (5, CLASSES)
+    exchange = half.evaluation(state, players.roster, 1)
     question = exchange.questions[0]
-    task = replace(players.task(exchange, question), groups={"weights": half.weights(state)})
-    test = half.eval_job(task, players.view(question.device))
+    test = half.eval_job(players.task(exchange, question), players.view(question.device))
     assert not isinstance(test, TrainedEvalJob)
     assert test.samples.targets.shape == (3,)
 
