@@ -10,18 +10,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from edgefed.algorithms.cohort_sampling import draw_testers
-from edgefed.algorithms.device_side import DeviceTask as DeviceTask  # noqa: PLC0414 - of the interface
+from edgefed.algorithms.device_side import Chosen as Chosen  # noqa: PLC0414 - of the interface
+from edgefed.algorithms.device_side import DeviceTask as DeviceTask  # noqa: PLC0414
 from edgefed.algorithms.device_side import DeviceTest as DeviceTest  # noqa: PLC0414
 from edgefed.algorithms.device_side import DeviceView as DeviceView  # noqa: PLC0414
 from edgefed.algorithms.device_side import Encoding as Encoding  # noqa: PLC0414
 from edgefed.algorithms.device_side import EvalJob as EvalJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import LedgerEntry as LedgerEntry  # noqa: PLC0414
+from edgefed.algorithms.device_side import LowestLossJob as LowestLossJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import PredictorEvalJob as PredictorEvalJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import Result as Result  # noqa: PLC0414
 from edgefed.algorithms.device_side import TrainedEvalJob as TrainedEvalJob  # noqa: PLC0414
@@ -229,6 +231,9 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         simulation_only: whether it needs what no real fleet can give, whatever its settings.
         evaluation_place: where the result is tested, unless the recipe says it.
         evaluation_weighting: what the mean of the devices' tests weighs, unless the recipe says it.
+        personal_weights: whether a recipe's ``[personal]`` table can keep some of its weights on
+            devices: its tasks bring one model as ``weights``, and its answers hold a ``delta``.
+        evaluation_modes: the words of ``EvalJob.mode`` that an operator may ask all devices for.
 
     Args:
         settings: its own keys of the recipe.
@@ -242,6 +247,8 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
     simulation_only: ClassVar[bool] = False
     evaluation_place: EvaluationPlace = "coordinator"
     evaluation_weighting: EvaluationWeighting = "samples"
+    personal_weights: bool = False
+    evaluation_modes: tuple[str, ...] = ()
     Settings: ClassVar[type[AlgorithmSettings]]
 
     def __init__(
@@ -322,6 +329,14 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
             quorum=1,
             deadline=self.rounds.deadline,
         )
+
+    def evaluation_in_mode(self, state: State, asked: Exchange, mode: str) -> Exchange:
+        """Return an evaluation's exchange that makes every device test in one of the modes."""
+        del state
+        with_mode = (
+            replace(each, params={**each.params, "mode": mode}) for each in asked.questions
+        )
+        return replace(asked, questions=tuple(with_mode))
 
     def eval_job(self, task: DeviceTask, device: DeviceView) -> DeviceTest:
         """Return how this device tests the model of an ``evaluate`` task."""
