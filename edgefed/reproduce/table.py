@@ -17,7 +17,12 @@ SCALES: tuple[Scale, ...] = ("smoke", "small", "paper")
 Relation = Literal["above", "equal", "not below"]
 
 Metric = Literal[
-    "accuracy", "device_accuracy", "accuracy_newcomer", "cluster_accuracy", "cluster_purity"
+    "accuracy",
+    "device_accuracy",
+    "accuracy_participant",
+    "accuracy_newcomer",
+    "cluster_accuracy",
+    "cluster_purity",
 ]
 
 Settings = Mapping[str, Any]
