@@ -1,8 +1,8 @@
 """Building blocks of the mixture-of-experts tables: the paper, rows, and set-ups at each scale.
 
 Reisser, Louizos, Gavves, Welling: Federated Mixture of Experts, arXiv 2107.06724, Appendix A. Its
-FedAvg has Adam on the server. It calls its method FedMix, as another paper calls another; here it is
-FedMoE.
+FedAvg has Adam on the server. It calls its method FedMix; here it is FedMoE, as another paper has a
+FedMix.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ CLUSTERS: Mapping[int, Score] = {
 def _permutation() -> Table:
     return Table(
         name="moe-permutation",
-        title="devices clustered by their label permutation: share of devices with the right expert",
+        title="devices clustered by their label permutation: share with the right expert",
         paper=MOE,
         rows=(INDEPENDENT, FROM_UPDATES),
         scales={scale: Scaled(_permuted(scale), (1, 2, 3, 4, 5), TAKES[scale]) for scale in SCALES},
