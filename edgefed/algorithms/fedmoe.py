@@ -107,6 +107,10 @@ class FedMoe(Algorithm[ExpertSettings]):
         densities = self.settings.collect_densities
         return (GateCollection(self.settings.experts, self.planned_rounds, densities),)
 
+    def needed_columns(self) -> tuple[str, ...]:
+        """Return the column that the experts are conditioned on, if it is one."""
+        return (self.settings.condition,) if self.settings.has_column else ()
+
     # -- the coordinator ------------------------------------------------------------------------
 
     def check_model(self, model: Model) -> None:
