@@ -22,7 +22,7 @@ class ExpertSettings(AlgorithmSettings):
     """What decides which experts learn from a sample: its ``label``; the name of a column of the
     samples, such as ``rotation`` or ``site``; or the ``device`` that has it."""
 
-    condition_values: Annotated[int, Field(ge=0, le=4096)] = 0
+    condition_values: Annotated[int, Field(ge=0, le=4096, validate_default=True)] = 0
     """With a column as ``condition``: number of its values, which are 0, 1, 2, …"""
 
     prune: Annotated[float, Field(ge=0, le=1)] = 0.0
