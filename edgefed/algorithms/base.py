@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from edgefed.algorithms.cohort_sampling import draw
-from edgefed.algorithms.device_side import DeviceTask as DeviceTask  # noqa: PLC0414 - of the interface
+from edgefed.algorithms.device_side import Chosen as Chosen  # noqa: PLC0414 - of the interface
+from edgefed.algorithms.device_side import DeviceTask as DeviceTask  # noqa: PLC0414
 from edgefed.algorithms.device_side import DeviceTest as DeviceTest  # noqa: PLC0414
 from edgefed.algorithms.device_side import DeviceView as DeviceView  # noqa: PLC0414
 from edgefed.algorithms.device_side import Encoding as Encoding  # noqa: PLC0414
 from edgefed.algorithms.device_side import EvalJob as EvalJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import LedgerEntry as LedgerEntry  # noqa: PLC0414
+from edgefed.algorithms.device_side import LowestLossJob as LowestLossJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import PredictorEvalJob as PredictorEvalJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import Result as Result  # noqa: PLC0414
 from edgefed.algorithms.device_side import TrainedEvalJob as TrainedEvalJob  # noqa: PLC0414
@@ -227,6 +229,8 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         simulation_only: whether it needs what no real fleet can give, whatever its settings.
         evaluation_place: where the result is tested, unless the recipe says it.
         evaluation_weighting: what the mean of the devices' tests weighs, unless the recipe says it.
+        personal_weights: whether a recipe's ``[personal]`` table can keep some of its weights on
+            devices: its tasks bring one model as ``weights``, and its answers hold a ``delta``.
 
     Args:
         settings: its own keys of the recipe.
@@ -240,6 +244,7 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
     simulation_only: ClassVar[bool] = False
     evaluation_place: EvaluationPlace = "coordinator"
     evaluation_weighting: EvaluationWeighting = "samples"
+    personal_weights: bool = False
     Settings: ClassVar[type[AlgorithmSettings]]
 
     def __init__(

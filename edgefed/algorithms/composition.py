@@ -8,17 +8,20 @@ prepare  likewise; each part in turn may change the algorithm's training job
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from edgefed.algorithms.base import (
     Algorithm,
     Answer,
+    Chosen,
     DeviceTask,
     DeviceTest,
     DeviceView,
     Exchange,
     ExpertReport,
     Finished,
+    LowestLossJob,
     Predict,
     Predictor,
     Remark,
@@ -29,7 +32,8 @@ from edgefed.algorithms.base import (
 )
 from edgefed.algorithms.bounty_exchange import BountyExchange
 from edgefed.algorithms.exchange_part import ExchangePart
-from edgefed.config.recipe import LabelsSection, ModelSection
+from edgefed.algorithms.personal_models import PersonalModels
+from edgefed.config.recipe import LabelsSection, ModelSection, PersonalSection
 from edgefed.learn.models import Model
 from edgefed.learn.types import Job, Tensors, Trained
 from edgefed.sharing.bounty_report import BountyOrder, BountyReport
@@ -37,17 +41,26 @@ from edgefed.sharing.bounty_report import BountyOrder, BountyReport
 NO_LABELS = LabelsSection()
 """No supplements for missing labels."""
 
+NOTHING_PERSONAL = PersonalSection()
+"""All weights are shared."""
 
-def compose(algorithm: Algorithm[Any], labels: LabelsSection = NO_LABELS) -> Algorithm[Any]:
+
+def compose(
+    algorithm: Algorithm[Any],
+    labels: LabelsSection = NO_LABELS,
+    personal: PersonalSection = NOTHING_PERSONAL,
+) -> Algorithm[Any]:
     """Return an algorithm with its parts in place; one without parts as it is.
 
     Args:
         algorithm: trains, and merges what was trained.
         labels: the recipe's ``[labels]`` table, which is a part of any algorithm.
+        personal: its ``[personal]`` table; what stays on devices, no part sends either.
     """
     supplements = (BountyExchange(labels, algorithm.training),) if labels.wanted else ()
     parts = (*supplements, *algorithm.parts())
-    return Composition(algorithm, parts) if parts else algorithm
+    whole = Composition(algorithm, parts) if parts else algorithm
+    return PersonalModels(whole, personal) if personal.wanted else whole
 
 
 class Composition(Algorithm[Any]):
@@ -63,6 +76,7 @@ class Composition(Algorithm[Any]):
         self.name, self.summary, self.paper = algorithm.name, algorithm.summary, algorithm.paper
         self.evaluation_place = algorithm.evaluation_place
         self.evaluation_weighting = algorithm.evaluation_weighting
+        self.personal_weights = algorithm.personal_weights
         self._algorithm = algorithm
         self._parts = parts
         self._each: tuple[Algorithm[Any] | ExchangePart, ...] = (algorithm, *parts)
@@ -166,15 +180,24 @@ class Composition(Algorithm[Any]):
     def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
         """Let the exchange's owner prepare; every part may change a training job."""
         work = self._owner(task.question).prepare(task, device)
-        if task.question not in self._owners and isinstance(work, Job):
-            for part in self._parts:
-                work = part.change_job(work, task, device)
+        if task.question in self._owners:
+            return work
+        if isinstance(work, Job):
+            return self._changed(work, task, device)
+        if isinstance(work, LowestLossJob):
+            return replace(work, jobs=tuple(self._changed(job, task, device) for job in work.jobs))
         return work
+
+    def _changed(self, job: Job, task: DeviceTask, device: DeviceView) -> Job:
+        """Return a training job with what every part adds to it."""
+        for part in self._parts:
+            job = part.change_job(job, task, device)
+        return job
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
         """Let the exchange's owner answer; every part may change the answer to training."""
         answer = self._owner(task.question).answer(task, device, result)
-        if task.question not in self._owners and isinstance(result, Trained):
+        if task.question not in self._owners and isinstance(result, (Trained, Chosen)):
             for part in self._parts:
                 answer = part.change_answer(answer, task, device)
         return answer

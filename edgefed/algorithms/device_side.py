@@ -6,7 +6,7 @@ A trainer does the work; the half itself has no training loop.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -148,12 +148,42 @@ class Encoding:
     split: int
 
 
+@dataclass(frozen=True)
+class LowestLossJob:
+    """Work for the trainer that does one of several jobs: the one that starts at the lowest loss.
+
+    Attributes:
+        jobs: one at least. Of equal losses the first one counts.
+        loss: what is compared, over the samples that the job would train on.
+    """
+
+    jobs: tuple[Job, ...]
+    loss: LossName = "cross_entropy"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a ``LowestLossJob`` came to: the number of the job that was done, and its result."""
+
+    index: int
+    trained: Trained
+
+
 DeviceTest = EvalJob | PredictorEvalJob | TrainedEvalJob
 """How a device tests the model of an ``evaluate`` task."""
 
-Work = Job | DeviceTest | Encoding
+Work = Job | LowestLossJob | DeviceTest | Encoding
 """What a trainer does."""
 
-Result = Trained | Score | Array
-"""The result: ``Trained`` of a ``Job``, ``Score`` of an evaluation, hidden states (n, …) of an
-``Encoding``."""
+Result = Trained | Chosen | Score | Array
+"""The result: ``Trained`` of a ``Job``, ``Chosen`` of a ``LowestLossJob``, ``Score`` of an
+evaluation, hidden states (n, …) of an ``Encoding``."""
+
+
+def lowest(losses: Sequence[float]) -> int:
+    """Return the place of the lowest loss, the first of equal ones.
+
+    One that is not a finite number counts as the highest.
+    """
+    known = [loss if np.isfinite(loss) else np.inf for loss in losses]
+    return known.index(min(known))

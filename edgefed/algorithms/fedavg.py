@@ -90,6 +90,7 @@ class FedAvg(Algorithm[AveragingSettings]):
     name = "fedavg"
     summary = "Average what the devices learned, weighted by their samples"
     paper = "McMahan et al., AISTATS 2017, arXiv 1602.05629"
+    personal_weights = True
     Settings: ClassVar[type[AlgorithmSettings]] = AveragingSettings
 
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
@@ -129,21 +130,19 @@ class FedAvg(Algorithm[AveragingSettings]):
             mean.add(answer.groups["delta"].arrays, weight)
         if mean.weight == 0:
             return State(exchange.round, state.groups, state.params)
-        after, memory = self._optimizer().step(
-            weights,
-            mean.mean(),
-            state.groups["memory"],
-            exchange.round,
-            plain=[name for name in weights if name.rpartition(".")[2] in RUNNING],
-        )
+        after, memory = self.stepped(weights, mean.mean(), state.groups["memory"], exchange.round)
         return State(
             exchange.round, {**state.groups, "weights": after, "memory": memory}, state.params
         )
 
     def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
         """Train from the round's weights on the device's samples."""
+        return self.training_job(task.groups["weights"], task)
+
+    def training_job(self, weights: Tensors, task: DeviceTask) -> Job:
+        """Return the task's local training from these weights."""
         return Job(
-            weights=task.groups["weights"],
+            weights=weights,
             objective=self.objective(),
             schedule=schedule_of(self.training, task.round),
             seed=task.seed,
@@ -168,9 +167,12 @@ class FedAvg(Algorithm[AveragingSettings]):
         """Return an objective with the proximal term, where ``mu`` > 0."""
         return Proximal(objective, self.settings.mu) if self.settings.mu > 0 else objective
 
-    def _optimizer(self) -> ServerOptimizer:
+    def stepped(
+        self, weights: Tensors, delta: Tensors, memory: Tensors, number: int
+    ) -> tuple[Tensors, Tensors]:
+        """Return weights and memory after the server optimiser's step of this number, from 1."""
         settings = self.settings
-        return ServerOptimizer(
+        optimizer = ServerOptimizer(
             name=settings.server,
             learning_rate=settings.server_learning_rate,
             beta1=settings.beta1,
@@ -178,6 +180,8 @@ class FedAvg(Algorithm[AveragingSettings]):
             tau=settings.tau,
             adam_variant=settings.adam_variant,
         )
+        plain = [name for name in weights if name.rpartition(".")[2] in RUNNING]
+        return optimizer.step(weights, delta, memory, number, plain)
 
 
 def delta_role(weights: Tensors) -> ReplyRole:

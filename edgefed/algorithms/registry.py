@@ -14,11 +14,11 @@ from typing import Any, get_origin
 import edgefed.algorithms
 from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.complete_sections import complete_section
-from edgefed.algorithms.composition import compose
+from edgefed.algorithms.composition import NO_LABELS, NOTHING_PERSONAL, compose
 from edgefed.algorithms.plugins import Offers, load, offers
 from edgefed.algorithms.training import schedule_of
 from edgefed.config.layers import Layer
-from edgefed.config.recipe import LabelsSection, Recipe, TrainingSection
+from edgefed.config.recipe import LabelsSection, PersonalSection, Recipe, TrainingSection
 from edgefed.config.validate import check_section
 from edgefed.errors import UnknownNameError, UsageError
 from edgefed.learn.local_optimizers import check_optimizer
@@ -111,7 +111,8 @@ def make(recipe: Recipe, layer: Layer | None = None) -> AnyAlgorithm:
         layer,
         hint=f"edgefed algo show {recipe.algorithm.name}",
     )
-    return compose(kind(settings, recipe.training, recipe.rounds), recipe.labels)
+    algorithm = kind(settings, recipe.training, recipe.rounds)
+    return compose(algorithm, recipe.labels, recipe.personal)
 
 
 def make_device_half(
@@ -119,6 +120,7 @@ def make_device_half(
     settings: Mapping[str, Any],
     training: Mapping[str, Any],
     labels: Mapping[str, Any] | None = None,
+    personal: Mapping[str, Any] | None = None,
 ) -> AnyAlgorithm:
     """Return the algorithm of a task: the device's half, with nothing left to its own defaults.
 
@@ -127,6 +129,7 @@ def make_device_half(
         settings: every one of the algorithm's settings.
         training: every key of the recipe's ``[training]`` table.
         labels: every key of its ``[labels]`` table; None or empty for no supplements.
+        personal: every key of its ``[personal]`` table; None or empty for no personal weights.
 
     Raises:
         UnknownNameError: there is no such algorithm here.
@@ -136,9 +139,11 @@ def make_device_half(
     kind = find(name)
     own = complete_section(kind.Settings, settings, f"algorithm '{name}'")
     half = kind(own, complete_section(TrainingSection, training, "training"))
-    if not labels:
-        return compose(half)
-    return compose(half, complete_section(LabelsSection, labels, "labels"))
+    return compose(
+        half,
+        complete_section(LabelsSection, labels, "labels") if labels else NO_LABELS,
+        complete_section(PersonalSection, personal, "personal") if personal else NOTHING_PERSONAL,
+    )
 
 
 def check_fleet(algorithm: AnyAlgorithm) -> None:

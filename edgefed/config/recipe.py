@@ -267,6 +267,36 @@ class LabelsSection(Section):
         return self.count > 0 or self.supplement > 0
 
 
+PersonalPreset = Literal["none", "biased", "lg", "fedper", "fedbn"]
+
+WeightPattern = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class PersonalSection(Section):
+    """Weights that every device keeps to itself: its personal part of the model.
+
+    They are trained with the others, and are neither sent nor averaged. Together, ``weights`` and
+    ``preset`` say which.
+    """
+
+    weights: Annotated[tuple[WeightPattern, ...], Field(max_length=64)] = ()
+    """Names of the model's weights and running statistics, with ``*`` and ``?`` for any characters
+    and any character: ``["fc2.bias", "conv1.*"]``."""
+
+    preset: PersonalPreset = "none"
+    """Weights by their place: the bias of the output layer (``biased``), the output layer
+    (``fedper``), the input layer (``lg``, as LG-FedAvg in the mixture-of-experts paper), all
+    normalisation layers with their running statistics (``fedbn``); ``none`` for no preset."""
+
+    fine_tune_epochs: Annotated[int, Field(ge=0, le=1000)] = 0
+    """Epochs for which a device trains before it tests the model; nothing of that is kept."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether devices have personal weights, or train before they test."""
+        return bool(self.weights) or self.preset != "none" or self.fine_tune_epochs > 0
+
+
 class SimulationSection(Section):
     """Settings of virtual devices and of the demo."""
 
@@ -308,6 +338,7 @@ class Recipe(Section):
     training: TrainingSection = TrainingSection()
     rounds: RoundsSection = RoundsSection()
     labels: LabelsSection = LabelsSection()
+    personal: PersonalSection = PersonalSection()
     wire: WireSection = WireSection()
     evaluation: EvaluationSection = EvaluationSection()
     simulation: SimulationSection = SimulationSection()

@@ -119,9 +119,9 @@ class Model:
         Raises:
             DataError: ``model.features``: there is none.
         """
-        return find_output_layer(self.module, self._probe_inputs())
+        return find_output_layer(self.module, self.probe_inputs())
 
-    def _probe_inputs(self) -> torch.Tensor:
+    def probe_inputs(self) -> torch.Tensor:
         """Return a batch of two inputs of zeros, where the module's weights are."""
         part = next(self.module.parameters())
         kind = part.dtype if self.vocabulary is None else torch.int64

@@ -99,6 +99,7 @@ class Task(Message):
             when labels are plain integers.
         training: the recipe's training section.
         labels: its section about supplements for missing labels; empty for none.
+        personal: its section about weights that stay on the device; empty for none.
         codec: how the reply's tensors are encoded.
         error_feedback: whether what the code drops is carried into the next reply.
         samples: the number of samples that the device announced; the most its reply may weigh.
@@ -126,6 +127,7 @@ class Task(Message):
     class_names: ClassNames = ()
     training: dict[str, Any]
     labels: dict[str, Any] = {}
+    personal: dict[str, Any] = {}
     codec: Word
     error_feedback: bool = False
     samples: Count

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edgefed.algorithms.base import (
+    Chosen,
     DeviceTest,
     Encoding,
     EvalJob,
+    LowestLossJob,
     PredictorEvalJob,
     Result,
     TrainedEvalJob,
     Work,
 )
+from edgefed.algorithms.device_side import lowest
+from edgefed.learn.jobs import samples_of
 from edgefed.learn.scoring import score
-from edgefed.learn.training import ModelPredictions, Trainer
+from edgefed.learn.training import ModelPredictions, Stopped, Trainer
 from edgefed.learn.types import Samples, Score
 
 
@@ -30,7 +34,7 @@ def run_work(
     Args:
         trainer: has the task's model.
         work: what to do.
-        own: the device's training samples, for a ``Job`` that brings none.
+        own: the device's training samples, for a job that brings none.
         progress: told the share done, 0 to 1.
         stop: asked before each training step; True gives up.
 
@@ -43,6 +47,9 @@ def run_work(
         return _tested(trainer, work.test(trainer.train(work.job, own, progress, stop)))
     if isinstance(work, Encoding):
         return trainer.encode(work.weights, work.samples.inputs, work.split)
+    if isinstance(work, LowestLossJob):
+        index = _lowest_loss(trainer, work, own, stop)
+        return Chosen(index, trainer.train(work.jobs[index], own, progress, stop))
     return trainer.train(work, own, progress, stop)
 
 
@@ -51,6 +58,18 @@ def _tested(trainer: Trainer, test: EvalJob | PredictorEvalJob) -> Score:
     if isinstance(test, EvalJob):
         return trainer.evaluate(test.weights, test.samples, test.loss)
     return score(test.predictor(ModelPredictions(trainer)), test.samples, test.loss)
+
+
+def _lowest_loss(
+    trainer: Trainer, work: LowestLossJob, own: Samples, stop: Callable[[], bool] | None
+) -> int:
+    """Return the number of the job whose weights have the lowest loss before training."""
+    losses = []
+    for job in work.jobs:
+        if stop is not None and stop():
+            raise Stopped("The choice of a model was stopped.", hint="the task can be sent again")
+        losses.append(trainer.evaluate(job.weights, samples_of(job, own), work.loss).loss)
+    return lowest(losses)
 
 
 def mode_of(work: Work) -> str:

@@ -42,7 +42,7 @@ class TrainerCache:
 
     def algorithm(self, task: Task) -> Algorithm[Any]:
         """Return the algorithm that a task names, with its settings."""
-        named = (task.algorithm, task.settings, task.training, task.labels)
+        named = (task.algorithm, task.settings, task.training, task.labels, task.personal)
         key = json.dumps(named, sort_keys=True)
         if key not in self._algorithms:
             self._algorithms[key] = make_device_half(*named)

@@ -121,7 +121,7 @@ def test_a_run_moves_the_weights_and_keeps_their_looks(name: str) -> None:
 @every
 def test_the_trained_thing_predicts_and_is_tested(name: str) -> None:
     half, players = algorithm(name), Players()
-    state, exchange = players.play(half)[-1]
+    state, _ = players.play(half)[-1]
     predict = half.predictor(state, ModelPredictions(players.trainer))
     assert predict(samples(5, 1).inputs).shape == (5, CLASSES)
     exchange = half.evaluation(state, players.roster, 1)

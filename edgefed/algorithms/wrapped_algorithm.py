@@ -1,0 +1,128 @@
+"""An algorithm that leaves everything to another one; a subclass changes some of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from edgefed.algorithms.base import (
+    Algorithm,
+    Answer,
+    DeviceTask,
+    DeviceTest,
+    DeviceView,
+    Exchange,
+    ExpertReport,
+    Finished,
+    Predict,
+    Predictor,
+    Remark,
+    Result,
+    Roster,
+    State,
+    Work,
+)
+from edgefed.algorithms.exchange_part import ExchangePart
+from edgefed.config.recipe import ModelSection
+from edgefed.learn.models import Model
+from edgefed.learn.types import Tensors
+from edgefed.sharing.bounty_report import BountyOrder, BountyReport
+
+
+class WrappedAlgorithm(Algorithm[Any]):
+    """Every method calls the same one of ``inner``.
+
+    Args:
+        inner: the algorithm, with its parts.
+    """
+
+    def __init__(self, inner: Algorithm[Any]) -> None:
+        super().__init__(inner.settings, inner.training, inner.planned_rounds)
+        self.name, self.summary, self.paper = inner.name, inner.summary, inner.paper
+        self.evaluation_weighting = inner.evaluation_weighting
+        self.personal_weights = inner.personal_weights
+        self.inner = inner
+
+    def parts(self) -> tuple[ExchangePart, ...]:
+        """Return the parts."""
+        return self.inner.parts()
+
+    # -- the coordinator ------------------------------------------------------------------------
+
+    def needs_simulation(self) -> str:
+        """Return what it needs that no real fleet gives, or nothing."""
+        return self.inner.needs_simulation()
+
+    def check_model(self, model: Model) -> None:
+        """Check that a run can train this model."""
+        self.inner.check_model(model)
+
+    def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
+        """Return the state before the first round."""
+        return self.inner.start(weights, roster, seed)
+
+    def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
+        """Return what to ask next."""
+        return self.inner.plan(state, roster, seed)
+
+    def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
+        """Return the state after the answers."""
+        return self.inner.merge(state, exchange, answers)
+
+    def max_reply_bytes(self, exchange: Exchange, model: Model) -> int:
+        """Return the bytes that an answer may take."""
+        return self.inner.max_reply_bytes(exchange, model)
+
+    def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
+        """Return why an answer cannot be merged, or nothing."""
+        return self.inner.reject_reason(exchange, answer, model)
+
+    def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
+        """Return what an operator should know of a merge."""
+        return self.inner.remarks(before, exchange, after)
+
+    def bounty_report(self, state: State) -> BountyReport:
+        """Return what is known of label bounties."""
+        return self.inner.bounty_report(state)
+
+    def with_bounty_orders(self, state: State, orders: Sequence[BountyOrder]) -> State:
+        """Return the state after an operator's orders."""
+        return self.inner.with_bounty_orders(state, orders)
+
+    def weights(self, state: State) -> Tensors:
+        """Return the weights of the global model."""
+        return self.inner.weights(state)
+
+    def model(self, state: State) -> ModelSection | None:
+        """Return the network that the state's weights belong to."""
+        return self.inner.model(state)
+
+    def models(self, state: State) -> Mapping[str, Tensors]:
+        """Return what is saved as the run's result."""
+        return self.inner.models(state)
+
+    def predictor(self, state: State, predict: Predict) -> Predictor:
+        """Return how the trained thing predicts."""
+        return self.inner.predictor(state, predict)
+
+    def expert_report(self, state: State) -> ExpertReport:
+        """Return what is known of the experts."""
+        return self.inner.expert_report(state)
+
+    def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
+        """Return the exchange that asks devices to test the state's model."""
+        return self.inner.evaluation(state, roster, seed)
+
+    # -- the device -----------------------------------------------------------------------------
+
+    def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
+        """Return the work that the task asks for, or at once the answer."""
+        return self.inner.prepare(task, device)
+
+    def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
+        """Return the answer that the finished work makes."""
+        return self.inner.answer(task, device, result)
+
+    def eval_job(self, task: DeviceTask, device: DeviceView) -> DeviceTest:
+        """Return how this device tests the model of an ``evaluate`` task."""
+        return self.inner.eval_job(task, device)
