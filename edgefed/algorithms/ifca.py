@@ -108,7 +108,9 @@ class IFCA(FedAvg):
 
     def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
         """Return that an answer chose a model which does not exist."""
-        del exchange, model
+        del model
+        if CHOICE not in exchange.reply_roles:
+            return ""
         number = _choice(answer)
         if 0 <= number < self.settings.clusters:
             return ""
