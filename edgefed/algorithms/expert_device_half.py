@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -24,9 +25,11 @@ from edgefed.config.recipe import TrainingSection
 from edgefed.errors import DataError
 from edgefed.learn.mixture_prediction import Gate, device_predictor
 from edgefed.learn.mixture_table import device_shares, kept_experts, pruned
+from edgefed.learn.model_memory import COPIES
 from edgefed.learn.objectives import expert_mixture as names
 from edgefed.learn.objectives.expert_mixture import ExpertMixture, check_conditions, expert_name
 from edgefed.learn.types import Array, Job, Samples, Tensors, Trained
+from edgefed.seeds import generator
 
 OWN, BIAS = "gate", "bias"
 """Groups of a device's private state: its gate with its shares, and its output bias."""
@@ -54,10 +57,23 @@ class DeviceHalf:
     task: DeviceTask
     device: DeviceView
 
-    @property
+    @cached_property
     def sent(self) -> tuple[int, ...]:
-        """Numbers of the experts that came with the task."""
-        return tuple(self.task.params[EXPERTS])
+        """Numbers of the experts that came with the task.
+
+        Where the device's memory does not suffice for all, those with its largest shares; the
+        others count as not sent.
+        """
+        sent = tuple(self.task.params[EXPERTS])
+        one = COPIES * self.device.model.weight_bytes
+        room = max(1, self.device.memory // one)
+        if len(sent) <= room:
+            return sent
+        raw = self._raw(self.shared())
+        # Among equal shares, devices differ in what they leave out.
+        first = int(generator(0, "room", self.task.device).integers(len(raw)))
+        order = sorted(sent, key=lambda k: (-raw[k], (k - first) % len(raw)))
+        return tuple(sorted(order[:room]))
 
     def experts(self) -> dict[int, Tensors]:
         """Return the experts' weights by number."""
@@ -106,6 +122,7 @@ class DeviceHalf:
             prunes_gate=settings.prune_gate_targets,
             detaches=settings.detach_gate_features,
             damping=settings.damping,
+            skip_below=settings.skip_below,
         )
 
     def extras(self) -> dict[str, Array]:

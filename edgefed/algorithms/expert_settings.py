@@ -51,6 +51,11 @@ class ExpertSettings(AlgorithmSettings):
     detach_gate_features: bool = False
     """Whether the gates' gradients stop at the experts' features."""
 
+    skip_below: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """A device skips the backward pass of a sample through an expert whose share of it is below
+    this: saves time once experts have specialised, mostly with ``detach_gate_features``; 0 for the
+    exact gradient. Each step of an expert is off by less than this share of a full one."""
+
     gates: Literal["private", "averaged"] = "private"
     """Whether each device has a gate of its own, or gates are averaged like weights (the paper's
     FEMNIST)."""
@@ -106,6 +111,14 @@ class ExpertSettings(AlgorithmSettings):
         elif not values:
             raise ValueError(f"must say how many values the column {condition!r} has")
         return values
+
+    @field_validator("skip_below")
+    @classmethod
+    def _of_the_bound(cls, share: float, info: ValidationInfo) -> float:
+        """Check that shares are what weighs a sample: the direct objective has no such bound."""
+        if share and info.data.get("entropy") == "direct":
+            raise ValueError('must be 0 with entropy = "direct"')
+        return share
 
     @property
     def has_column(self) -> bool:

@@ -44,7 +44,7 @@ from edgefed.algorithms.base import (
     State,
     Work,
 )
-from edgefed.algorithms.cohort_sampling import Cohort, draw
+from edgefed.algorithms.cohort_sampling import Cohort, draw, draw_testers
 from edgefed.algorithms.expert_device_half import EXPERTS, DeviceHalf
 from edgefed.algorithms.expert_merging import merged
 from edgefed.algorithms.expert_records import (
@@ -284,7 +284,7 @@ class FedMoe(Algorithm[ExpertSettings]):
 
     def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
         """Ask a cohort to test, each device with the experts that it uses."""
-        cohort = draw(roster, self.rounds, seed)
+        cohort = draw_testers(roster, self.rounds, seed)
         return replace(self._exchange("evaluate", state, cohort), quorum=1)
 
     def _delta(self, state: State) -> ReplyRole:

@@ -162,7 +162,7 @@ class IFCA(FedAvg):
 
     def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
         """Return the exchange that sends all models to the devices of a cohort."""
-        cohort = draw(roster, self.rounds, seed)
+        cohort = draw_testers(roster, self.rounds, seed)
         return self._with_models("evaluate", state.round, cohort, state)
 
     def _with_models(self, name: str, number: int, cohort: Cohort, state: State) -> Exchange:

@@ -226,6 +226,9 @@ def _facts(found: dict[str, Any]) -> list[str]:
         lines.append(
             f"Dirichlet over {drawn['axis']}: {drawn['components']} components of {values}{more}"
         )
+    if found["columns"]:
+        named = ", ".join(f"{name} ({count})" for name, count in found["columns"].items())
+        lines.append(f"columns, with their numbers of categories: {named}")
     prepared = found["preparation"]
     if prepared["mean"]:
         mean, std = (", ".join(f"{each:.4g}" for each in prepared[key]) for key in ("mean", "std"))

@@ -148,6 +148,10 @@ class RoundsSection(Section):
     cohort: Annotated[int, Field(ge=0)] = 0
     """Number of answers that a round waits for; 0 for all online devices."""
 
+    test_cohort: Annotated[int, Field(ge=0)] | None = None
+    """Number of devices that an evaluation on devices asks; 0 for all online devices. Unset: as
+    ``cohort``."""
+
     over_selection: Annotated[float, Field(ge=0, le=4)] = 0.0
     """Fraction of additional devices to ask; the first answers are used."""
 
@@ -307,6 +311,10 @@ class SimulationSection(Section):
     """Fraction of its samples that each device holds out for evaluation. Unset: 0.2 where
     evaluation is on devices, otherwise 0."""
 
+    newcomers: Annotated[int, Field(ge=0, validate_default=True)] = 0
+    """Number of virtual devices, the last ones, that never train: they only test, and their scores
+    are also told apart (``accuracy_newcomer``, ``accuracy_participant``)."""
+
     sharing: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Fraction of the devices that share averaged data if a method requests them; the others
     refuse, but still train."""
@@ -321,6 +329,15 @@ class SimulationSection(Section):
 
     chunk: Annotated[int, Field(ge=1, le=65536)] = 32
     """With ``stacked``: maximum number of devices that train at once; memory grows with it."""
+
+    @field_validator("newcomers")
+    @classmethod
+    def _some_train(cls, newcomers: int, info: ValidationInfo) -> int:
+        """Check that a device is left to train."""
+        devices = info.data.get("devices", newcomers + 1)
+        if newcomers >= devices:
+            raise ValueError(f"must be below the number of devices, which is {devices}")
+        return newcomers
 
 
 class Recipe(Section):

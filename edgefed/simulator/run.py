@@ -90,7 +90,14 @@ class Simulation:
             EngineDeps(
                 recipe=recipe,
                 algorithm=algorithm,
-                fleet=LocalFleet(shards, cache, clock, self.journal.emit, self._executor),
+                fleet=LocalFleet(
+                    shards,
+                    cache,
+                    clock,
+                    self.journal.emit,
+                    self._executor,
+                    recipe.simulation.newcomers,
+                ),
                 dataset=dataset,
                 store=self.store,
                 cache=cache,

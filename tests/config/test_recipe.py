@@ -318,10 +318,9 @@ def test_a_printed_recipe_explains_its_keys_and_loads(folders: Path, around: Mak
     assert unset == {
         "evaluation.on",
         "evaluation.weighting",
+        "rounds.test_cohort",
         "simulation.holdout",
-        "training.crop",
-        "training.crop_fill",
-        "training.flip",
+        *(f"training.{key}" for key in ("crop", "crop_fill", "flip")),
     }
     assert all(f"\n# {key.partition('.')[2]} =\n" in text for key in unset)
 

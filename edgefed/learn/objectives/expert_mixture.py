@@ -18,12 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
 from torch.nn import functional
 
 from edgefed.learn.models import Model
+from edgefed.learn.objectives.partial_gradient import forward_where
 from edgefed.learn.types import Array, Batch, Context, Forward, Params
 
 EntropyTerm = Literal["none", "local", "direct"]
@@ -63,6 +65,14 @@ class ExpertMixture:
         prunes_gate: whether the gate learns q' instead of q.
         detaches: whether no gradient flows from the gate into the features.
         damping: of the old shares, with ``by_device``.
+        skip_below: no gradient flows into expert k's pass over sample b where q'(k|y_b) is below
+            this and, unless ``detaches``, q'(k|s) is, too; 0 for the exact gradient. The pass is
+            then made forward only, so the loss and the gradients of phi and of the gate stay exact.
+            At the logits, a skipped pair lacks q'(k|y_b) (p_k - y) / B, of norm below
+            sqrt(2) skip_below / B: the gradient of expert k is off by less than skip_below times
+            the batch's mean norm of its cross-entropy gradients, and by as much again of those at
+            the features, of norm below sqrt(2) skip_below |A| / B each, unless ``detaches``. It has
+            no effect on ``direct``.
     """
 
     model: Model
@@ -75,6 +85,7 @@ class ExpertMixture:
     prunes_gate: bool = False
     detaches: bool = False
     damping: float = 0.75
+    skip_below: float = 0.0
 
     @property
     def assigned(self) -> tuple[str, ...]:
@@ -93,10 +104,12 @@ class ExpertMixture:
         """Return the scalar loss, and the shares after the step where a formula sets them."""
         del forward
         given = {**context.extra, **params}
-        right, features = self._experts(given, batch)
         shares, own = self._shares(given, batch)
         used = self._used(own)
-        log_gate = self._log_gate(given, features, _renormalized(own, used))
+        kept_own = _renormalized(own, used)
+        flows = self._flows(_renormalized(shares, used).detach(), kept_own, used)
+        right, features = self._experts(given, batch, flows)
+        log_gate = self._log_gate(given, features, kept_own)
         loss = self._loss(right, log_gate, shares, used)
         if not self.by_device:
             return loss, {}
@@ -104,28 +117,42 @@ class ExpertMixture:
         found = torch.softmax(joint.masked_fill(~self._here(joint), -torch.inf), dim=0)
         return loss, {SHARES: self.damping * own + (1 - self.damping) * found.to(own.dtype)}
 
+    def _flows(
+        self, kept: torch.Tensor, own: torch.Tensor, used: torch.Tensor
+    ) -> torch.Tensor | None:
+        """Return which samples' gradients flow into which experts (batch, K); None for all."""
+        if not self.skip_below or self.entropy == "direct":
+            return used.expand(kept.shape) if self.threshold else None
+        weights = kept if self.detaches else torch.maximum(kept, own)
+        return used & (weights >= self.skip_below)
+
     def _experts(
-        self, given: Mapping[str, torch.Tensor], batch: Batch
+        self, given: Mapping[str, torch.Tensor], batch: Batch, flows: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return log p_z(y|x) (batch, K), and features (K, batch, width); 0 for those not here."""
         right: list[torch.Tensor] = []
         features: list[torch.Tensor] = []
         for expert in self.kept:
-            logits, hidden = self.model.forward_with_features(
-                self.weights_of(expert, given), batch.inputs
-            )
+            some = None if flows is None else flows[:, expert]
+            forward = partial(self.model.forward_with_features, self.weights_of(expert, given))
+            logits, hidden = forward_where(self.model, forward, batch.inputs, some)
             if self.has_bias:
                 logits = logits + given[PERSONAL_BIAS]
-            right.append(-functional.cross_entropy(logits, batch.targets, reduction="none"))
+            each = -functional.cross_entropy(logits, batch.targets, reduction="none")
+            right.append(each if some is None else torch.where(some, each, each.detach()))
             features.append(hidden)
         return self._spread(torch.stack(right, dim=1), 1), self._spread(torch.stack(features), 0)
 
+    def names_of(self, expert: int) -> dict[str, str]:
+        """Return the model's names of a kept expert's weights, with the names they have here."""
+        if expert == self.kept[0]:
+            return {name: name for name in self.model.names}
+        own = {name: expert_name(expert, name) for name in self.model.parameter_names}
+        return {name: own.get(name, name) for name in self.model.names}
+
     def weights_of(self, expert: int, given: Mapping[str, torch.Tensor]) -> Params:
         """Return a kept expert's weights under the model's names."""
-        if expert == self.kept[0]:
-            return {name: given[name] for name in self.model.names}
-        named = {name: expert_name(expert, name) for name in self.model.parameter_names}
-        return {name: given[named.get(name, name)] for name in self.model.names}
+        return {name: given[here] for name, here in self.names_of(expert).items()}
 
     def _spread(self, found: torch.Tensor, dim: int) -> torch.Tensor:
         """Return what was found for kept experts, with zeros for the others."""
@@ -190,7 +217,9 @@ class ExpertMixture:
         each = (kept * right).sum(dim=1)
         each = each + ((kept if self.prunes_gate else shares) * log_gate).sum(dim=1)
         if self.entropy == "local":
-            each = each + torch.special.entr(kept).sum(dim=1)
+            # The slope of the entropy is infinite at 0; that of 1 is finite, and both are 0.
+            inside = torch.where(used, kept, torch.ones_like(kept))
+            each = each + torch.special.entr(inside).sum(dim=1)
         return -each.mean()
 
 
