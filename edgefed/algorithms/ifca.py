@@ -43,7 +43,7 @@ from edgefed.algorithms.base import (
     State,
     Work,
 )
-from edgefed.algorithms.cohort_sampling import Cohort, draw
+from edgefed.algorithms.cohort_sampling import Cohort, draw, draw_testers
 from edgefed.algorithms.device_side import lowest
 from edgefed.algorithms.fedavg import MOST_SAMPLES, AveragingSettings, FedAvg, delta_role
 from edgefed.config.recipe import LossName
