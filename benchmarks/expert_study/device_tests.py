@@ -73,7 +73,7 @@ class DeviceTests:
             last: whether what takes long is tested too.
         """
         known = {each: private[each] for each in self.known if each in private}
-        found = {"known": self._mean(state, {each: self.known[each] for each in known}, known)}
+        found = {"known": self.known_score(state, private)}
         if not self.new:
             return found
         found["start"] = self._mean(state, self.new, {})
@@ -85,6 +85,11 @@ class DeviceTests:
                 found["fitted long"] = self._mean(state, self.new, {}, FITTING)
             found["marginal"] = self._marginal(state, list(known.values()))
         return found
+
+    def known_score(self, state: State, private: Mapping[str, Private]) -> float:
+        """Return the mean accuracy over the known devices that have trained."""
+        trained = {each: shard for each, shard in self.known.items() if each in private}
+        return self._mean(state, trained, private)
 
     # -- with what devices know themselves ------------------------------------------------------
 

@@ -83,12 +83,12 @@ class Choice:
         return f"server {self.server_learning_rate:g}, local {self.learning_rate:g}"
 
 
-SERVER_RATES, LOCAL_RATES = (0.003, 0.01, 0.03), (0.05, 0.15)
+SERVER_RATES, LOCAL_RATES = (0.01, 0.03), (0.05, 0.15)
 GRID: Mapping[str, Choice] = {
     choice.words: choice
     for choice in itertools.starmap(Choice, itertools.product(SERVER_RATES, LOCAL_RATES))
 }
-"""The same six settings for every method, by their words."""
+"""The same four settings for every method, by their words."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Setup:
     samples: int = 160
     alpha: float = 1.0
     cohort: int = 10
-    rounds: int = 80
+    rounds: int = 50
     batch_size: int = 32
     model: Mapping[str, Any] = field(
         default_factory=lambda: {"name": "lenet5-wide", "channels": [8, 16], "hidden": 64}

@@ -204,7 +204,9 @@ def _file(setup: Setup, data: Path, folder: Path, seed: int) -> Path:
 
 def table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """Return the rows as text."""
-    found = [("EXPERTS", "START", "ROUND 1", "ROUND 10", "REACHABLE", "FROM ROUND", "PURE")]
+    found: list[tuple[str, ...]] = [
+        ("EXPERTS", "START", "ROUND 1", "ROUND 10", "REACHABLE", "FROM ROUND", "PURE")
+    ]
     for each in rows:
         first = " ".join(f"{values[0]:.2f}" for values in each.accuracy)
         last = " ".join(f"{values[-1]:.2f}" for values in each.accuracy)
