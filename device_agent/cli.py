@@ -71,11 +71,13 @@ def data_(
     options = common_options(context)
     with reported(options.json):
         from device_agent.own_data import load_data
+        from edgefed.data.columns import category_counts
         from edgefed.data.partition import label_counts
 
         settings = agent_settings(options, source=source, holdout=holdout)
         found = load_data(settings)
         counts = label_counts(found.train, found.classes)
+        categories = category_counts(found.train, found.test)
         _warn(found.warnings)
         if options.json:
             json_out(
@@ -87,6 +89,7 @@ def data_(
                     "classes": found.classes,
                     "class_names": list(found.class_names),
                     "labels": list(counts),
+                    "columns": categories,
                     "warnings": list(found.warnings),
                 }
             )
@@ -103,6 +106,10 @@ def data_(
             (f"label {label}", f"{count} {named[label]}".rstrip())
             for label, count in enumerate(counts)
             if count
+        ]
+        rows += [
+            (f"column {name}", counted(count, "category", "categories"))
+            for name, count in categories.items()
         ]
         data(columns(rows))
 

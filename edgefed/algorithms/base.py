@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from edgefed.algorithms.cohort_sampling import draw
+from edgefed.algorithms.cohort_sampling import draw_testers
 from edgefed.algorithms.device_side import Chosen as Chosen  # noqa: PLC0414 - of the interface
 from edgefed.algorithms.device_side import DeviceTask as DeviceTask  # noqa: PLC0414
 from edgefed.algorithms.device_side import DeviceTest as DeviceTest  # noqa: PLC0414
@@ -37,6 +37,7 @@ from edgefed.algorithms.exchange import ReplyRole as ReplyRole  # noqa: PLC0414
 from edgefed.algorithms.expert_report import ExpertReport as ExpertReport  # noqa: PLC0414
 from edgefed.config.recipe import (
     CodecName,
+    EvaluationPlace,
     EvaluationWeighting,
     ModelSection,
     RoundsSection,
@@ -76,6 +77,7 @@ class Member:
             not tell.
         data: a word of the device's own that changes when its samples do.
         class_names: what its labels are called, label 0 first; empty when they have no names.
+        newcomer: it never trains, and only tests; in simulations.
     """
 
     device: str
@@ -84,6 +86,7 @@ class Member:
     classes: int = 0
     data: str = ""
     class_names: tuple[str, ...] = ()
+    newcomer: bool = False
 
 
 Roster = tuple[Member, ...]
@@ -226,9 +229,11 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         summary: one line for lists.
         paper: authors, title, where.
         simulation_only: whether it needs what no real fleet can give, whatever its settings.
+        evaluation_place: where the result is tested, unless the recipe says it.
         evaluation_weighting: what the mean of the devices' tests weighs, unless the recipe says it.
         personal_weights: whether a recipe's ``[personal]`` table can keep some of its weights on
             devices: its tasks bring one model as ``weights``, and its answers hold a ``delta``.
+        evaluation_modes: the words of ``EvalJob.mode`` that an operator may ask all devices for.
 
     Args:
         settings: its own keys of the recipe.
@@ -240,8 +245,10 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
     summary: str
     paper: str
     simulation_only: ClassVar[bool] = False
+    evaluation_place: EvaluationPlace = "coordinator"
     evaluation_weighting: EvaluationWeighting = "samples"
     personal_weights: bool = False
+    evaluation_modes: tuple[str, ...] = ()
     Settings: ClassVar[type[AlgorithmSettings]]
 
     def __init__(
@@ -260,6 +267,10 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         if self.planned_rounds is None:
             raise RuntimeError(f"The device half of {self.name} has no rounds.")
         return self.planned_rounds
+
+    def needed_columns(self) -> tuple[str, ...]:
+        """Return the columns without which it cannot train on a device's samples."""
+        return ()
 
     def parts(self) -> tuple[ExchangePart, ...]:
         """Return the parts that the method is composed of, beside training; see ``composition``."""
@@ -305,7 +316,7 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
 
         Its name is ``evaluate``, its round the state's, and its answers hold metrics only.
         """
-        cohort = draw(roster, self.rounds, seed)
+        cohort = draw_testers(roster, self.rounds, seed)
         return Exchange(
             name="evaluate",
             round=state.round,
@@ -318,6 +329,14 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
             quorum=1,
             deadline=self.rounds.deadline,
         )
+
+    def evaluation_in_mode(self, state: State, asked: Exchange, mode: str) -> Exchange:
+        """Return an evaluation's exchange that makes every device test in one of the modes."""
+        del state
+        with_mode = (
+            replace(each, params={**each.params, "mode": mode}) for each in asked.questions
+        )
+        return replace(asked, questions=tuple(with_mode))
 
     def eval_job(self, task: DeviceTask, device: DeviceView) -> DeviceTest:
         """Return how this device tests the model of an ``evaluate`` task."""

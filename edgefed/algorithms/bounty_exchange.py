@@ -86,9 +86,12 @@ class BountyExchange(ExchangePart):
 
     exchanges: ClassVar[frozenset[str]] = frozenset(ROLES)
 
-    def __init__(self, settings: LabelsSection, training: TrainingSection) -> None:
+    def __init__(
+        self, settings: LabelsSection, training: TrainingSection, columns: tuple[str, ...] = ()
+    ) -> None:
         self.settings = settings
         self.training = training
+        self._columns = columns
         self._completed: WeakKeyDictionary[Samples, tuple[Any, Samples]] = WeakKeyDictionary()
 
     @property
@@ -114,6 +117,8 @@ class BountyExchange(ExchangePart):
             raise _unfit("its inputs are no images")
         if self.training.loss == "squared_error":
             raise _unfit("with squared error there are none")
+        if self._columns:
+            raise _unfit(f"supplements have no column '{self._columns[0]}'")
         if self.settings.noise != "none":
             noise_samples(0, 0, model.shape, kind=self.settings.noise)
         check_size(self.settings.count * (model.classes - 1), model.shape)

@@ -42,6 +42,13 @@ def draw(roster: Roster, rounds: RoundsSection, seed: int) -> Cohort:
     return Cohort(members, wanted, max(1, _share(rounds.quorum, aim)))
 
 
+def draw_testers(roster: Roster, rounds: RoundsSection, seed: int) -> Cohort:
+    """Draw the cohort of an evaluation, which may have another size than that of a round."""
+    if rounds.test_cohort is None:
+        return draw(roster, rounds, seed)
+    return draw(roster, rounds.model_copy(update={"cohort": rounds.test_cohort}), seed)
+
+
 def _share(share: float, count: int) -> int:
     """Return a share of a count, rounded up; 0.1 of 30 is 3, not 4 by a float's last bit."""
     return math.ceil(round(share * count, 6))

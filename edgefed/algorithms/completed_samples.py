@@ -2,7 +2,7 @@
 
 With n the largest number of real samples of a label, N = ``count`` or ``supplement`` · n samples
 are added for every label without any, at most Q = ``mix_share`` · N of them mixes. Real samples
-are never replaced; they come first.
+are never replaced; they come first. Supplements have no columns, so completed samples have none.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def completed(
 ) -> Samples:
     """Return the device's samples with supplements for every label that it lacks.
 
-    Those of a device that needs none are returned as they are.
+    Those of a device that needs none are returned as they are, others without their columns.
 
     Args:
         device: its real samples, and who draws noise.

@@ -57,10 +57,14 @@ def compose(
         labels: the recipe's ``[labels]`` table, which is a part of any algorithm.
         personal: its ``[personal]`` table; what stays on devices, no part sends either.
     """
-    supplements = (BountyExchange(labels, algorithm.training),) if labels.wanted else ()
+    supplements = _supplements(algorithm, labels) if labels.wanted else ()
     parts = (*supplements, *algorithm.parts())
     whole = Composition(algorithm, parts) if parts else algorithm
     return PersonalModels(whole, personal) if personal.wanted else whole
+
+
+def _supplements(algorithm: Algorithm[Any], labels: LabelsSection) -> tuple[BountyExchange]:
+    return (BountyExchange(labels, algorithm.training, algorithm.needed_columns()),)
 
 
 class Composition(Algorithm[Any]):
@@ -74,12 +78,18 @@ class Composition(Algorithm[Any]):
     def __init__(self, algorithm: Algorithm[Any], parts: tuple[ExchangePart, ...]) -> None:
         super().__init__(algorithm.settings, algorithm.training, algorithm.planned_rounds)
         self.name, self.summary, self.paper = algorithm.name, algorithm.summary, algorithm.paper
+        self.evaluation_place = algorithm.evaluation_place
         self.evaluation_weighting = algorithm.evaluation_weighting
         self.personal_weights = algorithm.personal_weights
+        self.evaluation_modes = algorithm.evaluation_modes
         self._algorithm = algorithm
         self._parts = parts
         self._each: tuple[Algorithm[Any] | ExchangePart, ...] = (algorithm, *parts)
         self._owners = {name: part for part in parts for name in part.exchanges}
+
+    def needed_columns(self) -> tuple[str, ...]:
+        """Return the columns that the algorithm needs."""
+        return self._algorithm.needed_columns()
 
     def parts(self) -> tuple[ExchangePart, ...]:
         """Return the parts."""
@@ -170,6 +180,10 @@ class Composition(Algorithm[Any]):
     def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
         """Return the exchange that tests the algorithm's result on devices."""
         return self._algorithm.evaluation(state, roster, seed)
+
+    def evaluation_in_mode(self, state: State, asked: Exchange, mode: str) -> Exchange:
+        """Return the algorithm's evaluation in one of its modes."""
+        return self._algorithm.evaluation_in_mode(state, asked, mode)
 
     def _owner(self, exchange: str) -> Algorithm[Any] | ExchangePart:
         return self._owners.get(exchange, self._algorithm)

@@ -6,6 +6,7 @@ A trainer does the work; the half itself has no training loop.
 from __future__ import annotations
 
 import secrets
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,6 +74,7 @@ class DeviceView:
         preparation: what was done to the inputs.
         noise: draws natural noise; see ``noise_samples``.
         pool: pixels from 0 to 1 of all devices, which only a simulation has.
+        memory: the most bytes that training may take here; the model alone fits.
     """
 
     train: Samples
@@ -87,6 +89,7 @@ class DeviceView:
     preparation: Preparation = UNPREPARED
     noise: DrawNoise = draw_noise
     pool: Array | None = None
+    memory: int = sys.maxsize
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from edgefed.algorithms.base import (
     State,
     Work,
 )
-from edgefed.algorithms.cohort_sampling import Cohort, draw
+from edgefed.algorithms.cohort_sampling import Cohort, draw, draw_testers
 from edgefed.algorithms.device_side import lowest
 from edgefed.algorithms.fedavg import MOST_SAMPLES, AveragingSettings, FedAvg, delta_role
 from edgefed.config.recipe import LossName
@@ -75,6 +75,7 @@ class IFCA(FedAvg):
     name = "ifca"
     summary = "Clustered models: each device trains the one with the lowest loss"
     paper = "Ghosh et al., NeurIPS 2020, arXiv 2006.04088"
+    evaluation_place = "devices"
     personal_weights = False
     Settings: ClassVar[type[IFCASettings]] = IFCASettings
     settings: IFCASettings
@@ -162,7 +163,7 @@ class IFCA(FedAvg):
 
     def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
         """Return the exchange that sends all models to the devices of a cohort."""
-        cohort = draw(roster, self.rounds, seed)
+        cohort = draw_testers(roster, self.rounds, seed)
         return self._with_models("evaluate", state.round, cohort, state)
 
     def _with_models(self, name: str, number: int, cohort: Cohort, state: State) -> Exchange:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 
 from edgefed.charts.style import stylesheet
@@ -52,6 +52,17 @@ def standalone(svg: str) -> str:
     style = element("style", stylesheet() + ground)
     back = element("rect", class_="ground", width="100%", height="100%")
     return f"{svg[:start]}{style}{back}{svg[start:]}\n"
+
+
+def stacked(pictures: Sequence[tuple[str, str]], *, title: str) -> str:
+    """Return pictures one below the other, each under its heading, as one picture."""
+    parts, top, width = list[str](), 0.0, 0.0
+    for heading, svg in pictures:
+        wide, high = map(float, svg[svg.index('viewBox="0 0 ') + 13 :].split('"', 1)[0].split())
+        parts.append(label(8, top + 20, heading))
+        parts.append(svg.replace("<svg ", f'<svg x="8" y="{_value(top + 32)}" ', 1))
+        top, width = top + high + 48, max(width, wide + 16)
+    return picture(width, top, parts, title=title)
 
 
 def points(pairs: Iterable[tuple[float, float]]) -> str:

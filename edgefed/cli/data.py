@@ -163,6 +163,8 @@ def _dealt(
     options: Globals, typed: Typed
 ) -> tuple[Recipe, list[tuple[str, Shard]], dict[str, Any]]:
     """Return the recipe, each virtual device's shard as a simulation deals them, and how."""
+    from edgefed.algorithms.evaluation_place import holdout_of
+    from edgefed.algorithms.registry import make
     from edgefed.cli.recipes import checked_recipe
     from edgefed.coordinator.run_model import load_dataset
     from edgefed.data.partition import concentration, deal
@@ -172,12 +174,13 @@ def _dealt(
     dataset = load_dataset(recipe, options.settings().value.state / "data")
     _warn(options, dataset.warnings)
     simulation = recipe.simulation
-    shards = deal(dataset, recipe.data, simulation.devices, simulation.holdout, recipe.seed)
+    holdout = holdout_of(recipe, make(recipe))
+    shards = deal(dataset, recipe.data, simulation.devices, holdout, recipe.seed)
     about = {
         "recipe": recipe.name,
         "seed": recipe.seed,
         "data": recipe.data.model_dump(mode="json"),
-        "holdout": simulation.holdout,
+        "holdout": holdout,
         "concentration": concentration(
             recipe.data, dataset.train.targets, simulation.devices, dataset.coarse
         ),
@@ -223,6 +226,9 @@ def _facts(found: dict[str, Any]) -> list[str]:
         lines.append(
             f"Dirichlet over {drawn['axis']}: {drawn['components']} components of {values}{more}"
         )
+    if found["columns"]:
+        named = ", ".join(f"{name} ({count})" for name, count in found["columns"].items())
+        lines.append(f"columns, with their numbers of categories: {named}")
     prepared = found["preparation"]
     if prepared["mean"]:
         mean, std = (", ".join(f"{each:.4g}" for each in prepared[key]) for key in ("mean", "std"))

@@ -130,6 +130,8 @@ class _Demo:
 
     def _deal(self, processes: Processes) -> None:
         """Write each device's shard and start its agent on it."""
+        from edgefed.algorithms.evaluation_place import holdout_of
+        from edgefed.algorithms.registry import make
         from edgefed.coordinator.run_model import load_dataset
         from edgefed.data.partition import deal
         from edgefed.data.shard_files import write_shard
@@ -138,7 +140,8 @@ class _Demo:
         recipe = self._recipe
         dataset = load_dataset(recipe, self._state / "data")
         count = recipe.simulation.devices
-        shards = deal(dataset, recipe.data, count, recipe.simulation.holdout, recipe.seed)
+        holdout = holdout_of(recipe, make(recipe))
+        shards = deal(dataset, recipe.data, count, holdout, recipe.seed)
         for name, shard in zip(device_names(count), shards, strict=True):
             path = processes.folder / "shards" / f"{name}.npz"
             write_shard(path, shard)

@@ -11,6 +11,7 @@ from edgefed.cli import (
     demo,
     device,
     doctor,
+    expert,
     label,
     noise,
     reproduce,
@@ -38,6 +39,7 @@ app.command(epilog=coordinator.EPILOG)(coordinator.coordinator)
 app.add_typer(run.app, name="run")
 app.add_typer(device.app, name="device")
 app.add_typer(label.app, name="label")
+app.add_typer(expert.app, name="expert")
 app.add_typer(algo.app, name="algo")
 app.add_typer(sim.app, name="sim")
 app.command(epilog=reproduce.EPILOG)(reproduce.reproduce)

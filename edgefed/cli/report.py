@@ -47,7 +47,7 @@ def report(
         from edgefed.files import write_atomic
         from edgefed.report.page import report as page_of
 
-        run_data = _run_data(options, run, local)
+        run_data = run_data_of(options, run, local, "edgefed run report")
         name = str(run_data.record["run"])
         file = (out or Path(f"{name}.html")).expanduser().absolute()
         write_atomic(file, page_of(run_data).encode())
@@ -59,16 +59,29 @@ def report(
                 talk(f"  open it in a browser: {file.as_uri()}")
 
 
-def _run_data(options: Globals, run: str, local: bool) -> RunData:
+def run_data_of(options: Globals, run: str, local: bool, command: str) -> RunData:
+    """Return the data of a run: of a folder, of this machine, or from the coordinator.
+
+    Args:
+        options: the typed options.
+        run: an id or its beginning, or a folder; empty for the newest run.
+        local: look in the state folder and ask no coordinator.
+        command: for the hint of an error.
+
+    Raises:
+        UnknownNameError: there is no such run.
+        UnreachableError: no coordinator answers.
+        StorageError: its event log cannot be read.
+    """
     from edgefed.cli.run_folders import folder_of, is_folder
     from edgefed.report.run_data import run_data_of_folder
 
     if local or is_folder(run):
         return run_data_of_folder(folder_of(options, run, local))
-    return _asked(options, run)
+    return _asked(options, run, command)
 
 
-def _asked(options: Globals, run: str) -> RunData:
+def _asked(options: Globals, run: str, command: str) -> RunData:
     """Return what the coordinator tells; the events come from disk where they are on this one."""
     from edgefed.cli.connection import connected
     from edgefed.cli.newest_run import newest
@@ -83,7 +96,7 @@ def _asked(options: Globals, run: str) -> RunData:
             return summarise(log.events())
         return RunSummary.model_validate(coordinator.ask("run.summary", run=name))
 
-    local = suggesting_local(f"edgefed run report {run}".rstrip())
+    local = suggesting_local(f"{command} {run}".rstrip())
     with local, connected(options) as coordinator:
         record = coordinator.ask("run.show", run=run or newest(coordinator))
         told = summary(coordinator, record["run"], Path(record["folder"]))

@@ -8,6 +8,8 @@ import typer
 
 from edgefed.cli.ages import ago
 from edgefed.cli.context import Globals, globals_of
+from edgefed.cli.evaluate import EPILOG as EVALUATE_EPILOG
+from edgefed.cli.evaluate import evaluate
 from edgefed.cli.help import examples
 from edgefed.cli.means import EPILOG as MEANS_EPILOG
 from edgefed.cli.means import means
@@ -25,6 +27,7 @@ app = CommandLine(help="Start, show, follow and control runs.")
 app.command(epilog=REPORT_EPILOG)(report)
 app.command(epilog=MEANS_EPILOG)(means)
 app.command(epilog=CHECK_EPILOG)(check)
+app.command(epilog=EVALUATE_EPILOG)(evaluate)
 
 RunId = Annotated[str, typer.Argument(help="Run id or its beginning.", show_default=False)]
 RunIdOrLast = Annotated[

@@ -148,6 +148,10 @@ class RoundsSection(Section):
     cohort: Annotated[int, Field(ge=0)] = 0
     """Number of answers that a round waits for; 0 for all online devices."""
 
+    test_cohort: Annotated[int, Field(ge=0)] | None = None
+    """Number of devices that an evaluation on devices asks; 0 for all online devices. Unset: as
+    ``cohort``."""
+
     over_selection: Annotated[float, Field(ge=0, le=4)] = 0.0
     """Fraction of additional devices to ask; the first answers are used."""
 
@@ -186,6 +190,8 @@ class WireSection(Section):
     """Whether devices add the error of a lossy codec to their next reply."""
 
 
+EvaluationPlace = Literal["coordinator", "devices", "both"]
+
 EvaluationWeighting = Literal["samples", "devices"]
 
 
@@ -195,9 +201,10 @@ class EvaluationSection(Section):
     every: Annotated[int, Field(ge=0)] = 1
     """Rounds between evaluations; the last round is always evaluated. 0: only the last round."""
 
-    on: Literal["coordinator", "devices", "both"] = "coordinator"
-    """The samples to evaluate on: the coordinator's test set, the held-out samples of each device,
-    or both."""
+    on: EvaluationPlace | None = None
+    """The samples to evaluate on: the ``coordinator``'s test set, the held-out samples of each of
+    the ``devices``, or ``both``. Unset: the devices', where each has a model of its own, as with
+    ``fedmoe``; otherwise the coordinator's."""
 
     weighting: EvaluationWeighting | None = None
     """With tests on devices: whether the mean over devices weighs each by its number of held-out
@@ -289,9 +296,14 @@ class PersonalSection(Section):
     """Epochs for which a device trains before it tests the model; nothing of that is kept."""
 
     @property
+    def keeps_weights(self) -> bool:
+        """Whether devices have personal weights."""
+        return bool(self.weights) or self.preset != "none"
+
+    @property
     def wanted(self) -> bool:
         """Whether devices have personal weights, or train before they test."""
-        return bool(self.weights) or self.preset != "none" or self.fine_tune_epochs > 0
+        return self.keeps_weights or self.fine_tune_epochs > 0
 
 
 class SimulationSection(Section):
@@ -300,8 +312,13 @@ class SimulationSection(Section):
     devices: Annotated[int, Field(ge=1, le=1_000_000)] = 8
     """Number of virtual devices."""
 
-    holdout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Fraction of its samples that each device holds out for evaluation."""
+    holdout: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Fraction of its samples that each device holds out for evaluation. Unset: 0.2 where
+    evaluation is on devices, otherwise 0."""
+
+    newcomers: Annotated[int, Field(ge=0, validate_default=True)] = 0
+    """Number of virtual devices, the last ones, that never train: they only test, and their scores
+    are also told apart (``accuracy_newcomer``, ``accuracy_participant``)."""
 
     sharing: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Fraction of the devices that share averaged data if a method requests them; the others
@@ -317,6 +334,15 @@ class SimulationSection(Section):
 
     chunk: Annotated[int, Field(ge=1, le=65536)] = 32
     """With ``stacked``: maximum number of devices that train at once; memory grows with it."""
+
+    @field_validator("newcomers")
+    @classmethod
+    def _some_train(cls, newcomers: int, info: ValidationInfo) -> int:
+        """Check that a device is left to train."""
+        devices = info.data.get("devices", newcomers + 1)
+        if newcomers >= devices:
+            raise ValueError(f"must be below the number of devices, which is {devices}")
+        return newcomers
 
 
 class Recipe(Section):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from edgefed.algorithms.base import Answer, Exchange, Finished
@@ -20,15 +21,18 @@ from edgefed.coordinator.device_admission import admit
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import Evaluation
+from edgefed.coordinator.expert_updates import ExpertUpdates
 from edgefed.coordinator.model_file import model_metadata, model_tensors
+from edgefed.coordinator.newcomers import with_part
 from edgefed.coordinator.relay_checks import delivered_relays
-from edgefed.coordinator.reply_collector import ReplyCollector
+from edgefed.coordinator.reply_collector import ReplyCollector, make_collector
 from edgefed.coordinator.reply_stats import ReplyStats
 from edgefed.coordinator.run_controls import Aborted, Stopping
 from edgefed.coordinator.run_model import check_dataset, make_run_model
 from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.coordinator.run_records import Checkpoint, OpenExchange, RunRecord
 from edgefed.coordinator.run_state import RunState
+from edgefed.coordinator.saved_evaluation import evaluate, paused_run
 from edgefed.coordinator.tasks import asked_exchange, open_exchange
 from edgefed.coordinator.trackers.base import TrackedRun
 from edgefed.coordinator.trackers.metrics import MetricFiles
@@ -76,6 +80,7 @@ class Engine:
             self._recipe, self._algorithm, self._device_answers, self._recorder.warn
         )
         self._labels = LabelBounties(record.run, self._algorithm, deps.store, deps.journal)
+        self._experts = ExpertUpdates(record.run, self._algorithm, deps.journal)
 
     # -- the whole run ------------------------------------------------------------------------
 
@@ -176,6 +181,7 @@ class Engine:
         self._close_through(state)
         self._recorder.status("running")
         self._labels.tell(begins)
+        self._experts.tell(begins)
         return state
 
     def _loop(self, state: RunState) -> None:
@@ -185,7 +191,7 @@ class Engine:
                 if self._controls.finishing:
                     return
             if state.state.round < self._recipe.rounds.count:  # else nothing is left to wait for
-                self._pass_gate()
+                self._pass_gate(state)
             self._controls.check()
             opened = state.open or self._plan(state)
             if opened is None:
@@ -268,7 +274,8 @@ class Engine:
     def _planned(self, state: RunState) -> Exchange | Finished:
         seed = derive(self._recipe.seed, "plan", self._recorder.record.seed_index)
         state.state, state.bounty_orders = self._labels.ordered(state.state)
-        return self._algorithm.plan(state.state, state.admission.roster(), seed)
+        roster = tuple(each for each in state.admission.roster() if not each.newcomer)
+        return self._algorithm.plan(state.state, roster, seed)
 
     def _put(self, state: RunState, planned: Exchange, attempt: int) -> OpenExchange:
         """Write an exchange down, so that a restart puts the same one."""
@@ -320,6 +327,7 @@ class Engine:
             self._recorder.note(remark.text, warning=remark.warning)
         self._recorder.record, state.state, state.open = after, merged, None
         self._labels.tell(merged)
+        self._experts.tell(merged)
         self._close_through(state)
 
     def _give_up(self, opened: OpenExchange) -> None:
@@ -352,14 +360,7 @@ class Engine:
             self._put(state, planned, opened.attempt + 1)
 
     def _collector(self, state: RunState, opened: OpenExchange) -> ReplyCollector:
-        asked = asked_exchange(opened)
-        model = state.run_model.trainers.get(asked.model).model
-
-        def reject_reason(answer: Answer) -> str:
-            return self._algorithm.reject_reason(asked, answer, model)
-
-        journal, relays = self._deps.journal, self._deps.relays
-        return ReplyCollector(opened, self._fleet, journal, self._controls, reject_reason, relays)
+        return make_collector(self._deps, state.run_model, opened)
 
     # -- scores -------------------------------------------------------------------------------
 
@@ -382,15 +383,19 @@ class Engine:
             seed = derive(self._recipe.seed, "plan", self._recorder.record.seed_index)
             planned = self._algorithm.evaluation(state.state, state.admission.roster(), seed)
             opened = self._put(state, planned, attempt=0)
-        yield from self._collector(state, opened).answers()
+        newcomers = {each.device for each in self._fleet.roster() if each.newcomer}
+        for answer in self._collector(state, opened).answers():
+            yield with_part(answer, newcomers) if newcomers else answer
         self._controls.check()
 
     # -- orders -------------------------------------------------------------------------------
 
-    def _pass_gate(self) -> None:
+    def _pass_gate(self, state: RunState) -> None:
         if self._controls.paused:
             self._recorder.status("paused")
-        self._controls.pass_gate()
+        while (request := self._controls.pass_gate()) is not None:
+            saved = partial(paused_run, self._deps, self._recorder, state)
+            request.carry_out(partial(evaluate, saved, request))
         self._controls.check()
         if self._recorder.record.status == "paused":
             self._recorder.status("running")

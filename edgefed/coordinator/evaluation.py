@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm, Answer
-from edgefed.config.recipe import Recipe
+from edgefed.algorithms.base import Algorithm, Answer, State
+from edgefed.algorithms.evaluation_place import evaluation_place
+from edgefed.config.recipe import LossName, Recipe
 from edgefed.coordinator.reply_stats import DeviceScores
+from edgefed.coordinator.run_model import RunModel
 from edgefed.coordinator.run_state import RunState
 from edgefed.learn.scoring import score
 from edgefed.learn.training import ModelPredictions
@@ -43,31 +45,41 @@ class Evaluation:
 
     def scores(self, state: RunState) -> dict[str, float]:
         """Return the scores of the state's model by name."""
-        where, test = self._recipe.evaluation.on, state.run_model.test
+        where, test = evaluation_place(self._recipe, self._algorithm), state.run_model.test
         scores: dict[str, float] = {}
         if where in ("devices", "both") or not len(test):
-            scores |= self._on_devices(state)
+            answers = self._device_answers(state)
+            on_devices = device_scores(self._recipe, self._algorithm, answers)
+            if not on_devices:
+                self._warn(f"round {state.state.round}: no device holds out samples for evaluation")
+            scores |= on_devices
         if where in ("coordinator", "both") and len(test):
-            scores |= self._on_coordinator(state)
+            loss = self._recipe.training.loss
+            scores |= coordinator_scores(self._algorithm, loss, state.state, state.run_model)
         return scores
 
-    def _on_coordinator(self, state: RunState) -> dict[str, float]:
-        trainer = state.run_model.trainers.get(self._algorithm.model(state.state))
-        predictor = self._algorithm.predictor(state.state, ModelPredictions(trainer))
-        central = score(predictor, state.run_model.test, self._recipe.training.loss)
-        accuracy = {} if central.accuracy is None else {"accuracy": central.accuracy}
-        return {**accuracy, "loss": central.loss}
 
-    def _on_devices(self, state: RunState) -> dict[str, float]:
-        squared = self._recipe.training.loss == "squared_error"
-        names = ("loss",) if squared else ("accuracy", "loss")
-        weighting = self._recipe.evaluation.weighting or self._algorithm.evaluation_weighting
-        found = DeviceScores(names, weighting)
-        for answer in self._device_answers(state):
-            found.add(answer.samples, answer.metrics)
-        if not found.devices:
-            self._warn(f"round {state.state.round}: no device holds out samples for evaluation")
-            return {}
-        means = found.means()
-        apart = found.means_by_mode()
-        return {**means, **{f"device_{name}": value for name, value in means.items()}, **apart}
+def coordinator_scores(
+    algorithm: Algorithm[Any], loss: LossName, state: State, run_model: RunModel
+) -> dict[str, float]:
+    """Return the scores of a state's model on the coordinator's samples."""
+    trainer = run_model.trainers.get(algorithm.model(state))
+    predictor = algorithm.predictor(state, ModelPredictions(trainer))
+    central = score(predictor, run_model.test, loss)
+    accuracy = {} if central.accuracy is None else {"accuracy": central.accuracy}
+    return {**accuracy, "loss": central.loss}
+
+
+def device_scores(
+    recipe: Recipe, algorithm: Algorithm[Any], answers: Iterable[Answer]
+) -> dict[str, float]:
+    """Return the means of the devices' own tests, and those of each mode; empty without any."""
+    names = ("loss",) if recipe.training.loss == "squared_error" else ("accuracy", "loss")
+    found = DeviceScores(names, recipe.evaluation.weighting or algorithm.evaluation_weighting)
+    for answer in answers:
+        found.add(answer.samples, answer.metrics)
+    if not found.devices:
+        return {}
+    means = found.means()
+    apart = found.means_by_mode()
+    return {**means, **{f"device_{name}": value for name, value in means.items()}, **apart}

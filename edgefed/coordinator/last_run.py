@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from edgefed.coordinator.bounty_updates import saved_report
+from edgefed.coordinator.expert_updates import saved_experts
 from edgefed.coordinator.run_records import UNFINISHED, RunRecord
 from edgefed.coordinator.store import Store
 from edgefed.events.fold import MAX_ROUNDS
@@ -19,12 +20,15 @@ def with_last_run(snapshot: Snapshot, store: Store) -> Snapshot:
     unfinished = [record for record in records if record.status in UNFINISHED]
     record = unfinished[-1] if unfinished else records[0]
     rows, labels = store.rounds(record.run), saved_report(store, record)
+    experts = saved_experts(store.run_folder(record.run))
     return snapshot.model_copy(
         update={
             "run": _run_view(record),
             "rounds": tuple(RoundView.model_validate(row) for row in rows[-MAX_ROUNDS:]),
             "bounties": tuple(BountyView(**row.to_json()) for row in labels.bounties),
             "budgets": tuple(BudgetView(**row.to_json()) for row in labels.budgets),
+            "experts": experts.view(),
+            "mixtures": experts.mixtures(),
             "sent": sum(row["sent"] for row in rows),
             "received": sum(row["received"] for row in rows),
         }

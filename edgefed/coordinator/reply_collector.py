@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from edgefed.algorithms.base import Answer, Relay
+from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.fleet import Delivered, Fleet
 from edgefed.coordinator.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.reply_checks import Rejection, check
 from edgefed.coordinator.reply_stats import ReplyStats
 from edgefed.coordinator.run_controls import RunControls
+from edgefed.coordinator.run_model import RunModel
 from edgefed.coordinator.run_records import OpenExchange
+from edgefed.coordinator.tasks import asked_exchange
 
 
 class ReplyCollector:
@@ -116,6 +119,19 @@ class ReplyCollector:
             seconds=round(delivered.seconds, 3),
             accepted=self.stats.accepted,
         )
+
+
+def make_collector(deps: EngineDeps, run_model: RunModel, opened: OpenExchange) -> ReplyCollector:
+    """Return the collector of an exchange; the run's algorithm checks the answers."""
+    asked = asked_exchange(opened)
+    model = run_model.trainers.get(asked.model).model
+
+    def reject_reason(answer: Answer) -> str:
+        return deps.algorithm.reject_reason(asked, answer, model)
+
+    return ReplyCollector(
+        opened, deps.fleet, deps.journal, deps.controls, reject_reason, deps.relays
+    )
 
 
 def _shared(metrics: Mapping[str, float]) -> dict[str, int] | None:

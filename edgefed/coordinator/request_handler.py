@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
@@ -11,7 +12,7 @@ from typing import Any, Protocol
 import zstandard
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipe import EvaluationPlace, Recipe
 from edgefed.coordinator.bounty_orders import order_labels
 from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.event_journal import EventJournal
@@ -30,6 +31,9 @@ log = logging.getLogger(__name__)
 
 SLOW = ("run.check",)
 """What reads data for its answer, and so must not be done by the thread that serves the link."""
+
+NONCES = 256
+"""Requests that are remembered, since a broker may hand one over twice."""
 
 PART_BYTES = MAX_MESSAGE_BYTES - 4096
 
@@ -54,6 +58,10 @@ class RunService(Protocol):
 
     def check(self, recipe: Recipe) -> dict[str, Any]:
         """Return which devices' data fit a recipe."""
+        ...
+
+    def evaluate(self, run: str, on: EvaluationPlace | None, mode: str) -> str:
+        """Begin to test the model of a run and return the test's id."""
         ...
 
 
@@ -81,6 +89,17 @@ class _Check(_Arguments):
 class _Order(_Arguments):
     run: str
     action: str
+
+
+class _Evaluate(_Arguments):
+    run: str
+    on: EvaluationPlace | None = None
+    """None for where the recipe says."""
+    mode: str = ""
+
+
+class _Evaluation(_Arguments):
+    evaluation: str
 
 
 class _Forget(_Arguments):
@@ -122,6 +141,7 @@ class RequestHandler:
         runs: starts, orders, and lost devices to forget.
         challenges: admit orders.
         inbox_counts: returns what the coordinator's inbox dropped and replaced.
+        evaluation_result: returns the result of a test by its id, or None while it goes on.
     """
 
     def __init__(
@@ -132,6 +152,7 @@ class RequestHandler:
         runs: RunService,
         challenges: Challenges,
         inbox_counts: Callable[[], InboxCounts],
+        evaluation_result: Callable[[str], dict[str, Any] | None],
     ) -> None:
         self._session = session
         self._store = store
@@ -139,6 +160,8 @@ class RequestHandler:
         self._runs = runs
         self._challenges = challenges
         self._inbox_counts = inbox_counts
+        self._evaluation_result = evaluation_result
+        self._nonces: deque[str] = deque(maxlen=NONCES)
         self._actions: Mapping[str, _Action] = {
             "challenge": _Action(_Nothing, self._challenge),
             "snapshot": _Action(_Nothing, self._snapshot),
@@ -148,9 +171,18 @@ class RequestHandler:
             "run.check": _Action(_Check, self._check),
             "run.start": _Action(_Start, self._start, order=True),
             "run.order": _Action(_Order, self._order, order=True),
+            "run.evaluate": _Action(_Evaluate, self._evaluate, order=True),
+            "run.evaluation": _Action(_Evaluation, self._evaluation),
             "device.forget": _Action(_Forget, self._forget, order=True),
             "label.order": _Action(_LabelOrder, self._order_labels, order=True),
         }
+
+    def is_repeated(self, request: Request) -> bool:
+        """Whether a request came before; asked once for each, by the link's thread."""
+        if request.nonce in self._nonces:
+            return True
+        self._nonces.append(request.nonce)
+        return False
 
     def answer(self, request: Request) -> list[Response]:
         """Return the answer, in as many parts as it takes."""
@@ -217,6 +249,14 @@ class RequestHandler:
     def _order(self, arguments: _Order) -> dict[str, Any]:
         record = self._store.run(arguments.run)
         return {"run": record.run, "told": self._runs.order(record.run, arguments.action)}
+
+    def _evaluate(self, arguments: _Evaluate) -> dict[str, Any]:
+        run = self._store.run(arguments.run).run
+        started = self._runs.evaluate(run, arguments.on, arguments.mode)
+        return {"run": run, "evaluation": started}
+
+    def _evaluation(self, arguments: _Evaluation) -> dict[str, Any]:
+        return {"result": self._evaluation_result(arguments.evaluation)}
 
     def _forget(self, arguments: _Forget) -> dict[str, Any]:
         return {"forgotten": self._runs.forget(arguments.device)}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Literal
 
+from edgefed.coordinator.evaluation_request import EvaluationRequest
 from edgefed.errors import UsageError
 
 Action = Literal["pause", "resume", "step", "finish", "abort"]
@@ -33,6 +35,7 @@ class RunControls:
         self._finishing = False
         self._aborting = False
         self._stopping = False
+        self._evaluations: deque[EvaluationRequest] = deque()
         self.on_change: Callable[[], None] = lambda: None
 
     def order(self, action: str) -> str:
@@ -113,9 +116,30 @@ class RunControls:
         with self._changed:
             return self._changed.wait_for(self.interrupted, seconds)
 
-    def pass_gate(self) -> None:
-        """Wait while paused; use up a step."""
+    def evaluate(self, request: EvaluationRequest) -> None:
+        """Have the engine test the model while it is paused."""
         with self._changed:
-            self._changed.wait_for(lambda: not self.paused or self.interrupted())
+            self._evaluations.append(request)
+            self._changed.notify_all()
+
+    def give_up_evaluations(self) -> None:
+        """End what nobody will carry out: the engine's work has ended."""
+        with self._changed:
+            while self._evaluations:
+                self._evaluations.popleft().give_up("the run went on")
+
+    def pass_gate(self) -> EvaluationRequest | None:
+        """Wait while paused; use up a step.
+
+        Returns:
+            What to do before this is called again; None to go on.
+        """
+        with self._changed:
+            self._changed.wait_for(
+                lambda: not self.paused or self._evaluations or self.interrupted()
+            )
+            if self._evaluations and not self.interrupted():
+                return self._evaluations.popleft()
             if self._steps:
                 self._steps -= 1
+            return None

@@ -7,19 +7,21 @@ import queue
 import random
 import secrets
 import threading
-from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
 
 from edgefed.algorithms.registry import check_fleet, make
 from edgefed.clock import Clock, timestamp
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipe import EvaluationPlace, Recipe
 from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.device_registry import DeviceRegistry
 from edgefed.coordinator.dispatcher import Dispatcher, DispatcherDeps
 from edgefed.coordinator.duplicate_coordinator import refuse_second_coordinator
 from edgefed.coordinator.engine import Engine
 from edgefed.coordinator.engine_deps import EngineDeps
+from edgefed.coordinator.evaluation_request import EvaluationRequest
+from edgefed.coordinator.evaluations import Evaluations
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.event_log import EventLog
 from edgefed.coordinator.last_run import with_last_run
@@ -47,8 +49,6 @@ from edgefed.wire.topics import Topics
 log = logging.getLogger(__name__)
 
 CACHE_BYTES = 4 * 1024**3
-NONCES = 256
-"""Requests that are remembered, since a broker may hand one over twice."""
 
 
 class Service:
@@ -85,18 +85,18 @@ class Service:
         self._registry = DeviceRegistry(self._journal, clock)
         self._run_check = RunCheck(settings.folder / "data")
         inbox: Inbox[NoReturn] = Inbox(clock)
-        self._requests = self._make_requests(inbox)
         self._state = CoordinatorState(session=self._session, owner=self._owner, status="online")
         self._link = self._make_link(inbox)
         self._dispatcher = self._make_dispatcher(inbox)
         self._fleet = MqttFleet(
             self._dispatcher, self._registry, self._journal, clock, self._closed
         )
-        self._pending: queue.SimpleQueue[tuple[RunRecord, RunControls] | None] = queue.SimpleQueue()
+        self._evaluations = Evaluations(self._engine_deps, self._fleet.wake)
+        self._requests = self._make_requests(inbox)
+        self._pending: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._jobs: dict[str, RunControls] = {}
         self._guard = threading.Lock()
         self._state_lock = threading.Lock()
-        self._nonces: deque[str] = deque(maxlen=NONCES)
         self._stopping = False
         self._journal.listen(self._publish_event)
         self._journal.listen(EventLog(clock).take)
@@ -120,6 +120,7 @@ class Service:
             self,
             Challenges(self._clock, lambda: secrets.token_hex(16)),
             lambda: inbox.counts,
+            self._evaluations.result,
         )
 
     def _make_dispatcher(self, inbox: Inbox[NoReturn]) -> Dispatcher:
@@ -152,14 +153,14 @@ class Service:
             while not self._stopping:
                 work = self._pending.get()
                 if work is not None:
-                    self._work(*work)
+                    work()
         finally:
             self._close()
 
     def stop(self) -> None:
         """End ``serve`` soon; a run at work goes on when the coordinator is started again."""
         self._stopping = True
-        for controls in list(self._jobs.values()):
+        for controls in (*self._jobs.values(), *self._evaluations.controls()):
             controls.stop_process()
         self._pending.put(None)
 
@@ -231,7 +232,24 @@ class Service:
             hint=f"edgefed run show {run}",
         )
 
+    def evaluate(self, run: str, on: EvaluationPlace | None, mode: str) -> str:
+        """Begin to test the model of a run that is paused or has ended; return the test's id.
+
+        Raises:
+            NotAllowedError: this run, or another one, is at work.
+        """
+        request = EvaluationRequest(on, mode)
+        with self._guard:
+            record = self._store.run(run)
+            if next(iter(self._jobs), "") == run and record.status == "paused":
+                self._jobs[run].evaluate(request)
+            else:
+                self._check_free()
+                self._pending.put(self._evaluations.of_ended_run(record, request))
+        return self._evaluations.add(request)
+
     def _check_free(self) -> None:
+        self._evaluations.check_free()
         for run in list(self._jobs):
             raise NotAllowedError(
                 f"Run {run} is at work.",
@@ -246,19 +264,16 @@ class Service:
 
     def _queue(self, record: RunRecord, *, paused: bool) -> None:
         controls = RunControls(paused=paused)
-        controls.on_change = self._wake_fleet
+        controls.on_change = self._fleet.wake
         self._jobs[record.run] = controls
-        self._pending.put((record, controls))
-
-    def _wake_fleet(self) -> None:
-        self._fleet.wake()
+        self._pending.put(lambda: self._work(record, controls))
 
     def _work(self, record: RunRecord, controls: RunControls) -> None:
         """Run one run to its end; whatever happens, the coordinator lives on."""
         try:
             recipe = Recipe.model_validate_json(record.recipe)
             self._journal.open(self._store.run_folder(record.run) / "events.jsonl")
-            self._make_engine(record, recipe, controls).run()
+            Engine(record, self._engine_deps(recipe, controls), self._show_record).run()
         except EdgeFedError as error:
             self._fail(record.run, error.message, error.code, error.hint)
         except Exception as error:
@@ -266,28 +281,26 @@ class Service:
             self._fail(record.run, f"{type(error).__name__}: {error}", "internal", "see the log")
         finally:
             self._journal.close()
-            self._jobs.pop(record.run, None)
+            with self._guard:
+                self._jobs.pop(record.run, None)
+            controls.give_up_evaluations()
 
-    def _make_engine(self, record: RunRecord, recipe: Recipe, controls: RunControls) -> Engine:
-        return Engine(
-            record,
-            EngineDeps(
-                recipe=recipe,
-                algorithm=make(recipe),
-                fleet=self._fleet,
-                dataset=load_dataset(recipe, self._settings.folder / "data"),
-                store=self._store,
-                cache=self._cache,
-                relays=self._relays,
-                journal=self._journal,
-                controls=controls,
-                clock=self._clock,
-                trackers=self._settings.trackers,
-                user_models=self._settings.user_models,
-                memory=self._settings.memory,
-                release=self._dispatcher.release_space,
-            ),
-            self._show_record,
+    def _engine_deps(self, recipe: Recipe, controls: RunControls) -> EngineDeps:
+        return EngineDeps(
+            recipe=recipe,
+            algorithm=make(recipe),
+            fleet=self._fleet,
+            dataset=load_dataset(recipe, self._settings.folder / "data"),
+            store=self._store,
+            cache=self._cache,
+            relays=self._relays,
+            journal=self._journal,
+            controls=controls,
+            clock=self._clock,
+            trackers=self._settings.trackers,
+            user_models=self._settings.user_models,
+            memory=self._settings.memory,
+            release=self._dispatcher.release_space,
         )
 
     def _fail(self, run: str, reason: str, code: str, hint: str) -> None:
@@ -350,7 +363,8 @@ class Service:
             )
 
     def _closed(self, run: str, through: int) -> None:
-        self._change_state(run=run, closed_through=through)
+        if self._state.run == run:  # not that of an earlier run, which was tested again
+            self._change_state(run=run, closed_through=through)
 
     def _change_state(self, **changes: Any) -> None:
         with self._state_lock:  # the broker must not be left with an older one
@@ -373,9 +387,8 @@ class Service:
             log.warning("an event was not published: %s", error.message)
 
     def _take_request(self, client: str, request: Request) -> None:
-        if request.nonce in self._nonces:
+        if self._requests.is_repeated(request):
             return
-        self._nonces.append(request.nonce)
         if request.action in SLOW:
             threading.Thread(target=self._answer, args=(client, request), daemon=True).start()
         else:

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from edgefed.data.limits import VALUE_BYTES, check_bytes
+from edgefed.data.limits import COLUMN_BYTES, VALUE_BYTES, check_bytes
 from edgefed.data.paths import require_file
 from edgefed.data.types import Array
 from edgefed.errors import DataError, EdgeFedError
@@ -49,10 +49,18 @@ class _Declared:
     bytes: int
 
 
-def read_arrays(path: Path, known: Collection[str], max_bytes: int) -> dict[str, Array]:
+def read_arrays(
+    path: Path, known: Collection[str], max_bytes: int, columns: tuple[str, ...] = ()
+) -> dict[str, Array]:
     """Return the file's arrays that have a known name; the others stay on disk.
 
     Names that begin with ``x`` are inputs, whose values count as float32.
+
+    Args:
+        path: the file.
+        known: names.
+        max_bytes: most memory that the arrays may take.
+        columns: beginnings of further names: of columns, whose values count as int64.
 
     Raises:
         DataError: ``data.too_large``, or the file is missing or damaged.
@@ -61,8 +69,12 @@ def read_arrays(path: Path, known: Collection[str], max_bytes: int) -> dict[str,
     try:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename.removesuffix(SUFFIX): info for info in archive.infolist()}
-            members = {name: info for name, info in members.items() if name in known}
-            _check(archive, members, path, max_bytes)
+            members = {
+                name: info
+                for name, info in members.items()
+                if name in known or name.startswith(columns)
+            }
+            _check(archive, members, path, max_bytes, columns)
             return {name: _read(archive, info) for name, info in members.items()}
     except EdgeFedError:
         raise
@@ -75,13 +87,17 @@ def read_arrays(path: Path, known: Collection[str], max_bytes: int) -> dict[str,
 
 
 def _check(
-    archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo], path: Path, max_bytes: int
+    archive: zipfile.ZipFile,
+    members: Mapping[str, zipfile.ZipInfo],
+    path: Path,
+    max_bytes: int,
+    columns: tuple[str, ...],
 ) -> None:
     needed = 0
     for name, info in members.items():
         declared = _declared(archive, info)
-        converted = declared.values * VALUE_BYTES if name.startswith("x") else 0
-        needed += max(declared.bytes, converted)
+        value = COLUMN_BYTES if name.startswith(columns) else VALUE_BYTES * name.startswith("x")
+        needed += max(declared.bytes, declared.values * value)
     check_bytes(needed, max_bytes, str(path))
 
 

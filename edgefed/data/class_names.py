@@ -79,7 +79,7 @@ def renumbered(samples: Samples, names: ClassNames, listed: ClassNames) -> Sampl
     """
     if names == listed[: len(names)] or not samples.has_labels:
         return samples
-    return Samples(samples.inputs, _places(names, listed)[samples.targets])
+    return replace(samples, targets=_places(names, listed)[samples.targets])
 
 
 def _places(names: ClassNames, listed: ClassNames) -> Indices:

@@ -3,7 +3,8 @@
 The folder's name is the name of the class. The label's number is the folder's line in
 ``folder/classes.txt`` (one name per line), if that file exists; otherwise the folder's name, if all
 names are numbers; otherwise its position among the sorted names. Devices of one run may use other
-numbers, because a run compares names; see `edgefed.data.class_names`.
+numbers, because a run compares names; see `edgefed.data.class_names`. ``folder/columns.csv`` may
+say more of each image; see `edgefed.data.folder_columns`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import numpy as np
 from edgefed.config.class_names import normal
 from edgefed.data.checks import check_class_count, checked_samples
 from edgefed.data.class_names import checked_names
+from edgefed.data.columns import with_columns
+from edgefed.data.folder_columns import COLUMNS_FILE, read_columns
 from edgefed.data.holdout import hold_out
 from edgefed.data.images import ImageOptions, image_files, read_images
 from edgefed.data.limits import MAX_BYTES, MAX_NAMES_BYTES, check_file
@@ -104,6 +107,11 @@ def read_folder(folder: Path, options: ImageOptions, max_bytes: int = MAX_BYTES)
         raise _no_images(folder, labels, len(files), len(loose))
     targets = np.array([files[position][1] for position in positions], np.int64)
     samples = checked_samples(pixels, targets, str(folder))
+    try:
+        columns = read_columns(folder, [paths[position] for position in positions])
+    except OSError as error:
+        raise storage_error(folder, error) from error
+    samples = with_columns(samples, columns, str(folder / COLUMNS_FILE))
     warnings = (*_skipped(folder, paths, positions), *_unsorted(folder, loose))
     return FolderContent(samples, labels.class_names, warnings)
 

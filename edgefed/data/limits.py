@@ -26,6 +26,9 @@ MAX_NAMES_BYTES = 2**20
 VALUE_BYTES = 4
 """A value of an input becomes a float32, whatever it was stored as."""
 
+COLUMN_BYTES = 8
+"""A value of a column becomes an int64."""
+
 
 class SizedOptions(Section):
     """Keys of data that lie in files of a user's own."""

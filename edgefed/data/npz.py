@@ -19,6 +19,7 @@ from edgefed.data.checks import (
     same_targets,
 )
 from edgefed.data.class_names import checked_names
+from edgefed.data.columns import TEST, TRAIN, columns_of, same_columns, with_columns
 from edgefed.data.holdout import held_out_positions
 from edgefed.data.jpeg import unpacked
 from edgefed.data.limits import MAX_BYTES
@@ -123,6 +124,7 @@ def read_npz(path: Path, folder: Path | None = None, max_bytes: int = MAX_BYTES)
     names. With ``vocabulary``, the number of tokens, inputs are tokens and stay integers.
     ``groups_train`` or ``writer_train`` says who each training sample is from, ``coarse`` each
     label's coarse label, ``preparation`` what `edgefed.data.shard_files` wrote about the inputs.
+    ``column/NAME`` is a column of the training samples, ``column_test/NAME`` of the test samples.
 
     Args:
         path: the file.
@@ -132,12 +134,13 @@ def read_npz(path: Path, folder: Path | None = None, max_bytes: int = MAX_BYTES)
     Raises:
         DataError: the file is missing, damaged, too large, or not what it should be.
     """
-    arrays = read_arrays(path, KNOWN, max_bytes)
+    arrays = read_arrays(path, KNOWN, max_bytes, (TRAIN, TEST))
     warnings = _unpack(arrays, path, (folder or path.parent) / DECODED, max_bytes)
     first, second = ("x_train", "y_train") if "x_train" in arrays else ("x", "y")
     if first not in arrays or second not in arrays:
         raise _wrong_names(path, sorted(arrays))
     train = _part(arrays, first, second, path)
+    train = with_columns(train, columns_of(arrays, TRAIN), str(path))
     require_samples(train, str(path))
     test = _test_part(path, arrays, train)
     classes = _classes(path, arrays, train, test)
@@ -219,11 +222,14 @@ def _coarse(arrays: dict[str, Array], classes: int, path: Path) -> Indices | Non
 
 
 def _test_part(path: Path, arrays: dict[str, Array], train: Samples) -> Samples | None:
-    if "x_test" not in arrays and "y_test" not in arrays:
+    columns = columns_of(arrays, TEST)
+    if "x_test" not in arrays and "y_test" not in arrays and not columns:
         return None
     if "x_test" not in arrays or "y_test" not in arrays:
         raise _wrong_names(path, sorted(arrays))
     test = _part(arrays, "x_test", "y_test", path)
+    test = with_columns(test, columns, f"{path} (x_test)")
+    same_columns(train, test, str(path))
     same_shape(train, test, str(path))
     same_targets(train, test, str(path))
     return test

@@ -6,6 +6,8 @@ as inputs, which may be standardised for each channel.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from edgefed.data.preparation import normalized
@@ -18,7 +20,7 @@ ROUNDING = 1e-3
 
 
 def to_pixels(samples: Samples, preparation: Preparation) -> Samples:
-    """Return samples whose inputs are pixels from 0 to 1, as float32; targets stay as they are.
+    """Return samples whose inputs are pixels from 0 to 1, as float32; all else stays as it is.
 
     Args:
         samples: images (n, channels, height, width) or (n, height, width).
@@ -32,7 +34,7 @@ def to_pixels(samples: Samples, preparation: Preparation) -> Samples:
     low, high = (float(pixels.min()), float(pixels.max())) if pixels.size else (0.0, 1.0)
     if not -ROUNDING <= low <= high <= 1 + ROUNDING:
         raise _unfit(f"they range from {low:.4g} to {high:.4g}", _RANGE_HINT)
-    return Samples(np.clip(pixels, 0, 1, out=pixels), samples.targets)
+    return replace(samples, inputs=np.clip(pixels, 0, 1, out=pixels))
 
 
 def from_pixels(pixels: Array, preparation: Preparation) -> Array:

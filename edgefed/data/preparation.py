@@ -130,7 +130,7 @@ def normalized(samples: Samples, preparation: Preparation) -> Samples:
     mean, std = (_along(value, samples.inputs) for value in preparation.scale(channels))
     inputs = samples.inputs - mean
     inputs /= std
-    return Samples(inputs, samples.targets)
+    return replace(samples, inputs=inputs)
 
 
 def measured(inputs: Array) -> Moments:

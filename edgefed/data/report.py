@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from edgefed.data.columns import category_counts
 from edgefed.data.partition import label_counts
 from edgefed.data.types import DeviceData, Preparation, Shard
 
@@ -22,6 +23,7 @@ class Holding:
         labels: how many of the training samples bear each label; empty where they have none.
         shape: of one input.
         preparation: what was done to the inputs.
+        columns: how many categories each column has, by name.
     """
 
     device: str
@@ -31,6 +33,7 @@ class Holding:
     labels: tuple[int, ...]
     shape: tuple[int, ...]
     preparation: Preparation
+    columns: Mapping[str, int] = field(default_factory=dict)
 
 
 def holding(device: str, data: Shard | DeviceData) -> Holding:
@@ -43,6 +46,7 @@ def holding(device: str, data: Shard | DeviceData) -> Holding:
         label_counts(data.train, data.classes),
         tuple(data.train.inputs.shape[1:]),
         data.preparation,
+        category_counts(data.train, data.test),
     )
 
 
@@ -50,7 +54,8 @@ def report(holdings: Iterable[Holding]) -> dict[str, Any]:
     """Return devices and totals; at least one device.
 
     ``labels`` counts training samples for each label, from 0 on; it is empty where all targets
-    are numbers, of which ``classes`` then says how many a sample has.
+    are numbers, of which ``classes`` then says how many a sample has. ``columns`` has the number
+    of categories of each column that all devices have.
     """
     devices = list(holdings)
     most = max(len(each.labels) for each in devices)
@@ -61,6 +66,10 @@ def report(holdings: Iterable[Holding]) -> dict[str, Any]:
         "preparation": {
             key: list(value) if isinstance(value, tuple) else value
             for key, value in asdict(devices[0].preparation).items()
+        },
+        "columns": {
+            name: max(each.columns[name] for each in devices)
+            for name in sorted(set.intersection(*(set(each.columns) for each in devices)))
         },
         "devices": [
             {"device": each.device, "train": each.train, "test": each.test, "labels": list(labels)}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from edgefed.data.columns import TEST, TRAIN
 from edgefed.data.npz import read_npz
 from edgefed.data.preparation import PREPARATION, stored_preparation
 from edgefed.data.types import UNPREPARED, Array, Shard, no_samples
@@ -26,6 +27,8 @@ def write_shard(path: Path, shard: Shard) -> None:
         "x_test": shard.test.inputs,
         "y_test": shard.test.targets,
         "classes": _classes(shard),
+        **{f"{TRAIN}{name}": column for name, column in shard.train.columns.items()},
+        **{f"{TEST}{name}": column for name, column in shard.test.columns.items()},
     }
     if shard.train.inputs.dtype.kind in "iu":
         # The next character is one of the alphabet that the tokens are from.

@@ -139,7 +139,8 @@ class Shard:
 
 def take(samples: Samples, indices: Indices) -> Samples:
     """Return the samples at ``indices``, copied, in that order."""
-    return Samples(inputs=samples.inputs[indices], targets=samples.targets[indices])
+    columns = {name: column[indices] for name, column in samples.columns.items()}
+    return Samples(samples.inputs[indices], samples.targets[indices], columns)
 
 
 def no_samples(shape: tuple[int, ...] = ()) -> Samples:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgefed.events.bounty_events import NO_BOUNTIES, LabelChange, LabelTable, totals_in_words
+from edgefed.events.expert_events import NO_MIXTURE, ExpertChange, ExpertTable
 from edgefed.events.model import Event
 from edgefed.events.roster import roster_rows
 from edgefed.events.snapshot import DeviceView, LineView, RoundView, RunView, Snapshot, WaitingView
@@ -28,6 +29,10 @@ _MARKS = {"accepted": "✓", "rejected": "■", "late": "◷", "refused": "■",
 _COUNTERS = {"accepted": "accepted", "rejected": "rejected", "refused": "rejected", "late": "late"}
 
 
+_EMPTY = {"devices": (), "bounties": (), "budgets": (), "experts": None, "mixtures": ()}
+"""What a builder keeps beside the rest of a snapshot."""
+
+
 class SnapshotBuilder:
     """Keeps a snapshot up with events; not safe from several threads.
 
@@ -42,7 +47,8 @@ class SnapshotBuilder:
         self._devices = {view.device: view for view in start.devices}
         self._names: list[str] = []
         self._labels = LabelTable(start.bounties, start.budgets)
-        self._rest = start.model_copy(update={"devices": (), "bounties": (), "budgets": ()})
+        self._experts = ExpertTable(start.experts, start.mixtures)
+        self._rest = start.model_copy(update=_EMPTY)
         self._frozen: Snapshot | None = None
 
     def apply(self, event: Event) -> None:
@@ -55,7 +61,7 @@ class SnapshotBuilder:
         rest = _FOLDS[event.kind](self._rest, event.fields, event.time)
         fold_devices = _DEVICE_FOLDS.get(event.kind, _no_devices)
         changed = fold_devices(self._devices, event.fields, event.time)
-        labels = self._label_change(event)
+        labels, experts = self._label_change(event), self._expert_change(event)
         update: dict[str, Any] = {"time": event.time}
         line = describe(event)
         if line is not None:
@@ -63,12 +69,14 @@ class SnapshotBuilder:
         if _run_id(rest) != _run_id(self._rest):
             changed = {view.device: _unshared(view) for view in self._devices.values()}
             self._labels.clear()
+            self._experts.clear()
         self._rest = rest.model_copy(update=update)
         for device, view in changed.items():
             self._put(device, view)
-        if labels is not None:
-            for device in self._labels.apply(labels) & self._devices.keys():
-                self._devices[device] = self._with_bounties(self._devices[device])
+        of_run = self._labels.apply(labels) if labels is not None else set[str]()
+        of_run |= self._experts.apply(experts) if experts is not None else set[str]()
+        for device in of_run & self._devices.keys():
+            self._devices[device] = self._with_run(self._devices[device])
         self._frozen = None
 
     def _label_change(self, event: Event) -> LabelChange | None:
@@ -78,17 +86,26 @@ class SnapshotBuilder:
         change = LabelChange.of(event.fields)
         return change if event.fields["run"] == _run_id(self._rest) else None
 
+    def _expert_change(self, event: Event) -> ExpertChange | None:
+        """Return what an event says of the experts of the current run; None for nothing."""
+        if event.kind != "experts":
+            return None
+        change = ExpertChange.of(event.fields)
+        return change if event.fields["run"] == _run_id(self._rest) else None
+
     def _put(self, device: str, view: DeviceView | None) -> None:
-        """Put a device's new view in its place; one that is new may have bounties already."""
+        """Put a device's new view in its place; the run may know one that is new already."""
         if view is None:
             self._devices.pop(device, None)
             self._names = []
         else:
             known = device in self._devices
-            self._devices[device] = view if known else self._with_bounties(view)
+            self._devices[device] = view if known else self._with_run(view)
 
-    def _with_bounties(self, view: DeviceView) -> DeviceView:
-        return view.model_copy(update=self._labels.of_device(view.device))
+    def _with_run(self, view: DeviceView) -> DeviceView:
+        """Return a device with its bounties and its mixture of experts."""
+        labels = self._labels.of_device(view.device)
+        return view.model_copy(update={**labels, **self._experts.of_device(view.device)})
 
     def snapshot(self) -> Snapshot:
         """Return the fleet as all events so far make it; made once for each event at most."""
@@ -97,7 +114,13 @@ class SnapshotBuilder:
                 self._names = sorted(self._devices)
             devices = tuple(map(self._devices.__getitem__, self._names))
             bounties, budgets = self._labels.rows()
-            update = {"devices": devices, "bounties": bounties, "budgets": budgets}
+            update = {
+                "devices": devices,
+                "bounties": bounties,
+                "budgets": budgets,
+                "experts": self._experts.view(),
+                "mixtures": self._experts.mixtures(),
+            }
             self._frozen = self._rest.model_copy(update=update)
         return self._frozen
 
@@ -171,9 +194,9 @@ def shared_by(fields: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _unshared(device: DeviceView) -> DeviceView:
-    """Return a device that has neither averaged data nor bounties in a new run yet."""
+    """Return a device that has no averaged data, bounties or mixture in a new run yet."""
     shared = {"shared_entries": 0, "shared_group": 0, "shared_bytes": 0}
-    return device.model_copy(update={**shared, **NO_BOUNTIES})
+    return device.model_copy(update={**shared, **NO_BOUNTIES, **NO_MIXTURE})
 
 
 def _scored(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
@@ -228,6 +251,7 @@ _FOLDS = {
     "device": _unchanged,
     "roster": _unchanged,
     "labels": _unchanged,
+    "experts": _unchanged,
     "note": _unchanged,
 }
 """What an event makes of everything but the devices."""

@@ -11,6 +11,7 @@
 | | ``joined`` with a birth, ``returned`` beside it when the device was known; ``forgotten`` |
 | ``roster`` | devices; joined; and fields of ``device`` as columns with a value for each device |
 | ``labels`` | run, bounties, budgets, removed, totals: label bounties or budgets changed |
+| ``experts`` | run, rows, mixtures, and the fields of ``ExpertsView``: who uses which expert |
 | ``note`` | level, text |
 
 A ``reply`` also has its ``question``, and ``shared``: null, or the number of ``entries`` of its
@@ -22,6 +23,11 @@ null. It is sent when it changes: the quorum is met, or a device that was asked 
 ``labels`` has the changed rows: ``bounties`` as in ``BountyView``, ``budgets`` as in
 ``BudgetView``, and in ``removed`` device and label of each bounty that is gone. ``totals``, the
 number of bounties of each status, is in the last of several events about one change.
+
+``experts`` follows each merge of an algorithm that has experts, and a restart. It has the load of
+all experts; of the table, in ``rows``, number and shares of the rows that changed, for 64 experts
+the first 128 rows at most; and in ``mixtures``, as in ``MixtureView``, those of the devices that
+answered.
 """
 
 from __future__ import annotations
@@ -32,7 +38,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 EventKind = Literal[
-    "run", "round", "exchange", "reply", "scored", "device", "roster", "labels", "note"
+    "run", "round", "exchange", "reply", "scored", "device", "roster", "labels", "experts", "note"
 ]
 
 RunStatus = Literal[

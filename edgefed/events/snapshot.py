@@ -97,6 +97,8 @@ class DeviceView(View):
         open_bounties: labels for which the current run asks other devices for mixes.
         received_mixes: mixes that it holds for the current run, of all labels.
         noise_samples: samples that natural noise fills in the current run, of all labels.
+        mixture: its share of each expert in the current run; empty without experts.
+        kept_experts: numbers of the experts that it uses.
     """
 
     device: str
@@ -130,6 +132,8 @@ class DeviceView(View):
     open_bounties: int = 0
     received_mixes: int = 0
     noise_samples: int = 0
+    mixture: tuple[float, ...] = ()
+    kept_experts: tuple[int, ...] = ()
 
 
 class BountyView(View):
@@ -156,6 +160,46 @@ class BudgetView(View):
     shares: bool = True
 
 
+class MixtureView(View):
+    """A device's shares of the experts; ``DeviceMixture`` has the meanings."""
+
+    device: str
+    samples: int = 0
+    round: int = 0
+    shares: tuple[float, ...] = ()
+    kept: tuple[int, ...] = ()
+
+
+class ExpertRoundView(View):
+    """The load of the experts after a round."""
+
+    round: int
+    load: tuple[float, ...] = ()
+    entropy: float | None = None
+
+
+class ExpertsView(View):
+    """The experts of the current run; ``ExpertReport`` has the meanings.
+
+    Attributes:
+        table: the first rows of the table; empty where there is none, as is a row not known yet.
+        labels: rows of the whole table.
+        rounds: the load after the last rounds, oldest first.
+    """
+
+    experts: int
+    round: int = 0
+    condition: str = ""
+    load: tuple[float, ...] = ()
+    entropy: float | None = None
+    dead: tuple[int, ...] = ()
+    collapsed: bool = False
+    divergence: tuple[float | None, ...] = ()
+    table: tuple[tuple[float, ...], ...] = ()
+    labels: int = 0
+    rounds: tuple[ExpertRoundView, ...] = ()
+
+
 class LineView(View):
     """One line of the event pane.
 
@@ -176,6 +220,8 @@ class Snapshot(View):
         rounds: the last rounds of the current run, oldest first.
         bounties: of the current run, sorted by device and label.
         budgets: of the devices that offered mixes in the current run, sorted by device.
+        experts: of the current run; None for an algorithm without experts.
+        mixtures: of the devices that have answered in a run with experts, sorted by device.
         lines: the last events, newest first.
         sent, received: payload bytes of this run, from the coordinator's side.
     """
@@ -187,6 +233,8 @@ class Snapshot(View):
     rounds: tuple[RoundView, ...] = ()
     bounties: tuple[BountyView, ...] = ()
     budgets: tuple[BudgetView, ...] = ()
+    experts: ExpertsView | None = None
+    mixtures: tuple[MixtureView, ...] = ()
     lines: tuple[LineView, ...] = ()
     sent: int = 0
     received: int = 0

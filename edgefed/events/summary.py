@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from edgefed.events.expert_history import ExpertHistory, GatheredExperts
 from edgefed.events.fold import SnapshotBuilder, describe, shared_by
 from edgefed.events.model import Event
 from edgefed.events.roster import roster_rows
@@ -61,6 +62,7 @@ class RunSummary(View):
         devices: by name.
         more_devices: how many beside those.
         lines: notable events, newest first.
+        experts: how its experts developed; None without any.
         left_out: bytes of the log that were not read.
     """
 
@@ -69,6 +71,7 @@ class RunSummary(View):
     devices: tuple[DeviceSummary, ...] = ()
     more_devices: int = 0
     lines: tuple[LineView, ...] = ()
+    experts: ExpertHistory | None = None
     left_out: int = 0
 
 
@@ -85,6 +88,7 @@ def summarise(events: Iterable[Mapping[str, Any]], left_out: int = 0) -> RunSumm
         devices=tuple(DeviceSummary(**device) for device in devices[:MAX_DEVICES]),
         more_devices=max(0, len(devices) - MAX_DEVICES),
         lines=tuple(reversed(gathered.lines)),
+        experts=gathered.experts.history(),
         left_out=left_out,
     )
 
@@ -97,6 +101,7 @@ class _Gathered:
         self.rounds: dict[int, dict[str, Any]] = {}
         self.devices: dict[str, dict[str, Any]] = {}
         self.lines: list[LineView] = []
+        self.experts = GatheredExperts()
         self._exchange = ""
         self._answered: set[str] = set()
 
@@ -117,6 +122,8 @@ class _Gathered:
                 self._take_device(row)
         elif kind == "reply":
             self._take_reply(event)
+        elif kind == "experts":
+            self.experts.take(event)
         if (
             kind in ("run", "note", "device", "labels")
             or event.get("outcome", "accepted") != "accepted"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from edgefed.learn.capabilities import Phase
+from edgefed.learn.compiled_chain_layers import ChainLayers
 from edgefed.learn.compiled_chain_plan import Part, plan
 from edgefed.learn.models import Model
 from edgefed.learn.networks.small_conv import is_plain, is_watched
@@ -85,17 +86,9 @@ class Chain:
         self._mix = mix
         self._pull = pull
         self._shape = shape
-        self._room = room
-        self._rooms: list[torch.Tensor] = []
         self._params = params
-        self._gradients = {
-            f"{part.name}.{end}": torch.empty_like(params[f"{part.name}.{end}"])
-            for part in parts
-            for end in ("weight", "bias")
-        }
-        self._classes = parts[-1].after
-        self._is_dense = parts[0].image is None
-        self._layers = kernels.layers([self._link(part) for part in parts])
+        self._chain = ChainLayers(parts, shape, params, room)
+        self._layers = kernels.layers(self._chain.links)
 
     def gradients(
         self, batch: Batch, names: Sequence[str], context: Context
@@ -112,19 +105,21 @@ class Chain:
             return None
         loss = torch.empty(())
         if mixed.other is None and mixed.change is None and mixed.own.dim() == 1:
-            inputs, strides = self._rows(mixed.inputs)
+            inputs, strides = self._chain.arranged(mixed.inputs)
             labels = mixed.own.contiguous()
             where = (inputs.data_ptr(), strides, labels.data_ptr(), loss.data_ptr())
             kernels.gradients(self._layers, len(inputs), *where)
         else:
             self._mixed(mixed, loss)
-        found = [self._gradients[name] for name in names]
+        found = [self._chain.gradients[name] for name in names]
         return (loss + self._pulled(names, context.anchor, found) if self._pull else loss), found
 
     def _mixed(self, mixed: Mixed, loss: torch.Tensor) -> None:
         """Write the loss of mixed targets, and all gradients."""
-        inputs, strides = self._rows(mixed.inputs)
-        change, along = (None, strides) if mixed.change is None else self._rows(mixed.change)
+        inputs, strides = self._chain.arranged(mixed.inputs)
+        change, along = (
+            (None, strides) if mixed.change is None else self._chain.arranged(mixed.change)
+        )
         own = mixed.own.contiguous()
         other = None if mixed.other is None else mixed.other.contiguous()
         kernels.mixed_gradients(
@@ -153,67 +148,21 @@ class Chain:
         lengths = torch.stack([way.square().sum() for way in ways])
         return self._pull / 2 * lengths.sum()
 
-    def _rows(self, inputs: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...]]:
-        """Return inputs as the first layer reads them, and their strides."""
-        if not self._is_dense:
-            return inputs, inputs.stride()
-        inputs = inputs.flatten(1).contiguous()
-        return inputs, (*inputs.stride(), 0, 0)
-
     def _takes(self, mixed: Mixed) -> bool:
         """Return whether a batch is one that the kernels can do: no address may lead elsewhere."""
-        inputs, own, other, change = mixed.inputs, mixed.own, mixed.other, mixed.change
-        count = len(inputs)
+        own, other, change, count = mixed.own, mixed.other, mixed.change, len(mixed.inputs)
         return (
-            is_plain(inputs)
-            and 0 < count <= self._room
-            and inputs.shape[1:] == self._shape
-            and self._knows(own, count)
-            and (other is None or self._knows(other, count) or self._is_for_all(other))
+            self._chain.takes(mixed.inputs)
+            and self._chain.takes_targets(own, count)
+            and (
+                other is None or self._chain.takes_targets(other, count) or self._is_for_all(other)
+            )
             and (change is None or (is_plain(change) and change.shape == (1, *self._shape)))
         )
 
     def _is_for_all(self, targets: torch.Tensor) -> bool:
         """Return whether these are soft targets of one sample, which all share."""
-        return targets.dim() == 2 and self._knows(targets, 1)
-
-    def _knows(self, targets: torch.Tensor, count: int) -> bool:
-        """Return whether these are labels, or soft targets of float32, of so many samples."""
-        if targets.dim() == 1:
-            return targets.dtype == torch.int64 and len(targets) == count and _is_here(targets)
-        return targets.shape == (count, self._classes) and is_plain(targets)
-
-    def _link(self, part: Part) -> kernels.Link:
-        """Return a layer with its addresses."""
-        weight, bias = (f"{part.name}.{end}" for end in ("weight", "bias"))
-        dense = part.image is None
-        rows = 2 * self._room
-        turned = -(-rows // kernels.SAMPLES) * kernels.SAMPLES
-        return kernels.Link(
-            before=part.before,
-            after=part.after,
-            image=part.image,
-            relu=part.relu,
-            weight=self._params[weight].data_ptr(),
-            bias=self._params[bias].data_ptr(),
-            weight_gradient=self._gradients[weight].data_ptr(),
-            bias_gradient=self._gradients[bias].data_ptr(),
-            output=self._new(rows * part.values),
-            gradient=self._new(rows * part.values),
-            codes=0 if dense else self._new(self._room * part.values, torch.uint8),
-            turned=self._new(part.before * turned) if dense else 0,
-            work=self._new(part.after * turned) if dense else 0,
-        )
-
-    def _new(self, size: int, kind: torch.dtype = torch.float32) -> int:
-        """Return the address of new memory, which lives as long as this does."""
-        self._rooms.append(torch.empty(size, dtype=kind))
-        return self._rooms[-1].data_ptr()
-
-
-def _is_here(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is in this machine's memory."""
-    return tensor.device.type == "cpu" and tensor.layout == torch.strided
+        return targets.dim() == 2 and self._chain.takes_targets(targets, 1)
 
 
 def _targets(targets: torch.Tensor) -> kernels.Targets:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from torch import nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, RecipeError
@@ -120,6 +121,20 @@ class Model:
             DataError: ``model.features``: there is none.
         """
         return find_output_layer(self.module, self.probe_inputs())
+
+    @cached_property
+    def is_samplewise(self) -> bool:
+        """Whether a sample's result depends on no other sample and on no draw.
+
+        That is known of modules that consist of torch's layers and of those of this package.
+        """
+        return all(
+            type(part).__module__.startswith(("torch.nn.", "edgefed.learn.networks."))
+            and not isinstance(part, _BatchNorm)
+            and not (isinstance(part, _DropoutNd) and part.p > 0)
+            and not (isinstance(part, nn.RNNBase) and part.dropout > 0)
+            for part in self.module.modules()
+        )
 
     def probe_inputs(self) -> torch.Tensor:
         """Return a batch of two inputs of zeros, where the module's weights are."""

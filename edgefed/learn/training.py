@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from edgefed.learn import capabilities
 from edgefed.learn.augment import augmented, draw
 from edgefed.learn.capabilities import Phase, objective_generator
 from edgefed.learn.compiled_chain import Chain, chain_of
+from edgefed.learn.compiled_experts import CompiledExperts, compiled_experts_of
 from edgefed.learn.devices import pick_device, repeatable
 from edgefed.learn.extras_cache import ExtrasCache
 from edgefed.learn.jobs import (
@@ -30,6 +31,7 @@ from edgefed.learn.jobs import (
 )
 from edgefed.learn.local_optimizers import LocalOptimizer, optimizer_of
 from edgefed.learn.models import Model
+from edgefed.learn.objectives.expert_mixture import ExpertMixture
 from edgefed.learn.objectives.squared_error import SquaredError
 from edgefed.learn.sample_cache import CachedSamples, SampleCache, channels_last, check_inputs
 from edgefed.learn.sgd import batch_sizes, permutations, planned_steps
@@ -243,7 +245,9 @@ class _Descent:
         context, chance = self._context(), augment_generator(self.job)
         numbers = objective_generator(self.job)
         parts = capabilities.phases(self.job.objective, self.trainer.model, self.trained)
-        phases = [(phase, self._chain(phase), optimizer_of(schedule)) for phase in parts]
+        phases = [
+            (phase, self._chain(phase, context.extra), optimizer_of(schedule)) for phase in parts
+        ]
         losses = _Losses(CHECK_EVERY)
         for order in permutations(count, schedule, self.job.seed):
             if done == total:
@@ -269,9 +273,15 @@ class _Descent:
         inputs = augmented(augment, batch.inputs, draw(augment, len(index), chance))
         return Batch(channels_last(inputs), batch.targets, batch.rows)
 
-    def _chain(self, phase: Phase) -> Chain | None:
+    def _chain(
+        self, phase: Phase, extra: Mapping[str, torch.Tensor]
+    ) -> Chain | CompiledExperts | None:
         """Return the shortcut to an update's gradients, if there is one."""
         schedule = self.job.schedule
+        if isinstance(phase.objective, ExpertMixture):
+            return compiled_experts_of(
+                phase, self.params, extra, schedule.precision, schedule.batch_size
+            )
         if self.job.variables:
             return None
         return chain_of(
@@ -281,7 +291,7 @@ class _Descent:
     def _step(
         self,
         phase: Phase,
-        chain: Chain | None,
+        chain: Chain | CompiledExperts | None,
         batch: Batch,
         context: Context,
         optimizer: LocalOptimizer,

@@ -52,7 +52,7 @@ class Trainers:
                 shape,
                 classes,
                 0,
-                self._most(),
+                self.most_bytes(),
                 allow_user=allow_user,
                 make_room=self._make_room,
             )
@@ -65,7 +65,8 @@ class Trainers:
             self._kept.popitem(last=False)
         return trainer
 
-    def _most(self) -> int:
+    def most_bytes(self) -> int:
+        """Return the most bytes that training may take."""
         self._memory = self._memory or default_memory(pick_device(self._accelerator))
         return self._memory
 
@@ -74,7 +75,7 @@ class Trainers:
         held = {key: trainer.held_bytes() for key, trainer in self._kept.items()}
         total = sum(held.values())
         for key, freed in held.items():
-            if total + needed <= self._most():
+            if total + needed <= self.most_bytes():
                 return
             del self._kept[key]
             total -= freed

@@ -1,6 +1,6 @@
 /* The mean cross-entropy of a chain of layers, and its gradient: small convolutions with pooling and
  * ReLU, then fully connected layers. With a change of the inputs, the derivative along it is a part of
- * the loss. kernels.c includes this at its end.
+ * the loss. kernels.c includes this before experts.h, whose loss stands between the same two passes.
  *
  * Changes stand behind the values: of a batch of B samples, rows 0 to B - 1 of a layer's output are
  * values, and row B + b is the change of sample b. Of the inputs there is one change for all samples.
@@ -188,42 +188,63 @@ static int conv_backward(layer *l, int64_t batch, int changes, const float *x,
     return edgefed_inputs_gradient(s, l->weight, along, g_strides, l->codes, below);
 }
 
+/* Strides of contiguous images: a layer's input. */
+#define DENSE_STRIDES(s) {(s)->in * (s)->height * (s)->width, (s)->height * (s)->width, (s)->width, 1}
+
+/* Write every layer's output; with changes of the inputs, theirs behind it. */
+static int forward_chain(layer *layers, int64_t count, int64_t batch, const float *x,
+                         const int64_t *strides, const float *change, const int64_t *once) {
+    int changes = change != NULL;
+    for (int64_t k = 0; k < count; k++) {
+        layer *l = layers + k;
+        const float *from = k ? l[-1].output : x, *moved = k ? NULL : change;
+        l->sizes.batch = batch;
+        int64_t plain[] = DENSE_STRIDES(&l->sizes);
+        if (l->dense)
+            dense_forward(l, batch, changes, from, moved);
+        else if (conv_forward(l, batch, changes, from, k ? plain : strides, moved, once))
+            return -1;
+    }
+    return 0;
+}
+
+/* Write all gradients, from that of the last layer's output. `features` [batch][in of the last
+ * layer] is added to what flows back from the last layer, unless it is NULL. A smaller batch than in the
+ * forward pass means its first samples. */
+static int backward_chain(layer *layers, int64_t count, int64_t batch, const float *x,
+                          const int64_t *strides, const float *change, const int64_t *once,
+                          const float *features) {
+    int changes = change != NULL;
+    for (int64_t k = count - 1; k >= 0; k--) {
+        layer *l = layers + k;
+        l->sizes.batch = batch;
+        const shape *s = &l->sizes;
+        const float *from = k ? l[-1].output : x, *moved = k ? NULL : change;
+        float *below = k ? l[-1].gradient : NULL;
+        int64_t windows = s->rows * s->columns;
+        int64_t plain[] = DENSE_STRIDES(s);
+        int64_t planar[] = {s->out * windows, windows, s->columns, 1};
+        int64_t pixels[] = {s->out * windows, 1, s->columns * s->out, s->out};
+        if (l->dense)
+            dense_backward(l, batch, changes, from, moved, below);
+        else if (conv_backward(l, batch, changes, from, k ? plain : strides, moved, once,
+                               l[1].dense ? planar : pixels, below))
+            return -1;
+        for (int64_t i = 0; below && features && k == count - 1 && i < batch * s->in; i++)
+            below[i] += features[i];
+    }
+    return 0;
+}
+
 /* Write the loss and all gradients; see below. */
 static int chain_gradients(layer *layers, int64_t count, int64_t batch, const float *x,
                            const int64_t *strides, const mixture *m, float *loss) {
-    int changes = m->change != NULL;
-    for (int64_t k = 0; k < count; k++) {
-        layer *l = layers + k;
-        const float *from = k ? l[-1].output : x, *change = k ? NULL : m->change;
-        l->sizes.batch = batch;
-        const shape *s = &l->sizes;
-        int64_t plain[] = {s->in * s->height * s->width, s->height * s->width, s->width, 1};
-        if (l->dense)
-            dense_forward(l, batch, changes, from, change);
-        else if (conv_forward(l, batch, changes, from, k ? plain : strides, change,
-                              m->change_strides))
-            return -1;
-    }
+    if (forward_chain(layers, count, batch, x, strides, m->change, m->change_strides)) return -1;
     layer *last = layers + count - 1;
     *loss = (float)(m->plain ? cross_entropy(batch, last->sizes.out, last->output, m->own.labels,
                                              last->gradient)
                              : mixed_loss(last, batch, m));
-    for (int64_t k = count - 1; k >= 0; k--) {
-        layer *l = layers + k;
-        const shape *s = &l->sizes;
-        const float *from = k ? l[-1].output : x, *change = k ? NULL : m->change;
-        float *below = k ? l[-1].gradient : NULL;
-        int64_t windows = s->rows * s->columns;
-        int64_t plain[] = {s->in * s->height * s->width, s->height * s->width, s->width, 1};
-        int64_t planar[] = {s->out * windows, windows, s->columns, 1};
-        int64_t pixels[] = {s->out * windows, 1, s->columns * s->out, s->out};
-        if (l->dense)
-            dense_backward(l, batch, changes, from, change, below);
-        else if (conv_backward(l, batch, changes, from, k ? plain : strides, change,
-                               m->change_strides, l[1].dense ? planar : pixels, below))
-            return -1;
-    }
-    return 0;
+    return backward_chain(layers, count, batch, x, strides, m->change, m->change_strides, NULL);
 }
 
 /* Return whether all labels are among the classes, or there are none. */

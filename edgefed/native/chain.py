@@ -14,6 +14,9 @@ from edgefed.native.library import native
 SAMPLES = 16
 """A turned row has room for a multiple of so many samples."""
 
+OTHER_CONDITION = 2
+"""What a kernel returns if a condition is none of those that there are."""
+
 
 @dataclass(frozen=True)
 class Link:
@@ -107,7 +110,7 @@ def gradients(
         ValueError: a label is none of the classes.
         MemoryError: there was none for the work.
     """
-    _call("edgefed_gradients", chain, len(chain), batch, x, strides_of(strides), labels, loss)
+    call("edgefed_gradients", chain, len(chain), batch, x, strides_of(strides), labels, loss)
 
 
 def mixed_gradients(
@@ -148,12 +151,19 @@ def mixed_gradients(
     inputs = (chain, len(chain), batch, x, strides_of(strides))
     answers = (own.labels, own.soft, other.labels, other.soft, other.apart, share)
     ways = (change or None, strides_of(change_strides), factor)
-    _call("edgefed_mixed_gradients", *inputs, *answers, *ways, loss)
+    call("edgefed_mixed_gradients", *inputs, *answers, *ways, loss)
 
 
-def _call(name: str, *arguments: Any) -> None:
-    """Call a kernel."""
+def call(name: str, *arguments: Any) -> None:
+    """Call a kernel.
+
+    Raises:
+        ValueError: a label, or a condition, is outside of its range.
+        MemoryError: there was none for the work.
+    """
     code = getattr(native().library, name)(*arguments)
+    if code == OTHER_CONDITION:
+        raise ValueError("A condition is not one of the table's.")
     if code > 0:
         raise ValueError("A label is not one of the classes.")
     if code:

@@ -1,5 +1,5 @@
-/* EdgeFed's kernels: small convolutions and dense layers, one by one and as a chain, exact merging,
- * and natural noise.
+/* EdgeFed's kernels: small convolutions and dense layers, one by one, as a chain and as a mixture of
+ * chains, exact merging, and natural noise.
  *
  * The instruction set is chosen when they run, so one library serves every x86-64. Plain C for GCC
  * and Clang. Nothing here keeps state, and nothing knows Python or torch.
@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Raised with every change of a signature or of the meaning of an argument; see library.py. */
-#define ABI 3
+#define ABI 4
 
 #define EXPORT __attribute__((visibility("default")))
 #define INLINE static inline __attribute__((always_inline))
@@ -269,3 +269,4 @@ EXPORT int edgefed_noise_image(const noise_layer *layers, int64_t count, const d
 }
 
 #include "chain.h"
+#include "experts.h"

@@ -18,7 +18,7 @@ from pathlib import Path
 VARIABLE = "EDGEFED_NATIVE"
 OFF = frozenset({"0", "false", "no", "off"})
 
-ABI = 3
+ABI = 4
 """The kernels' ``ABI`` that this package calls."""
 
 Signature = tuple[type, ...]
@@ -35,6 +35,7 @@ CALLS: Mapping[str, Signature] = {
         *(c_void_p, c_int64, c_int64, *(c_void_p,) * 6),
         *(c_int64, c_double, c_void_p, c_void_p, c_double, c_void_p),
     ),
+    "edgefed_expert_gradients": (c_void_p, c_int64, c_int64, *(c_void_p,) * 7),
     "edgefed_merge_floats": (c_void_p, c_void_p, c_int64, c_double, c_uint64, c_double),
     "edgefed_merge_doubles": (c_void_p, c_void_p, c_int64, c_double, c_uint64, c_double),
     "edgefed_pink_means": (c_void_p, c_void_p, c_double, c_void_p, c_void_p, c_int64, c_void_p),

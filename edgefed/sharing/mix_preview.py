@@ -73,4 +73,4 @@ def preview_mixes(
         )
         for scale in scales
     }
-    return MixPreview(Samples(quantised(inputs), samples.targets), made, mixes)
+    return MixPreview(replace(samples, inputs=quantised(inputs)), made, mixes)

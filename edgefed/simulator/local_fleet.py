@@ -79,6 +79,7 @@ class LocalFleet(Fleet):
         clock: measures the devices' work where no executor does.
         emit: takes events about devices; None for silence.
         executor: who does the devices' work; None for this process, one after another.
+        newcomers: how many of the last devices never train.
     """
 
     simulated = True
@@ -90,6 +91,7 @@ class LocalFleet(Fleet):
         clock: Clock,
         emit: Emit | None = None,
         executor: Executor | None = None,
+        newcomers: int = 0,
     ) -> None:
         self._cache = cache
         self._emit: Emit = emit or _silence
@@ -100,7 +102,7 @@ class LocalFleet(Fleet):
         self._executor: Executor = executor or Sequential(shards, clock=clock)
         names = device_names(len(shards))
         self._devices = {
-            name: _VirtualDevice(number, _member(name, shard))
+            name: _VirtualDevice(number, _member(name, shard, number >= len(shards) - newcomers))
             for number, (name, shard) in enumerate(zip(names, shards, strict=True))
         }
         for part in roster_parts(_facts(device, shards) for device in self._devices.values()):
@@ -182,9 +184,15 @@ class LocalFleet(Fleet):
         self._emit(kind, **fields)
 
 
-def _member(name: str, shard: Shard) -> Member:
-    shape = tuple(shard.train.inputs.shape[1:])
-    return Member(name, len(shard.train), shape, shard.classes, class_names=shard.class_names)
+def _member(name: str, shard: Shard, newcomer: bool) -> Member:
+    return Member(
+        name,
+        len(shard.train),
+        tuple(shard.train.inputs.shape[1:]),
+        shard.classes,
+        class_names=shard.class_names,
+        newcomer=newcomer,
+    )
 
 
 def _facts(device: _VirtualDevice, shards: Sequence[Shard]) -> dict[str, object]:

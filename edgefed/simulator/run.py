@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edgefed.algorithms.evaluation_place import holdout_of
 from edgefed.algorithms.registry import AnyAlgorithm, make
 from edgefed.clock import Clock
 from edgefed.config.recipe import Recipe, SimulationSection
@@ -76,7 +77,7 @@ class Simulation:
         algorithm = make(recipe)
         dataset = load_dataset(recipe, data_folder)
         _check(recipe, algorithm, dataset, memory)
-        shards = _shards(recipe, dataset, noise_folder or folder / "noise")
+        shards = _shards(recipe, algorithm, dataset, noise_folder or folder / "noise")
         self._executor, self._how = (executors or _executor)(shards, recipe.simulation, self._tell)
         self.store = Store(folder, durable=False)
         self.journal = EventJournal("simulation", clock)
@@ -89,7 +90,14 @@ class Simulation:
             EngineDeps(
                 recipe=recipe,
                 algorithm=algorithm,
-                fleet=LocalFleet(shards, cache, clock, self.journal.emit, self._executor),
+                fleet=LocalFleet(
+                    shards,
+                    cache,
+                    clock,
+                    self.journal.emit,
+                    self._executor,
+                    recipe.simulation.newcomers,
+                ),
                 dataset=dataset,
                 store=self.store,
                 cache=cache,
@@ -138,10 +146,13 @@ def _check(recipe: Recipe, algorithm: AnyAlgorithm, dataset: Dataset, memory: in
     algorithm.check_model(model)
 
 
-def _shards(recipe: Recipe, dataset: Dataset, noise_folder: Path) -> list[Shard]:
+def _shards(
+    recipe: Recipe, algorithm: AnyAlgorithm, dataset: Dataset, noise_folder: Path
+) -> list[Shard]:
     """Return the data of each virtual device."""
     simulation = recipe.simulation
-    dealt = deal(dataset, recipe.data, simulation.devices, simulation.holdout, recipe.seed)
+    holdout = holdout_of(recipe, algorithm)
+    dealt = deal(dataset, recipe.data, simulation.devices, holdout, recipe.seed)
     shards = with_policies(dealt, simulation.sharing, recipe.seed)
     if not recipe.labels.wanted:
         return shards

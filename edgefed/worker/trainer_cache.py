@@ -40,6 +40,10 @@ class TrainerCache:
         """
         return self._trainers.get(model, shape, classes, allow_user=self.user_models)
 
+    def most_bytes(self) -> int:
+        """Return the most bytes that training may take."""
+        return self._trainers.most_bytes()
+
     def algorithm(self, task: Task) -> Algorithm[Any]:
         """Return the algorithm that a task names, with its settings."""
         named = (task.algorithm, task.settings, task.training, task.labels, task.personal)

@@ -200,6 +200,7 @@ class Worker:
             self._preparation,
             self._noise,
             self._pool,
+            self._trainer_cache.most_bytes(),
         )
         if task.question == "evaluate":
             eval_job = algorithm.eval_job(seen, view)

@@ -190,8 +190,17 @@ def test_data_shows_samples_and_labels(data: Path) -> None:
         "classes": 3,
         "class_names": [],
         "labels": [14, 13, 13],
+        "columns": {},
         "warnings": [],
     }
+
+
+def test_data_shows_columns(tmp_path: Path) -> None:
+    arrays = {"x": np.zeros((4, 3), np.float32), "y": np.arange(4), "column/site": np.arange(4)}
+    np.savez(tmp_path / "a.npz", **arrays)  # type: ignore[arg-type]
+    source = f"npz:{tmp_path / 'a.npz'}"
+    assert "column site  4 categories" in invoke("data", "--data", source)[1]
+    assert json.loads(invoke("data", "--data", source, "--json")[1])["columns"] == {"site": 4}
 
 
 def test_doctor_names_what_is_bad_and_how_to_mend_it(data: Path) -> None:

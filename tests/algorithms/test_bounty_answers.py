@@ -12,6 +12,8 @@ from pydantic import ValidationError
 from edgefed.algorithms.base import Answer, Exchange, Group
 from edgefed.algorithms.bounty_answers import COLUMNS, NEEDS, OFFERS, RECEIVED, ROLES
 from edgefed.algorithms.bounty_exchange import NOISE_SEED
+from edgefed.algorithms.composition import compose
+from edgefed.algorithms.fedavg import AveragingSettings, FedAvg
 from edgefed.algorithms.registry import check_fleet, make, make_device_half
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, EdgeFedError, RecipeError, UsageError
@@ -222,6 +224,20 @@ def test_what_has_no_labels_or_images_is_refused(
         half.check_model(model(shape, classes))
     assert caught.value.code == "label.unfit"
     make(recipe(loss=loss, supplement=0)).check_model(model(shape, classes))
+
+
+def test_an_algorithm_that_needs_a_column_is_refused() -> None:
+    class BySite(FedAvg):
+        def needed_columns(self) -> tuple[str, ...]:
+            return ("site",)
+
+    asked = recipe()
+    algorithm = BySite(AveragingSettings(), asked.training, asked.rounds)
+    with pytest.raises(RecipeError, match="supplements have no column 'site'") as caught:
+        compose(algorithm, asked.labels).check_model(model())
+    assert caught.value.code == "label.unfit"
+    assert compose(algorithm, asked.labels).needed_columns() == ("site",)
+    compose(algorithm).check_model(model())
 
 
 def test_tokens_are_refused() -> None:

@@ -151,6 +151,13 @@ def test_mixes_and_noise_are_standardised_like_the_device_s_own_images() -> None
     np.testing.assert_allclose(samples.inputs[8:10], (mixes / 255 - 0.25) / 0.5, rtol=1e-6)
 
 
+def test_completed_samples_have_no_columns() -> None:
+    real = replace(only(0), columns={"site": np.arange(8)})
+    view = LabelPlayers({"device": Device(real)}).view("device")
+    assert completed(view, section(supplement=0.01), {}, 1).columns == real.columns
+    assert completed(view, section(count=4), {}, 1).columns == {}
+
+
 @pytest.mark.parametrize("kind", ["white", "spectrum", "oriented"])
 def test_the_generator_of_noise_is_the_recipe_s(kind: str) -> None:
     view = LabelPlayers({"device": Device(only(0))}).view("device")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefed.algorithms.base import Member, Roster
-from edgefed.algorithms.cohort_sampling import draw
+from edgefed.algorithms.cohort_sampling import draw, draw_testers
 from edgefed.config.recipe import RoundsSection
 
 shares = st.integers(1, 100).map(lambda percent: percent / 100)
@@ -101,3 +101,12 @@ def test_every_device_is_drawn_alike() -> None:
 def test_a_seed_draws_the_same_cohort_in_every_release() -> None:
     names = [member.device for member in draw(full(10), RoundsSection(cohort=3), 7).members]
     assert names == ["device-005", "device-008", "device-009"]
+
+
+@pytest.mark.parametrize(("tested", "asked"), [(None, 4), (0, 20), (7, 7), (99, 20)])
+def test_a_test_may_ask_another_number_of_devices(tested: int | None, asked: int) -> None:
+    section = RoundsSection(cohort=4, test_cohort=tested)
+    cohort = draw_testers(full(20), section, seed=3)
+    assert (len(cohort.members), cohort.wanted) == (asked, asked)
+    if tested is None:
+        assert cohort == draw(full(20), section, seed=3)

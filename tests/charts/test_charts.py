@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefed.charts.bars import Bar, bar_chart
+from edgefed.charts.courses import course_map
 from edgefed.charts.heat import heat_map
 from edgefed.charts.lines import LARGEST, MAX_POINTS, LineChart, Series, line_chart
 from edgefed.charts.scale import Scale, ticks, whole_ticks
-from edgefed.charts.svg import standalone
+from edgefed.charts.shares import Panel, share_maps
+from edgefed.charts.svg import stacked, standalone
 
 NAME = st.text(max_size=20)
 FINITE = st.floats(-1e12, 1e12)
@@ -117,3 +119,55 @@ def test_a_bar_a_row(rows: list[tuple[str, float]]) -> None:
     bars = [Bar(name, value, value / 2, value * 2) for name, value in rows]
     root = parsed(bar_chart(bars, "{:.0f}".format, title="bytes & more"))
     assert len([each for each in root.iter() if each.tag.endswith("rect")]) == len(rows)
+
+
+SHARE = st.floats(0, 1)
+
+
+@given(
+    st.lists(st.tuples(NAME, st.lists(st.lists(SHARE, min_size=2, max_size=2), max_size=3))),
+    st.integers(0, 90),
+)
+@settings(max_examples=40, deadline=None)
+def test_any_shares_make_a_picture(panels: list[tuple[str, list[list[float]]]], extra: int) -> None:
+    names = [f"<row> {number}" for number in range(3 + extra)]
+    drawn = [Panel(title, rows) for title, rows in panels]
+    svg = standalone(share_maps(drawn, names, ["e0", "e1"], title="q(z|y)"))
+    told = [each.text or "" for each in parsed(svg).iter() if each.tag.endswith("title")]
+    visible = sum(share >= 0.005 for _, rows in panels for row in rows for share in row)
+    assert sum("<row>" in text for text in told) == visible
+    assert ("nothing to show" in svg) == (not panels)
+
+
+def test_a_larger_share_is_darker_and_panels_that_do_not_fit_go_below() -> None:
+    panels = [Panel(f"round {number}", [[0.25, 0.75]]) for number in range(30)]
+    svg = share_maps(panels, ["a"], ["e0", "e1"], title="q(z|y)")
+    cells = [each for each in parsed(svg).iter() if "fill-opacity" in each.attrib]
+    light, dark = (float(cell.attrib["fill-opacity"]) for cell in cells[:2])
+    assert dark == pytest.approx(3 * light, abs=0.02)
+    assert len({cell.attrib["y"] for cell in cells}) > 1
+    assert max(float(cell.attrib["x"]) for cell in cells) < float(parsed(svg).attrib["width"])
+
+
+def test_a_course_reaches_from_answer_to_answer() -> None:
+    course = [(1, (1.0, 0.0)), (3, (0.25, 0.75))]
+    svg = course_map([("<a>", course)], ["e0", "e1"], title="q(z|s)")
+    bars = [each for each in parsed(svg).iter() if len(each) and each.tag.endswith("rect")]
+    told = [bar[0].text for bar in bars]
+    assert told == ["<a>, round 1, e0: 1.000", "<a>, round 3, e0: 0.250", "<a>, round 3, e1: 0.750"]
+    widths = [float(bar.attrib["width"]) for bar in bars]
+    assert widths[0] + 1 == pytest.approx(2 * (widths[1] + 1), abs=0.2), "two rounds, and one"
+    heights = [float(bar.attrib["height"]) for bar in bars]
+    assert heights[2] == pytest.approx(3 * heights[1], abs=0.2)
+    assert "nothing to show" in course_map([], ["e0"], title="q(z|s)")
+
+
+def test_pictures_are_stacked_without_covering_each_other() -> None:
+    first, second = course_map([], ["e0"], title="a"), heat_map([("x", [1])], title="b", axis="c")
+    svg = standalone(stacked([("one", first), ("<two>", second)], title="both"))
+    inner = [each for each in parsed(svg) if each.tag.endswith("svg")]
+    top, below = (float(each.attrib["y"]) for each in inner)
+    assert below > top + float(inner[0].attrib["height"])
+    end = below + float(inner[1].attrib["height"])
+    assert float(parsed(svg).attrib["height"]) >= end
+    assert "<two>" in texts(svg)

@@ -115,6 +115,13 @@ def test_shown_to_people_it_fits_80_columns(tmp_path: Path) -> None:
     assert any(line.startswith("normalised with mean 0.") for line in lines)
 
 
+def test_columns_are_shown_with_their_categories() -> None:
+    words = ("show", "--devices", "2", "--set", "data.transform=rotation")
+    told = edgefed(*words).stdout
+    assert "columns, with their numbers of categories: rotation (8)" in told.splitlines()
+    assert json.loads(edgefed(*words, "--json").stdout)["columns"] == {"rotation": 8}
+
+
 def test_without_a_target_it_is_the_default_recipe() -> None:
     done = edgefed("show", "--devices", "2")
     assert done.exit_code == 0

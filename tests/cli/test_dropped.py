@@ -42,6 +42,7 @@ class Overrun:
             Nobody(),
             Challenges(clock, lambda: "0" * 8),
             lambda: self.inbox.counts,
+            lambda name: None,
         )
         self.fake = FakeCoordinator(broker.address, requests.answer)
 

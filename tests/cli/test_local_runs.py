@@ -37,6 +37,18 @@ def test_simulations_are_listed_and_shown_without_a_coordinator(tmp_path: Path) 
     assert first["run"] in edgefed("run", "show", first["run"], "--local", state=tmp_path).out
 
 
+def test_a_simulation_is_tested_again(tmp_path: Path) -> None:
+    run = simulate(tmp_path).json
+    found = edgefed("run", "evaluate", "--local", "--json", state=tmp_path).json
+    assert (found["run"], found["round"], found["devices"]) == (run["run"], 3, [])
+    assert found["scores"] == {"accuracy": run["accuracy"], "loss": run["loss"]}
+    text = edgefed("run", "evaluate", run["run"][:6], "--local", state=tmp_path).out
+    assert f"accuracy  {run['accuracy']:.4f}" in text
+    asked = edgefed("run", "evaluate", "--local", "--on", "devices", state=tmp_path)
+    asked.failed(2, "usage.evaluate", "--on")
+    edgefed("run", "evaluate", "r-7", "--local", state=tmp_path).failed(5, "run.unknown")
+
+
 def test_a_damaged_run_is_named(tmp_path: Path) -> None:
     runs = [simulate(tmp_path, "--rounds", "1").json["run"] for _ in range(2)]
     with closing(sqlite3.connect(tmp_path / "simulations" / "edgefed.db")) as db, db:

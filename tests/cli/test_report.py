@@ -206,12 +206,21 @@ class Nobody:
     def check(self, recipe: Recipe) -> dict[str, Any]:
         raise NotImplementedError
 
+    def evaluate(self, run: str, on: str | None, mode: str) -> str:
+        raise NotImplementedError
+
 
 def asked(here: World, action: str) -> Any:
     clock = Ticking()
     challenges = Challenges(clock, lambda: "0" * 8)
     requests = RequestHandler(
-        "0" * 16, here.store(), EventJournal("tests", clock), Nobody(), challenges, InboxCounts
+        "0" * 16,
+        here.store(),
+        EventJournal("tests", clock),
+        Nobody(),
+        challenges,
+        InboxCounts,
+        lambda name: None,
     )
     parts = requests.answer(Request(nonce="0" * 8, action=action, arguments={"run": here.run}))
     assert all(part.ok for part in parts)

@@ -1,13 +1,26 @@
-"""The same recipe gives the same weights, bit for bit, on devices and in a simulation."""
+"""The same recipe gives the same weights, bit for bit, on devices and in a simulation.
+
+A demo spends most of its time on the start of its processes: one for each broker covers what a demo
+does by itself, and one fleet runs all other recipes, one after another.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from edgefed.cli.demo import RECIPE
+from edgefed.clock import SystemClock
+from edgefed.config.load import load_recipe, parse_sets
+from edgefed.config.recipe import Recipe
+from edgefed.config.settings_files import Surroundings
+from edgefed.coordinator.run_records import RunRecord
+from edgefed.simulator.run import Simulation
+from tests.faults.fleet_processes import FleetProcesses, fleet
 from tests.processes import edgefed, outcome
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
@@ -26,52 +39,28 @@ def events(real: dict[str, Any], kind: str, **wanted: Any) -> list[dict[str, Any
     return [each for each in found if each["kind"] == kind and wanted.items() <= each.items()]
 
 
-def both(folder: Path, *words: str, broker: str = "mosquitto") -> tuple[str, str]:
-    """Return the digests of a demo and of a simulation of its recipe."""
+def both(folder: Path, *words: str, broker: str) -> dict[str, Any]:
+    """Return the result of a demo once a simulation of its recipe has ended in the same."""
     real = result(folder, "demo", "--headless", "--broker-kind", broker, *words)
-    recipe = Path(real["model"]).with_name("recipe.toml")
-    virtual = result(folder, "sim", "run", str(recipe))
-    assert real["rounds"] == virtual["rounds"] == 3
-    assert real["devices"] == virtual["devices"]
-    assert real["accuracy"] == virtual["accuracy"]
-    return real["weights_digest"], virtual["weights_digest"]
+    virtual = result(folder, "sim", "run", str(Path(real["model"]).with_name("recipe.toml")))
+    for key in ("rounds", "devices", "accuracy", "weights_digest"):
+        assert real[key] == virtual[key]
+    assert real["rounds"] == 3
+    assert len(real["weights_digest"]) == 64
+    return real
 
 
-@pytest.mark.parametrize("codec", ["fp32", "bf16", "int8"])
-def test_through_mosquitto_as_in_a_simulation(tmp_path: Path, codec: str) -> None:
-    coded = [*("--set", f"wire.uplink={codec}"), *("--set", f"wire.downlink={codec}")]
-    real, virtual = both(tmp_path, "--devices", "4", "--rounds", "3", "--seed", "1", *coded)
-    assert real == virtual
-    assert len(real) == 64
-
-
-def test_crops_and_flips_that_the_data_declare_reach_devices(tmp_path: Path) -> None:
+def test_a_demo_through_mosquitto_ends_as_a_simulation(tmp_path: Path) -> None:
+    lossless = ("--set", "wire.uplink=fp32", "--set", "wire.downlink=fp32")
     words = ("--devices", "3", "--rounds", "3", "--seed", "1")
-    declared = ("--set", "data.crop=1", "--set", "data.flip=true")
-    real, virtual = both(tmp_path / "augmented", *words, *declared)
-    plain, _ = both(tmp_path / "plain", *words)
-    assert real == virtual
-    assert real != plain
+    real = both(tmp_path, *words, *lossless, broker="mosquitto")
+    assert real["devices"] == 3
 
 
-def test_through_the_embedded_broker_as_in_a_simulation(tmp_path: Path) -> None:
+def test_eight_devices_share_averages_once_through_the_embedded_broker(tmp_path: Path) -> None:
     pytest.importorskip("amqtt", reason="the demo broker is not installed")
-    words = ("--devices", "3", "--rounds", "3", "--seed", "1")
-    real, virtual = both(tmp_path, *words, broker="embedded")
-    assert real == virtual
-
-
-@pytest.mark.parametrize("broker", ["mosquitto", "embedded"])
-def test_eight_devices_share_averages_once_and_train_as_in_a_simulation(
-    tmp_path: Path, broker: str
-) -> None:
-    if broker == "embedded":
-        pytest.importorskip("amqtt", reason="the demo broker is not installed")
     words = ("--algorithm", "fedmix", "--devices", "8", "--rounds", "3", "--seed", "1")
-    real = result(tmp_path, "demo", "--headless", "--broker-kind", broker, *words)
-    virtual = result(tmp_path, "sim", "run", str(Path(real["model"]).with_name("recipe.toml")))
-    assert real["weights_digest"] == virtual["weights_digest"]
-    assert real["accuracy"] == virtual["accuracy"]
+    real = both(tmp_path, *words, broker="embedded")
     assert len(events(real, "exchange", question="mean", phase="broadcast")) == 1
     assert len(events(real, "reply", question="mean", outcome="accepted")) == 8
     assert len(events(real, "reply", question="fit", outcome="accepted")) == 24
@@ -79,22 +68,46 @@ def test_eight_devices_share_averages_once_and_train_as_in_a_simulation(
     assert "8 of 8 devices shared averaged data: 8 entries in all" in notes
 
 
-@pytest.mark.parametrize("name", ["naivemix", "localmix"])
-def test_every_mixing_method_trains_devices_as_in_a_simulation(tmp_path: Path, name: str) -> None:
-    words = ("--algorithm", name, "--devices", "3", "--rounds", "3", "--seed", "1")
-    real, virtual = both(tmp_path, *words)
-    assert real == virtual
+def recipe(*sets: str) -> Recipe:
+    """Return the demo's recipe for three devices, with changes as after ``--set``."""
+    few = ("simulation.devices=3", "rounds.min_devices=3", "rounds.count=3", "seed=1")
+    parsed = parse_sets((*few, *sets))
+    return load_recipe(RECIPE, Surroundings({}, Path(), no_config=True), sets=parsed).value
 
 
-@pytest.mark.parametrize("algorithm", ["fedlc", "fedrs"])
-def test_losses_of_label_counts_and_adam_end_alike(tmp_path: Path, algorithm: str) -> None:
-    words = ("--devices", "3", "--rounds", "3", "--seed", "1", "--algorithm", algorithm)
-    adam = ("--set", "training.optimizer=adam", "--set", "training.learning_rate=0.002")
-    real, virtual = both(tmp_path, *words, *adam)
-    assert real == virtual
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcesses]:
+    """A fleet whose devices hold what the demo's recipe deals out."""
+    with fleet(tmp_path_factory.mktemp("three"), recipe()) as home:
+        yield home
 
 
-def test_clustered_models_end_alike(tmp_path: Path) -> None:
-    words = ("--algorithm", "ifca", "--devices", "3", "--rounds", "3", "--seed", "1")
-    real, virtual = both(tmp_path, *words)
-    assert real == virtual
+def simulated(folder: Path, plan: Recipe) -> RunRecord:
+    return Simulation(plan, folder, SystemClock()).run().record
+
+
+ADAM = ("training.optimizer=adam", "training.learning_rate=0.002")
+CHANGES = {
+    "bf16": ("wire.uplink=bf16", "wire.downlink=bf16"),
+    "int8": ("wire.uplink=int8", "wire.downlink=int8"),
+    "crops and flips that the data declare": ("data.crop=1", "data.flip=true"),
+    "naivemix": ("algorithm.name=naivemix",),
+    "localmix": ("algorithm.name=localmix",),
+    "fedlc with adam": ("algorithm.name=fedlc", *ADAM),
+    "fedrs with adam": ("algorithm.name=fedrs", *ADAM),
+    "clustered models": ("algorithm.name=ifca", "algorithm.clusters=2"),
+}
+"""What differs from the demo's recipe."""
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_fleet_ends_as_a_simulation(name: str, three: FleetProcesses, tmp_path: Path) -> None:
+    plan = recipe(*CHANGES[name])
+    real = three.finish(three.begin(plan))
+    virtual = simulated(tmp_path / "same", plan)
+    assert real["status"] == "finished", real["reason"]
+    assert (real["round"], real["devices"]) == (3, 3)
+    assert real["accuracy"] == virtual.accuracy
+    assert real["weights_digest"] == virtual.weights_digest
+    if plan != recipe():
+        assert real["weights_digest"] != simulated(tmp_path / "plain", recipe()).weights_digest

@@ -315,7 +315,13 @@ def test_a_printed_recipe_explains_its_keys_and_loads(folders: Path, around: Mak
     loaded = load_recipe(Path("run.toml"), around())
     assert loaded.value == Recipe()
     unset = {one.key for one in loaded.effective() if one.origin.kind != "file"}
-    assert unset == {"evaluation.weighting", "training.crop", "training.crop_fill", "training.flip"}
+    assert unset == {
+        "evaluation.on",
+        "evaluation.weighting",
+        "rounds.test_cohort",
+        "simulation.holdout",
+        *(f"training.{key}" for key in ("crop", "crop_fill", "flip")),
+    }
     assert all(f"\n# {key.partition('.')[2]} =\n" in text for key in unset)
 
 

@@ -82,7 +82,7 @@ def npz(path: Path, draws: random.Random) -> Callable[[], Any]:
         path.write_bytes(broken(buffer.getvalue(), draws))
         return lambda: load_device(f"npz:{path}", 0.1)
     names = ["x", "y", "x_train", "y_train", "classes", "groups_train", "vocabulary", "coarse"]
-    names += ["jpeg_train", "offsets_train", "preparation", "x_test", "y_test"]
+    names += ["jpeg_train", "offsets_train", "preparation", "x_test", "y_test", "column/site"]
     with zipfile.ZipFile(buffer, "w", draws.choice((0, zipfile.ZIP_DEFLATED))) as archive:
         for name in {"x", "y", *draws.sample(names, draws.randrange(4))}:
             archive.writestr(f"{name}.npy", _member(draws))

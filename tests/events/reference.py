@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgefed.events import expert_events
 from edgefed.events.fold import MAX_LINES, MAX_ROUNDS, describe
 from edgefed.events.model import Event
 from edgefed.events.snapshot import (
     BountyView,
     BudgetView,
     DeviceView,
+    ExpertRoundView,
+    ExpertsView,
+    MixtureView,
     RoundView,
     RunView,
     Snapshot,
@@ -39,12 +43,12 @@ def plain_fold(snapshot: Snapshot, event: Event) -> Snapshot:
             _device(state, fields, time)
         case "roster":
             _roster(state, fields, time)
-        case "labels":
-            _labels(state, fields)
+        case "labels" | "experts" if state["run"] and state["run"].run == fields["run"]:
+            (_labels if event.kind == "labels" else _experts)(state, fields)
     line = describe(event)
     if line is not None:
         state["lines"] = (line, *state["lines"])[:MAX_LINES]
-    state["devices"] = tuple(_with_bounties(view, state) for view in state["devices"])
+    state["devices"] = tuple(_with_run(view, state) for view in state["devices"])
     return Snapshot(**{**state, "time": time})
 
 
@@ -55,7 +59,7 @@ def _run(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
         unshared = {"shared_entries": 0, "shared_group": 0, "shared_bytes": 0}
         devices = [view.model_copy(update=unshared) for view in state["devices"]]
         state |= {"sent": 0, "received": 0, "devices": tuple(devices)}
-        state |= {"bounties": (), "budgets": ()}
+        state |= {"bounties": (), "budgets": (), "experts": None, "mixtures": ()}
         return
     if fields.get("status") in ("finished", "aborted", "failed"):
         known |= {"ended_at": time, "phase": "done", "waiting": None}
@@ -121,8 +125,6 @@ def _roster(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
 
 
 def _labels(state: dict[str, Any], fields: dict[str, Any]) -> None:
-    if state["run"] is None or state["run"].run != fields["run"]:
-        return
     bounties = {(row.device, row.label): row for row in state["bounties"]}
     for row in fields["bounties"]:
         bounties[row["device"], row["label"]] = BountyView(**row)
@@ -134,13 +136,33 @@ def _labels(state: dict[str, Any], fields: dict[str, Any]) -> None:
     state["budgets"] = tuple(budgets[key] for key in sorted(budgets))
 
 
-def _with_bounties(view: DeviceView, state: dict[str, Any]) -> DeviceView:
+def _experts(state: dict[str, Any], fields: dict[str, Any]) -> None:
+    known = {name: fields[name] for name in fields if name in ExpertsView.model_fields}
+    before = state["experts"] or ExpertsView(experts=0)
+    table = list(before.table)
+    for number, row in fields["rows"]:
+        table += [()] * (number + 1 - len(table))
+        table[number] = tuple(row)
+    view = ExpertsView(**{**known, "table": table})
+    point = ExpertRoundView(round=view.round, load=view.load, entropy=view.entropy)
+    others = [row for row in before.rounds if row.round != view.round]
+    rounds = (*others, point)[-expert_events.MAX_ROUNDS :]
+    state["experts"] = view.model_copy(update={"rounds": rounds})
+    mixtures = {row.device: row for row in state["mixtures"]}
+    mixtures |= {row["device"]: MixtureView(**row) for row in fields["mixtures"]}
+    state["mixtures"] = tuple(mixtures[key] for key in sorted(mixtures))
+
+
+def _with_run(view: DeviceView, state: dict[str, Any]) -> DeviceView:
     own = [bounty for bounty in state["bounties"] if bounty.device == view.device]
-    told = {
+    told: dict[str, Any] = {
         "open_bounties": len([bounty for bounty in own if bounty.status == "open"]),
         "received_mixes": sum(bounty.received for bounty in own),
         "noise_samples": sum(bounty.noise for bounty in own),
     }
+    mixed = [mixture for mixture in state["mixtures"] if mixture.device == view.device]
+    told["mixture"] = mixed[0].shares if mixed else ()
+    told["kept_experts"] = mixed[0].kept if mixed else ()
     return view.model_copy(update=told)
 
 

@@ -47,6 +47,12 @@ budgets = st.fixed_dictionaries(
     },
 )
 
+shares = st.lists(share, min_size=2, max_size=2)
+mixtures = st.fixed_dictionaries(
+    {"device": devices, "shares": shares, "kept": st.lists(labels, max_size=2)},
+    optional={"samples": counts, "round": numbers},
+)
+
 FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     "run": st.fixed_dictionaries(
         {"run": runs, "status": st.sampled_from(get_args(RunStatus))},
@@ -154,6 +160,24 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
             "removed": st.lists(st.tuples(devices, labels).map(list), max_size=2),
         },
         optional={"totals": st.dictionaries(st.sampled_from(STATUSES), counts)},
+    ),
+    "experts": st.fixed_dictionaries(
+        {
+            "run": runs,
+            "experts": st.just(2),
+            "round": numbers,
+            "rows": st.lists(st.tuples(labels, shares).map(list), max_size=2),
+            "mixtures": st.lists(mixtures, max_size=3),
+        },
+        optional={
+            "condition": texts,
+            "load": shares,
+            "entropy": st.none() | share,
+            "dead": st.lists(labels, max_size=2),
+            "collapsed": st.booleans(),
+            "divergence": st.lists(st.none() | share, max_size=2),
+            "labels": labels,
+        },
     ),
     "note": st.fixed_dictionaries(
         {"text": texts}, optional={"level": st.sampled_from(["info", "warning"])}

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from edgefed.events import bounty_events, fold
+from edgefed.events import bounty_events, expert_events, fold
 from edgefed.events.bounty_events import label_events
 from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.model import Event
 from edgefed.events.roster import roster_parts
-from edgefed.events.snapshot import Snapshot
+from edgefed.events.snapshot import ExpertsView, MixtureView, Snapshot
 from edgefed.sharing.bounty_report import Bounty, BountyReport, Budget
 
 NOW = "2024-05-06T07:08:09.000Z"
@@ -41,6 +41,18 @@ EVENTS = [
             "totals": {"open": 1},
         },
     ),
+    Event(
+        time=NOW,
+        kind="experts",
+        fields={
+            "run": "r-1",
+            "experts": 2,
+            "round": 2,
+            "load": [0.5, 0.5],
+            "rows": [[1, [0.25, 0.75]]],
+            "mixtures": [{"device": "d-00005", "shares": [0.5, 0.5], "kept": [0, 1]}],
+        },
+    ),
     Event(time=NOW, kind="note", fields={"text": "hello"}),
 ]
 
@@ -62,6 +74,11 @@ def fleet(devices: int) -> SnapshotBuilder:
     report = BountyReport(tuple(needs), tuple(offers))
     for fields in label_events("r-1", BountyReport(), report):
         builder.apply(Event(time=NOW, kind="labels", fields=fields))
+    mixtures = [MixtureView(device=row["device"], shares=(0.5, 0.5)) for row in rows]
+    for fields in expert_events.expert_events(
+        "r-1", ExpertsView(experts=2), {0: (0.5, 0.5)}, mixtures
+    ):
+        builder.apply(Event(time=NOW, kind="experts", fields=fields))
     return builder
 
 
@@ -71,7 +88,11 @@ def counted_steps() -> Iterator[dict[str, int]]:
     steps = {"executed": 0}
 
     def trace(frame: FrameType, what: str, argument: Any) -> Any:
-        if frame.f_code.co_filename not in (fold.__file__, bounty_events.__file__):
+        if frame.f_code.co_filename not in (
+            fold.__file__,
+            bounty_events.__file__,
+            expert_events.__file__,
+        ):
             return None
         frame.f_trace_opcodes = True
         steps["executed"] += what == "opcode"

@@ -44,6 +44,7 @@ class FleetProcesses:
         settings: of agents, beside the usual ones, by device.
         absent: devices that are not started.
         agent: the module that is run as an agent.
+        holdout: share of its samples that each device holds out for tests.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class FleetProcesses:
         settings: Mapping[str, Mapping[str, str]] | None = None,
         absent: Collection[str] = (),
         agent: str = "device_agent.cli",
+        holdout: float = 0.0,
     ) -> None:
         self.folder = folder
         self.recipe = recipe
@@ -65,7 +67,7 @@ class FleetProcesses:
         self.link = SlowLink(self.address.port, down=DOWN, up=UP)
         self._sources: dict[str, Path] = {}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        for name, shard in {**dealt(recipe), **(shards or {})}.items():
+        for name, shard in {**dealt(recipe, holdout), **(shards or {})}.items():
             self.give(name, shard)
         self.start("coordinator")
         for device in self._sources:
@@ -132,9 +134,9 @@ class FleetProcesses:
 
     # -- the run ------------------------------------------------------------------------------
 
-    def begin(self, *, paused: bool = False) -> str:
-        """Start the run and return its id."""
-        body = self.recipe.model_dump(mode="json")
+    def begin(self, recipe: Recipe | None = None, *, paused: bool = False) -> str:
+        """Start a run of the fleet's recipe, or of another one, and return its id."""
+        body = (recipe or self.recipe).model_dump(mode="json")
         return str(self._order("run.start", recipe=body, paused=paused)["run"])
 
     def step(self, run: str) -> None:
@@ -168,6 +170,15 @@ class FleetProcesses:
         """Return what is known of the devices, by name."""
         devices = self._ask("snapshot")["snapshot"]["devices"]
         return {device["device"]: device for device in devices}
+
+    def wait_for_devices(self, count: int) -> None:
+        """Wait until so many devices are there."""
+
+        def there() -> bool:
+            present = [each for each in self.devices().values() if each["state"] != "lost"]
+            return len(present) == count
+
+        wait_until(there, f"{count} devices", self.logs)
 
     def events(self, run: str, kind: str, **wanted: Any) -> list[dict[str, Any]]:
         """Return a run's events of a kind that hold what is wanted, as they are on disk."""
@@ -211,10 +222,10 @@ class FleetProcesses:
                 client.close()
 
 
-def dealt(recipe: Recipe) -> dict[str, Shard]:
+def dealt(recipe: Recipe, holdout: float = 0.0) -> dict[str, Shard]:
     """Return the data that a recipe deals out, by device."""
     count = recipe.simulation.devices
-    shards = deal(load_dataset(recipe, None), recipe.data, count, 0.0, recipe.seed)
+    shards = deal(load_dataset(recipe, None), recipe.data, count, holdout, recipe.seed)
     return dict(zip(device_names(count), shards, strict=True))
 
 

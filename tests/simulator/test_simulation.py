@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 from safetensors.numpy import load_file
 
 from edgefed.config.recipe import Recipe
+from edgefed.coordinator.run_records import OpenExchange
 from edgefed.errors import DataError, RecipeError, UnknownNameError
 from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.model import Event
@@ -118,3 +120,36 @@ def test_a_recipe_that_cannot_be_run_is_refused_before_anything_is_written(
     with pytest.raises(error):
         Simulation(recipe(data, **sections), tmp_path / "state", Ticking())
     assert not (tmp_path / "state").exists()
+
+
+def test_newcomers_test_and_never_train(data: Path, tmp_path: Path) -> None:
+    asked: dict[str, set[str]] = {"fit": set(), "evaluate": set()}
+
+    class Watched(Simulation):
+        def run(self) -> SimulationResult:
+            inner = self._engine._fleet.put
+
+            def put(exchange: OpenExchange) -> None:
+                for task in exchange.tasks:
+                    asked[task.question].add(task.device)
+                inner(exchange)
+
+            self._engine._fleet.put = put  # type: ignore[method-assign]
+            return super().run()
+
+    parts = {"devices": 5, "holdout": 0.2, "workers": 1, "newcomers": 2}
+    rounds = {"count": 3, "cohort": 2, "test_cohort": 0}
+    chosen = recipe(data, simulation=parts, rounds=rounds)
+    result = Watched(chosen, tmp_path / "state", Ticking()).run()
+    assert asked["evaluate"] == {f"device-0{number}" for number in range(5)}
+    assert asked["fit"] == {"device-00", "device-01", "device-02"}
+    for line in (result.folder / "metrics.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        assert (row["devices_newcomer"], row["devices_participant"]) == (2, 3)
+        whole = 2 * row["loss_newcomer"] + 3 * row["loss_participant"]
+        assert row["device_loss"] == pytest.approx(whole / 5)
+    plain = recipe(data, simulation={**parts, "newcomers": 0}, rounds={"count": 3})
+    lines = (simulate(plain, tmp_path / "plain").folder / "metrics.jsonl").read_text()
+    assert "newcomer" not in lines
+    with pytest.raises(ValidationError, match="below the number of devices, which is 2"):
+        recipe(data, simulation={"devices": 2, "newcomers": 2})

@@ -7,6 +7,8 @@ on one device; the other five, 5 % grey, on another; half of the test images are
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from edgefed.data.transforms.images import require_images
@@ -40,7 +42,7 @@ def greyed(
     if chosen:
         which = np.concatenate(chosen)
         inputs[which] = _grey(inputs[which], preparation)
-    return Samples(inputs, samples.targets)
+    return replace(samples, inputs=inputs)
 
 
 def _grey(images: Array, preparation: Preparation) -> Array:

@@ -6,6 +6,8 @@ permutations, assigned to the devices at random.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from edgefed.data.types import Indices
@@ -19,4 +21,4 @@ def label_orders(classes: int, orders: int, rng: np.random.Generator) -> Indices
 
 def relabelled(samples: Samples, order: Indices) -> Samples:
     """Return the samples with each label replaced by what ``order`` (classes,) has at its place."""
-    return Samples(samples.inputs, order[samples.targets])
+    return replace(samples, targets=order[samples.targets])

@@ -5,6 +5,8 @@ Rotated MNIST of Federated Mixture of Experts (Reisser et al., 2021): eight angl
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
@@ -13,6 +15,9 @@ from edgefed.data.types import Array, Indices, Preparation
 from edgefed.samples import Samples
 
 Floats = npt.NDArray[np.float64]
+
+COLUMN = "rotation"
+"""Name of the column with each sample's angle: k for k · 360° / angles."""
 
 
 def rotated_mix(
@@ -23,7 +28,7 @@ def rotated_mix(
     angles: int,
     alpha: float | None,
 ) -> Samples:
-    """Return the samples, each rotated once about its centre.
+    """Return the samples, each rotated once about its centre, with their angles as a column.
 
     Args:
         samples: images (n, channels, height, width).
@@ -39,7 +44,9 @@ def rotated_mix(
     mix = np.full(angles, 1 / angles) if alpha is None else rng.dirichlet(np.full(angles, alpha))
     chosen = rng.choice(angles, size=len(samples), p=mix)
     fill = preparation.black(samples.inputs.shape[1])
-    return Samples(rotate(samples.inputs, chosen, angles, fill), samples.targets)
+    turned = rotate(samples.inputs, chosen, angles, fill)
+    columns = {**samples.columns, COLUMN: chosen.astype(np.int64)}
+    return replace(samples, inputs=turned, columns=columns)
 
 
 def rotate(inputs: Array, chosen: Indices, angles: int, fill: Array) -> Array:

@@ -1,0 +1,66 @@
+"""What a mixture of experts keeps in its state: names of groups and roles, mixtures of devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from edgefed.algorithms.base import State
+from edgefed.learn.types import Tensors
+
+TABLE, GATE, MIXTURE, PHI = "table", "gate", "mixture", "phi"
+MIXTURES, STEPS, TABLE_STEPS, SEED = "mixtures", "steps", "table_steps", "seed"
+BEGUN, UNUSED = "begun", "unused"
+
+
+EXPERT = "expert-"
+"""Before an expert's number in the names of its group, payload and role."""
+
+
+def role(expert: int) -> str:
+    """Return the name of an expert's group, payload and role."""
+    return f"{EXPERT}{expert}"
+
+
+def memory_of(group: str) -> str:
+    """Return the name of the group that holds a group's optimiser memory."""
+    return f"{group}-memory"
+
+
+@dataclass(frozen=True)
+class KnownMixture:
+    """What the coordinator knows of a device that has answered.
+
+    Attributes:
+        shares: q(z|s) by which experts are sent (experts,).
+        kept: numbers of the experts that it used.
+        samples: on which its answer rests.
+        round: of the answer.
+    """
+
+    shares: tuple[float, ...]
+    kept: tuple[int, ...]
+    samples: int
+    round: int
+
+    @classmethod
+    def from_json(cls, known: Mapping[str, Any]) -> KnownMixture:
+        """Return the record that ``to_json`` wrote."""
+        shares, kept = tuple(known["shares"]), tuple(known["kept"])
+        return cls(shares, kept, known["samples"], known["round"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as a state's ``params`` can hold it."""
+        return asdict(self)
+
+
+def mixtures_of(state: State) -> dict[str, KnownMixture]:
+    """Return what is known of every device that has answered, by device."""
+    known: Mapping[str, Any] = state.params.get(MIXTURES, {})
+    return {device: KnownMixture.from_json(each) for device, each in sorted(known.items())}
+
+
+def experts_of(state: State, count: int) -> list[Tensors]:
+    """Return the weights of all experts."""
+    return [state.groups[role(expert)] for expert in range(count)]

@@ -1,0 +1,133 @@
+"""``edgefed run evaluate``: test the saved model of a run that is paused or has ended."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from edgefed.cli.context import Globals, globals_of
+from edgefed.cli.help import examples
+from edgefed.cli.newest_run import newest
+from edgefed.cli.options import Json, Local
+from edgefed.console import columns, data, json_out, reported
+from edgefed.units import counted
+
+if TYPE_CHECKING:
+    from edgefed.control.coordinator_client import CoordinatorClient
+
+EPILOG = examples(
+    "edgefed run evaluate",
+    "edgefed run evaluate r-0001 --on devices --json",
+    "edgefed run evaluate r-0001 --on devices --mode fitted",
+    "edgefed run evaluate --local",
+)
+
+ASK_EVERY = 0.5
+"""Seconds between two questions whether the evaluation is done."""
+
+Place = Annotated[
+    Literal["coordinator", "devices", "both"] | None,
+    typer.Option(
+        "--on",
+        help="Samples to test on: the coordinator's, those that devices hold out, or both; by"
+        " default as the recipe says.",
+        show_default=False,
+    ),
+]
+Mode = Annotated[
+    Literal["known", "fitted", "marginal"] | None,
+    typer.Option(
+        "--mode",
+        help="How devices use a mixture of experts: with their own gate, with one fitted to their"
+        " labels, or with other devices' gates, averaged; by default the first that they can.",
+        show_default=False,
+    ),
+]
+
+
+def evaluate(
+    context: typer.Context,
+    run: Annotated[
+        str, typer.Argument(help="Run id or its beginning; by default the newest run.")
+    ] = "",
+    *,
+    on: Place = None,
+    mode: Mode = None,
+    local: Local = False,
+    as_json: Json = False,
+) -> None:
+    """Test the saved model of a run that is paused or has ended; the run does not change.
+
+    All devices that are online test it, or as many as the algorithm chooses. With --local, a run
+    in this machine's state folder, such as a simulation, is tested on the coordinator's samples.
+    """
+    options = globals_of(context)
+    as_json = as_json or options.json
+    with reported(as_json):
+        found = (
+            _locally(options, run, on, mode) if local else _by_coordinator(options, run, on, mode)
+        )
+        if as_json:
+            json_out(found)
+        else:
+            data(_shown(found))
+
+
+def _by_coordinator(options: Globals, run: str, on: str | None, mode: str | None) -> dict[str, Any]:
+    from edgefed.cli.connection import connected
+    from edgefed.cli.run_folders import suggesting_local
+
+    command = f"edgefed run evaluate {run}".rstrip()
+    with suggesting_local(command), connected(options) as coordinator:
+        started = coordinator.order(
+            "run.evaluate", run=run or newest(coordinator), on=on, mode=mode or ""
+        )
+        return _result(coordinator, started["evaluation"])
+
+
+def _result(coordinator: CoordinatorClient, evaluation: str) -> dict[str, Any]:
+    """Wait for an evaluation, which the deadline of its exchange ends."""
+    while (found := coordinator.ask("run.evaluation", evaluation=evaluation)["result"]) is None:
+        time.sleep(ASK_EVERY)
+    return dict(found)
+
+
+def _locally(options: Globals, run: str, on: str | None, mode: str | None) -> dict[str, Any]:
+    from edgefed.cli.local_evaluation import evaluate_local
+    from edgefed.errors import UsageError
+
+    if on in ("devices", "both") or mode:
+        raise UsageError(
+            "With --local there are no devices to ask.",
+            code="usage.evaluate",
+            hint="leave out --on and --mode, or ask the coordinator without --local",
+        )
+    return evaluate_local(options.settings().value, run)
+
+
+def _shown(found: dict[str, Any]) -> str:
+    tested = counted(len(found["devices"]), "device")
+    rows = [
+        ("run", found["run"]),
+        ("round", str(found["round"])),
+        ("devices", tested if found["devices"] else ""),
+        *((name, _number(name, value)) for name, value in sorted(found["scores"].items())),
+    ]
+    text = columns([(name, value) for name, value in rows if value])
+    if not found["devices"]:
+        return text
+    head = ("DEVICE", "MODE", "SAMPLES", "ACCURACY", "LOSS")
+    return f"{text}\n\n{columns([head, *map(_row, found['devices'])])}"
+
+
+def _number(name: str, value: float | None) -> str:
+    if value is None:
+        return "not finite"
+    return f"{value:.0f}" if name.startswith("devices_") else f"{value:.4f}"
+
+
+def _row(each: dict[str, Any]) -> tuple[str, ...]:
+    scores = (f"{each[name]:.4f}" if name in each else "" for name in ("accuracy", "loss"))
+    return (each["device"], each["mode"], str(each["samples"]), *scores)

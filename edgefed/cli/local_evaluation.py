@@ -1,0 +1,65 @@
+"""Test the saved model of a run in this machine's state folder, without a coordinator."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgefed.cli.run_folders import found
+
+if TYPE_CHECKING:
+    from edgefed.config.settings import Settings
+    from edgefed.coordinator.run_records import Checkpoint, RunRecord
+
+
+def evaluate_local(settings: Settings, name: str) -> dict[str, Any]:
+    """Return the scores of a run's model on the coordinator's samples.
+
+    Args:
+        settings: where the state folder is, and what may be done.
+        name: an id or the beginning of one; empty for the newest.
+
+    Raises:
+        UnknownNameError: no run, or several, have this name.
+        NotAllowedError: it is at work.
+        EdgeFedError: it has no model yet, or there are no samples.
+    """
+    from edgefed.coordinator.store import Store
+
+    folder = found(settings.state, name)
+    place = folder.parent.parent
+    with closing(Store(place)) as store:
+        record, checkpoint = store.run(folder.name), store.checkpoint(folder.name)
+    allowed = settings.user_models or place.name == "simulations"
+    return _scores(settings.state / "data", settings.memory, record, checkpoint, allowed)
+
+
+def _scores(
+    data: Path, memory: int, record: RunRecord, checkpoint: Checkpoint | None, user_models: bool
+) -> dict[str, Any]:
+    from edgefed.algorithms.registry import make
+    from edgefed.config.recipe import Recipe
+    from edgefed.coordinator.evaluation import coordinator_scores
+    from edgefed.coordinator.run_model import load_dataset, make_run_model
+    from edgefed.coordinator.run_records import UNFINISHED
+    from edgefed.coordinator.saved_evaluation import evaluation_result, no_model, no_samples
+    from edgefed.errors import NotAllowedError
+
+    if record.status in UNFINISHED and record.status != "paused":
+        raise NotAllowedError(
+            f"Run {record.run} is {record.status}.",
+            code="run.busy",
+            hint="wait for its end; a simulation that was killed has to be run again",
+        )
+    if checkpoint is None or record.spec is None:
+        raise no_model(record.run)
+    recipe = Recipe.model_validate_json(record.recipe)
+    run_model = make_run_model(
+        recipe, load_dataset(recipe, data), record.spec, user_models=user_models, memory=memory
+    )
+    if not len(run_model.test):
+        raise no_samples("evaluate runs of a fleet without --local, on devices")
+    state, loss = checkpoint.state, recipe.training.loss
+    scores = coordinator_scores(make(recipe), loss, state, run_model)
+    return evaluation_result(record, state, scores, ())

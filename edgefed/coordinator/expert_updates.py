@@ -1,0 +1,119 @@
+"""A run's mixture of experts: tell the journal what changed, and read it from the event log."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.expert_report import DeviceMixture, ExpertReport
+from edgefed.coordinator.event_journal import EventJournal
+from edgefed.events.expert_events import ExpertChange, ExpertTable, Row, expert_events, told_rows
+from edgefed.events.log import Log
+from edgefed.events.snapshot import ExpertsView, MixtureView
+
+EVENTS = "events.jsonl"
+
+MAX_LOG_BYTES = 16 * 1024 * 1024
+"""Bytes of an event log that are read at a start."""
+
+DIGITS = 4
+"""Decimal places of a share in an event."""
+
+LEAST_CHANGE = 0.005
+"""Change of a share from which an event tells its row of the table again."""
+
+
+class ExpertUpdates:
+    """Tells the journal of the experts of one run.
+
+    Args:
+        run: its id.
+        algorithm: keeps the experts in its state.
+        journal: told what changed.
+    """
+
+    def __init__(self, run: str, algorithm: Algorithm[Any], journal: EventJournal) -> None:
+        self._run = run
+        self._algorithm = algorithm
+        self._journal = journal
+        self._told = ExpertReport()
+        self._rows: dict[int, Row] = {}
+
+    def tell(self, state: State) -> None:
+        """Emit what differs from the last report; the first time, everything."""
+        report = self._algorithm.expert_report(state)
+        if not report.experts or report == self._told:
+            return
+        rows = {number: row for number, row in table_rows(report) if self._is_news(number, row)}
+        known = {mixture.device: mixture for mixture in self._told.mixtures}
+        mixtures = [each for each in report.mixtures if known.get(each.device) != each]
+        for fields in expert_events(
+            self._run, experts_view(report), rows, map(mixture_view, mixtures)
+        ):
+            self._journal.emit("experts", **fields)
+        self._rows |= rows
+        self._told = report
+
+    def _is_news(self, number: int, row: Row) -> bool:
+        told = self._rows.get(number)
+        if told is None:
+            return True
+        return any(abs(a - b) >= LEAST_CHANGE for a, b in zip(told, row, strict=True))
+
+
+def experts_view(report: ExpertReport) -> ExpertsView:
+    """Return the run's experts as events and snapshots show them, with the table."""
+    return ExpertsView(
+        experts=report.experts,
+        round=report.round,
+        condition=report.condition,
+        load=_rounded(report.load),
+        entropy=None if report.entropy is None else _rounded([report.entropy])[0],
+        dead=report.dead,
+        collapsed=report.collapsed,
+        divergence=tuple(_measured(value) for value in report.divergence),
+        table=tuple(row for _, row in table_rows(report)),
+        labels=len(report.table),
+    )
+
+
+def table_rows(report: ExpertReport) -> list[tuple[int, Row]]:
+    """Return the rows of the table that are told, with their numbers."""
+    count = told_rows(report.experts, len(report.table))
+    return [(number, _rounded(row)) for number, row in enumerate(report.table[:count])]
+
+
+def mixture_view(mixture: DeviceMixture) -> MixtureView:
+    """Return a device's mixture as events and snapshots show it."""
+    return MixtureView(
+        device=mixture.device,
+        samples=mixture.samples,
+        round=mixture.round,
+        shares=_rounded(mixture.shares),
+        kept=mixture.kept,
+    )
+
+
+def saved_experts(folder: Path) -> ExpertTable:
+    """Return what the event log in a run's folder says of its experts; nothing without a log."""
+    log = Log(folder / EVENTS, MAX_LOG_BYTES)
+    table = ExpertTable(None, ())
+    if log.path.is_file():
+        for event in log.events():
+            if event.get("kind") == "experts":
+                with suppress(KeyError, TypeError, ValueError):  # not understood
+                    table.apply(ExpertChange.of(event))
+    return table
+
+
+def _rounded(values: Iterable[float]) -> Row:
+    """Return numbers as JSON can hold them; one that is not finite is shown as 0."""
+    return tuple(round(float(value), DIGITS) if math.isfinite(value) else 0.0 for value in values)
+
+
+def _measured(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else round(float(value), DIGITS)
