@@ -46,7 +46,7 @@ from edgefed.algorithms.base import (
 from edgefed.algorithms.cohort_sampling import Cohort, draw, draw_testers
 from edgefed.algorithms.device_side import lowest
 from edgefed.algorithms.fedavg import MOST_SAMPLES, AveragingSettings, FedAvg, delta_role
-from edgefed.config.recipe import LossName
+from edgefed.config.recipe import EvaluationPlace, LossName
 from edgefed.learn.initial_weights import redrawn
 from edgefed.learn.merging import ExactMean
 from edgefed.learn.models import Model
@@ -75,8 +75,8 @@ class IFCA(FedAvg):
     name = "ifca"
     summary = "Clustered models: each device trains the one with the lowest loss"
     paper = "Ghosh et al., NeurIPS 2020, arXiv 2006.04088"
-    evaluation_place = "devices"
     personal_weights = False
+    evaluation_place: EvaluationPlace = "devices"
     Settings: ClassVar[type[IFCASettings]] = IFCASettings
     settings: IFCASettings
 
