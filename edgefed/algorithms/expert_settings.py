@@ -53,8 +53,9 @@ class ExpertSettings(AlgorithmSettings):
 
     skip_below: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """A device skips the backward pass of a sample through an expert whose share of it is below
-    this: saves time once experts have specialised, mostly with ``detach_gate_features``; 0 for the
-    exact gradient. Each step of an expert is off by less than this share of a full one."""
+    this, which saves time once experts have specialised, mostly with ``detach_gate_features``; 0
+    for the exact gradient. An expert's gradient is off by less than this times the mean size of
+    the gradients of single samples."""
 
     gates: Literal["private", "averaged"] = "private"
     """Whether each device has a gate of its own, or gates are averaged like weights (the paper's
