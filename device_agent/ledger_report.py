@@ -70,7 +70,7 @@ def totals_as_rows(
         kinds = ", ".join(f"{kind} {count}" for kind, count in others.items())
         told = counted(others.total(), "other release")
         rows.append(
-            ("not included", f"{told} ({kinds}); no finite epsilon bounds means and labels")
+            ("not included", f"{told} ({kinds}); no finite epsilon bounds them")
         )
     return rows
 

@@ -100,6 +100,18 @@ class ExpertSettings(AlgorithmSettings):
     divergence: bool = False
     """Whether the gradient divergence of each expert is measured in every round."""
 
+    collect_gates: bool = False
+    """Whether devices are asked for their gates and shares after the last round, for predictions
+    on devices without labels; only those with ``share_gate`` in their settings give them."""
+
+    collect_densities: bool = False
+    """With ``collect_gates``: whether devices also fit a density to their inputs, which must be
+    from 0 to 1, so that an input decides whose gates count; only those with ``share_density`` in
+    their settings do so."""
+
+    density_draws: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Draws by which a density is computed; 1 for the evidence lower bound."""
+
     @field_validator("condition_values")
     @classmethod
     def _for_a_column(cls, values: int, info: ValidationInfo) -> int:

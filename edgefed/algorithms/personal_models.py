@@ -72,6 +72,7 @@ class PersonalModels(WrappedAlgorithm):
 
     def __init__(self, inner: Algorithm[Any], section: PersonalSection) -> None:
         super().__init__(inner)
+        self.evaluation_place = "devices"
         self._section = section
         self._names: tuple[str, ...] | None = None
 

@@ -39,9 +39,15 @@ class WrappedAlgorithm(Algorithm[Any]):
     def __init__(self, inner: Algorithm[Any]) -> None:
         super().__init__(inner.settings, inner.training, inner.planned_rounds)
         self.name, self.summary, self.paper = inner.name, inner.summary, inner.paper
+        self.evaluation_place = inner.evaluation_place
         self.evaluation_weighting = inner.evaluation_weighting
+        self.evaluation_modes = inner.evaluation_modes
         self.personal_weights = inner.personal_weights
         self.inner = inner
+
+    def needed_columns(self) -> tuple[str, ...]:
+        """Return the columns that it needs."""
+        return self.inner.needed_columns()
 
     def parts(self) -> tuple[ExchangePart, ...]:
         """Return the parts."""
@@ -112,6 +118,10 @@ class WrappedAlgorithm(Algorithm[Any]):
     def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
         """Return the exchange that asks devices to test the state's model."""
         return self.inner.evaluation(state, roster, seed)
+
+    def evaluation_in_mode(self, state: State, asked: Exchange, mode: str) -> Exchange:
+        """Return the evaluation in one of its modes."""
+        return self.inner.evaluation_in_mode(state, asked, mode)
 
     # -- the device -----------------------------------------------------------------------------
 

@@ -223,7 +223,9 @@ def _device_answers(saved: SavedRun, mode: str) -> list[Answer]:
 def _opened(saved: SavedRun, mode: str, downlink: DownlinkEncoder) -> OpenExchange:
     """Return the exchange that asks the devices, with the exact weights and a new index."""
     recipe = saved.deps.recipe
-    everybody = recipe.rounds.model_copy(update={"cohort": 0, "over_selection": 0.0})
+    everybody = recipe.rounds.model_copy(
+        update={"cohort": 0, "over_selection": 0.0, "test_cohort": None}
+    )
     algorithm = make(recipe.model_copy(update={"rounds": everybody}))
     before = saved.reserve_exchange()
     seed = derive(recipe.seed, "plan", before.seed_index)

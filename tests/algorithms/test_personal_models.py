@@ -24,7 +24,7 @@ from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.errors import RecipeError, WireError
 from edgefed.learn.models import build
 from edgefed.learn.training import ModelPredictions, Trainer
-from edgefed.learn.types import Array, Job, Samples
+from edgefed.learn.types import Array, Job, Samples, Score
 from tests.algorithms.play import Players, asked, bits
 from tests.run_fixture import CLASSES, SHAPE, samples
 
@@ -210,7 +210,8 @@ def test_fine_tuning_trains_the_device_s_own_model_and_keeps_nothing() -> None:
     assert bits(work.job.weights["out.bias"]) == bits(view.private[PERSONAL]["out.bias"])
     plain = players.trainer.evaluate(work.job.weights, view.test)
     tuned = players.do(work, view)
-    assert tuned.loss < plain.loss - 0.1  # type: ignore[union-attr]
+    assert isinstance(tuned, Score)
+    assert tuned.loss < plain.loss - 0.1
     assert bits(players.private) == kept
     unheld = replace(view, test=Samples(view.test.inputs[:0], view.test.targets[:0]))
     assert isinstance(half.eval_job(task, unheld), EvalJob)

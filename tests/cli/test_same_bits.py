@@ -95,6 +95,8 @@ CHANGES = {
     "localmix": ("algorithm.name=localmix",),
     "fedlc with adam": ("algorithm.name=fedlc", *ADAM),
     "fedrs with adam": ("algorithm.name=fedrs", *ADAM),
+    "fedmoe": ("algorithm.name=fedmoe", "evaluation.on=coordinator"),
+    "ifca": ("algorithm.name=ifca", "evaluation.on=coordinator"),
 }
 """What differs from the demo's recipe."""
 

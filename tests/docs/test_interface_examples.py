@@ -239,6 +239,27 @@ def test_samples_made_on_the_device(run: Run) -> None:
     assert run("bootstrap").outcomes() == {"accepted"}
 
 
+def test_the_best_of_several_models(run: Run) -> None:
+    found = {seed: work("own-or-zero", worker_of(seed)) for seed in range(1, 9)}
+    losses = {seed: initial_loss(seed) for seed in found}
+    zeros = np.log(3)
+    assert min(losses.values()) < zeros < max(losses.values())
+    for seed, outcome in found.items():
+        assert outcome.metrics["chosen"] == float(zeros < losses[seed])
+    assert run("own-or-zero").outcomes() == {"accepted"}
+
+
+def worker_of(seed: int) -> Worker:
+    return Worker(TrainerCache("cpu"), samples(9, seed), samples(5, 2))
+
+
+def initial_loss(seed: int) -> float:
+    """Return the loss of the task's weights on a device's samples."""
+    given = task()
+    trainer = TrainerCache("cpu").trainer(given.model, given.shape, given.classes)
+    return trainer.evaluate(read("weights"), samples(9, seed)).loss
+
+
 def test_trained_arrays_that_are_not_the_models(run: Run) -> None:
     first = work("own-shift")
     shift = first.private["own"]["shift"]
