@@ -47,7 +47,7 @@ from edgefed.algorithms.base import (
 from edgefed.algorithms.cohort_sampling import Cohort, draw, draw_testers
 from edgefed.algorithms.exchange_part import ExchangePart
 from edgefed.algorithms.expert_device_half import EXPERTS, FITTED, KNOWN, MARGINAL, DeviceHalf
-from edgefed.algorithms.expert_merging import merged, sample_limits
+from edgefed.algorithms.expert_merging import merged
 from edgefed.algorithms.expert_records import (
     BEGUN,
     COLLECT,
@@ -65,7 +65,6 @@ from edgefed.algorithms.expert_records import (
     memory_of,
     mixtures_of,
     output_classes,
-    output_weight,
     output_width,
     role,
 )
@@ -101,16 +100,16 @@ class FedMoe(Algorithm[ExpertSettings]):
     evaluation_modes = (KNOWN, FITTED, MARGINAL)
     Settings: ClassVar[type[AlgorithmSettings]] = ExpertSettings
 
+    def needed_columns(self) -> tuple[str, ...]:
+        """Return the column that the experts are conditioned on, if it is one."""
+        return (self.settings.condition,) if self.settings.has_column else ()
+
     def parts(self) -> tuple[ExchangePart, ...]:
         """Return what collects gates after the last round, if it is on."""
         if not self.settings.collect_gates or self.settings.experts == 1:
             return ()
         densities = self.settings.collect_densities
         return (GateCollection(self.settings.experts, self.planned_rounds, densities),)
-
-    def needed_columns(self) -> tuple[str, ...]:
-        """Return the column that the experts are conditioned on, if it is one."""
-        return (self.settings.condition,) if self.settings.has_column else ()
 
     # -- the coordinator ------------------------------------------------------------------------
 
@@ -130,17 +129,11 @@ class FedMoe(Algorithm[ExpertSettings]):
                 code="algorithm.model",
                 hint='set model.norm = "group"',
             )
-        if kept := model.buffer_names:
-            raise RecipeError(
-                f"Experts cannot have weights that are not trained, such as {kept[0]}.",
-                code="algorithm.model",
-                hint="compute constants in the model's code, or register them as not persistent",
-            )
         try:
             layer = model.output_layer
         except DataError as error:
             raise RecipeError(error.message, code=error.code, hint=error.hint) from error
-        if output_weight(model.weights()).shape != tuple(layer.module.weight.shape):
+        if output_width(model.weights()) != layer.width:
             raise RecipeError(
                 "The output layer is not the last layer of the model.",
                 code="model.features",
@@ -152,7 +145,7 @@ class FedMoe(Algorithm[ExpertSettings]):
         del roster
         count = self.settings.experts
         groups = {role(k): each for k, each in enumerate(independent(weights, count, seed))}
-        if not self._is_plain and self._conditions(weights):
+        if count > 1 and self._conditions(weights):
             groups[TABLE] = {PHI: np.zeros((self._conditions(weights), count), np.float32)}
         if self.settings.gates == "averaged" and not self._is_plain:
             groups[GATE] = {
@@ -242,18 +235,16 @@ class FedMoe(Algorithm[ExpertSettings]):
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
         """Step each expert along the mean of the changes that its users made."""
         if exchange.name == UPDATE:
-            return self._begun(state, exchange, answers)
+            return self._begun(state, list(answers))
         after = merged(self.settings, state, exchange, answers)
         return reseeded(self.settings, state, after)
 
-    def _begun(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
+    def _begun(self, state: State, answers: list[Answer]) -> State:
         """Return the state whose experts begin from the first updates."""
-        limits = sample_limits(exchange)
-        given = [replace(each, samples=min(each.samples, limits[each.device])) for each in answers]
-        if not given:
+        if not answers:
             return state
         count, seed = self.settings.experts, state.params[SEED]
-        experts = from_updates(state.groups[role(0)], count, given, seed)
+        experts = from_updates(state.groups[role(0)], count, answers, seed)
         groups = {role(k): each for k, each in enumerate(experts)}
         return State(state.round, {**state.groups, **groups}, {**state.params, BEGUN: True})
 
