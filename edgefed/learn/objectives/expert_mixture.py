@@ -223,7 +223,9 @@ class ExpertMixture:
         each = (kept * right).sum(dim=1)
         each = each + ((kept if self.prunes_gate else shares) * log_gate).sum(dim=1)
         if self.entropy == "local":
-            each = each + torch.special.entr(kept).sum(dim=1)
+            # The slope of the entropy is infinite at 0; that of 1 is finite, and both are 0.
+            inside = torch.where(used, kept, torch.ones_like(kept))
+            each = each + torch.special.entr(inside).sum(dim=1)
         return -each.mean()
 
 
