@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefed.errors import StorageError, WireError
+from edgefed.files import write_atomic
 from edgefed.wire import blobs, limits
 from edgefed.wire.blobs import BlobCache, chunk, chunk_count, chunk_span
 from edgefed.wire.tensors import digest
@@ -187,12 +188,11 @@ def test_a_blob_that_is_evicted_while_it_is_put_again_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = BlobCache(tmp_path, 100)
-    write = blobs.write_atomic
 
     def write_late(path: Path, data: bytes, *, sync: bool) -> None:
         """Write, and let others put the same blob and evict it before its writer goes on."""
-        monkeypatch.setattr(blobs, "write_atomic", write)
-        write(path, data, sync=sync)
+        monkeypatch.setattr(blobs, "write_atomic", write_atomic)
+        write_atomic(path, data, sync=sync)
         cache.put(data)
         cache.put(blob(2))
 
