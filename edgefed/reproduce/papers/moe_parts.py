@@ -44,6 +44,11 @@ def experts(label: str, count: int, **settings: Any) -> Row:
     return Row(label, {"algorithm.name": "fedmoe", "algorithm.experts": count, **own})
 
 
+def collecting(row: Row) -> Row:
+    """Return a row whose coordinator has the devices' gates in the end."""
+    return Row(row.label, {**row.settings, "algorithm.collect_gates": True})
+
+
 FEDAVG = averaged("FedAvg")
 BIASED = averaged("biased FedAvg", preset="biased")
 LOCAL_GLOBAL = averaged("Liang et al.", preset="lg")
