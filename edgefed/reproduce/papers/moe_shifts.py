@@ -152,7 +152,7 @@ def _permutation() -> Table:
             "ACCURACY is the share of devices whose expert is matched with their permutation,"
             " experts and permutations matched one to one as well as possible; for K=5, with each"
             " expert's most frequent permutation (purity)",
-            "K=3 cannot match all of four permutations: one of them is always wrong",
+            "K=3 cannot match all of four permutations, so it never reaches 100 %",
             "the paper's experts begin independently; experts from the most different updates of"
             " a first round are ours, and this first round is not one of the ten",
             "at smoke four rounds, not ten",
