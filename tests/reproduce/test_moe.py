@@ -66,6 +66,20 @@ def test_the_papers_set_ups(tmp_path: Path) -> None:
         assert (recipe.evaluation.on, recipe.evaluation.weighting) == ("devices", "devices")
 
 
+@pytest.mark.parametrize("name", ["moe-table1", "moe-rotation", "moe-newshard", "moe-vae"])
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_table_of_shares_can_go_as_far_as_the_paper_s(
+    name: str, scale: Scale, tmp_path: Path
+) -> None:
+    for (row, column), recipe in recipes(name, scale, tmp_path).items():
+        settings = recipe.algorithm.settings()
+        rate = settings.get("table_learning_rate", settings["server_learning_rate"])
+        if recipe.algorithm.name == "fedmoe" and scale != "paper":
+            assert rate * recipe.rounds.count == pytest.approx(2000 * 0.001, rel=0.15), row
+        else:
+            assert "table_learning_rate" not in settings, (row, column)
+
+
 @pytest.mark.parametrize("scale", SCALES)
 def test_wider_models_take_the_bytes_of_the_experts(scale: Scale, tmp_path: Path) -> None:
     sizes = {}

@@ -29,6 +29,7 @@ from edgefed.reproduce.papers.moe_parts import (
     TEN_PRUNED,
     collecting,
     experts,
+    with_table_rates,
 )
 from edgefed.reproduce.table import (
     SCALES,
@@ -64,6 +65,7 @@ TURNED_NAMES: Mapping[Scale, str] = {"smoke": "digits", "small": "MNIST, small",
 
 
 def _rotation() -> Table:
+    rows = (FEDAVG, BIASED, BY_LABEL, BY_ROTATION)
     scales = {
         scale: Scaled(
             tuple(
@@ -72,6 +74,7 @@ def _rotation() -> Table:
                     of,
                     {**TURNED_SETUPS[scale], **ROTATIONS},
                     varies,
+                    with_table_rates(scale, rows),
                     score=OWN,
                 )
                 for of, varies in TURNED.items()
@@ -85,7 +88,7 @@ def _rotation() -> Table:
         name="moe-rotation",
         title="rotated MNIST, with and without label skew: experts by label and by rotation",
         paper=MOE,
-        rows=(FEDAVG, BIASED, BY_LABEL, BY_ROTATION),
+        rows=rows,
         scales=scales,
         known="what the text says of Figures 5 and 6",
         claims=(
@@ -180,15 +183,16 @@ def _permuted(scale: Scale) -> tuple[Column, ...]:
 
 
 def _new_shard() -> Table:
+    rows = (
+        *(FEDAVG, BIASED, LOCAL_GLOBAL, FEDPER, IFCA),
+        *map(collecting, (FOUR, FOUR_PRUNED, TEN, TEN_PRUNED, FOUR_BIASED)),
+    )
     return Table(
         name="moe-newshard",
         title="devices that train, and devices that never train (a new shard)",
         paper=MOE,
-        rows=(
-            *(FEDAVG, BIASED, LOCAL_GLOBAL, FEDPER, IFCA),
-            *map(collecting, (FOUR, FOUR_PRUNED, TEN, TEN_PRUNED, FOUR_BIASED)),
-        ),
-        scales={scale: Scaled(shards(scale), SEEDS, TAKES[scale]) for scale in SCALES},
+        rows=rows,
+        scales={scale: Scaled(shards(scale, rows), SEEDS, TAKES[scale]) for scale in SCALES},
         known="what the text says of Figure 12",
         claims=(
             *(
@@ -238,12 +242,13 @@ CLIENTS, FRESH_CLIENT = "known clients", "new client"
 
 
 def _two_shards() -> Table:
+    rows = (FEDAVG, BY_SAMPLES, BY_DENSITY)
     own, final = OWN, Score("final_accuracy")
     return Table(
         name="moe-vae",
         title="MNIST, two shards a device: gates of others by p(s), and by autoencoders' p(s|x)",
         paper=MOE,
-        rows=(FEDAVG, BY_SAMPLES, BY_DENSITY),
+        rows=rows,
         scales={
             scale: Scaled(
                 tuple(
@@ -251,6 +256,8 @@ def _two_shards() -> Table:
                         f"{TURNED_NAMES[scale]}, {of}",
                         of,
                         SMALLER.get(scale, TWO_SHARDS),
+                        {},
+                        with_table_rates(scale, rows),
                         score=score,
                     )
                     for of, score in ((CLIENTS, own), (FRESH_CLIENT, final))
