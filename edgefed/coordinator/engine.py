@@ -197,7 +197,8 @@ class Engine:
             opened = state.open or self._plan(state)
             if opened is None:
                 return
-            self._recorder.begin_round(opened.round)
+            if opened.round > state.scored:  # else a part asks something after the last round
+                self._recorder.begin_round(opened.round)
             self._exchange(state, opened)
 
     def _end(
