@@ -95,6 +95,7 @@ def test_gates_are_collected_from_devices_that_share_them(world: MakeWorld) -> N
     assert here.engine().run().status == plain.engine().run().status == "finished"
     assert here.record.weights_digest == plain.record.weights_digest
     assert here.record.round == 2
+    assert here.record.seed_index == plain.record.seed_index
     assert [row["accuracy"] for row in here.rows] == [row["accuracy"] for row in plain.rows]
     given = [name for name in trained(here) if name != "device-01"]
     state = state_of(here).state
@@ -168,6 +169,11 @@ def test_a_fitted_gate_leaves_experts_and_table_as_they_are(
     shares = {"mixture/shares"} if condition == "device" else set()
     assert set(fitted.variables) == {"gate/weight", "gate/bias"} | shares
     assert np.abs(fitted.variables["gate/weight"]).max() > 0
+    own = {name.partition("/")[2]: array for name, array in fitted.variables.items()}
+    asked = replace(task, params={**task.params, "mode": "fitted"})
+    again = make(here.recipe).eval_job(asked, replace(view, private={"gate": own}))
+    assert isinstance(again, TrainedEvalJob)
+    assert not again.job.variables["gate/weight"].any(), "as on a device that has none"
 
 
 def pixels(bright: slice, seed: int, policy: Policy = ANYTHING) -> Shard:
