@@ -224,6 +224,8 @@ class DeviceHalf:
         raw = self._raw(after)
         kept = tuple(k for k in kept_experts(raw, settings.prune) if k in self.sent) or self.sent
         found = {"raw": raw.astype(np.float32), "kept": pruned(raw, kept).astype(np.float32)}
+        # Formulas that set shares can take one below what a float32 holds.
+        kept = tuple(int(k) for k in np.flatnonzero(found["kept"]))
         groups = {MIXTURE: Group(found, "fp32")}
         for expert in kept:
             groups[role(expert)] = Group(self._delta(expert, trained))

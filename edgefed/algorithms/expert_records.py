@@ -69,15 +69,15 @@ def mixtures_of(state: State) -> dict[str, KnownMixture]:
 
 def output_width(weights: Tensors) -> int:
     """Return the number of features that a model's output layer takes."""
-    return int(_output_weight(weights).shape[1])
+    return int(output_weight(weights).shape[1])
 
 
 def output_classes(weights: Tensors) -> int:
     """Return the number of a model's logits."""
-    return int(_output_weight(weights).shape[0])
+    return int(output_weight(weights).shape[0])
 
 
-def _output_weight(weights: Tensors) -> Array:
+def output_weight(weights: Tensors) -> Array:
     """Return the last matrix (classes, width) of a model: its output layer's weight."""
     return [array for array in weights.values() if array.ndim == 2][-1]
 

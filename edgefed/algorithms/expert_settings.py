@@ -22,7 +22,7 @@ class ExpertSettings(AlgorithmSettings):
     """What decides which experts learn from a sample: its ``label``; the name of a column of the
     samples, such as ``rotation`` or ``site``; or the ``device`` that has it."""
 
-    condition_values: Annotated[int, Field(ge=0, le=4096)] = 0
+    condition_values: Annotated[int, Field(ge=0, le=4096, validate_default=True)] = 0
     """With a column as ``condition``: number of its values, which are 0, 1, 2, …"""
 
     prune: Annotated[float, Field(ge=0, le=1)] = 0.0
@@ -53,8 +53,9 @@ class ExpertSettings(AlgorithmSettings):
 
     skip_below: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """A device skips the backward pass of a sample through an expert whose share of it is below
-    this: saves time once experts have specialised, mostly with ``detach_gate_features``; 0 for the
-    exact gradient. Each step of an expert is off by less than this share of a full one."""
+    this, which saves time once experts have specialised, mostly with ``detach_gate_features``; 0
+    for the exact gradient. An expert's gradient is off by less than this times the mean size of
+    the gradients of single samples."""
 
     gates: Literal["private", "averaged"] = "private"
     """Whether each device has a gate of its own, or gates are averaged like weights (the paper's

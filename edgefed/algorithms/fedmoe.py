@@ -100,6 +100,10 @@ class FedMoe(Algorithm[ExpertSettings]):
     evaluation_modes = (KNOWN, FITTED, MARGINAL)
     Settings: ClassVar[type[AlgorithmSettings]] = ExpertSettings
 
+    def needed_columns(self) -> tuple[str, ...]:
+        """Return the column that the experts are conditioned on, if it is one."""
+        return (self.settings.condition,) if self.settings.has_column else ()
+
     def parts(self) -> tuple[ExchangePart, ...]:
         """Return what collects gates after the last round, if it is on."""
         if not self.settings.collect_gates or self.settings.experts == 1:

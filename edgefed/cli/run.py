@@ -7,6 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from edgefed.cli.ages import ago
+from edgefed.cli.audit import EPILOG as AUDIT_EPILOG
+from edgefed.cli.audit import audit
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.evaluate import EPILOG as EVALUATE_EPILOG
 from edgefed.cli.evaluate import evaluate
@@ -26,6 +28,7 @@ from edgefed.units import counted, short_time, size
 app = CommandLine(help="Start, show, follow and control runs.")
 app.command(epilog=REPORT_EPILOG)(report)
 app.command(epilog=MEANS_EPILOG)(means)
+app.command(epilog=AUDIT_EPILOG)(audit)
 app.command(epilog=CHECK_EPILOG)(check)
 app.command(epilog=EVALUATE_EPILOG)(evaluate)
 
