@@ -188,9 +188,8 @@ def pixels(bright: slice, seed: int, policy: Policy = ANYTHING) -> Shard:
 def test_densities_decide_whose_gates_count(world: MakeWorld) -> None:
     shy = Policy(share_density=False)
     parts = (pixels(slice(0, 4), 1), pixels(slice(4, 8), 2), pixels(slice(0, 8), 3, shy))
-    sections = {"algorithm": {"name": "fedmoe", "experts": 2}, "rounds": {"count": 1}}
-    sections["algorithm"] |= {"collect_gates": True, "collect_densities": True}
-    here = world(recipe(**sections), parts)
+    algorithm = {"name": "fedmoe", "experts": 2, "collect_gates": True, "collect_densities": True}
+    here = world(recipe(algorithm=algorithm, rounds={"count": 1}), parts)
     assert here.engine().run().status == "finished"
     told = "3 of 3 devices shared their gates (share_gate)"
     assert here.seen("note", text=f"{told}, 2 a density of inputs from 0 to 1 (share_density)")
@@ -210,8 +209,8 @@ def test_densities_decide_whose_gates_count(world: MakeWorld) -> None:
         np.testing.assert_allclose(found.sum(axis=1), 1)
         assert found[:, n].min() > 0.9, "the device whose samples look like this"
         assert not found[:, 2].any(), "it gave no density"
-    algorithm, trainer = make(here.recipe), Trainer(model_of(here), "cpu")
-    predicted = algorithm.predictor(state, ModelPredictions(trainer))(parts[0].test.inputs)
+    made, trainer = make(here.recipe), Trainer(model_of(here), "cpu")
+    predicted = made.predictor(state, ModelPredictions(trainer))(parts[0].test.inputs)
     experts = {k: state.groups[f"expert-{k}"] for k in range(2)}
     own = device_predictor(experts, unstacked(state.groups["gates"])[0])
     alone = own(ModelPredictions(trainer))(parts[0].test.inputs)
