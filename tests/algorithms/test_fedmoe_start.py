@@ -76,8 +76,9 @@ def test_planted_groups_are_recovered() -> None:
     assert best < 1e-5
 
 
-def test_the_order_of_updates_changes_no_bit() -> None:
-    answers = [update(n, group) for n, group in enumerate([0, 1, 2, 0, 1, 2])]
+@pytest.mark.parametrize("noise", [0.05, 0.0])  # without noise, every choice is a tie
+def test_the_order_of_updates_changes_no_bit(noise: float) -> None:
+    answers = [update(n, group, noise) for n, group in enumerate([0, 1, 2, 0, 1, 2])]
     first = from_updates(WEIGHTS, 4, answers, 1)
     for order in ([5, 4, 3, 2, 1, 0], [2, 0, 5, 1, 4, 3]):
         assert bits(from_updates(WEIGHTS, 4, [answers[k] for k in order], 1)) == bits(first)
@@ -206,6 +207,18 @@ def test_devices_that_prune_are_sent_an_expert_that_began_again() -> None:
         exchange = half.plan(state, players.roster, 1)
         assert isinstance(exchange, Exchange)
         assert exchange.questions[0].params[EXPERTS] == sent
+
+
+def test_its_optimiser_forgets_what_it_had() -> None:
+    half, players = moe(9, experts=2, reseed_dead=1), Players()
+    state = players.start(half)
+    exchange = half.plan(state, players.roster, 1)
+    assert isinstance(exchange, Exchange)
+    used = merged(half, state, exchange, made_answer(state, "device-00", (0.5, 0.5), 0.1))
+    assert used.groups[memory_of(role(1))]
+    after = merged(half, used, exchange, made_answer(used, "device-00", (1.0, 0.0), 0.1))
+    assert (after.groups[memory_of(role(1))], after.params[STEPS]) == ({}, [2, 0])
+    assert after.groups[memory_of(role(0))]
 
 
 def test_without_the_setting_it_stays_dead() -> None:
