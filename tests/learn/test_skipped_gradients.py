@@ -14,6 +14,7 @@ from edgefed.learn.models import Model
 from edgefed.learn.objectives.expert_mixture import (
     GATE_BIAS,
     GATE_WEIGHT,
+    PERSONAL_BIAS,
     SHARES,
     TABLE,
 )
@@ -53,11 +54,12 @@ def flat(found: Params, names: list[str]) -> torch.Tensor:
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 1000), st.booleans())
 def test_only_experts_gradients_change_and_by_less_than_the_bound(seed: int, local: bool) -> None:
-    exact, skipping = pair(seed, detaches=True, entropy="local" if local else "none")
+    changes = {"detaches": True, "has_bias": True, "entropy": "local" if local else "none"}
+    exact, skipping = pair(seed, **changes)
     loss, wanted, _ = outcome(exact)
     other, found, _ = outcome(skipping)
     torch.testing.assert_close(other, loss)
-    for name in (TABLE, GATE_WEIGHT, GATE_BIAS):
+    for name in (TABLE, GATE_WEIGHT, GATE_BIAS, PERSONAL_BIAS):
         torch.testing.assert_close(found[name], wanted[name])
     for expert in range(3):
         names = list(exact.objective.names_of(expert).values())
