@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from edgefed.algorithms.cohort_sampling import draw_testers
 from edgefed.algorithms.device_side import Chosen as Chosen  # noqa: PLC0414 - of the interface
+from edgefed.algorithms.device_side import DensityFit as DensityFit  # noqa: PLC0414 - of the interface
 from edgefed.algorithms.device_side import DeviceTask as DeviceTask  # noqa: PLC0414
 from edgefed.algorithms.device_side import DeviceTest as DeviceTest  # noqa: PLC0414
 from edgefed.algorithms.device_side import DeviceView as DeviceView  # noqa: PLC0414

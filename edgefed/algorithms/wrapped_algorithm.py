@@ -45,13 +45,13 @@ class WrappedAlgorithm(Algorithm[Any]):
         self.personal_weights = inner.personal_weights
         self.inner = inner
 
-    def needed_columns(self) -> tuple[str, ...]:
-        """Return the columns that it needs."""
-        return self.inner.needed_columns()
-
     def parts(self) -> tuple[ExchangePart, ...]:
         """Return the parts."""
         return self.inner.parts()
+
+    def needed_columns(self) -> tuple[str, ...]:
+        """Return the columns without which it cannot train on a device's samples."""
+        return self.inner.needed_columns()
 
     # -- the coordinator ------------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class WrappedAlgorithm(Algorithm[Any]):
         return self.inner.evaluation(state, roster, seed)
 
     def evaluation_in_mode(self, state: State, asked: Exchange, mode: str) -> Exchange:
-        """Return the evaluation in one of its modes."""
+        """Return an evaluation's exchange that makes every device test in one of the modes."""
         return self.inner.evaluation_in_mode(state, asked, mode)
 
     # -- the device -----------------------------------------------------------------------------

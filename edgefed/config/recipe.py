@@ -296,9 +296,14 @@ class PersonalSection(Section):
     """Epochs for which a device trains before it tests the model; nothing of that is kept."""
 
     @property
+    def keeps_weights(self) -> bool:
+        """Whether devices have personal weights."""
+        return bool(self.weights) or self.preset != "none"
+
+    @property
     def wanted(self) -> bool:
         """Whether devices have personal weights, or train before they test."""
-        return bool(self.weights) or self.preset != "none" or self.fine_tune_epochs > 0
+        return self.keeps_weights or self.fine_tune_epochs > 0
 
 
 class SimulationSection(Section):

@@ -22,6 +22,7 @@ from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import Evaluation
 from edgefed.coordinator.expert_updates import ExpertUpdates
+from edgefed.coordinator.label_audit import audited
 from edgefed.coordinator.model_file import model_metadata, model_tensors
 from edgefed.coordinator.newcomers import with_part
 from edgefed.coordinator.relay_checks import delivered_relays
@@ -196,7 +197,8 @@ class Engine:
             opened = state.open or self._plan(state)
             if opened is None:
                 return
-            self._recorder.begin_round(opened.round)
+            if opened.round > state.scored:  # else a part asks something after the last round
+                self._recorder.begin_round(opened.round)
             self._exchange(state, opened)
 
     def _end(
@@ -311,7 +313,9 @@ class Engine:
     def _exchange(self, state: RunState, opened: OpenExchange) -> None:
         """Ask, merge and commit; a missed quorum asks the round's question of a new cohort."""
         collector = self._collector(state, opened)
-        merged = self._algorithm.merge(state.state, asked_exchange(opened), collector.answers())
+        asked = asked_exchange(opened)
+        answers = audited(self._deps, self._recorder.record.run, state, asked, collector.answers())
+        merged = self._algorithm.merge(state.state, asked, answers)
         self._controls.check()
         if collector.stats.accepted < opened.quorum:
             self._missed(state, opened, collector.stats)
@@ -323,7 +327,7 @@ class Engine:
         store = self._deps.store
         self._recorder.written(lambda: store.commit(after, merged, held, *relays, closes=opened))
         self._sync_relays()
-        for remark in self._algorithm.remarks(state.state, asked_exchange(opened), merged):
+        for remark in self._algorithm.remarks(state.state, asked, merged):
             self._recorder.note(remark.text, warning=remark.warning)
         self._recorder.record, state.state, state.open = after, merged, None
         self._labels.tell(merged)

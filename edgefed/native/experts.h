@@ -284,7 +284,7 @@ static double finish_table(const expert_mixture *m, const expert_batch *b, exper
     return -sum / (double)b->size;
 }
 
-/* Write the shares after the step, of the experts that are here. */
+/* Write the shares after the step; experts that are not here keep theirs. */
 static void finish_shares(const expert_mixture *m, const expert_batch *b, expert_room *r) {
     float most = -INFINITY, sum = 0;
     for (int64_t e = 0; e < m->here; e++) {
@@ -297,9 +297,13 @@ static void finish_shares(const expert_mixture *m, const expert_batch *b, expert
         most = *joint > most ? *joint : most;
     }
     for (int64_t e = 0; e < m->here; e++) sum += r->at[e] = expf(r->at[e] - most);
-    float rest = (float)(1 - m->damping);
-    for (int64_t z = 0; z < m->experts; z++) m->next_shares[z] = (float)m->damping * r->own[z];
-    for (int64_t e = 0; e < m->here; e++) m->next_shares[m->numbers[e]] += rest * r->at[e] / sum;
+    float damping = (float)m->damping, rest = (float)(1 - m->damping), mass = 0;
+    for (int64_t e = 0; e < m->here; e++) mass += r->own[m->numbers[e]];
+    memcpy(m->next_shares, r->own, (size_t)m->experts * sizeof(float));
+    for (int64_t e = 0; e < m->here; e++) {
+        int64_t z = m->numbers[e];
+        m->next_shares[z] = damping * r->own[z] + rest * mass * (r->at[e] / sum);
+    }
 }
 
 static void *carve(char **memory, int64_t count, size_t size) {

@@ -57,6 +57,7 @@ class Simulation:
         executors: makes who trains; None for what suits this machine.
         memory: most bytes that training the model may take; 0 for half of what is free.
         noise_folder: where natural noise is kept, which other runs may share; None for ``folder``.
+        audit: whether to record what answers tell of labels; see ``edgefed run audit``.
 
     Raises:
         EdgeFedError: the recipe cannot be run.
@@ -72,6 +73,7 @@ class Simulation:
         executors: Maker | None = None,
         memory: int = 0,
         noise_folder: Path | None = None,
+        audit: bool = False,
     ) -> None:
         set_threads(1)
         algorithm = make(recipe)
@@ -108,6 +110,7 @@ class Simulation:
                 trackers=trackers,
                 user_models=True,
                 memory=memory,
+                audit=audit,
             ),
         )
 

@@ -194,6 +194,10 @@ def test_a_device_tests_its_own_model_and_a_new_one_the_initial_personal_weights
     own = players.private["device-00"][PERSONAL]["out.bias"]
     assert bits(known.weights["out.bias"]) == bits(own)
     assert bits(new.weights) == bits(half.weights(state))
+    assert (half.evaluation_place, half.evaluation_modes) == ("devices", ("known", "new"))
+    as_new = half.evaluation_in_mode(state, exchange, "new")
+    task = players.task(as_new, as_new.questions[0])
+    assert bits(half.eval_job(task, players.view("device-00"))) == bits(new)
 
 
 def test_fine_tuning_trains_the_device_s_own_model_and_keeps_nothing() -> None:
@@ -243,6 +247,16 @@ def test_everything_else_is_the_algorithm_s_own() -> None:
     public = {name for name, _ in getmembers(Algorithm, isfunction) if not name.startswith("_")}
     assert public
     assert {name for name in public if name not in vars(WrappedAlgorithm)} == set()
+
+
+def test_what_is_told_of_the_algorithm_is_its_own() -> None:
+    inner = make(recipe({}))
+    told = set(Algorithm.__annotations__) - {"Settings", "simulation_only"}
+    for name in told:
+        setattr(inner, name, f"its {name}")
+    wrapped = WrappedAlgorithm(inner)
+    assert {name: getattr(wrapped, name) for name in told} == {n: f"its {n}" for n in told}
+    assert wrapped.settings is inner.settings
 
 
 def test_an_answer_at_once_passes_unchanged() -> None:

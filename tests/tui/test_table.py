@@ -14,6 +14,7 @@ from edgefed.events.snapshot import DeviceView
 from edgefed.tui.app import Dashboard
 from edgefed.tui.columns import COLUMNS, PADDING, columns_for, in_order
 from edgefed.tui.device_table import DeviceTable
+from edgefed.tui.display_state import DisplayState
 from edgefed.tui.filtering import matches
 from tests.tui.driving import drive, notices, press, screen_text, settle
 from tests.tui.samples import SHARES, FakeClock, dashboard, device_view, feed, fine, snapshot
@@ -152,7 +153,7 @@ def test_the_columns_fit_and_the_most_important_stay(width: int, name: int) -> N
     chosen = columns_for([device_view(1, device="d" * name)], width)
     assert sum(column.width + PADDING for column in chosen) <= width
     ranks = sorted(column.rank for column in chosen)
-    known = sorted(column.rank for column in COLUMNS if column.key != "battery")
+    known = sorted(column.rank for column in COLUMNS if column.key not in ("battery", "mixture"))
     assert ranks == known[: len(ranks)]
 
 
@@ -174,6 +175,22 @@ def test_supplements_bring_their_columns() -> None:
         assert of_bounties <= {column.key for column in columns_for([alone, having], None)}
         narrow = [column.key for column in columns_for([alone, having], 77)]
         assert narrow == [column.key for column in columns_for([alone], 77)]
+
+
+def test_mixtures_bring_their_column_before_the_labels() -> None:
+    alone, mixed = device_view(1), device_view(2, mixture=(0.2, 0.104, 0.696), kept_experts=(0, 2))
+    assert "mixture" not in {column.key for column in columns_for([alone], None)}
+    narrow = {column.key: column for column in columns_for([alone, mixed], 77)}
+    assert "mixture" in narrow
+    assert "labels" not in narrow
+    column = narrow["mixture"]
+    shown = DisplayState(FakeClock()).shown()
+    cells = [column.content(view, shown).plain for view in (mixed, alone)]
+    assert cells == ["e2 .70 e0 .20", "·"]
+    whole = device_view(3, mixture=(0.001, 0.999))
+    assert column.content(whole, shown).plain == "e1 1.0 e0 .00"
+    in_turn = [view.device for view in in_order([alone, mixed, whole], column, reverse=False)]
+    assert in_turn == [whole.device, mixed.device, alone.device]
 
 
 def test_devices_without_a_value_sort_last_both_ways() -> None:

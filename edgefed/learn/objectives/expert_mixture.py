@@ -24,6 +24,7 @@ from typing import Literal
 import torch
 from torch.nn import functional
 
+from edgefed.learn.mixture_table import least_share
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.partial_gradient import forward_where
 from edgefed.learn.types import Array, Batch, Context, Forward, Params
@@ -113,9 +114,14 @@ class ExpertMixture:
         loss = self._loss(right, log_gate, shares, used)
         if not self.by_device:
             return loss, {}
-        joint = (right + log_gate).mean(dim=0)
-        found = torch.softmax(joint.masked_fill(~self._here(joint), -torch.inf), dim=0)
-        return loss, {SHARES: self.damping * own + (1 - self.damping) * found.to(own.dtype)}
+        return loss, {SHARES: self._stepped(own, (right + log_gate).mean(dim=0))}
+
+    def _stepped(self, own: torch.Tensor, joint: torch.Tensor) -> torch.Tensor:
+        """Return the shares after equation 13; experts that are not here keep theirs."""
+        here = self._here(own)
+        found = torch.softmax(joint.masked_fill(~here, -torch.inf), dim=0).to(own.dtype)
+        mass = torch.where(here, own, torch.zeros_like(own)).sum()
+        return torch.where(here, self.damping * own + (1 - self.damping) * mass * found, own)
 
     def _flows(
         self, kept: torch.Tensor, own: torch.Tensor, used: torch.Tensor
@@ -183,7 +189,7 @@ class ExpertMixture:
     def _used(self, own: torch.Tensor) -> torch.Tensor:
         """Return which experts (K,) are used: here, and not below the threshold."""
         here = self._here(own)
-        used = here & (own >= self.threshold / self.experts)
+        used = here & (own >= least_share(self.threshold, self.experts))
         return torch.where(used.any(), used, here)
 
     def _here(self, like: torch.Tensor) -> torch.Tensor:

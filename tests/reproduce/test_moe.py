@@ -1,0 +1,111 @@
+"""The tables of the federated mixture of experts: numbers, recipes, and what their scores mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgefed.cli.recipes import checked
+from edgefed.clock import SystemClock
+from edgefed.config.recipe import Recipe
+from edgefed.data.datasets import load
+from edgefed.learn.models import build
+from edgefed.reproduce.measure import scored
+from edgefed.reproduce.plan import Study, make_study
+from edgefed.reproduce.registry import find
+from edgefed.reproduce.table import SCALES, Scale, Score
+from edgefed.simulator.sweep.plan import Case, Plan, trial_digest
+from edgefed.simulator.sweep.trials import run_trials
+from tests.reproduce.layout import touch_all
+
+pytest.importorskip("sklearn", reason="the digits are not installed")
+
+SHAPES = {"digits": (1, 8, 8), "mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
+
+
+def study(name: str, scale: Scale, tmp_path: Path) -> Study:
+    return make_study(find(name), scale, checked, data=touch_all(tmp_path), scratch=tmp_path)
+
+
+def recipes(name: str, scale: Scale, tmp_path: Path) -> dict[tuple[str, str], Recipe]:
+    """Return the recipes of a table by row and the paper's column."""
+    found = study(name, scale, tmp_path)
+    return {(cell.row.label, cell.column.of): cell.case.recipe for cell in found.cells}
+
+
+def test_what_was_published() -> None:
+    found = {(each.row, each.column): each.value for each in find("moe-table1").published}
+    columns = ("CIFAR-10", "CIFAR-100", "FEMNIST")
+    assert len(found) == 18
+    assert [found["FedAvg", each] for each in columns] == [69.36, 49.58, 85.73]
+    assert [found["biased FedAvg", each] for each in columns] == [83.9, 56.14, 85.82]
+    assert [found["Liang et al.", each] for each in columns] == [83.16, 41.09, 86.75]
+    assert [found["FedMoE K=10", each] for each in columns] == [80.0, 52.59, 87.21]
+    clients = {each.row: each.value for each in find("moe-vae").published}
+    assert clients == {"FedAvg": 97.0, "FedMoE K=4": 97.7}
+
+
+def test_the_papers_set_ups(tmp_path: Path) -> None:
+    found = recipes("moe-table1", "paper", tmp_path)
+    rounds = {row: found[row, "CIFAR-100"].rounds.count for row, _ in found}
+    assert sorted(rounds.values()) == [6000, 6000, 6000, 24_000, 30_000, 30_000]
+    assert found["FedMoE K=4", "FEMNIST"].algorithm.settings()["gates"] == "averaged"
+    assert "gates" not in found["FedMoE K=4", "CIFAR-10"].algorithm.settings()
+    for (row, _), recipe in found.items():
+        assert recipe.algorithm.settings()["server_learning_rate"] == 0.001, row
+        assert (recipe.rounds.cohort, recipe.rounds.test_cohort) == (10, 0)
+        assert (recipe.evaluation.on, recipe.evaluation.weighting) == ("devices", "devices")
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_wider_models_take_the_bytes_of_the_experts(scale: Scale, tmp_path: Path) -> None:
+    sizes = {}
+    for (row, _), recipe in recipes("moe-figure4", scale, tmp_path).items():
+        name = {"smoke": "digits", "small": "mnist", "paper": "cifar10"}[scale]
+        weights = build(recipe.model, SHAPES[name], 10, 1).weights()
+        sizes[row] = sum(array.size for array in weights.values())
+    for experts, row in ((2, "FedAvg, bytes of K=2"), (4, "FedAvg, bytes of K=4")):
+        assert sizes[row] / sizes["FedAvg"] == pytest.approx(experts, rel=0.01)
+        assert sizes[f"FedMoE K={experts}"] == sizes["FedAvg"]
+
+
+@pytest.mark.parametrize("name", ["moe-newshard", "moe-figure11"])
+@pytest.mark.parametrize("scale", SCALES)
+def test_known_devices_and_a_new_shard_are_scores_of_one_run(
+    name: str, scale: Scale, tmp_path: Path
+) -> None:
+    known, new = find(name).scales[scale].columns
+    assert (known.score, new.score) == (Score("accuracy_participant"), Score("accuracy_newcomer"))
+    found = recipes(name, scale, tmp_path)
+    for row in {row for row, _ in found}:
+        one, other = found[row, known.of], found[row, new.of]
+        assert trial_digest(one) == trial_digest(other)
+        assert one.simulation.devices - one.simulation.newcomers >= one.rounds.cohort
+    everyone = study("moe-figure4", scale, tmp_path / "all").cells[0].case.recipe.simulation
+    assert one.simulation.devices - one.simulation.newcomers == everyone.devices
+
+
+def test_experts_by_rotation_are_told_every_rotation(tmp_path: Path) -> None:
+    found = recipes("moe-rotation", "smoke", tmp_path)
+    recipe = found["FedMoE q(z|r)", "rotation"]
+    test = load(recipe.data, None, 1).test
+    settings = recipe.algorithm.settings()
+    assert settings["condition"] in test.columns
+    assert set(test.columns["rotation"].tolist()) == set(range(settings["condition_values"]))
+
+
+def test_a_run_is_scored_by_its_clusters(tmp_path: Path) -> None:
+    cells = study("moe-permutation", "smoke", tmp_path / "study").cells
+    cell = next(each for each in cells if each.row.label == "experts from updates")
+    values = cell.case.recipe.model_dump()
+    values["algorithm"]["experts"] = 2
+    values["data"] |= {"permutations": 2, "limit": 400}
+    values["rounds"]["count"] = 1
+    values["simulation"] |= {"devices": 6, "holdout": 0.1}
+    case = Case("two clusters", {}, Recipe.model_validate(values))
+    ended = run_trials(Plan((case,), (1,), None), tmp_path / "out", SystemClock())
+    assert ended.failures == {}
+    (result,) = ended.results.values()
+    assert scored(result, Score("cluster_accuracy")) == 1
+    assert scored(result, Score("cluster_purity")) == 1

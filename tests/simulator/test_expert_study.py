@@ -1,0 +1,113 @@
+"""The study of mixtures of experts, on a few of scikit-learn's digits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.expert_study import accuracy, methods
+from benchmarks.expert_study.accuracy import Row, Study, difference, table
+from benchmarks.expert_study.methods import Choice, Setup, widened
+from benchmarks.expert_study.runs import Runner
+from benchmarks.expert_study.samples import dealt, halves, read
+
+pytest.importorskip("sklearn", reason="the digits are not installed")
+
+TINY = Setup(
+    devices=4,
+    new=2,
+    samples=16,
+    cohort=3,
+    rounds=3,
+    batch_size=6,
+    model={"name": "cnn", "width": 2, "hidden": 4},
+)
+COMPARED = ["FedAvg", "biased FedAvg", "LG-FedAvg", "IFCA, 4 models", "fedmoe, K = 4, pruned"]
+
+
+@pytest.fixture
+def two_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A grid of two settings, and scores of the last test alone."""
+    grid = {choice.words: choice for choice in (Choice(0.01, 0.05), Choice(0.01, 0.1))}
+    monkeypatch.setattr(accuracy, "GRID", grid)
+    monkeypatch.setattr(accuracy, "LAST", 1)
+
+
+def test_no_sample_is_in_two_parts(tmp_path: Path) -> None:
+    arrays = read(tmp_path)
+    parts = halves(arrays)
+    known, new = dealt(parts["test"], (4, 2), 16, 1.0, seed=1)
+    other, _ = dealt(parts["tune"], (4, 2), 16, 1.0, seed=101)
+    images = [each["x_train"].reshape(-1, 64) for each in (known, new, other)]
+    assert [len(each) for each in images] == [64, 32, 64]
+    everything = {image.tobytes() for image in arrays["inputs"]}
+    assert len(everything) == len(arrays["inputs"]), "no two digits are the same image"
+    assert len({image.tobytes() for each in images for image in each}) == 160
+    assert np.bincount(known["groups_train"]).tolist() == [16] * 4
+
+
+def test_labels_are_strongly_skewed(tmp_path: Path) -> None:
+    known, _ = dealt(halves(read(tmp_path))["test"], (16, 4), 40, 1.0, seed=1)
+    held = [
+        np.bincount(known["y_train"][known["groups_train"] == each], minlength=10).max() / 40
+        for each in range(16)
+    ]
+    assert np.mean(held) > 0.5, "on the mean device, more than half of the samples have one label"
+
+
+def test_a_study_tests_known_and_new_devices_and_goes_on_after_a_kill(
+    two_choices: None, tmp_path: Path
+) -> None:
+    runner = Runner(tmp_path / "work", tell=False)
+    study = Study(TINY, tmp_path, runner, (1, 2))
+    rows = {row.method: row for row in study.rows(COMPARED)}
+    assert list(rows) == COMPARED
+    modes = {name: set(row.scores) for name, row in rows.items()}
+    assert modes["FedAvg"] == {"known", "start"} == modes["IFCA, 4 models"]
+    assert modes["biased FedAvg"] == {"known", "start", "average"} == modes["LG-FedAvg"]
+    assert modes["fedmoe, K = 4, pruned"] == {"known", "fitted", "fitted long", "marginal"}
+    for row in rows.values():
+        assert all(0 <= each <= 1 for found in row.scores.values() for each in found)
+        assert all(len(found) == 2 for found in row.scores.values())
+        if row.tuning:
+            assert row.tuning[row.chosen] == max(row.tuning.values())
+    assert rows["fedmoe, K = 4, pruned"].tuning == {}, "its settings are those of four experts"
+    assert rows["FedAvg"].traffic[0] < rows["IFCA, 4 models"].traffic[0]
+    assert len(rows["fedmoe, K = 4, pruned"].load[0]) == 4
+
+    file = tmp_path / "work" / "runs.jsonl"
+    lines = file.read_text().splitlines()
+    assert len(lines) == 5 * 2 + 5 * 2, "five methods are tuned, five are tested with two seeds"
+    assert all(json.loads(line)["ended"] == "finished" for line in lines)
+    file.write_text("\n".join(lines[:-1]) + "\n" + lines[-1][:40])
+    again = {row.method: row for row in study.rows(COMPARED)}
+    assert {name: row.scores for name, row in again.items()} == {
+        name: row.scores for name, row in rows.items()
+    }
+
+
+def test_a_wider_network_has_the_bytes_that_its_name_says() -> None:
+    def weights(factor: float) -> int:
+        model = widened(Setup().model, factor)
+        (first, second), hidden = model["channels"], model["hidden"]
+        convolutions = 25 * first + first + 25 * first * second + second
+        return convolutions + 16 * second * hidden + hidden + 10 * hidden + 10
+
+    assert weights(methods.METHODS["FedAvg, 4x bytes"].wider) / weights(1) == pytest.approx(4, 0.05)
+    assert weights(methods.METHODS["FedAvg, 10x bytes"].wider) / weights(1) == pytest.approx(
+        10, 0.05
+    )
+
+
+def test_differences_are_by_seed() -> None:
+    found = difference((0.9, 0.8), (0.7, 0.6))
+    assert found.mean == pytest.approx(0.2)
+    assert found.deviation == pytest.approx(0.0, abs=1e-9)
+    rows = [
+        Row("FedAvg", "", {"known": (0.7, 0.6)}, (1.0, 1.0)),
+        Row("LG-FedAvg", "", {"known": (0.9, 0.8)}, (1.0, 1.0)),
+    ]
+    assert table(rows)[2][3] == "+0.200 ± 0.000"
