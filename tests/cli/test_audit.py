@@ -82,7 +82,7 @@ def test_the_audit_changes_no_bit(tmp_path: Path) -> None:
 
 
 def test_as_many_experts_as_labels_tell_all_and_fewer_do_not(tmp_path: Path) -> None:
-    many = {"name": "fedmoe", "experts": 14, "server_learning_rate": 0.3}
+    many: dict[str, Any] = {"name": "fedmoe", "experts": 14, "server_learning_rate": 0.3}
     sections = {"rounds": {"count": 8}}
     told = audited(simulated(tmp_path / "a", sections=sections, **many), "--round", "8", "--json")
     assert {row["source"] for row in told.json["answers"]} == {"mixture"}
@@ -117,7 +117,7 @@ def test_without_a_record_it_says_how_to_make_one(tmp_path: Path) -> None:
 
 
 def test_a_bias_that_stays_on_the_device_tells_nothing(tmp_path: Path) -> None:
-    folder = simulated(tmp_path, name="fedavg", personal=["*.bias"])
+    folder = simulated(tmp_path, name="fedavg", sections={"personal": {"preset": "biased"}})
     audited(folder).failed(5, "audit.none", "neither an output bias nor shares of experts")
 
 
