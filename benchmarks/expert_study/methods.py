@@ -83,12 +83,12 @@ class Choice:
         return f"server {self.server_learning_rate:g}, local {self.learning_rate:g}"
 
 
-SERVER_RATES, LOCAL_RATES = (0.01, 0.03), (0.05, 0.15)
+SERVER_RATES, LOCAL_RATES = (0.003, 0.01, 0.03), (0.05, 0.15)
 GRID: Mapping[str, Choice] = {
     choice.words: choice
     for choice in itertools.starmap(Choice, itertools.product(SERVER_RATES, LOCAL_RATES))
 }
-"""The same four settings for every method, by their words."""
+"""The same six settings for every method, by their words."""
 
 
 @dataclass(frozen=True)

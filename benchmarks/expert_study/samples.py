@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ class Files:
     new: Path
 
 
+@cache
 def read(data: Path) -> dict[str, Array]:
     """Return images and labels: those of MNIST, or scikit-learn's digits where it is not there."""
     path = data / "mnist/mnist.npz"

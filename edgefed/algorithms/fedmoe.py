@@ -47,7 +47,7 @@ from edgefed.algorithms.base import (
 from edgefed.algorithms.cohort_sampling import Cohort, draw, draw_testers
 from edgefed.algorithms.exchange_part import ExchangePart
 from edgefed.algorithms.expert_device_half import EXPERTS, FITTED, KNOWN, MARGINAL, DeviceHalf
-from edgefed.algorithms.expert_merging import merged
+from edgefed.algorithms.expert_merging import merged, sample_limits
 from edgefed.algorithms.expert_records import (
     BEGUN,
     COLLECT,
@@ -65,6 +65,7 @@ from edgefed.algorithms.expert_records import (
     memory_of,
     mixtures_of,
     output_classes,
+    output_weight,
     output_width,
     role,
 )
@@ -129,11 +130,17 @@ class FedMoe(Algorithm[ExpertSettings]):
                 code="algorithm.model",
                 hint='set model.norm = "group"',
             )
+        if kept := model.buffer_names:
+            raise RecipeError(
+                f"Experts cannot have weights that are not trained, such as {kept[0]}.",
+                code="algorithm.model",
+                hint="compute constants in the model's code, or register them as not persistent",
+            )
         try:
             layer = model.output_layer
         except DataError as error:
             raise RecipeError(error.message, code=error.code, hint=error.hint) from error
-        if output_width(model.weights()) != layer.width:
+        if output_weight(model.weights()).shape != tuple(layer.module.weight.shape):
             raise RecipeError(
                 "The output layer is not the last layer of the model.",
                 code="model.features",
@@ -145,7 +152,7 @@ class FedMoe(Algorithm[ExpertSettings]):
         del roster
         count = self.settings.experts
         groups = {role(k): each for k, each in enumerate(independent(weights, count, seed))}
-        if count > 1 and self._conditions(weights):
+        if not self._is_plain and self._conditions(weights):
             groups[TABLE] = {PHI: np.zeros((self._conditions(weights), count), np.float32)}
         if self.settings.gates == "averaged" and not self._is_plain:
             groups[GATE] = {
@@ -235,16 +242,18 @@ class FedMoe(Algorithm[ExpertSettings]):
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
         """Step each expert along the mean of the changes that its users made."""
         if exchange.name == UPDATE:
-            return self._begun(state, list(answers))
+            return self._begun(state, exchange, answers)
         after = merged(self.settings, state, exchange, answers)
         return reseeded(self.settings, state, after)
 
-    def _begun(self, state: State, answers: list[Answer]) -> State:
+    def _begun(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
         """Return the state whose experts begin from the first updates."""
-        if not answers:
+        limits = sample_limits(exchange)
+        given = [replace(each, samples=min(each.samples, limits[each.device])) for each in answers]
+        if not given:
             return state
         count, seed = self.settings.experts, state.params[SEED]
-        experts = from_updates(state.groups[role(0)], count, answers, seed)
+        experts = from_updates(state.groups[role(0)], count, given, seed)
         groups = {role(k): each for k, each in enumerate(experts)}
         return State(state.round, {**state.groups, **groups}, {**state.params, BEGUN: True})
 

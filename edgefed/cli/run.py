@@ -274,7 +274,9 @@ def _averages(record: dict[str, Any]) -> str:
 
 def _modes(history: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """Return the last accuracy of devices of each mode, such as those that have trained."""
-    last = next((row for row in reversed(history) if row.get("accuracy") is not None), {})
+    last: dict[str, Any] = next(
+        (row for row in reversed(history) if row.get("accuracy") is not None), {}
+    )
     modes = (key.removeprefix("devices_") for key in last if key.startswith("devices_"))
     found = [(mode, last.get(f"accuracy_{mode}"), int(last[f"devices_{mode}"])) for mode in modes]
     return [

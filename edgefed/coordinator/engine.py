@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Any
 
 from edgefed.algorithms.base import Answer, Exchange, Finished
@@ -26,14 +25,14 @@ from edgefed.coordinator.label_audit import audited
 from edgefed.coordinator.model_file import model_metadata, model_tensors
 from edgefed.coordinator.newcomers import with_part
 from edgefed.coordinator.relay_checks import delivered_relays
-from edgefed.coordinator.reply_collector import ReplyCollector, make_collector
+from edgefed.coordinator.reply_collector import make_collector
 from edgefed.coordinator.reply_stats import ReplyStats
 from edgefed.coordinator.run_controls import Aborted, Stopping
 from edgefed.coordinator.run_model import check_dataset, make_run_model
 from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.coordinator.run_records import Checkpoint, OpenExchange, RunRecord
 from edgefed.coordinator.run_state import RunState
-from edgefed.coordinator.saved_evaluation import evaluate, paused_run
+from edgefed.coordinator.saved_evaluation import evaluate_paused
 from edgefed.coordinator.tasks import asked_exchange, open_exchange
 from edgefed.coordinator.trackers.base import TrackedRun
 from edgefed.coordinator.trackers.metrics import MetricFiles
@@ -312,7 +311,7 @@ class Engine:
 
     def _exchange(self, state: RunState, opened: OpenExchange) -> None:
         """Ask, merge and commit; a missed quorum asks the round's question of a new cohort."""
-        collector = self._collector(state, opened)
+        collector = make_collector(self._deps, state.run_model, opened)
         asked = asked_exchange(opened)
         answers = audited(self._deps, self._recorder.record.run, state, asked, collector.answers())
         merged = self._algorithm.merge(state.state, asked, answers)
@@ -363,9 +362,6 @@ class Engine:
         if isinstance(planned, Exchange):
             self._put(state, planned, opened.attempt + 1)
 
-    def _collector(self, state: RunState, opened: OpenExchange) -> ReplyCollector:
-        return make_collector(self._deps, state.run_model, opened)
-
     # -- scores -------------------------------------------------------------------------------
 
     def _score_round(self, state: RunState) -> None:
@@ -388,7 +384,7 @@ class Engine:
             planned = self._algorithm.evaluation(state.state, state.admission.roster(), seed)
             opened = self._put(state, planned, attempt=0)
         newcomers = {each.device for each in self._fleet.roster() if each.newcomer}
-        for answer in self._collector(state, opened).answers():
+        for answer in make_collector(self._deps, state.run_model, opened).answers():
             yield with_part(answer, newcomers) if newcomers else answer
         self._controls.check()
 
@@ -398,8 +394,7 @@ class Engine:
         if self._controls.paused:
             self._recorder.status("paused")
         while (request := self._controls.pass_gate()) is not None:
-            saved = partial(paused_run, self._deps, self._recorder, state)
-            request.carry_out(partial(evaluate, saved, request))
+            evaluate_paused(request, self._deps, self._recorder, state)
         self._controls.check()
         if self._recorder.record.status == "paused":
             self._recorder.status("running")

@@ -80,7 +80,14 @@ def ended_run(deps: EngineDeps, record: RunRecord, warn: Callable[[str], None]) 
     return SavedRun(deps, record, checkpoint.state, run_model, admission, reserve_exchange)
 
 
-def paused_run(deps: EngineDeps, recorder: RunRecorder, state: RunState) -> SavedRun:
+def evaluate_paused(
+    request: EvaluationRequest, deps: EngineDeps, recorder: RunRecorder, state: RunState
+) -> None:
+    """Test the model of a run that its engine has paused, and keep the result with the request."""
+    request.carry_out(lambda: evaluate(lambda: _paused_run(deps, recorder, state), request))
+
+
+def _paused_run(deps: EngineDeps, recorder: RunRecorder, state: RunState) -> SavedRun:
     """Return a run that its engine has paused.
 
     Raises:

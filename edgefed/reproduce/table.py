@@ -18,6 +18,7 @@ Relation = Literal["above", "equal", "not below"]
 
 Metric = Literal[
     "accuracy",
+    "final_accuracy",
     "device_accuracy",
     "accuracy_participant",
     "accuracy_newcomer",
@@ -67,7 +68,8 @@ class Score:
     Attributes:
         metric: ``accuracy`` on the coordinator's test samples, or ``device_accuracy`` on those that
             the devices hold out, or only those that never train (``accuracy_newcomer``); or how
-            well the devices are clustered.
+            well the devices are clustered. ``final_accuracy`` is on the coordinator's samples when
+            the run has ended, with what was collected after its last round.
         last: the mean of so many last tests.
     """
 

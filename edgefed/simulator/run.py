@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,12 +13,14 @@ from edgefed.config.recipe import Recipe, SimulationSection
 from edgefed.coordinator.augmentation import check_augmentation, with_augmentation
 from edgefed.coordinator.engine import Engine
 from edgefed.coordinator.engine_deps import EngineDeps
+from edgefed.coordinator.evaluation import coordinator_scores
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.relayed_blobs import open_blobs
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_model import check_dataset, load_dataset, make_model
 from edgefed.coordinator.run_records import RunRecord
+from edgefed.coordinator.saved_evaluation import ended_run
 from edgefed.coordinator.store import Store
 from edgefed.coordinator.trackers.base import Tracker
 from edgefed.data.partition import deal
@@ -39,10 +41,16 @@ NOISE_BYTES = 512 * 1024**2
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """How a simulated run ended, and where its files are."""
+    """How a simulated run ended, and where its files are.
+
+    Attributes:
+        final: the coordinator's scores of what the run ended in, where that may differ from what it
+            scored after its last round, as with gates that are collected then; else empty.
+    """
 
     record: RunRecord
     folder: Path
+    final: Mapping[str, float]
 
 
 class Simulation:
@@ -87,43 +95,51 @@ class Simulation:
         record = create_run(self.store, recipe, clock)
         self.journal.open(self.store.run_folder(record.run) / "events.jsonl")
         cache, relays = open_blobs(folder, CACHE_BYTES)
-        self._engine = Engine(
-            record,
-            EngineDeps(
-                recipe=recipe,
-                algorithm=algorithm,
-                fleet=LocalFleet(
-                    shards,
-                    cache,
-                    clock,
-                    self.journal.emit,
-                    self._executor,
-                    recipe.simulation.newcomers,
-                ),
-                dataset=dataset,
-                store=self.store,
-                cache=cache,
-                relays=relays,
-                journal=self.journal,
-                controls=self.controls,
-                clock=clock,
-                trackers=trackers,
-                user_models=True,
-                memory=memory,
-                audit=audit,
+        self._deps = EngineDeps(
+            recipe=recipe,
+            algorithm=algorithm,
+            fleet=LocalFleet(
+                shards,
+                cache,
+                clock,
+                self.journal.emit,
+                self._executor,
+                recipe.simulation.newcomers,
             ),
+            dataset=dataset,
+            store=self.store,
+            cache=cache,
+            relays=relays,
+            journal=self.journal,
+            controls=self.controls,
+            clock=clock,
+            trackers=trackers,
+            user_models=True,
+            memory=memory,
+            audit=audit,
         )
+        self._engine = Engine(record, self._deps)
 
     def run(self) -> SimulationResult:
         """Run it to its end."""
         try:
             self._tell(self._how)
             record = self._engine.run()
-            return SimulationResult(record, self.store.run_folder(record.run))
+            folder = self.store.run_folder(record.run)
+            return SimulationResult(record, folder, self._final_scores(record))
         finally:
             self._executor.close()
             self.journal.close()
             self.store.close()
+
+    def _final_scores(self, record: RunRecord) -> Mapping[str, float]:
+        """Return ``SimulationResult.final``."""
+        recipe, parts = self._deps.recipe, self._deps.algorithm.parts()
+        if record.status != "finished" or recipe.evaluation.on != "both" or not parts:
+            return {}
+        saved = ended_run(self._deps, record, self._tell)
+        loss = recipe.training.loss
+        return coordinator_scores(self._deps.algorithm, loss, saved.state, saved.run_model)
 
     def _tell(self, text: str) -> None:
         """Put a line into the journal: how the run trains."""

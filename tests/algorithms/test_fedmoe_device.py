@@ -249,8 +249,10 @@ def test_a_device_without_the_column_says_so(given: Samples, said: str) -> None:
     for name in ("fit", "evaluate"):
         with pytest.raises(DataError) as caught:
             seen, view = task(half, players, name=name, train=given)
-            test = half.eval_job(seen, view) if name == "evaluate" else half.prepare(seen, view)
-            players.do(test, view)
+            if name == "fit":
+                half.prepare(seen, view)
+            else:
+                players.do(half.eval_job(seen, view), view)
         assert caught.value.message == said
         assert caught.value.code == "data.column"
         assert caught.value.hint
@@ -303,7 +305,7 @@ def test_a_device_that_has_trained_tests_with_its_gate() -> None:
     test = half.eval_job(given, view)
     assert isinstance(test, PredictorEvalJob)
     assert test.mode == KNOWN
-    other = {**answer.private[OWN], "bias": answer.private[OWN]["bias"] + np.float32([3, 0, 0])}
+    other = {**answer.private[OWN], "bias": np.array([3, 0, 0], np.float32)}
     assert scored(half, players, state, private=answer.private) != scored(
         half, players, state, private={OWN: other}
     )

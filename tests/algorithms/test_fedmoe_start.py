@@ -46,17 +46,14 @@ def test_experts_begin_with_different_weights_of_the_same_kind() -> None:
     half, players = moe(experts=3), Players()
     state = players.start(half)
     assert bits(state.groups[role(0)]) == bits(players.trainer.model.weights())
-    for k, other in permutations(range(3), 2):
-        assert bits(state.groups[role(k)]) != bits(state.groups[role(other)])
+    for one, two in permutations(range(3), 2):
+        assert bits(state.groups[role(one)]) != bits(state.groups[role(two)])
     for name, array in state.groups[role(2)].items():
         assert sorted(array.ravel()) == sorted(state.groups[role(0)][name].ravel())
     assert not state.groups[TABLE][PHI].any()
-    again, other = (
-        half.start(state.groups[role(0)], (), 11),
-        half.start(state.groups[role(0)], (), 12),
-    )
-    assert bits(again) == bits(state)
-    assert bits(other.groups[role(1)]) != bits(state.groups[role(1)])
+    first = state.groups[role(0)]
+    assert bits(half.start(first, (), 11)) == bits(state)
+    assert bits(half.start(first, (), 12).groups[role(1)]) != bits(state.groups[role(1)])
 
 
 # -- first updates ------------------------------------------------------------------------------
@@ -175,7 +172,7 @@ def dead_for(rounds: int, **settings: Any) -> tuple[State, State]:
     """Return the states before and after the last of so many rounds without use of expert 1."""
     half, players = moe(9, experts=2, prune=0.5, **settings), Players()
     state = players.start(half)
-    state = with_table(state, np.tile(np.float32([3.0, -7.0]), (CLASSES, 1)))
+    state = with_table(state, np.tile([3.0, -7.0], (CLASSES, 1)))
     before = state
     for _ in range(rounds):
         before = state

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.numpy import load_file
 
 from edgefed.cli.demo import RECIPE
 from edgefed.clock import SystemClock
@@ -66,6 +67,19 @@ def test_eight_devices_share_averages_once_through_the_embedded_broker(tmp_path:
     assert len(events(real, "reply", question="fit", outcome="accepted")) == 24
     notes = [note["text"] for note in events(real, "note")]
     assert "8 of 8 devices shared averaged data: 8 entries in all" in notes
+
+
+def test_the_demo_trains_a_mixture_of_experts_and_tests_it_on_devices(tmp_path: Path) -> None:
+    words = ("--algorithm", "fedmoe", "--set", "algorithm.experts=4")
+    few = ("--devices", "4", "--rounds", "3", "--seed", "1")
+    real = result(tmp_path, "demo", "--headless", "--broker-kind", "mosquitto", *words, *few)
+    assert (real["rounds"], real["devices"]) == (3, 4)
+    tensors = load_file(real["model"])
+    assert {name.split("/")[0] for name in tensors} == {*(f"expert-{k}" for k in range(4)), "table"}
+    rounds = Path(real["model"]).with_name("metrics.jsonl").read_text().splitlines()
+    last = json.loads(rounds[-1])
+    assert last["device_accuracy"] == real["accuracy"] > 0
+    assert last["devices_known"] == 4
 
 
 def recipe(*sets: str) -> Recipe:

@@ -95,6 +95,7 @@ def test_gates_are_collected_from_devices_that_share_them(world: MakeWorld) -> N
     assert here.engine().run().status == plain.engine().run().status == "finished"
     assert here.record.weights_digest == plain.record.weights_digest
     assert here.record.round == 2
+    assert here.record.seed_index == plain.record.seed_index
     assert [row["accuracy"] for row in here.rows] == [row["accuracy"] for row in plain.rows]
     given = [name for name in trained(here) if name != "device-01"]
     state = state_of(here).state
@@ -168,6 +169,11 @@ def test_a_fitted_gate_leaves_experts_and_table_as_they_are(
     shares = {"mixture/shares"} if condition == "device" else set()
     assert set(fitted.variables) == {"gate/weight", "gate/bias"} | shares
     assert np.abs(fitted.variables["gate/weight"]).max() > 0
+    own = {name.partition("/")[2]: array for name, array in fitted.variables.items()}
+    asked = replace(task, params={**task.params, "mode": "fitted"})
+    again = make(here.recipe).eval_job(asked, replace(view, private={"gate": own}))
+    assert isinstance(again, TrainedEvalJob)
+    assert not again.job.variables["gate/weight"].any(), "as on a device that has none"
 
 
 def pixels(bright: slice, seed: int, policy: Policy = ANYTHING) -> Shard:
@@ -182,9 +188,8 @@ def pixels(bright: slice, seed: int, policy: Policy = ANYTHING) -> Shard:
 def test_densities_decide_whose_gates_count(world: MakeWorld) -> None:
     shy = Policy(share_density=False)
     parts = (pixels(slice(0, 4), 1), pixels(slice(4, 8), 2), pixels(slice(0, 8), 3, shy))
-    sections = {"algorithm": {"name": "fedmoe", "experts": 2}, "rounds": {"count": 1}}
-    sections["algorithm"] |= {"collect_gates": True, "collect_densities": True}
-    here = world(recipe(**sections), parts)
+    algorithm = {"name": "fedmoe", "experts": 2, "collect_gates": True, "collect_densities": True}
+    here = world(recipe(algorithm=algorithm, rounds={"count": 1}), parts)
     assert here.engine().run().status == "finished"
     told = "3 of 3 devices shared their gates (share_gate)"
     assert here.seen("note", text=f"{told}, 2 a density of inputs from 0 to 1 (share_density)")
@@ -204,8 +209,8 @@ def test_densities_decide_whose_gates_count(world: MakeWorld) -> None:
         np.testing.assert_allclose(found.sum(axis=1), 1)
         assert found[:, n].min() > 0.9, "the device whose samples look like this"
         assert not found[:, 2].any(), "it gave no density"
-    algorithm, trainer = make(here.recipe), Trainer(model_of(here), "cpu")
-    predicted = algorithm.predictor(state, ModelPredictions(trainer))(parts[0].test.inputs)
+    made, trainer = make(here.recipe), Trainer(model_of(here), "cpu")
+    predicted = made.predictor(state, ModelPredictions(trainer))(parts[0].test.inputs)
     experts = {k: state.groups[f"expert-{k}"] for k in range(2)}
     own = device_predictor(experts, unstacked(state.groups["gates"])[0])
     alone = own(ModelPredictions(trainer))(parts[0].test.inputs)

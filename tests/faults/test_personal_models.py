@@ -40,6 +40,7 @@ def recipe() -> Recipe:
                 "min_devices": 3,
             },
             "wire": {"downlink": "fp32", "uplink": "int8"},
+            "evaluation": {"on": "coordinator"},  # the agents here hold out no samples
             "simulation": {"devices": 3},
         }
     )

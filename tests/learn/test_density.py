@@ -53,6 +53,15 @@ def test_more_draws_tighten_the_bound() -> None:
     assert means[0] + 1 < means[1] < means[2] - 1
 
 
+def test_where_the_latent_says_nothing_the_bound_is_exact() -> None:
+    fitted = {
+        name: np.zeros(spec.shape, np.float32) for name, spec in density.density_specs(16).items()
+    }  # each pixel is a coin, whatever z is, and z is standard normal
+    test = inputs(3, slice(0, 2), 5)
+    for draws in (1, 64):
+        np.testing.assert_allclose(log_densities(fitted, test, draws, 7), 16 * np.log(0.5), 1e-5)
+
+
 def test_training_ends_when_the_bound_gets_no_better(monkeypatch: pytest.MonkeyPatch) -> None:
     bounds = iter([1.0, 3.0, 2.0, 3.0, 2.5, 9.0])
     monkeypatch.setattr(density, "_bounds", lambda *_: np.array([next(bounds)]))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.expert_study import accuracy, methods
+from benchmarks.expert_study import accuracy, methods, permutation
 from benchmarks.expert_study.accuracy import Row, Study, difference, table
 from benchmarks.expert_study.methods import Choice, Setup, widened
 from benchmarks.expert_study.runs import Runner
@@ -111,3 +111,22 @@ def test_differences_are_by_seed() -> None:
         Row("LG-FedAvg", "", {"known": (0.9, 0.8)}, (1.0, 1.0)),
     ]
     assert table(rows)[2][3] == "+0.200 ± 0.000"
+
+
+def test_clusters_are_found_and_counted_by_seed_and_round(tmp_path: Path) -> None:
+    setup = permutation.Setup(
+        devices=6, samples=60, permutations=2, rounds=2, batch_size=20, hidden=16
+    )
+    runner = Runner(tmp_path / "work", tell=False)
+    row = permutation.row(setup, 2, "updates", tmp_path, runner, (1, 2))
+    assert [len(values) for values in row.accuracy] == [2, 2]
+    assert row.reachable == (1.0, 1.0)
+    assert row.accuracy[0][-1] == row.accuracy[1][-1] == 1.0
+    assert row.pure == (True, True)
+    assert permutation.table([row])[1][-1] == "2 of 2"
+
+
+def test_a_clustering_is_found_from_the_round_on_from_which_it_stays() -> None:
+    accuracy = ((0.5, 1.0, 0.9, 1.0), (1.0, 1.0, 1.0, 1.0), (1.0, 1.0, 1.0, 0.9))
+    row = permutation.Row(4, "updates", accuracy, (1.0,) * 3, (True, True, False))
+    assert row.rounds == [4, 1, None]

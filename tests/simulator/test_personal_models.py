@@ -105,6 +105,15 @@ def test_supplements_for_missing_labels_join_the_samples(
     digests = [run.record.weights_digest for run in runs]
     assert digests[0] == digests[1] != digests[2]
     assert runs[0].record.preparatory_exchanges > 0
+    assert weighed(runs[0]) == weighed(runs[2]), "an answer weighs real samples only"
+
+
+def weighed(run: SimulationResult) -> list[int]:
+    """Return the samples of each answer to training."""
+    events = map(json.loads, (run.folder / "events.jsonl").read_text().splitlines())
+    replies = [each for each in events if each["kind"] == "reply" and each["question"] == "fit"]
+    assert len(replies) == 8
+    return [each["samples"] for each in replies]
 
 
 def worlds(folder: Path, sections: Mapping[str, Any]) -> Callable[[], World]:

@@ -11,12 +11,12 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from edgefed.events.snapshot import DeviceView
-from edgefed.tui.app import Dashboard
+from edgefed.tui.app import DRAW_EVERY, Dashboard
 from edgefed.tui.columns import COLUMNS, PADDING, columns_for, in_order
 from edgefed.tui.device_table import DeviceTable
 from edgefed.tui.display_state import DisplayState
 from edgefed.tui.filtering import matches
-from tests.tui.driving import drive, notices, press, screen_text, settle
+from tests.tui.driving import drive, notices, press, screen_text, settle, until
 from tests.tui.samples import SHARES, FakeClock, dashboard, device_view, feed, fine, snapshot
 
 
@@ -32,9 +32,9 @@ def test_an_update_keeps_the_cursor_on_its_device_and_writes_only_changed_cells(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = FakeClock()
-    before = [device_view(index) for index in range(1, 9)]
+    before = [device_view(index, seen_at="") for index in range(1, 9)]  # no cell with an age
     after = [*before[:2], before[2].model_copy(update={"fraction": 0.5}), *before[3:]]
-    after.append(device_view(0, device="a-new-one"))
+    after.append(device_view(0, device="a-new-one", seen_at=""))
     source = feed(clock, *(fine(snapshot(devices=0).model_copy(update={"devices": tuple(views)}))
                            for views in (before, after)))  # fmt: skip
     app = Dashboard(source, None, clock, zone=timezone.utc, screen="devices")
@@ -55,7 +55,9 @@ def test_an_update_keeps_the_cursor_on_its_device_and_writes_only_changed_cells(
         clock.seconds += 0.5
         source.deliver()
         await settle(pilot)
-        assert ids(pilot)[0] == "a-new-one"
+        # The app's timer may have drawn the old devices a moment ago; then the next tick draws.
+        clock.seconds += DRAW_EVERY
+        await until(pilot, lambda: ids(pilot)[0] == "a-new-one")
         assert table_of(pilot).selected == "jetson-04"
         assert table_of(pilot).cursor_row == 4
         assert written == [("jetson-03", "training")]

@@ -6,14 +6,13 @@ figures are not known as numbers, only what the text says of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from edgefed.reproduce.papers.moe_parts import (
     BIASED,
     CIFAR10,
     CIFAR100,
-    DIGITS,
     DOUBLE,
     FEDAVG,
     FEMNIST,
@@ -25,13 +24,14 @@ from edgefed.reproduce.papers.moe_parts import (
     NOTES,
     SEEDS,
     SETUPS,
-    SMALL,
     SOURCE,
     STANDS_FOR,
     TAKES,
     TEN,
     TWO,
+    collecting,
     experts,
+    with_table_rates,
 )
 from edgefed.reproduce.table import (
     SCALES,
@@ -47,7 +47,7 @@ from edgefed.reproduce.table import (
 )
 
 OWN = Score("device_accuracy")
-FRESH = Score("accuracy_newcomer")
+NOTHING: Mapping[str, Settings] = {}
 ABSENT = {"CIFAR-100, FEMNIST": "nothing small enough stands for them"}
 
 # -- Table 1 --------------------------------------------------------------------------------------
@@ -80,6 +80,7 @@ SHARED_GATES: Mapping[str, Settings] = {
 
 
 def _table1() -> Table:
+    rows = (FEDAVG, BIASED, LOCAL_GLOBAL, TWO, FOUR, TEN)
     paper = (
         Column("CIFAR-10", "CIFAR-10", CIFAR10, score=OWN),
         Column("CIFAR-100", "CIFAR-100", CIFAR100, {}, LONGER, score=replace(OWN, last=10)),
@@ -89,10 +90,10 @@ def _table1() -> Table:
         name="moe-table1",
         title="accuracy on devices' own samples: FedAvg, personal weights, experts",
         paper=MOE,
-        rows=(FEDAVG, BIASED, LOCAL_GLOBAL, TWO, FOUR, TEN),
+        rows=rows,
         scales={
-            "smoke": Scaled(_one(DIGITS, "digits"), SEEDS, TAKES["smoke"], ABSENT),
-            "small": Scaled(_one(SMALL, "MNIST, small"), SEEDS, TAKES["small"], ABSENT),
+            "smoke": Scaled(_own_columns("smoke", rows), SEEDS, TAKES["smoke"], ABSENT),
+            "small": Scaled(_own_columns("small", rows), SEEDS, TAKES["small"], ABSENT),
             "paper": Scaled(
                 paper, SEEDS, f"{TAKES['paper']}; CIFAR-100's 30,000 rounds take days", exact=True
             ),
@@ -121,10 +122,6 @@ def _table1() -> Table:
     )
 
 
-def _one(setup: Settings, label: str) -> tuple[Column, ...]:
-    return (Column(label, "CIFAR-10", setup, score=OWN),)
-
-
 # -- Figure 4: as many bytes ----------------------------------------------------------------------
 
 WIDER: Mapping[Scale, Mapping[str, Settings]] = {
@@ -139,19 +136,16 @@ WIDER: Mapping[Scale, Mapping[str, Settings]] = {
 
 
 def _figure4() -> Table:
+    rows = (FEDAVG, DOUBLE, FOURFOLD, TWO, FOUR, FOUR_BIASED)
     scales = {
-        scale: Scaled(
-            (Column(_label(scale), "CIFAR-10", SETUPS[scale], {}, WIDER[scale], score=OWN),),
-            SEEDS,
-            TAKES[scale],
-        )
+        scale: Scaled(_own_columns(scale, rows, WIDER[scale]), SEEDS, TAKES[scale])
         for scale in SCALES
     }
     return Table(
         name="moe-figure4",
         title="experts against one larger model that takes as many bytes",
         paper=MOE,
-        rows=(FEDAVG, DOUBLE, FOURFOLD, TWO, FOUR, FOUR_BIASED),
+        rows=rows,
         scales=scales,
         known="what the text says of the curves",
         claims=(
@@ -171,12 +165,13 @@ COLLAPSING = experts("mixture of experts as it was", 4, entropy="direct")
 
 
 def _figure3() -> Table:
+    rows = (FEDAVG, SPECIALISED, ALIKE, COLLAPSING)
     return Table(
         name="moe-figure3",
         title="specialised experts against experts with the entropy term, K=4",
         paper=MOE,
-        rows=(FEDAVG, SPECIALISED, ALIKE, COLLAPSING),
-        scales=_plain(),
+        rows=rows,
+        scales=_plain(rows),
         known="what the text says of the curves, and of Figure 14b",
         claims=(
             above(SPECIALISED.label, ALIKE.label),
@@ -193,11 +188,14 @@ def _figure3() -> Table:
 
 # -- Figure 11: how many experts, and how much is pruned ------------------------------------------
 
-COUNTS = tuple(experts(f"FedMoE K={count}", count) for count in (2, 4, 6, 8, 10, 12, 14))
-LEVELS = tuple(
-    experts(f"FedMoE K=4, eta={eta}", 4, prune=eta) for eta in (0.25, 0.5, 0.75, 0.9, 0.99)
+COUNTS = tuple(
+    collecting(experts(f"FedMoE K={count}", count)) for count in (2, 4, 6, 8, 10, 12, 14)
 )
-KNOWN, NEW = "known devices", "new shard"
+LEVELS = tuple(
+    collecting(experts(f"FedMoE K=4, eta={eta}", 4, prune=eta))
+    for eta in (0.25, 0.5, 0.75, 0.9, 0.99)
+)
+KNOWN, NEW, UNION = "known devices", "new shard", "new shard, no labels"
 
 NEWCOMERS: Mapping[Scale, Settings] = {
     "smoke": {"simulation.devices": 14, "simulation.newcomers": 4},
@@ -207,23 +205,38 @@ NEWCOMERS: Mapping[Scale, Settings] = {
 """Devices that never train, beside as many others as without them."""
 
 
-def shards(scale: Scale) -> tuple[Column, ...]:
-    """Return the columns of known devices and of a new shard, which are scores of the same runs."""
-    setup = {**SETUPS[scale], **NEWCOMERS[scale]}
-    own = replace(OWN, metric="accuracy_participant")
+SHARD_NOTES = (
+    "all columns are scores of the same runs; a new shard is here devices of the same kind that"
+    " never train, and fit a gate to their training samples, with experts and table as they are;"
+    " without labels, it is the coordinator's test set, for which the gates of the devices are"
+    " averaged by p(s), as the paper does it for the union of all validation samples",
+    "personal weights of a new device are the initial ones; the paper averages those of the other"
+    " devices, which here stay on them",
+)
+
+
+def shards(scale: Scale, rows: Iterable[Row]) -> tuple[Column, ...]:
+    """Return the columns of known devices and of new shards, which are scores of the same runs."""
+    setup = {**SETUPS[scale], **NEWCOMERS[scale], "evaluation.on": "both"}
+    scores = (
+        (KNOWN, Score("accuracy_participant")),
+        (NEW, Score("accuracy_newcomer")),
+        (UNION, Score("final_accuracy")),
+    )
+    own = with_table_rates(scale, rows)
     return tuple(
-        Column(f"{_label(scale)}, {of}", of, setup, score=score)
-        for of, score in ((KNOWN, own), (NEW, FRESH))
+        Column(f"{_label(scale)}, {of}", of, setup, {}, own, score=score) for of, score in scores
     )
 
 
 def _figure11() -> Table:
+    rows = (FEDAVG, BIASED, *COUNTS, *LEVELS)
     return Table(
         name="moe-figure11",
         title="number of experts, and threshold of pruning, on known devices and on a new shard",
         paper=MOE,
-        rows=(FEDAVG, BIASED, *COUNTS, *LEVELS),
-        scales={scale: Scaled(shards(scale), SEEDS, TAKES[scale]) for scale in SCALES},
+        rows=rows,
+        scales={scale: Scaled(shards(scale, rows), SEEDS, TAKES[scale]) for scale in SCALES},
         known="what the text says of the curves",
         claims=(
             above("FedMoE K=10", "FedMoE K=2", KNOWN),
@@ -234,6 +247,7 @@ def _figure11() -> Table:
             *NOTES,
             "which thresholds the paper tried is lost: these are ours; what they save is in the"
             " bytes of table.json",
+            *SHARD_NOTES,
         ),
     )
 
@@ -250,15 +264,16 @@ def _tuned(row: Row) -> Row:
 
 
 def _figure13() -> Table:
-    rows = (FEDAVG, BIASED, LOCAL_GLOBAL)
+    untuned = (FEDAVG, BIASED, LOCAL_GLOBAL)
+    rows = tuple(each for row in untuned for each in (row, _tuned(row)))
     return Table(
         name="moe-figure13",
         title="one epoch of fine-tuning on the device before its test",
         paper=MOE,
-        rows=tuple(each for row in rows for each in (row, _tuned(row))),
+        rows=rows,
         scales={
             scale: replace(scaled, left_out={**scaled.left_out, **UNTUNED})
-            for scale, scaled in _plain().items()
+            for scale, scaled in _plain(rows).items()
         },
         known="that fine-tuning can overfit; the curves are lost",
         claims=(
@@ -272,14 +287,17 @@ def _figure13() -> Table:
     )
 
 
-def _plain() -> dict[Scale, Scaled]:
+def _plain(rows: Iterable[Row]) -> dict[Scale, Scaled]:
     """Return the set-ups of CIFAR-10 and of what stands for it, scored on known devices."""
-    return {
-        scale: Scaled(
-            (Column(_label(scale), "CIFAR-10", SETUPS[scale], score=OWN),), SEEDS, TAKES[scale]
-        )
-        for scale in SCALES
-    }
+    return {scale: Scaled(_own_columns(scale, rows), SEEDS, TAKES[scale]) for scale in SCALES}
+
+
+def _own_columns(
+    scale: Scale, rows: Iterable[Row], more: Mapping[str, Settings] = NOTHING
+) -> tuple[Column, ...]:
+    """Return the column of CIFAR-10, or of what stands for it, scored on known devices."""
+    own = {**with_table_rates(scale, rows), **more}
+    return (Column(_label(scale), "CIFAR-10", SETUPS[scale], {}, own, score=OWN),)
 
 
 def _label(scale: Scale) -> str:

@@ -7,7 +7,7 @@ FedMix.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from edgefed.reproduce.table import Paper, Row, Scale, Settings
@@ -42,6 +42,11 @@ def experts(label: str, count: int, **settings: Any) -> Row:
     """Return a row of ``fedmoe`` with so many experts."""
     own = {f"algorithm.{key}": value for key, value in settings.items()}
     return Row(label, {"algorithm.name": "fedmoe", "algorithm.experts": count, **own})
+
+
+def collecting(row: Row) -> Row:
+    """Return a row whose coordinator has the devices' gates in the end."""
+    return Row(row.label, {**row.settings, "algorithm.collect_gates": True})
 
 
 FEDAVG = averaged("FedAvg")
@@ -141,6 +146,18 @@ DIGITS: Settings = {
 }
 SETUPS: Mapping[Scale, Settings] = {"smoke": DIGITS, "small": SMALL, "paper": CIFAR10}
 
+TABLE_RATES: Mapping[Scale, float] = {"smoke": 0.3, "small": 0.03}
+"""Step sizes of the table: times the rounds, they are about the paper's, 2000 of 0.001."""
+
+
+def with_table_rates(scale: Scale, rows: Iterable[Row]) -> dict[str, Settings]:
+    """Return what the rows with experts have of their own at a scale, by label."""
+    if scale not in TABLE_RATES:
+        return {}
+    own = {"algorithm.table_learning_rate": TABLE_RATES[scale]}
+    return {row.label: own for row in rows if row.settings["algorithm.name"] == "fedmoe"}
+
+
 STANDS_FOR: Mapping[Scale, str] = {"smoke": "digits", "small": "MNIST, small"}
 """What stands for the paper's data."""
 
@@ -153,5 +170,6 @@ TAKES: Mapping[Scale, str] = {
 NOTES = (
     "devices test on a tenth of their samples, at smoke and small on a fifth, all of them equally,"
     " which is our reading of the paper's average accuracy across clients",
-    "the server's step size is Adam's default 0.001; 0.01 at smoke and small, whose rounds are few",
+    "the server's step size is Adam's default 0.001; at smoke and small, whose rounds are few,"
+    " 0.01, and for the table of shares 0.3 and 0.03, which times the rounds is about the paper's",
 )
