@@ -1,4 +1,4 @@
-"""A mixture of experts over a real broker: the simulator's bits, with a device killed on its way."""
+"""A mixture of experts over a real broker: the simulator's bits, though a device is killed."""
 
 from __future__ import annotations
 
