@@ -317,8 +317,8 @@ class SimulationSection(Section):
     evaluation is on devices, otherwise 0."""
 
     newcomers: Annotated[int, Field(ge=0, validate_default=True)] = 0
-    """Number of virtual devices, the last ones, that never train: they only test, and their scores
-    are also told apart (``accuracy_newcomer``, ``accuracy_participant``)."""
+    """Number of virtual devices, drawn from the run's seed, that never train: they only test, and
+    their scores are also told apart (``accuracy_newcomer``, ``accuracy_participant``)."""
 
     sharing: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Fraction of the devices that share averaged data if a method requests them; the others

@@ -26,7 +26,7 @@ from edgefed.coordinator.model_file import model_metadata, model_tensors
 from edgefed.coordinator.newcomers import with_part
 from edgefed.coordinator.relay_checks import delivered_relays
 from edgefed.coordinator.reply_collector import make_collector
-from edgefed.coordinator.reply_stats import ReplyStats
+from edgefed.coordinator.reply_stats import ReplyStats, missed_quorum
 from edgefed.coordinator.run_controls import Aborted, Stopping
 from edgefed.coordinator.run_model import check_dataset, make_run_model
 from edgefed.coordinator.run_recorder import RunRecorder
@@ -343,11 +343,7 @@ class Engine:
         self._deps.relays.sync(self._deps.store.relays())
 
     def _missed(self, state: RunState, opened: OpenExchange, stats: ReplyStats) -> None:
-        asked = len(opened.tasks)
-        told = (
-            f"{stats.accepted} of {asked} devices answered round {opened.round}, the quorum is "
-            f"{opened.quorum}; {stats.shortfall(asked, opened.deadline)}"
-        )
+        told = missed_quorum(opened, stats)
         if opened.attempt >= self._recipe.rounds.retries:
             # A run that is resumed asks those who are there then, not those who were silent now.
             self._give_up(opened)
@@ -371,7 +367,8 @@ class Engine:
         # An exchange that an earlier life left open tells that it found it was time.
         due = state.open is not None or self._evaluation.is_due(number, self._controls.finishing)
         scores = self._evaluation.scores(state) if due else {}
-        self._tracking.round(self._recorder.close_round(number, scores, state.open))
+        measured = self._algorithm.round_metrics(state.state)
+        self._tracking.round(self._recorder.close_round(number, scores, state.open, measured))
         asked, state.scored, state.open = state.open, number, None
         if asked is not None:
             self._close_through(state)

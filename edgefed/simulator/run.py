@@ -31,7 +31,7 @@ from edgefed.learn.devices import pick_device, set_threads
 from edgefed.natural_noise.cache import NoiseCache
 from edgefed.simulator.device_policies import with_policies
 from edgefed.simulator.executors import Executor, Maker, Sequential
-from edgefed.simulator.local_fleet import LocalFleet
+from edgefed.simulator.local_fleet import LocalFleet, newcomers_of
 from edgefed.simulator.process_pool import ProcessPool, core_count
 from edgefed.simulator.stacked_executor import StackedExecutor
 
@@ -104,7 +104,7 @@ class Simulation:
                 clock,
                 self.journal.emit,
                 self._executor,
-                recipe.simulation.newcomers,
+                newcomers_of(recipe.simulation, recipe.seed),
             ),
             dataset=dataset,
             store=self.store,

@@ -51,7 +51,7 @@ def test_what_was_published() -> None:
     assert clients["FedMoE K=4, p(s)", "known clients"] == 97.7
     assert clients["FedAvg", "new client"] == 96.9
     assert clients["FedMoE K=4, p(s)", "new client"] == 96.63
-    assert clients["FedMoE K=4, p(s|x)", "new client"] == 95.9
+    assert clients["FedMoE K=4, VAE", "new client"] == 95.9
 
 
 def test_the_papers_set_ups(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_known_devices_and_a_new_shard_are_scores_of_one_run(
 
 def test_experts_by_rotation_are_told_every_rotation(tmp_path: Path) -> None:
     found = recipes("moe-rotation", "smoke", tmp_path)
-    recipe = found["FedMoE q(z|r)", "rotation"]
+    recipe = found["FedMoE by rotation", "rotation"]
     test = load(recipe.data, None, 1).test
     settings = recipe.algorithm.settings()
     assert settings["condition"] in test.columns

@@ -47,8 +47,8 @@ from edgefed.reproduce.table import (
 
 # -- rotated MNIST --------------------------------------------------------------------------------
 
-BY_LABEL = experts("FedMoE q(z|y)", 4)
-BY_ROTATION = experts("FedMoE q(z|r)", 4, condition="rotation", condition_values=8)
+BY_LABEL = experts("FedMoE by label", 4)
+BY_ROTATION = experts("FedMoE by rotation", 4, condition="rotation", condition_values=8)
 ROTATED, BOTH = "rotation", "rotation and labels"
 
 TURNED: Mapping[str, Settings] = {
@@ -237,7 +237,7 @@ SMALLER: Mapping[Scale, Settings] = {
     if scale != "paper"
 }
 BY_SAMPLES = experts("FedMoE K=4, p(s)", 4, collect_gates=True)
-BY_DENSITY = experts("FedMoE K=4, p(s|x)", 4, collect_gates=True, collect_densities=True)
+BY_DENSITY = experts("FedMoE K=4, VAE", 4, collect_gates=True, collect_densities=True)
 CLIENTS, FRESH_CLIENT = "known clients", "new client"
 
 

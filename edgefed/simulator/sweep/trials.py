@@ -150,8 +150,8 @@ class _Sweep:
         record = ended.record
         if record.status != "finished":
             raise EdgeFedError(record.reason or record.status, code=record.error or "run.failed")
-        if rows and "accuracy" in rows[-1]:
-            rows[-1]["final_accuracy"] = ended.final.get("accuracy", rows[-1]["accuracy"])
+        if rows and "accuracy" in ended.final:
+            rows[-1]["final_accuracy"] = ended.final["accuracy"]
         result = self._results.keep(trial, record, ended.folder, rows)
         self._say(trial, number, "done", round=result.rounds, accuracy=result.accuracy)
         return result
