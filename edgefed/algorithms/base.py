@@ -307,6 +307,11 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         weights = self.weights(state)
         return lambda inputs: predict(weights, inputs)
 
+    def round_metrics(self, state: State) -> Mapping[str, float]:
+        """Return what a merge measured beside its result, by name, for the row of its round."""
+        del state
+        return {}
+
     def expert_report(self, state: State) -> ExpertReport:
         """Return what is known of the experts; empty for an algorithm without experts."""
         del state

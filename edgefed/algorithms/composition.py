@@ -175,6 +175,10 @@ class Composition(Algorithm[Any]):
         """Return how the algorithm's result predicts."""
         return self._algorithm.predictor(state, predict)
 
+    def round_metrics(self, state: State) -> Mapping[str, float]:
+        """Return what the algorithm measured."""
+        return self._algorithm.round_metrics(state)
+
     def expert_report(self, state: State) -> ExpertReport:
         """Return what the algorithm knows of its experts."""
         return self._algorithm.expert_report(state)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -67,6 +67,9 @@ class IFCASettings(AveragingSettings):
 
     clusters: Annotated[int, Field(ge=1, le=64)] = 2
     """Number of models; a device receives all of them that changed, and sends one."""
+
+    divergence: Literal[False] = False
+    """Not measured, because the updates are of several models."""
 
 
 class IFCA(FedAvg):

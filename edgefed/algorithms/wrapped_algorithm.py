@@ -111,6 +111,10 @@ class WrappedAlgorithm(Algorithm[Any]):
         """Return how the trained thing predicts."""
         return self.inner.predictor(state, predict)
 
+    def round_metrics(self, state: State) -> Mapping[str, float]:
+        """Return what a merge measured beside its result."""
+        return self.inner.round_metrics(state)
+
     def expert_report(self, state: State) -> ExpertReport:
         """Return what is known of the experts."""
         return self.inner.expert_report(state)

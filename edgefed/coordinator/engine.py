@@ -371,7 +371,8 @@ class Engine:
         # An exchange that an earlier life left open tells that it found it was time.
         due = state.open is not None or self._evaluation.is_due(number, self._controls.finishing)
         scores = self._evaluation.scores(state) if due else {}
-        self._tracking.round(self._recorder.close_round(number, scores, state.open))
+        measured = self._algorithm.round_metrics(state.state)
+        self._tracking.round(self._recorder.close_round(number, scores, state.open, measured))
         asked, state.scored, state.open = state.open, number, None
         if asked is not None:
             self._close_through(state)

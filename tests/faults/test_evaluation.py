@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from device_agent.device_store import read_releases
 from edgefed.config.recipe import Recipe
 from tests.cli.commands import Told, edgefed
 from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet
@@ -49,6 +50,12 @@ def test_an_ended_run_is_tested_by_devices_that_were_killed(tmp_path: Path) -> N
             assert scores[name] == last[name]
         devices = [(each["device"], each["mode"]) for each in told.json["devices"]]
         assert devices == [("device-00", "known"), ("device-01", "known")], "gates are kept"
+        folder = home.folder / "state" / "agents" / FLEET
+        kinds = {
+            name: [each.entry["kind"] for each in read_releases(folder / name, name) if each.run]
+            for name in ("device-00", "device-01")
+        }
+        assert kinds == {"device-00": ["gate"], "device-01": []}, "as their owners say"
         assert home.events(run, "note", text="1 of 2 devices shared their gates (share_gate)")
         text = evaluate(home, "--on", "devices", "--mode", "marginal")  # the newest run
         assert (text.code, "devices_marginal" in text.out) == (0, True), text

@@ -68,12 +68,12 @@ class ExpertMixture:
         damping: of the old shares, with ``by_device``.
         skip_below: no gradient flows into expert k's pass over sample b where q'(k|y_b) is below
             this and, unless ``detaches``, q'(k|s) is, too; 0 for the exact gradient. The pass is
-            then made forward only, so the loss and the gradients of phi and of the gate stay exact.
-            At the logits, a skipped pair lacks q'(k|y_b) (p_k - y) / B, of norm below
-            sqrt(2) skip_below / B: the gradient of expert k is off by less than skip_below times
-            the batch's mean norm of its cross-entropy gradients, and by as much again of those at
-            the features, of norm below sqrt(2) skip_below |A| / B each, unless ``detaches``. It has
-            no effect on ``direct``.
+            then made forward only, so the loss and the gradients of phi, of the gate and of the
+            bias stay exact. At the logits, a skipped pair lacks q'(k|y_b) (p_k - y) / B, of norm
+            below sqrt(2) skip_below / B: the gradient of expert k is off by less than skip_below
+            times the batch's mean norm of its cross-entropy's gradients. Unless ``detaches``, it
+            also lacks q'(k|s) A (g - q) / B at the features, where g is the gate's prediction, of
+            norm below sqrt(2) skip_below |A| / B. Has no effect with ``direct``.
     """
 
     model: Model
@@ -144,8 +144,7 @@ class ExpertMixture:
             logits, hidden = forward_where(self.model, forward, batch.inputs, some)
             if self.has_bias:
                 logits = logits + given[PERSONAL_BIAS]
-            each = -functional.cross_entropy(logits, batch.targets, reduction="none")
-            right.append(each if some is None else torch.where(some, each, each.detach()))
+            right.append(-functional.cross_entropy(logits, batch.targets, reduction="none"))
             features.append(hidden)
         return self._spread(torch.stack(right, dim=1), 1), self._spread(torch.stack(features), 0)
 
