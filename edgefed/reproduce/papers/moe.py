@@ -212,6 +212,8 @@ SHARD_NOTES = (
     " averaged by p(s), as the paper does it for the union of all validation samples",
     "personal weights of a new device are the initial ones; the paper averages those of the other"
     " devices, which here stay on them",
+    "labels are dealt without replacement, so what many new devices hold, the others lack: at"
+    " smoke, with 4 of 14, a new shard is mostly of labels that were hardly trained",
 )
 
 

@@ -246,7 +246,7 @@ def _two_shards() -> Table:
     own, final = OWN, Score("final_accuracy")
     return Table(
         name="moe-vae",
-        title="MNIST, two shards a device: gates of others by p(s), and by autoencoders' p(s|x)",
+        title="MNIST, two shards a device: gates of others by p(s), and by autoencoders",
         paper=MOE,
         rows=rows,
         scales={
