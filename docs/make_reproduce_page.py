@@ -52,7 +52,12 @@ def _data() -> str:
 def _listed(table: Table) -> str:
     counts = ", ".join(str(_runs(table, table.scales[scale])) for scale in SCALES)
     kind = "numbers" if table.published else "order"
-    return f"| [{table.name}](#{table.name}) | {table.title} | {kind} | {counts} |"
+    return f"| [{table.name}](#{table.name}) | {_cell(table.title)} | {kind} | {counts} |"
+
+
+def _cell(text: str) -> str:
+    """Return text for a cell of a table."""
+    return text.replace("|", "\\|")
 
 
 def _runs(table: Table, scaled: Scaled) -> int:
@@ -83,14 +88,14 @@ def _wrapped(text: str) -> str:
 
 def _numbers(table: Table) -> Iterator[str]:
     columns = list(dict.fromkeys(each.column for each in table.published))
-    yield f"| % | {' | '.join(columns)} | source |"
+    yield f"| % | {' | '.join(map(_cell, columns))} | source |"
     yield f"|---|{'---|' * len(columns)}---|"
     for row in table.rows:
         found = [table.number(row.label, column) for column in columns]
         known = [each for each in found if each is not None]
         if known:
             cells = " | ".join("" if each is None else f"{each.value:g}" for each in found)
-            yield f"| {row.label} | {cells} | {known[0].source} |"
+            yield f"| {_cell(row.label)} | {cells} | {known[0].source} |"
 
 
 def _claim(claim: Claim) -> str:

@@ -82,6 +82,10 @@ class BountyExchange(ExchangePart):
     Args:
         settings: the recipe's ``[labels]`` table.
         training: its ``[training]`` table.
+        columns: those without which the algorithm cannot train.
+
+    Raises:
+        RecipeError: ``label.unfit``: there are such columns, which supplements do not have.
     """
 
     exchanges: ClassVar[frozenset[str]] = frozenset(ROLES)
@@ -91,7 +95,8 @@ class BountyExchange(ExchangePart):
     ) -> None:
         self.settings = settings
         self.training = training
-        self._columns = columns
+        if columns:
+            raise _unfit(f"supplements have no column '{columns[0]}'")
         self._completed: WeakKeyDictionary[Samples, tuple[Any, Samples]] = WeakKeyDictionary()
 
     @property
@@ -117,8 +122,6 @@ class BountyExchange(ExchangePart):
             raise _unfit("its inputs are no images")
         if self.training.loss == "squared_error":
             raise _unfit("with squared error there are none")
-        if self._columns:
-            raise _unfit(f"supplements have no column '{self._columns[0]}'")
         if self.settings.noise != "none":
             noise_samples(0, 0, model.shape, kind=self.settings.noise)
         check_size(self.settings.count * (model.classes - 1), model.shape)

@@ -94,8 +94,8 @@ class PersonalModels(WrappedAlgorithm):
             raise RecipeError(
                 f"Devices cannot keep personal weights with {self.name}.",
                 code="personal.algorithm",
-                hint="choose fedavg or an algorithm that averages one model as it does,"
-                " or remove the [personal] table",
+                hint="remove the [personal] table, or choose fedavg or an algorithm that averages"
+                " one model as it does; with fedmoe, set algorithm.personal_bias = true",
             )
         self._names = personal_names(self._section, model)
 

@@ -37,11 +37,12 @@ Place = Annotated[
     ),
 ]
 Mode = Annotated[
-    Literal["known", "fitted", "marginal"] | None,
+    Literal["known", "new", "fitted", "marginal"] | None,
     typer.Option(
         "--mode",
-        help="How devices use a mixture of experts: with their own gate, with one fitted to their"
-        " labels, or with other devices' gates, averaged; by default the first that they can.",
+        help="How devices predict. known: with what they keep; new: with personal weights as they"
+        " start; fitted: with a gate fitted to their labels; marginal: with other devices' gates,"
+        " averaged. By default, each with the best that it has.",
         show_default=False,
     ),
 ]

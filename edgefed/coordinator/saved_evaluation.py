@@ -142,6 +142,12 @@ def evaluate(read: Callable[[], SavedRun], request: EvaluationRequest) -> dict[s
             code="evaluate.mode",
             hint=f"one of: {', '.join(modes)}" if modes else "leave --mode out",
         )
+    if request.mode and request.on == "coordinator":
+        raise UsageError(
+            "A mode is how devices predict, and the coordinator alone is to test.",
+            code="evaluate.mode",
+            hint="leave --mode out, or test with: --on devices",
+        )
     test = saved.run_model.test
     where = request.on or evaluation_place(saved.deps.recipe, saved.deps.algorithm)
     if request.on == "coordinator" and not len(test):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgefed.algorithms.evaluation_place import holdout_of
+from edgefed.algorithms.evaluation_place import evaluation_place, holdout_of
 from edgefed.algorithms.registry import AnyAlgorithm, make
 from edgefed.clock import Clock
 from edgefed.config.recipe import Recipe, SimulationSection
@@ -26,7 +26,7 @@ from edgefed.coordinator.trackers.base import Tracker
 from edgefed.data.partition import deal
 from edgefed.data.pixels import to_pixels
 from edgefed.data.types import Dataset, Shard
-from edgefed.errors import DataError
+from edgefed.errors import DataError, UsageError
 from edgefed.learn.devices import pick_device, set_threads
 from edgefed.natural_noise.cache import NoiseCache
 from edgefed.simulator.device_policies import with_policies
@@ -88,6 +88,7 @@ class Simulation:
         dataset = load_dataset(recipe, data_folder)
         _check(recipe, algorithm, dataset, memory)
         shards = _shards(recipe, algorithm, dataset, noise_folder or folder / "noise")
+        _check_shards(recipe, algorithm, shards)
         self._executor, self._how = (executors or _executor)(shards, recipe.simulation, self._tell)
         self.store = Store(folder, durable=False)
         self.journal = EventJournal("simulation", clock)
@@ -163,6 +164,31 @@ def _check(recipe: Recipe, algorithm: AnyAlgorithm, dataset: Dataset, memory: in
     check_dataset(recipe, dataset)
     model = make_model(recipe, dataset.shape, dataset.classes, memory, user_models=True)
     algorithm.check_model(model)
+
+
+def _check_shards(recipe: Recipe, algorithm: AnyAlgorithm, shards: Sequence[Shard]) -> None:
+    """Check that devices have what training and tests need.
+
+    Raises:
+        DataError: ``data.column``: no device has a column that the algorithm needs.
+        UsageError: ``evaluation.holdout``: tests are on devices, and no device has test samples.
+    """
+    for name in algorithm.needed_columns():
+        if not any(name in shard.train.columns for shard in shards):
+            raise DataError(
+                f"The algorithm {algorithm.name} needs the column {name!r} of the samples, and no"
+                " device has it.",
+                code="data.column",
+                hint="choose another condition, or data with this column; data.transform ="
+                ' "rotation" makes the column rotation',
+            )
+    place = evaluation_place(recipe, algorithm)
+    if place == "devices" and not any(len(shard.test) for shard in shards):
+        raise UsageError(
+            "The run is to be tested on devices, and no device holds out samples.",
+            code="evaluation.holdout",
+            hint="set simulation.holdout = 0.2, or evaluation.on = coordinator",
+        )
 
 
 def _shards(
