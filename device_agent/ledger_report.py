@@ -69,9 +69,7 @@ def totals_as_rows(
     if others:
         kinds = ", ".join(f"{kind} {count}" for kind, count in others.items())
         told = counted(others.total(), "other release")
-        rows.append(
-            ("not included", f"{told} ({kinds}); no finite epsilon bounds means and labels")
-        )
+        rows.append(("not included", f"{told} ({kinds}); no finite epsilon bounds them"))
     return rows
 
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from edgefed.algorithms.cohort_sampling import draw_testers
 from edgefed.algorithms.device_side import Chosen as Chosen  # noqa: PLC0414 - of the interface
+from edgefed.algorithms.device_side import DensityFit as DensityFit  # noqa: PLC0414 - of the interface
 from edgefed.algorithms.device_side import DeviceTask as DeviceTask  # noqa: PLC0414
 from edgefed.algorithms.device_side import DeviceTest as DeviceTest  # noqa: PLC0414
 from edgefed.algorithms.device_side import DeviceView as DeviceView  # noqa: PLC0414
@@ -305,6 +306,11 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         """Return how the trained thing predicts, given how a single model does."""
         weights = self.weights(state)
         return lambda inputs: predict(weights, inputs)
+
+    def round_metrics(self, state: State) -> Mapping[str, float]:
+        """Return what a merge measured beside its result, by name, for the row of its round."""
+        del state
+        return {}
 
     def expert_report(self, state: State) -> ExpertReport:
         """Return what is known of the experts; empty for an algorithm without experts."""

@@ -1,6 +1,7 @@
 """An algorithm combined with its parts, as the engine and the devices use it.
 
-plan     the exchanges of the parts come first, in order; then training, with what each part adds
+plan     the exchanges of the parts come first, in order; then training, with what each part adds;
+         after the last round, what parts ask then
 merge    is delegated to the owner of the exchange: a part, or else the algorithm
 prepare  likewise; each part in turn may change the algorithm's training job
 """
@@ -115,10 +116,11 @@ class Composition(Algorithm[Any]):
         return state
 
     def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
-        """Plan a part's exchange, or training when no part has anything left to ask."""
+        """Plan a part's exchange, or training when no part has anything left to ask before it."""
         training = self._algorithm.plan(state, roster, seed)
         if isinstance(training, Finished):
-            return training
+            last = (part.plan_last(state, roster) for part in self._parts)
+            return next((own for own in last if own is not None), training)
         for part in self._parts:
             if (own := part.plan(state, roster, training)) is not None:
                 return own
@@ -172,6 +174,10 @@ class Composition(Algorithm[Any]):
     def predictor(self, state: State, predict: Predict) -> Predictor:
         """Return how the algorithm's result predicts."""
         return self._algorithm.predictor(state, predict)
+
+    def round_metrics(self, state: State) -> Mapping[str, float]:
+        """Return what the algorithm measured."""
+        return self._algorithm.round_metrics(state)
 
     def expert_report(self, state: State) -> ExpertReport:
         """Return what the algorithm knows of its experts."""

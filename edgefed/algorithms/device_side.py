@@ -172,15 +172,28 @@ class Chosen:
     trained: Trained
 
 
+@dataclass(frozen=True)
+class DensityFit:
+    """Work for the trainer that fits p(x|s) to inputs; see ``learn/density``.
+
+    Attributes:
+        inputs: numbers from 0 to 1, (n, …).
+        seed: of every draw.
+    """
+
+    inputs: Array
+    seed: int
+
+
 DeviceTest = EvalJob | PredictorEvalJob | TrainedEvalJob
 """How a device tests the model of an ``evaluate`` task."""
 
-Work = Job | LowestLossJob | DeviceTest | Encoding
+Work = Job | LowestLossJob | DeviceTest | Encoding | DensityFit
 """What a trainer does."""
 
-Result = Trained | Chosen | Score | Array
+Result = Trained | Chosen | Score | Array | Tensors
 """The result: ``Trained`` of a ``Job``, ``Chosen`` of a ``LowestLossJob``, ``Score`` of an
-evaluation, hidden states (n, …) of an ``Encoding``."""
+evaluation, hidden states (n, …) of an ``Encoding``, weights of a ``DensityFit``."""
 
 
 def lowest(losses: Sequence[float]) -> int:

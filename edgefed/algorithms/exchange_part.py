@@ -1,4 +1,4 @@
-"""A part of an algorithm: exchanges before training, and their effect on training.
+"""A part of an algorithm: exchanges before training or at the end, and their effect on training.
 
 An algorithm defines how devices train and how their answers are merged. Its parts prepare what
 training uses, such as averaged data. A part owns exchanges by name, and keeps its state in groups
@@ -40,6 +40,11 @@ class ExchangePart(ExchangeOwner):
     @abstractmethod
     def plan(self, state: State, roster: Roster, training: Exchange) -> Exchange | None:
         """Return the exchange to put before ``training``, or None when nothing is left to ask."""
+
+    def plan_last(self, state: State, roster: Roster) -> Exchange | None:
+        """Return an exchange to put after the last round, or None; its round is the state's."""
+        del state, roster
+        return None
 
     @abstractmethod
     def add_to_training(self, training: Exchange, state: State) -> Exchange:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -17,9 +17,10 @@ from edgefed.algorithms.base import (
     PredictorEvalJob,
     TrainedEvalJob,
 )
-from edgefed.algorithms.expert_records import GATE, MIXTURE, PHI, TABLE, role
+from edgefed.algorithms.expert_records import COLLECT, GATE, MIXTURE, PHI, TABLE, role
 from edgefed.algorithms.expert_settings import ExpertSettings
 from edgefed.algorithms.fedavg import difference
+from edgefed.algorithms.marginal_gates import marginal
 from edgefed.algorithms.training import augment_of, loss_of, schedule_of
 from edgefed.config.recipe import TrainingSection
 from edgefed.errors import DataError
@@ -37,8 +38,9 @@ OWN, BIAS = "gate", "bias"
 EXPERTS = "experts"
 """The parameter of a task that names the experts it comes with."""
 
-KNOWN, FITTED = "known", "fitted"
-"""Modes of a test: by a device that has trained, and by one that fits a gate for the test."""
+KNOWN, FITTED, MARGINAL = "known", "fitted", "marginal"
+"""Modes of a test: by the gate that training left, by one that is fitted to the device's labels for
+the test, and by other devices' gates, which needs no labels."""
 
 
 @dataclass(frozen=True)
@@ -222,6 +224,8 @@ class DeviceHalf:
         raw = self._raw(after)
         kept = tuple(k for k in kept_experts(raw, settings.prune) if k in self.sent) or self.sent
         found = {"raw": raw.astype(np.float32), "kept": pruned(raw, kept).astype(np.float32)}
+        # Formulas that set shares can take one below what a float32 holds.
+        kept = tuple(int(k) for k in np.flatnonzero(found["kept"]))
         groups = {MIXTURE: Group(found, "fp32")}
         for expert in kept:
             groups[role(expert)] = Group(self._delta(expert, trained))
@@ -259,11 +263,27 @@ class DeviceHalf:
     # -- the test -------------------------------------------------------------------------------
 
     def test(self) -> DeviceTest:
-        """Return the test: with the device's own gate, or with one that is fitted for it."""
+        """Return the test in the task's mode; without one, with its own gate if it has one."""
         if self.settings.experts == 1 and not self.settings.personal_bias:
             return EvalJob(self.experts()[0], self.device.test, self.training.loss)
-        if OWN in self.device.private:
-            return self._scored({**self.shared(), **self.gate(), **self.bias()}, KNOWN)
+        mode = self.task.params.get("mode") or (KNOWN if OWN in self.device.private else FITTED)
+        if mode == MARGINAL:
+            predictor = marginal(self.experts(), self.task.groups[COLLECT])
+            return PredictorEvalJob(predictor, self.device.test, self.training.loss, MARGINAL)
+        if mode == KNOWN:
+            return self._known()
+        return replace(self, device=replace(self.device, private={}))._fitted()
+
+    def _known(self) -> PredictorEvalJob:
+        if OWN not in self.device.private:
+            raise DataError(
+                "This device has no gate of this run, in which it did not train.",
+                code="algorithm.private_state",
+                hint="test it with --mode fitted",
+            )
+        return self._scored({**self.shared(), **self.gate(), **self.bias()}, KNOWN)
+
+    def _fitted(self) -> TrainedEvalJob:
         return TrainedEvalJob(
             self.fitting_job(), lambda trained: self._scored(trained.variables, FITTED), FITTED
         )

@@ -35,14 +35,15 @@ from edgefed.algorithms.expert_records import (
 )
 from edgefed.algorithms.expert_settings import ExpertSettings
 from edgefed.algorithms.fedavg import MOST_SAMPLES, RUNNING
-from edgefed.learn.merging import ExactMean
+from edgefed.learn.merging import MAX_TOTAL_WEIGHT, ExactMean
 from edgefed.learn.mixture_table import marginal_entropy_gradient
 from edgefed.learn.server_optimizers import ServerOptimizer
 from edgefed.learn.types import Tensors
 from edgefed.learn.update_divergence import UpdateDivergence
 
 SHARE_BITS = 8
-"""Weights of answers, samples times share, are multiples of 2^-8 samples."""
+"""Weights of answers, samples times share, are multiples of 2^-8 samples; of more where devices
+have more samples than can be summed like that."""
 
 DIVERGENCE = "divergence"
 
@@ -64,7 +65,7 @@ class ExpertSums:
 
     def __post_init__(self) -> None:
         count, total = self.settings.experts, max(1, sum(self.limits.values()))
-        bits = SHARE_BITS if count > 1 else 0
+        bits = share_bits(total) if count > 1 else 0
         groups = self.state.groups
         self.experts = [ExactMean(groups[role(each)], total, bits) for each in range(count)]
         self.whole = {
@@ -81,9 +82,9 @@ class ExpertSums:
         found = answer.groups[MIXTURE].arrays
         kept = tuple(int(each) for each in np.flatnonzero(found["kept"] > 0))
         for expert in kept:
-            weight = samples * float(found["kept"][expert])
+            weight = samples * min(1.0, float(found["kept"][expert]))
             mean = self.experts[expert]
-            if round_units(weight, mean.fraction_bits) > 0:
+            if units_of(weight, mean.fraction_bits) > 0:
                 delta = answer.groups[role(expert)].arrays
                 mean.add(delta, weight)
                 if self.divergences:
@@ -129,8 +130,7 @@ def merged(
     settings: ExpertSettings, state: State, exchange: Exchange, answers: Iterable[Answer]
 ) -> State:
     """Return the state after a round; without an answer, everything but the round stays."""
-    limits = {each.device: min(each.samples, MOST_SAMPLES) for each in exchange.questions}
-    sums = ExpertSums(settings, state, limits)
+    sums = ExpertSums(settings, state, sample_limits(exchange))
     for answer in answers:
         sums.add(answer, exchange.round)
     if not sums.mixtures:
@@ -138,9 +138,19 @@ def merged(
     return sums.stepped(exchange.round)
 
 
-def round_units(weight: float, bits: int) -> int:
+def sample_limits(exchange: Exchange) -> dict[str, int]:
+    """Return the most samples that each device asked may weigh."""
+    return {each.device: min(each.samples, MOST_SAMPLES) for each in exchange.questions}
+
+
+def units_of(weight: float, bits: int) -> int:
     """Return a weight in units of 2^-bits."""
     return round(weight * 2.0**bits)
+
+
+def share_bits(samples: int) -> int:
+    """Return the fraction bits of weights that come to at most so many samples together."""
+    return max(0, min(SHARE_BITS, MAX_TOTAL_WEIGHT.bit_length() - samples.bit_length()))
 
 
 def _step(

@@ -7,12 +7,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from edgefed.algorithms.base import State
-from edgefed.learn.types import Tensors
+from edgefed.learn.types import Array, Tensors
 
 TABLE, GATE, MIXTURE, PHI = "table", "gate", "mixture", "phi"
 MIXTURES, STEPS, TABLE_STEPS, SEED = "mixtures", "steps", "table_steps", "seed"
 BEGUN, UNUSED = "begun", "unused"
 
+
+COLLECT = "gates"
+"""The exchange that collects gates, and the group and parameter of the state that keep them."""
+
+DENSITIES = "densities"
+"""The group and the parameter that keep the densities that came with gates."""
 
 EXPERT = "expert-"
 """Before an expert's number in the names of its group, payload and role."""
@@ -59,6 +65,21 @@ def mixtures_of(state: State) -> dict[str, KnownMixture]:
     """Return what is known of every device that has answered, by device."""
     known: Mapping[str, Any] = state.params.get(MIXTURES, {})
     return {device: KnownMixture.from_json(each) for device, each in sorted(known.items())}
+
+
+def output_width(weights: Tensors) -> int:
+    """Return the number of features that a model's output layer takes."""
+    return int(output_weight(weights).shape[1])
+
+
+def output_classes(weights: Tensors) -> int:
+    """Return the number of a model's logits."""
+    return int(output_weight(weights).shape[0])
+
+
+def output_weight(weights: Tensors) -> Array:
+    """Return the last matrix (classes, width) of a model: its output layer's weight."""
+    return [array for array in weights.values() if array.ndim == 2][-1]
 
 
 def experts_of(state: State, count: int) -> list[Tensors]:

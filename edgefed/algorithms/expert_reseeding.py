@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from edgefed.algorithms.base import State
 from edgefed.algorithms.expert_records import (
+    MIXTURES,
     PHI,
     SEED,
     STEPS,
@@ -40,7 +42,21 @@ def reseeded(settings: ExpertSettings, before: State, after: State) -> State:
         if rounds >= settings.reseed_dead:
             unused[expert] = steps[expert] = 0
             _begin_near(groups, best, expert, params[SEED], after.round)
+            params[MIXTURES] = _halved(params[MIXTURES], best, expert)
     return State(after.round, groups, {**params, STEPS: steps, UNUSED: unused})
+
+
+def _halved(mixtures: Mapping[str, Any], best: int, expert: int) -> dict[str, Any]:
+    """Return the devices' mixtures in which two experts share what both had.
+
+    Devices that prune would not be sent the new expert otherwise.
+    """
+    found = {}
+    for device, known in mixtures.items():
+        shares = list(known["shares"])
+        shares[best] = shares[expert] = (shares[best] + shares[expert]) / 2
+        found[device] = {**known, "shares": shares}
+    return found
 
 
 def _begin_near(groups: dict[str, Any], best: int, expert: int, seed: int, number: int) -> None:

@@ -22,7 +22,7 @@ class ExpertSettings(AlgorithmSettings):
     """What decides which experts learn from a sample: its ``label``; the name of a column of the
     samples, such as ``rotation`` or ``site``; or the ``device`` that has it."""
 
-    condition_values: Annotated[int, Field(ge=0, le=4096)] = 0
+    condition_values: Annotated[int, Field(ge=0, le=4096, validate_default=True)] = 0
     """With a column as ``condition``: number of its values, which are 0, 1, 2, …"""
 
     prune: Annotated[float, Field(ge=0, le=1)] = 0.0
@@ -53,8 +53,9 @@ class ExpertSettings(AlgorithmSettings):
 
     skip_below: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """A device skips the backward pass of a sample through an expert whose share of it is below
-    this: saves time once experts have specialised, mostly with ``detach_gate_features``; 0 for the
-    exact gradient. Each step of an expert is off by less than this share of a full one."""
+    this, which saves time once experts have specialised, mostly with ``detach_gate_features``; 0
+    for the exact gradient. An expert's gradient is off by less than this times the mean size of
+    the gradients of single samples."""
 
     gates: Literal["private", "averaged"] = "private"
     """Whether each device has a gate of its own, or gates are averaged like weights (the paper's
@@ -99,6 +100,18 @@ class ExpertSettings(AlgorithmSettings):
 
     divergence: bool = False
     """Whether the gradient divergence of each expert is measured in every round."""
+
+    collect_gates: bool = False
+    """Whether devices are asked for their gates and shares after the last round, for predictions
+    on devices without labels; only those with ``share_gate`` in their settings give them."""
+
+    collect_densities: bool = False
+    """With ``collect_gates``: whether devices also fit a density to their inputs, which must be
+    from 0 to 1, so that an input decides whose gates count; only those with ``share_density`` in
+    their settings do so."""
+
+    density_draws: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Draws by which a density is computed; 1 for the evidence lower bound."""
 
     @field_validator("condition_values")
     @classmethod

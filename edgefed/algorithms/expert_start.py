@@ -61,6 +61,7 @@ def from_updates(
     likeness = _cosines(deltas)
     centres = farthest_first(likeness, count)
     nearest = np.argmax(likeness[:, centres], axis=1)
+    nearest[centres] = np.arange(len(centres))  # also where two updates are the same
     experts = [
         _moved(weights, [each for each, place in zip(given, nearest, strict=True) if place == at])
         for at in range(len(centres))

@@ -13,7 +13,7 @@ The proximal term (FedProx) and the server optimiser (FedOpt) are settings and c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -42,6 +42,7 @@ from edgefed.learn.merging import ExactMean
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.server_optimizers import ServerOptimizer
 from edgefed.learn.types import Job, Objective, Tensors, Trained
+from edgefed.learn.update_divergence import UpdateDivergence
 from edgefed.wire.tensors import specs_of
 
 MOST_SAMPLES = 2**22
@@ -50,6 +51,9 @@ still be summed exactly."""
 
 MAX_DELTA = 64.0
 """Largest magnitude of a value in a delta; a training that moves a weight further has diverged."""
+
+DIVERGENCE = "divergence"
+"""Key of a state's ``params`` and of a round's metrics: the gradient divergence."""
 
 RUNNING = ("running_mean", "running_var", "num_batches_tracked")
 """Last words of batch normalisation's names: statistics are averaged, never optimised, or Adam
@@ -82,6 +86,9 @@ class AveragingSettings(AlgorithmSettings):
 
     adam_variant: Literal["reddi", "kingma"] = "reddi"
     """``reddi``: without bias correction, as in FedOpt; ``kingma``: with it, as in Adam's paper."""
+
+    divergence: bool = False
+    """Whether every round measures how much the devices' updates differ in direction."""
 
 
 class FedAvg(Algorithm[AveragingSettings]):
@@ -123,17 +130,27 @@ class FedAvg(Algorithm[AveragingSettings]):
         limits = {
             question.device: min(question.samples, MOST_SAMPLES) for question in exchange.questions
         }
-        mean = ExactMean(weights, max(1, sum(limits.values())))
+        total = max(1, sum(limits.values()))
+        mean = ExactMean(weights, total)
+        directions = UpdateDivergence(trained(weights), total) if self.settings.divergence else None
         for answer in answers:
             limit = limits[answer.device]
             weight = min(answer.samples, limit) if self.settings.weighting == "examples" else 1
             mean.add(answer.groups["delta"].arrays, weight)
+            if directions is not None:
+                directions.add(answer.groups["delta"].arrays, weight)
         if mean.weight == 0:
             return State(exchange.round, state.groups, state.params)
         after, memory = self.stepped(weights, mean.mean(), state.groups["memory"], exchange.round)
-        return State(
-            exchange.round, {**state.groups, "weights": after, "memory": memory}, state.params
-        )
+        groups = {**state.groups, "weights": after, "memory": memory}
+        if directions is None:
+            return State(exchange.round, groups, state.params)
+        return State(exchange.round, groups, {**state.params, DIVERGENCE: directions.total()})
+
+    def round_metrics(self, state: State) -> Mapping[str, float]:
+        """Return the gradient divergence of the round, where it is measured."""
+        found = state.params.get(DIVERGENCE)
+        return {} if found is None else {DIVERGENCE: found}
 
     def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
         """Train from the round's weights on the device's samples."""
@@ -180,8 +197,14 @@ class FedAvg(Algorithm[AveragingSettings]):
             tau=settings.tau,
             adam_variant=settings.adam_variant,
         )
-        plain = [name for name in weights if name.rpartition(".")[2] in RUNNING]
+        moved = trained(weights)
+        plain = [name for name in weights if name not in moved]
         return optimizer.step(weights, delta, memory, number, plain)
+
+
+def trained(weights: Tensors) -> Tensors:
+    """Return the weights that are trained, without the statistics of batch normalisation."""
+    return {name: w for name, w in weights.items() if name.rpartition(".")[2] not in RUNNING}
 
 
 def delta_role(weights: Tensors) -> ReplyRole:

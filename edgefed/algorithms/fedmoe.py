@@ -45,10 +45,12 @@ from edgefed.algorithms.base import (
     Work,
 )
 from edgefed.algorithms.cohort_sampling import Cohort, draw, draw_testers
-from edgefed.algorithms.expert_device_half import EXPERTS, DeviceHalf
-from edgefed.algorithms.expert_merging import merged
+from edgefed.algorithms.exchange_part import ExchangePart
+from edgefed.algorithms.expert_device_half import EXPERTS, FITTED, KNOWN, MARGINAL, DeviceHalf
+from edgefed.algorithms.expert_merging import merged, sample_limits
 from edgefed.algorithms.expert_records import (
     BEGUN,
+    COLLECT,
     EXPERT,
     GATE,
     MIXTURE,
@@ -62,6 +64,9 @@ from edgefed.algorithms.expert_records import (
     experts_of,
     memory_of,
     mixtures_of,
+    output_classes,
+    output_weight,
+    output_width,
     role,
 )
 from edgefed.algorithms.expert_reporting import expert_remarks, expert_report, load_of
@@ -69,6 +74,8 @@ from edgefed.algorithms.expert_reseeding import reseeded
 from edgefed.algorithms.expert_settings import ExpertSettings
 from edgefed.algorithms.expert_start import from_updates, independent
 from edgefed.algorithms.fedavg import MAX_DELTA, delta_role, difference
+from edgefed.algorithms.gate_collection import GateCollection, collected_gates, no_gates
+from edgefed.algorithms.marginal_gates import likely_shares, marginal
 from edgefed.algorithms.training import augment_of, loss_of, schedule_of
 from edgefed.config.recipe import EvaluationPlace, EvaluationWeighting
 from edgefed.errors import DataError, RecipeError
@@ -91,7 +98,19 @@ class FedMoe(Algorithm[ExpertSettings]):
     paper = "Reisser et al., 2021, arXiv 2107.06724"
     evaluation_weighting: EvaluationWeighting = "devices"
     evaluation_place: EvaluationPlace = "devices"
+    evaluation_modes = (KNOWN, FITTED, MARGINAL)
     Settings: ClassVar[type[AlgorithmSettings]] = ExpertSettings
+
+    def needed_columns(self) -> tuple[str, ...]:
+        """Return the column that the experts are conditioned on, if it is one."""
+        return (self.settings.condition,) if self.settings.has_column else ()
+
+    def parts(self) -> tuple[ExchangePart, ...]:
+        """Return what collects gates after the last round, if it is on."""
+        if not self.settings.collect_gates or self.settings.experts == 1:
+            return ()
+        densities = self.settings.collect_densities
+        return (GateCollection(self.settings.experts, self.planned_rounds, densities),)
 
     # -- the coordinator ------------------------------------------------------------------------
 
@@ -111,11 +130,17 @@ class FedMoe(Algorithm[ExpertSettings]):
                 code="algorithm.model",
                 hint='set model.norm = "group"',
             )
+        if kept := model.buffer_names:
+            raise RecipeError(
+                f"Experts cannot have weights that are not trained, such as {kept[0]}.",
+                code="algorithm.model",
+                hint="compute constants in the model's code, or register them as not persistent",
+            )
         try:
             layer = model.output_layer
         except DataError as error:
             raise RecipeError(error.message, code=error.code, hint=error.hint) from error
-        if _width(model.weights()) != layer.width:
+        if output_weight(model.weights()).shape != tuple(layer.module.weight.shape):
             raise RecipeError(
                 "The output layer is not the last layer of the model.",
                 code="model.features",
@@ -127,11 +152,11 @@ class FedMoe(Algorithm[ExpertSettings]):
         del roster
         count = self.settings.experts
         groups = {role(k): each for k, each in enumerate(independent(weights, count, seed))}
-        if count > 1 and self._conditions(weights):
+        if not self._is_plain and self._conditions(weights):
             groups[TABLE] = {PHI: np.zeros((self._conditions(weights), count), np.float32)}
         if self.settings.gates == "averaged" and not self._is_plain:
             groups[GATE] = {
-                "weight": np.zeros((_width(weights), count), np.float32),
+                "weight": np.zeros((output_width(weights), count), np.float32),
                 "bias": np.zeros(count, np.float32),
             }
         memory: dict[str, Tensors] = {memory_of(name): {} for name in groups}
@@ -217,16 +242,18 @@ class FedMoe(Algorithm[ExpertSettings]):
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
         """Step each expert along the mean of the changes that its users made."""
         if exchange.name == UPDATE:
-            return self._begun(state, list(answers))
+            return self._begun(state, exchange, answers)
         after = merged(self.settings, state, exchange, answers)
         return reseeded(self.settings, state, after)
 
-    def _begun(self, state: State, answers: list[Answer]) -> State:
+    def _begun(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
         """Return the state whose experts begin from the first updates."""
-        if not answers:
+        limits = sample_limits(exchange)
+        given = [replace(each, samples=min(each.samples, limits[each.device])) for each in answers]
+        if not given:
             return state
         count, seed = self.settings.experts, state.params[SEED]
-        experts = from_updates(state.groups[role(0)], count, answers, seed)
+        experts = from_updates(state.groups[role(0)], count, given, seed)
         groups = {role(k): each for k, each in enumerate(experts)}
         return State(state.round, {**state.groups, **groups}, {**state.params, BEGUN: True})
 
@@ -272,8 +299,11 @@ class FedMoe(Algorithm[ExpertSettings]):
         return {**{role(k): each for k, each in enumerate(experts)}, **table}
 
     def predictor(self, state: State, predict: Predict) -> Predictor:
-        """Return how the coordinator predicts, without a gate: each expert weighs its load."""
+        """Return how the coordinator predicts: by the gates that it has, or else by the load."""
         experts = experts_of(state, self.settings.experts)
+        if (given := collected_gates(state)) is not None:
+            shares = likely_shares(state, self.settings.density_draws)
+            return marginal(dict(enumerate(experts)), given, shares)(predict)
         load = np.asarray(load_of(mixtures_of(state), len(experts)))
 
         def predicted(inputs: Array) -> Array:
@@ -287,12 +317,29 @@ class FedMoe(Algorithm[ExpertSettings]):
         cohort = draw_testers(roster, self.rounds, seed)
         return replace(self._exchange("evaluate", state, cohort), quorum=1)
 
+    def evaluation_in_mode(self, state: State, asked: Exchange, mode: str) -> Exchange:
+        """Make every device test in one mode; without labels, by all experts and others' gates."""
+        asked = super().evaluation_in_mode(state, asked, mode)
+        if mode != MARGINAL:
+            return asked
+        given = collected_gates(state)
+        if given is None:
+            raise no_gates()
+        groups = {role(k): state.groups[role(k)] for k in self._numbers}
+        payloads = {name: Payload(each) for name, each in {**groups, COLLECT: given}.items()}
+        blobs = {name: name for name in payloads}
+        every = (
+            replace(each, blobs=blobs, params={**each.params, EXPERTS: list(self._numbers)})
+            for each in asked.questions
+        )
+        return replace(asked, questions=tuple(every), payloads=payloads)
+
     def _delta(self, state: State) -> ReplyRole:
         return delta_role(state.groups[role(0)])
 
     def _conditions(self, weights: Tensors) -> int:
         """Return the number of rows of the table."""
-        return self.settings.conditions(_classes(weights))
+        return self.settings.conditions(output_classes(weights))
 
     @property
     def _numbers(self) -> range:
@@ -331,21 +378,6 @@ class FedMoe(Algorithm[ExpertSettings]):
 
     def _half(self, task: DeviceTask, device: DeviceView) -> DeviceHalf:
         return DeviceHalf(self.settings, self.training, task, device)
-
-
-def _output_weight(weights: Tensors) -> Array:
-    """Return the last matrix (classes, width) of a model: its output layer's weight."""
-    return [array for array in weights.values() if array.ndim == 2][-1]
-
-
-def _width(weights: Tensors) -> int:
-    """Return the number of features that the output layer takes."""
-    return int(_output_weight(weights).shape[1])
-
-
-def _classes(weights: Tensors) -> int:
-    """Return the number of logits."""
-    return int(_output_weight(weights).shape[0])
 
 
 def _spec(array: Array) -> TensorSpec:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -46,7 +46,7 @@ from edgefed.algorithms.base import (
 from edgefed.algorithms.cohort_sampling import Cohort, draw, draw_testers
 from edgefed.algorithms.device_side import lowest
 from edgefed.algorithms.fedavg import MOST_SAMPLES, AveragingSettings, FedAvg, delta_role
-from edgefed.config.recipe import LossName
+from edgefed.config.recipe import EvaluationPlace, LossName
 from edgefed.learn.initial_weights import redrawn
 from edgefed.learn.merging import ExactMean
 from edgefed.learn.models import Model
@@ -68,6 +68,9 @@ class IFCASettings(AveragingSettings):
     clusters: Annotated[int, Field(ge=1, le=64)] = 2
     """Number of models; a device receives all of them that changed, and sends one."""
 
+    divergence: Literal[False] = False
+    """Not measured, because the updates are of several models."""
+
 
 class IFCA(FedAvg):
     """Clustered models: each device trains and averages with those that chose the same."""
@@ -76,6 +79,7 @@ class IFCA(FedAvg):
     summary = "Clustered models: each device trains the one with the lowest loss"
     paper = "Ghosh et al., NeurIPS 2020, arXiv 2006.04088"
     personal_weights = False
+    evaluation_place: EvaluationPlace = "devices"
     Settings: ClassVar[type[IFCASettings]] = IFCASettings
     settings: IFCASettings
 
@@ -108,8 +112,8 @@ class IFCA(FedAvg):
 
     def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
         """Return that an answer chose a model which does not exist."""
-        del model
-        if CHOICE not in exchange.reply_roles:
+        del exchange, model
+        if CHOICE not in answer.groups:  # of a test
             return ""
         number = _choice(answer)
         if 0 <= number < self.settings.clusters:

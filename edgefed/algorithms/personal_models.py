@@ -57,6 +57,9 @@ ORDER = "personal-order"
 PERSONAL = "personal"
 """The group of a device's private state that holds its personal weights."""
 
+KNOWN, NEW = "known", "new"
+"""Modes of a test: of a device that has trained in this run, and of one that has not."""
+
 WEIGHTS = "weights"
 DELTA = "delta"
 """Roles of the shared weights in a task, and of their changes in an answer."""
@@ -72,6 +75,9 @@ class PersonalModels(WrappedAlgorithm):
 
     def __init__(self, inner: Algorithm[Any], section: PersonalSection) -> None:
         super().__init__(inner)
+        self.evaluation_place = "devices"
+        if section.keeps_weights:
+            self.evaluation_modes = (*inner.evaluation_modes, KNOWN, NEW)
         self._section = section
         self._names: tuple[str, ...] | None = None
 
@@ -159,6 +165,8 @@ class PersonalModels(WrappedAlgorithm):
 
     def eval_job(self, task: DeviceTask, device: DeviceView) -> DeviceTest:
         """Test the device's own model, after local training where the recipe wants it."""
+        if task.params.get("mode") == NEW:
+            device = replace(device, private=_without_personal(device.private))
         own = _own(task, device)
         test = self.inner.eval_job(own, device)
         if self._section.fine_tune_epochs and len(device.test):
@@ -237,4 +245,9 @@ def _mode(task: DeviceTask, device: DeviceView) -> str:
     """Return whether the device has personal weights of its own; nothing where none are."""
     if START not in task.groups:
         return ""
-    return "known" if PERSONAL in device.private else "new"
+    return KNOWN if PERSONAL in device.private else NEW
+
+
+def _without_personal(private: Mapping[str, Tensors]) -> dict[str, Tensors]:
+    """Return a device's private state as if it had not trained."""
+    return {name: group for name, group in private.items() if name != PERSONAL}

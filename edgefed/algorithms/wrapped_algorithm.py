@@ -39,13 +39,19 @@ class WrappedAlgorithm(Algorithm[Any]):
     def __init__(self, inner: Algorithm[Any]) -> None:
         super().__init__(inner.settings, inner.training, inner.planned_rounds)
         self.name, self.summary, self.paper = inner.name, inner.summary, inner.paper
+        self.evaluation_place = inner.evaluation_place
         self.evaluation_weighting = inner.evaluation_weighting
+        self.evaluation_modes = inner.evaluation_modes
         self.personal_weights = inner.personal_weights
         self.inner = inner
 
     def parts(self) -> tuple[ExchangePart, ...]:
         """Return the parts."""
         return self.inner.parts()
+
+    def needed_columns(self) -> tuple[str, ...]:
+        """Return the columns without which it cannot train on a device's samples."""
+        return self.inner.needed_columns()
 
     # -- the coordinator ------------------------------------------------------------------------
 
@@ -105,6 +111,10 @@ class WrappedAlgorithm(Algorithm[Any]):
         """Return how the trained thing predicts."""
         return self.inner.predictor(state, predict)
 
+    def round_metrics(self, state: State) -> Mapping[str, float]:
+        """Return what a merge measured beside its result."""
+        return self.inner.round_metrics(state)
+
     def expert_report(self, state: State) -> ExpertReport:
         """Return what is known of the experts."""
         return self.inner.expert_report(state)
@@ -112,6 +122,10 @@ class WrappedAlgorithm(Algorithm[Any]):
     def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
         """Return the exchange that asks devices to test the state's model."""
         return self.inner.evaluation(state, roster, seed)
+
+    def evaluation_in_mode(self, state: State, asked: Exchange, mode: str) -> Exchange:
+        """Return an evaluation's exchange that makes every device test in one of the modes."""
+        return self.inner.evaluation_in_mode(state, asked, mode)
 
     # -- the device -----------------------------------------------------------------------------
 

@@ -118,7 +118,14 @@ class _Demo:
         folder = _new_folder(self._state / "demo")
         address = Address("127.0.0.1", free_port())
         # The recipe dealt out what the agents hold, so no other owner has a say.
-        own = Processes(address, FLEET, folder, user_models=self._user_models, share_mixes=True)
+        own = Processes(
+            address,
+            FLEET,
+            folder,
+            user_models=self._user_models,
+            share_mixes=True,
+            share_gate=True,
+        )
         with running(own) as processes:
             broker = processes.start_broker(self._kind)
             self._say(f"broker       {broker.name} on {address}")

@@ -48,7 +48,7 @@ def means(
         from edgefed.files import write_atomic
         from edgefed.report.means import means_of_folder
 
-        found = means_of_folder(folder_of(options, run, local))
+        found = means_of_folder(folder_of(options, run, local, "edgefed run means"))
         file = png.expanduser().absolute() if png is not None else None
         if file is not None:
             from edgefed.report.contact_sheet import sheet

@@ -28,6 +28,7 @@ class Processes:
         trackers: names of those whom the coordinator tells every round.
         user_models: whether coordinator and agents run models of a user's own code.
         share_mixes: whether the agents let mixes of their samples go.
+        share_gate: whether they let their gates of a mixture of experts go, and densities.
     """
 
     address: Address
@@ -39,6 +40,7 @@ class Processes:
     trackers: Sequence[str] = ()
     user_models: bool = False
     share_mixes: bool = False
+    share_gate: bool = False
 
     def start_broker(self, kind: Kind, allow_anonymous: bool | None = None) -> RunningBroker:
         """Start a broker of our own."""
@@ -117,6 +119,8 @@ class Processes:
         keep["EDGEFED_TRACKERS"] = ",".join(self.trackers)
         keep["EDGEFED_USER_MODELS"] = str(self.user_models).lower()
         keep["EDGEFED_SHARE_MIXES"] = str(self.share_mixes).lower()
+        keep["EDGEFED_SHARE_GATE"] = str(self.share_gate).lower()
+        keep["EDGEFED_SHARE_DENSITY"] = str(self.share_gate).lower()
         return ChildProcess(
             [sys.executable, *arguments],
             folder=self.folder,

@@ -77,7 +77,7 @@ def run_data_of(options: Globals, run: str, local: bool, command: str) -> RunDat
     from edgefed.report.run_data import run_data_of_folder
 
     if local or is_folder(run):
-        return run_data_of_folder(folder_of(options, run, local))
+        return run_data_of_folder(folder_of(options, run, local, command))
     return _asked(options, run, command)
 
 

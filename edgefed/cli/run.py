@@ -7,6 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from edgefed.cli.ages import ago
+from edgefed.cli.audit import EPILOG as AUDIT_EPILOG
+from edgefed.cli.audit import audit
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.evaluate import EPILOG as EVALUATE_EPILOG
 from edgefed.cli.evaluate import evaluate
@@ -26,6 +28,7 @@ from edgefed.units import counted, short_time, size
 app = CommandLine(help="Start, show, follow and control runs.")
 app.command(epilog=REPORT_EPILOG)(report)
 app.command(epilog=MEANS_EPILOG)(means)
+app.command(epilog=AUDIT_EPILOG)(audit)
 app.command(epilog=CHECK_EPILOG)(check)
 app.command(epilog=EVALUATE_EPILOG)(evaluate)
 
@@ -269,6 +272,20 @@ def _averages(record: dict[str, Any]) -> str:
     return f"of {whose}: edgefed run means {record['run']}" if sharing else ""
 
 
+def _modes(history: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Return the last accuracy of devices of each mode, such as those that have trained."""
+    last: dict[str, Any] = next(
+        (row for row in reversed(history) if row.get("accuracy") is not None), {}
+    )
+    modes = (key.removeprefix("devices_") for key in last if key.startswith("devices_"))
+    found = [(mode, last.get(f"accuracy_{mode}"), int(last[f"devices_{mode}"])) for mode in modes]
+    return [
+        (mode, f"accuracy {accuracy:.4f} on {counted(devices, 'device')}")
+        for mode, accuracy, devices in found
+        if accuracy is not None
+    ]
+
+
 def _shown(record: dict[str, Any]) -> str:
     accuracy = "" if record["accuracy"] is None else f"{record['accuracy']:.4f}"
     loss = "" if record["loss"] is None else f"{record['loss']:.4f}"
@@ -284,6 +301,7 @@ def _shown(record: dict[str, Any]) -> str:
         ("rounds", f"{record['round']} of {record['rounds']}"),
         ("accuracy", accuracy),
         ("loss", loss),
+        *_modes(record["history"]),
         ("bytes", f"{size(record['bytes_up'])} up, {size(record['bytes_down'])} down"),
         ("averages", _averages(record)),
         ("started", ago(record["created"])),

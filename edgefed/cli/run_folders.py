@@ -42,13 +42,14 @@ def is_folder(run: str) -> bool:
     return "/" in run or (bool(run) and (Path(run).expanduser() / EVENTS).is_file())
 
 
-def folder_of(options: Globals, run: str, local: bool) -> Path:
+def folder_of(options: Globals, run: str, local: bool, command: str) -> Path:
     """Return the folder of a run: typed, in the state folder, or where its coordinator keeps it.
 
     Args:
         options: the typed options.
         run: an id or its beginning, or a folder; empty for the newest run.
         local: look in the state folder and ask no coordinator.
+        command: for the hint of an error.
 
     Raises:
         UnknownNameError: there is no such run.
@@ -61,7 +62,7 @@ def folder_of(options: Globals, run: str, local: bool) -> Path:
     from edgefed.cli.connection import connected
     from edgefed.cli.newest_run import newest
 
-    with suggesting_local(f"edgefed run means {run}".rstrip()), connected(options) as coordinator:
+    with suggesting_local(f"{command} {run}".rstrip()), connected(options) as coordinator:
         return Path(coordinator.ask("run.show", run=run or newest(coordinator))["folder"])
 
 

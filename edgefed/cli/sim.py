@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -60,6 +60,14 @@ def run(
     sets: Sets = None,
     on: On = "local",
     address: RayAddress = "",
+    audit: Annotated[
+        bool,
+        typer.Option(
+            "--audit",
+            help="Record what each answer tells of its device's labels; see edgefed run audit.",
+            rich_help_panel="Run",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run a recipe on virtual devices and print the result.
@@ -82,7 +90,7 @@ def run(
 
         made = checked_recipe(options, Typed(recipe, sets, algorithm, rounds, seed, devices))
         with place(on, address, [made]) as executors:
-            record, folder = _simulate(options, made, executors)
+            record, folder = _simulate(options, made, executors, audit=audit)
         failure = failure_of(record)
         if failure is not None:
             raise failure
@@ -94,7 +102,7 @@ def run(
 
 
 def _simulate(
-    options: Globals, recipe: Recipe, executors: Maker | None
+    options: Globals, recipe: Recipe, executors: Maker | None, *, audit: bool
 ) -> tuple[dict[str, Any], Path]:
     """Return the record of the finished run, and its folder."""
     from dataclasses import asdict
@@ -112,6 +120,7 @@ def _simulate(
         make_trackers(settings.trackers, settings.state, clock),
         executors,
         settings.memory,
+        audit=audit,
     )
     if not options.quiet:
         simulation.journal.listen(_reporter(recipe.rounds.count))

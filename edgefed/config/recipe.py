@@ -296,9 +296,14 @@ class PersonalSection(Section):
     """Epochs for which a device trains before it tests the model; nothing of that is kept."""
 
     @property
+    def keeps_weights(self) -> bool:
+        """Whether devices have personal weights."""
+        return bool(self.weights) or self.preset != "none"
+
+    @property
     def wanted(self) -> bool:
         """Whether devices have personal weights, or train before they test."""
-        return bool(self.weights) or self.preset != "none" or self.fine_tune_epochs > 0
+        return self.keeps_weights or self.fine_tune_epochs > 0
 
 
 class SimulationSection(Section):
@@ -312,8 +317,8 @@ class SimulationSection(Section):
     evaluation is on devices, otherwise 0."""
 
     newcomers: Annotated[int, Field(ge=0, validate_default=True)] = 0
-    """Number of virtual devices, the last ones, that never train: they only test, and their scores
-    are also told apart (``accuracy_newcomer``, ``accuracy_participant``)."""
+    """Number of virtual devices, drawn from the run's seed, that never train: they only test, and
+    their scores are also told apart (``accuracy_newcomer``, ``accuracy_participant``)."""
 
     sharing: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Fraction of the devices that share averaged data if a method requests them; the others

@@ -133,6 +133,14 @@ class AgentSettings(FleetSettings):
     share_mixes: bool = False
     """Whether mixes of this device's samples may leave it; a mix shows what it was made of."""
 
+    share_gate: bool = False
+    """Whether this device's gate of a mixture of experts may leave it, with its shares of the
+    experts; they tell which labels it has."""
+
+    share_density: bool = False
+    """Whether a density of this device's inputs may leave it with its gate, for runs that collect
+    densities; samples like the device's can be drawn from it."""
+
     mix_receivers: tuple[Annotated[str, Field(pattern=NAME_PATTERN)], ...] | None = None
     """Devices that may receive mixes of this device's samples; an empty list for none. By default,
     every device may."""

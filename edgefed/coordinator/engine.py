@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Any
 
 from edgefed.algorithms.base import Answer, Exchange, Finished
@@ -22,17 +21,18 @@ from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import Evaluation
 from edgefed.coordinator.expert_updates import ExpertUpdates
+from edgefed.coordinator.label_audit import audited
 from edgefed.coordinator.model_file import model_metadata, model_tensors
 from edgefed.coordinator.newcomers import with_part
 from edgefed.coordinator.relay_checks import delivered_relays
-from edgefed.coordinator.reply_collector import ReplyCollector, make_collector
-from edgefed.coordinator.reply_stats import ReplyStats
+from edgefed.coordinator.reply_collector import make_collector
+from edgefed.coordinator.reply_stats import ReplyStats, missed_quorum
 from edgefed.coordinator.run_controls import Aborted, Stopping
 from edgefed.coordinator.run_model import check_dataset, make_run_model
 from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.coordinator.run_records import Checkpoint, OpenExchange, RunRecord
 from edgefed.coordinator.run_state import RunState
-from edgefed.coordinator.saved_evaluation import evaluate, paused_run
+from edgefed.coordinator.saved_evaluation import evaluate_paused
 from edgefed.coordinator.tasks import asked_exchange, open_exchange
 from edgefed.coordinator.trackers.base import TrackedRun
 from edgefed.coordinator.trackers.metrics import MetricFiles
@@ -196,7 +196,8 @@ class Engine:
             opened = state.open or self._plan(state)
             if opened is None:
                 return
-            self._recorder.begin_round(opened.round)
+            if opened.round > state.scored:  # else a part asks something after the last round
+                self._recorder.begin_round(opened.round)
             self._exchange(state, opened)
 
     def _end(
@@ -310,8 +311,10 @@ class Engine:
 
     def _exchange(self, state: RunState, opened: OpenExchange) -> None:
         """Ask, merge and commit; a missed quorum asks the round's question of a new cohort."""
-        collector = self._collector(state, opened)
-        merged = self._algorithm.merge(state.state, asked_exchange(opened), collector.answers())
+        collector = make_collector(self._deps, state.run_model, opened)
+        asked = asked_exchange(opened)
+        answers = audited(self._deps, self._recorder.record.run, state, asked, collector.answers())
+        merged = self._algorithm.merge(state.state, asked, answers)
         self._controls.check()
         if collector.stats.accepted < opened.quorum:
             self._missed(state, opened, collector.stats)
@@ -323,7 +326,7 @@ class Engine:
         store = self._deps.store
         self._recorder.written(lambda: store.commit(after, merged, held, *relays, closes=opened))
         self._sync_relays()
-        for remark in self._algorithm.remarks(state.state, asked_exchange(opened), merged):
+        for remark in self._algorithm.remarks(state.state, asked, merged):
             self._recorder.note(remark.text, warning=remark.warning)
         self._recorder.record, state.state, state.open = after, merged, None
         self._labels.tell(merged)
@@ -340,11 +343,7 @@ class Engine:
         self._deps.relays.sync(self._deps.store.relays())
 
     def _missed(self, state: RunState, opened: OpenExchange, stats: ReplyStats) -> None:
-        asked = len(opened.tasks)
-        told = (
-            f"{stats.accepted} of {asked} devices answered round {opened.round}, the quorum is "
-            f"{opened.quorum}; {stats.shortfall(asked, opened.deadline)}"
-        )
+        told = missed_quorum(opened, stats)
         if opened.attempt >= self._recipe.rounds.retries:
             # A run that is resumed asks those who are there then, not those who were silent now.
             self._give_up(opened)
@@ -359,9 +358,6 @@ class Engine:
         if isinstance(planned, Exchange):
             self._put(state, planned, opened.attempt + 1)
 
-    def _collector(self, state: RunState, opened: OpenExchange) -> ReplyCollector:
-        return make_collector(self._deps, state.run_model, opened)
-
     # -- scores -------------------------------------------------------------------------------
 
     def _score_round(self, state: RunState) -> None:
@@ -371,7 +367,8 @@ class Engine:
         # An exchange that an earlier life left open tells that it found it was time.
         due = state.open is not None or self._evaluation.is_due(number, self._controls.finishing)
         scores = self._evaluation.scores(state) if due else {}
-        self._tracking.round(self._recorder.close_round(number, scores, state.open))
+        measured = self._algorithm.round_metrics(state.state)
+        self._tracking.round(self._recorder.close_round(number, scores, state.open, measured))
         asked, state.scored, state.open = state.open, number, None
         if asked is not None:
             self._close_through(state)
@@ -384,7 +381,7 @@ class Engine:
             planned = self._algorithm.evaluation(state.state, state.admission.roster(), seed)
             opened = self._put(state, planned, attempt=0)
         newcomers = {each.device for each in self._fleet.roster() if each.newcomer}
-        for answer in self._collector(state, opened).answers():
+        for answer in make_collector(self._deps, state.run_model, opened).answers():
             yield with_part(answer, newcomers) if newcomers else answer
         self._controls.check()
 
@@ -394,8 +391,7 @@ class Engine:
         if self._controls.paused:
             self._recorder.status("paused")
         while (request := self._controls.pass_gate()) is not None:
-            saved = partial(paused_run, self._deps, self._recorder, state)
-            request.carry_out(partial(evaluate, saved, request))
+            evaluate_paused(request, self._deps, self._recorder, state)
         self._controls.check()
         if self._recorder.record.status == "paused":
             self._recorder.status("running")

@@ -29,6 +29,7 @@ class EngineDeps:
         trackers: who is told the rounds, beside the metric files in the run's folder.
         user_models: whether the recipe may name a user's own code as its model.
         memory: most bytes that training the model may take here; 0 for half of what is free.
+        audit: whether to record what answers tell of labels, in the run's folder.
         release: deletes what else can be fetched again, beside blobs, when the disk is full.
     """
 
@@ -45,4 +46,5 @@ class EngineDeps:
     trackers: tuple[Tracker, ...] = ()
     user_models: bool = False
     memory: int = 0
+    audit: bool = False
     release: Callable[[], None] = lambda: None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -160,9 +160,13 @@ class RunRecorder:
         return replace(self.record, progress=progress)
 
     def close_round(
-        self, number: int, scores: dict[str, float], tested_by: OpenExchange | None
+        self,
+        number: int,
+        scores: dict[str, float],
+        tested_by: OpenExchange | None,
+        measured: Mapping[str, float],
     ) -> dict[str, Any]:
-        """Write a round's row: who answered, what it moved, and its scores if it was tested.
+        """Write a round's row: who answered, what it moved and measured, its scores if tested.
 
         Close the exchange that tested it, if one did. Return the row.
         """
@@ -181,7 +185,7 @@ class RunRecorder:
             "seconds": round(now.seconds - began.get("seconds", now.seconds), 3),
             "sent": now.bytes_down - began.get("down", now.bytes_down),
             "received": now.bytes_up - began.get("up", now.bytes_up),
-            **{name: _if_finite(value) for name, value in scores.items()},
+            **{name: _if_finite(value) for name, value in {**measured, **scores}.items()},
         }
         tested = {"accuracy": row["accuracy"], "loss": row["loss"]} if scores else {}
         closed = replace(now, round=number, progress={}, **tested)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from edgefed.algorithms.base import Answer, Exchange, Payload, State
+from edgefed.algorithms.base import Answer, State
 from edgefed.algorithms.device_side import MODE
 from edgefed.algorithms.evaluation_place import evaluation_place
 from edgefed.algorithms.registry import make
@@ -80,7 +80,14 @@ def ended_run(deps: EngineDeps, record: RunRecord, warn: Callable[[str], None]) 
     return SavedRun(deps, record, checkpoint.state, run_model, admission, reserve_exchange)
 
 
-def paused_run(deps: EngineDeps, recorder: RunRecorder, state: RunState) -> SavedRun:
+def evaluate_paused(
+    request: EvaluationRequest, deps: EngineDeps, recorder: RunRecorder, state: RunState
+) -> None:
+    """Test the model of a run that its engine has paused, and keep the result with the request."""
+    request.carry_out(lambda: evaluate(lambda: _paused_run(deps, recorder, state), request))
+
+
+def _paused_run(deps: EngineDeps, recorder: RunRecorder, state: RunState) -> SavedRun:
     """Return a run that its engine has paused.
 
     Raises:
@@ -221,9 +228,14 @@ def _device_answers(saved: SavedRun, mode: str) -> list[Answer]:
 
 
 def _opened(saved: SavedRun, mode: str, downlink: DownlinkEncoder) -> OpenExchange:
-    """Return the exchange that asks the devices, with the exact weights and a new index."""
+    """Return the exchange that asks the devices, with an index of its own.
+
+    Payloads are sent whole, whatever the run's downlink has sent so far.
+    """
     recipe = saved.deps.recipe
-    everybody = recipe.rounds.model_copy(update={"cohort": 0, "over_selection": 0.0})
+    everybody = recipe.rounds.model_copy(
+        update={"cohort": 0, "over_selection": 0.0, "test_cohort": None}
+    )
     algorithm = make(recipe.model_copy(update={"rounds": everybody}))
     before = saved.reserve_exchange()
     seed = derive(recipe.seed, "plan", before.seed_index)
@@ -231,7 +243,7 @@ def _opened(saved: SavedRun, mode: str, downlink: DownlinkEncoder) -> OpenExchan
     if mode:
         planned = algorithm.evaluation_in_mode(saved.state, planned, mode)
     return open_exchange(
-        _exact(planned),
+        planned,
         run=before.run,
         index=before.exchanges,
         seed_index=before.seed_index,
@@ -242,9 +254,3 @@ def _opened(saved: SavedRun, mode: str, downlink: DownlinkEncoder) -> OpenExchan
         downlink=downlink,
         attempt=0,
     )
-
-
-def _exact(planned: Exchange) -> Exchange:
-    """Return an exchange that sends all payloads whole, whatever devices were sent before."""
-    payloads = {name: Payload(each.arrays, "fp32") for name, each in planned.payloads.items()}
-    return replace(planned, payloads=payloads)

@@ -13,7 +13,7 @@ from edgefed.data.options import DataOptions, checked_options, nearest
 from edgefed.data.partitioners.cover import Parts, check_parts, too_few
 from edgefed.data.partitioners.dirichlet_equal import equal_concentration
 from edgefed.data.partitioners.registry import PARTITIONERS, Partitioner, Request
-from edgefed.data.transforms.apply import transform_device
+from edgefed.data.transforms.apply import order_number, transform_device
 from edgefed.data.types import Dataset, Indices, Shard, take
 from edgefed.errors import DataError, RecipeError
 from edgefed.samples import Samples
@@ -106,6 +106,14 @@ def deal(
         )
         for device, part in enumerate(parts)
     )
+
+
+def planted_orders(section: DataSection, devices: int, seed: int) -> Indices:
+    """Return which order of labels each device has (devices,); empty without permutations."""
+    options = checked_options(_SharingOptions, section.settings(), "The partition")
+    if options.transform != "permutation":
+        return np.zeros(0, np.int64)
+    return np.array([order_number(options, each, seed) for each in range(devices)], np.int64)
 
 
 def concentration(

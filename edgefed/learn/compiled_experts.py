@@ -13,6 +13,7 @@ import torch
 from edgefed.learn.capabilities import Phase
 from edgefed.learn.compiled_chain_layers import ChainLayers
 from edgefed.learn.compiled_chain_plan import Part, plan
+from edgefed.learn.mixture_table import least_share
 from edgefed.learn.networks.small_conv import is_plain, is_watched
 from edgefed.learn.objectives.expert_mixture import (
     CONDITIONS,
@@ -189,7 +190,7 @@ class CompiledExperts:
             prunes_gate=objective.prunes_gate,
             detaches=objective.detaches,
             adds_entropy=objective.entropy == "local",
-            threshold=objective.threshold,
+            threshold=objective.experts * least_share(objective.threshold, objective.experts),
             skip_below=objective.skip_below,
             damping=objective.damping,
             numbers=self._numbers.data_ptr(),

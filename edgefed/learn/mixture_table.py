@@ -18,6 +18,14 @@ HYSTERESIS = 0.9
 """The coordinator sends an expert from this fraction of the threshold on, so that one whose share
 rises above the threshold again is there to be used (algorithm 2)."""
 
+ROUNDING = 1e-6
+"""Part by which a share may be below the threshold: equal shares of rounded numbers are equal."""
+
+
+def least_share(threshold: float, experts: int) -> float:
+    """Return the smallest share of an expert that a device uses, eta / K but for rounding."""
+    return threshold / experts * (1 - ROUNDING)
+
 
 def shares_of(table: Array) -> Array:
     """Return q(z|y), float64 (conditions, experts), of a table of logits."""
@@ -41,11 +49,10 @@ def device_shares(table: Array, frequencies: Array) -> Array:
 def kept_experts(shares: Array, threshold: float) -> tuple[int, ...]:
     """Return the numbers of the experts whose share is at least ``threshold`` / experts.
 
-    The largest share is at least 1 / experts, so one is kept for any threshold up to 1; rounding
-    may take it below, and it is kept all the same.
+    The largest share is at least 1 / experts, so one is kept for any threshold up to 1.
     """
-    kept = np.flatnonzero(shares >= threshold / len(shares))
-    return tuple(int(each) for each in kept) or (int(shares.argmax()),)
+    kept = np.flatnonzero(shares >= least_share(threshold, len(shares)))
+    return tuple(int(each) for each in kept)
 
 
 def pruned(shares: Array, kept: tuple[int, ...]) -> Array:

@@ -18,6 +18,7 @@ from edgefed.learn.compiled_chain import Chain, chain_of
 from edgefed.learn.compiled_experts import CompiledExperts, compiled_experts_of
 from edgefed.learn.devices import pick_device, repeatable
 from edgefed.learn.extras_cache import ExtrasCache
+from edgefed.learn.freed_memory import keep_freed
 from edgefed.learn.jobs import (
     augment_generator,
     check_job,
@@ -114,6 +115,8 @@ class Trainer:
         params = load(self.model, job.weights, self.device) | load_variables(job, self.device)
         for name in trained:
             params[name].requires_grad_()
+        if job.variables and self.device.type == "cpu":
+            keep_freed(sum(params[name].nbytes for name in trained))
         descent = _Descent(self, job, data, params, trained)
         self.model.module.train()
         with repeatable(self.device, derive(job.seed, "dropout")):

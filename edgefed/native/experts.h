@@ -143,7 +143,7 @@ static void find_right(const expert_mixture *m, const expert_batch *b, expert_ro
         float *g = last->gradient + place * b->classes, *p = r->chances, right = 0, whole = 0;
         for (int64_t c = 0; c < b->classes; c++) p[c] = logits[c] + (m->bias ? m->bias[c] : 0);
         log_softmax(b->classes, p, p);
-        float weight = r->flows[e * b->size + n] ? r->kept[n * m->experts + z] / (float)b->size : 0;
+        float weight = r->kept[n * m->experts + z] / (float)b->size;
         for (int64_t c = 0; c < b->classes; c++) {
             float y = target(&b->y, n, c);
             right += y != 0 ? y * p[c] : 0;
@@ -152,6 +152,7 @@ static void find_right(const expert_mixture *m, const expert_batch *b, expert_ro
         for (int64_t c = 0; c < b->classes; c++) {
             g[c] = weight * (expf(p[c]) * whole - target(&b->y, n, c));
             if (m->bias) m->bias_gradient[c] += g[c];
+            if (!r->flows[e * b->size + n]) g[c] = 0;
         }
         r->right[n * m->experts + z] = right;
     }
@@ -237,7 +238,8 @@ static int return_experts(const expert_mixture *m, const expert_batch *b, expert
     return 0;
 }
 
-/* Add a sample's term to the loss; return its slope along q(z|y_b) in `at`. */
+/* Return a sample's term of the loss, and in `at` its slope along q(z|y_b), up to a constant: that
+ * changes nothing behind a softmax. */
 static double sample_term(const expert_mixture *m, const float *q, const float *kept,
                           const float *right, const float *gate, const uint8_t *used, float *at) {
     const float *aim = m->prunes_gate ? kept : q;
@@ -248,7 +250,7 @@ static double sample_term(const expert_mixture *m, const float *q, const float *
         if (!used[z]) continue;
         float height = logf(kept[z] > FLT_MIN ? kept[z] : FLT_MIN);
         sum += kept[z] * right[z] - (m->adds_entropy ? kept[z] * height : 0);
-        at[z] = right[z] + (m->prunes_gate ? gate[z] : 0) - (m->adds_entropy ? height + 1 : 0);
+        at[z] = right[z] + (m->prunes_gate ? gate[z] : 0) - (m->adds_entropy ? height : 0);
         mean += kept[z] * at[z];
         whole += q[z];
     }
@@ -282,7 +284,7 @@ static double finish_table(const expert_mixture *m, const expert_batch *b, exper
     return -sum / (double)b->size;
 }
 
-/* Write the shares after the step, of the experts that are here. */
+/* Write the shares after the step; experts that are not here keep theirs. */
 static void finish_shares(const expert_mixture *m, const expert_batch *b, expert_room *r) {
     float most = -INFINITY, sum = 0;
     for (int64_t e = 0; e < m->here; e++) {
@@ -295,9 +297,13 @@ static void finish_shares(const expert_mixture *m, const expert_batch *b, expert
         most = *joint > most ? *joint : most;
     }
     for (int64_t e = 0; e < m->here; e++) sum += r->at[e] = expf(r->at[e] - most);
-    float rest = (float)(1 - m->damping);
-    for (int64_t z = 0; z < m->experts; z++) m->next_shares[z] = (float)m->damping * r->own[z];
-    for (int64_t e = 0; e < m->here; e++) m->next_shares[m->numbers[e]] += rest * r->at[e] / sum;
+    float damping = (float)m->damping, rest = (float)(1 - m->damping), mass = 0;
+    for (int64_t e = 0; e < m->here; e++) mass += r->own[m->numbers[e]];
+    memcpy(m->next_shares, r->own, (size_t)m->experts * sizeof(float));
+    for (int64_t e = 0; e < m->here; e++) {
+        int64_t z = m->numbers[e];
+        m->next_shares[z] = damping * r->own[z] + rest * mass * (r->at[e] / sum);
+    }
 }
 
 static void *carve(char **memory, int64_t count, size_t size) {

@@ -8,7 +8,7 @@ from edgefed.charts.courses import course_map
 from edgefed.charts.lines import LineChart, Series, line_chart
 from edgefed.charts.shares import Panel, share_maps
 from edgefed.charts.svg import stacked, standalone
-from edgefed.events.expert_events import problem_in_words
+from edgefed.events.expert_events import label_names, problem_in_words
 from edgefed.events.expert_history import ExpertHistory, TableView
 from edgefed.report.html import scroll, section, tiles
 from edgefed.report.run_data import RunData
@@ -31,10 +31,7 @@ def expert_names(history: ExpertHistory) -> list[str]:
 def row_names(history: ExpertHistory, class_names: Sequence[str]) -> list[str]:
     """Return what the rows of the table are called: the classes, or the values of a column."""
     names = class_names if history.now.condition == "label" else ()
-    return [
-        names[number] if number < len(names) and names[number] else str(number)
-        for number in range(len(history.now.table))
-    ]
+    return label_names(names, len(history.now.table))
 
 
 def class_names_of(run_data: RunData) -> Sequence[str]:

@@ -81,7 +81,11 @@ def _details(run_data: RunData) -> Iterator[tuple[str, str]]:
 
 
 def _accuracy(run_data: RunData) -> LineChart:
+    modes = dict.fromkeys(
+        key for row in run_data.rounds for key in row if key.startswith("accuracy_")
+    )
     series = [
+        *(_curve(run_data, key, f"{key.removeprefix('accuracy_')} devices") for key in modes),
         _curve(run_data, "accuracy", "held-out data of the coordinator"),
         _curve(run_data, "device_accuracy", "held-out data of the devices"),
     ]

@@ -12,6 +12,7 @@ body{margin:0 auto;max-width:800px;padding:32px 24px 64px;background:var(--groun
 color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
 h1{font-size:26px;line-height:1.2;margin:0;overflow-wrap:anywhere}
 h2{font-size:17px;margin:40px 0 8px}
+h3{font-size:14px;margin:24px 0 8px}
 p{margin:4px 0 12px}
 .quiet{color:var(--quiet)}
 .good{color:var(--good)}.bad{color:var(--bad)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -60,7 +60,10 @@ class Entry:
 
 def scored(result: Result, score: Score) -> float | None:
     """Return a run's score: the mean of its last tests; None if it has too few of them."""
-    found = [row[score.metric] for row in result.history if row.get(score.metric) is not None]
+    rows: Sequence[Mapping[str, Any]] = result.history
+    if score.metric == "final_accuracy":  # of most runs that is the last round's
+        rows = [{"final_accuracy": row.get("accuracy"), **row} for row in rows]
+    found = [row[score.metric] for row in rows if row.get(score.metric) is not None]
     if len(found) < score.last:
         return None
     return math.fsum(found[-score.last :]) / score.last

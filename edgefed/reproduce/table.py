@@ -16,6 +16,16 @@ SCALES: tuple[Scale, ...] = ("smoke", "small", "paper")
 
 Relation = Literal["above", "equal", "not below"]
 
+Metric = Literal[
+    "accuracy",
+    "final_accuracy",
+    "device_accuracy",
+    "accuracy_participant",
+    "accuracy_newcomer",
+    "cluster_accuracy",
+    "cluster_purity",
+]
+
 Settings = Mapping[str, Any]
 """Dotted recipe keys and their values."""
 
@@ -57,11 +67,13 @@ class Score:
 
     Attributes:
         metric: ``accuracy`` on the coordinator's test samples, or ``device_accuracy`` on those that
-            the devices hold out.
+            the devices hold out, or only those that never train (``accuracy_newcomer``); or how
+            well the devices are clustered. ``final_accuracy`` is on the coordinator's samples when
+            the run has ended, with what was collected after its last round.
         last: the mean of so many last tests.
     """
 
-    metric: Literal["accuracy", "device_accuracy"] = "accuracy"
+    metric: Metric = "accuracy"
     last: int = 1
 
 

@@ -24,6 +24,10 @@ class Policy:
         least_mix_width: fewest samples in a mix; with 1 a mix is a sample with noise.
         least_mix_noise: least scale of the noise on a mix; with 0 there may be none.
         most_mix_weight: most that one sample of a mix may weigh; 1 would be the sample alone.
+        share_gate: whether its gate of a mixture of experts, with its shares of them, may leave the
+            device; they tell which labels it has.
+        share_density: whether a density of its inputs may, with its gate; samples like the device's
+            can be drawn from it.
         mix_epsilon: most ε that mixes may cost, over all runs; None for no limit.
         mix_limit: most mixes that may leave the device, over all runs; None for no limit.
     """
@@ -34,6 +38,8 @@ class Policy:
     share_labels: bool = True
     request_mixes: bool = True
     share_mixes: bool = True
+    share_gate: bool = True
+    share_density: bool = True
     mix_receivers: tuple[str, ...] | None = None
     least_mix_width: int = 1
     least_mix_noise: float = 0.0

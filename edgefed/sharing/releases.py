@@ -20,8 +20,9 @@ from edgefed.sharing.label_mixes import MixSettings
 from edgefed.sharing.policy import Policy
 from edgefed.sharing.privacy_accounting import composed
 
-MEANS, LABELS, MIXES = "means", "labels", "mixes"
-"""The kinds of release: averages of samples, which labels there are, and mixes of a label."""
+MEANS, LABELS, MIXES, GATE, DENSITY = "means", "labels", "mixes", "gate", "density"
+"""The kinds of release: averages of samples, which labels there are, mixes of a label, a gate of a
+mixture of experts, and a density of the inputs."""
 
 MOST_EPSILON = 1e300
 """From this ε on, none is stated: sums stay finite."""
@@ -71,6 +72,27 @@ def labels_release(round: int, records: int, labels: int) -> dict[str, Any]:  # 
         labels: labels that the device was said to have.
     """
     return {**_release(LABELS, round, records, 0.0, None), "labels": labels}
+
+
+def gate_release(round: int, records: int, experts: int) -> dict[str, Any]:  # noqa: A002
+    """Return the entry of a gate and the shares of the experts: no finite ε bounds them.
+
+    Args:
+        round: after which they leave the device.
+        records: samples that the gate was trained on.
+        experts: how many there are.
+    """
+    return {**_release(GATE, round, records, 0.0, None), "experts": experts}
+
+
+def density_release(round: int, records: int) -> dict[str, Any]:  # noqa: A002
+    """Return the entry of a density of the inputs: no finite ε bounds it.
+
+    Args:
+        round: after which it leaves the device.
+        records: samples that it was fitted to.
+    """
+    return _release(DENSITY, round, records, 0.0, None)
 
 
 def mixes_release(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from edgefed.algorithms.base import Member, Roster
 from edgefed.clock import Clock
+from edgefed.config.recipe import SimulationSection
 from edgefed.coordinator.fleet import Delivered, Fleet, Verdict
 from edgefed.coordinator.run_records import OpenExchange
 from edgefed.data.partition import label_counts
@@ -15,6 +16,7 @@ from edgefed.data.types import Shard
 from edgefed.events.model import EventKind
 from edgefed.events.roster import roster_parts
 from edgefed.learn.types import Tensors
+from edgefed.seeds import generator
 from edgefed.simulator.executors import Executor, Order, Sequential
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.envelope import encode
@@ -31,6 +33,15 @@ def device_names(count: int) -> tuple[str, ...]:
     """Return ids for virtual and demo devices: ``device-00``, ``device-01`` and so on."""
     width = max(2, len(str(count - 1)))
     return tuple(f"device-{number:0{width}d}" for number in range(count))
+
+
+def newcomers_of(simulation: SimulationSection, seed: int) -> frozenset[int]:
+    """Return the numbers of the devices that never train, drawn from the run's seed.
+
+    They are not the last ones: of the last devices of some partitions the labels are left over.
+    """
+    drawn = generator(seed, "simulation", "newcomers").permutation(simulation.devices)
+    return frozenset(drawn[: simulation.newcomers].tolist())
 
 
 @dataclass(frozen=True)
@@ -79,7 +90,7 @@ class LocalFleet(Fleet):
         clock: measures the devices' work where no executor does.
         emit: takes events about devices; None for silence.
         executor: who does the devices' work; None for this process, one after another.
-        newcomers: how many of the last devices never train.
+        newcomers: numbers of the devices that never train.
     """
 
     simulated = True
@@ -91,7 +102,7 @@ class LocalFleet(Fleet):
         clock: Clock,
         emit: Emit | None = None,
         executor: Executor | None = None,
-        newcomers: int = 0,
+        newcomers: Collection[int] = (),
     ) -> None:
         self._cache = cache
         self._emit: Emit = emit or _silence
@@ -102,7 +113,7 @@ class LocalFleet(Fleet):
         self._executor: Executor = executor or Sequential(shards, clock=clock)
         names = device_names(len(shards))
         self._devices = {
-            name: _VirtualDevice(number, _member(name, shard, number >= len(shards) - newcomers))
+            name: _VirtualDevice(number, _member(name, shard, number in newcomers))
             for number, (name, shard) in enumerate(zip(names, shards, strict=True))
         }
         for part in roster_parts(_facts(device, shards) for device in self._devices.values()):

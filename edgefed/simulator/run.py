@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,12 +13,14 @@ from edgefed.config.recipe import Recipe, SimulationSection
 from edgefed.coordinator.augmentation import check_augmentation, with_augmentation
 from edgefed.coordinator.engine import Engine
 from edgefed.coordinator.engine_deps import EngineDeps
+from edgefed.coordinator.evaluation import coordinator_scores
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.relayed_blobs import open_blobs
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_model import check_dataset, load_dataset, make_model
 from edgefed.coordinator.run_records import RunRecord
+from edgefed.coordinator.saved_evaluation import ended_run
 from edgefed.coordinator.store import Store
 from edgefed.coordinator.trackers.base import Tracker
 from edgefed.data.partition import deal
@@ -29,7 +31,7 @@ from edgefed.learn.devices import pick_device, set_threads
 from edgefed.natural_noise.cache import NoiseCache
 from edgefed.simulator.device_policies import with_policies
 from edgefed.simulator.executors import Executor, Maker, Sequential
-from edgefed.simulator.local_fleet import LocalFleet
+from edgefed.simulator.local_fleet import LocalFleet, newcomers_of
 from edgefed.simulator.process_pool import ProcessPool, core_count
 from edgefed.simulator.stacked_executor import StackedExecutor
 
@@ -39,10 +41,16 @@ NOISE_BYTES = 512 * 1024**2
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """How a simulated run ended, and where its files are."""
+    """How a simulated run ended, and where its files are.
+
+    Attributes:
+        final: the coordinator's scores of what the run ended in, where that may differ from what it
+            scored after its last round, as with gates that are collected then; else empty.
+    """
 
     record: RunRecord
     folder: Path
+    final: Mapping[str, float]
 
 
 class Simulation:
@@ -57,6 +65,7 @@ class Simulation:
         executors: makes who trains; None for what suits this machine.
         memory: most bytes that training the model may take; 0 for half of what is free.
         noise_folder: where natural noise is kept, which other runs may share; None for ``folder``.
+        audit: whether to record what answers tell of labels; see ``edgefed run audit``.
 
     Raises:
         EdgeFedError: the recipe cannot be run.
@@ -72,6 +81,7 @@ class Simulation:
         executors: Maker | None = None,
         memory: int = 0,
         noise_folder: Path | None = None,
+        audit: bool = False,
     ) -> None:
         set_threads(1)
         algorithm = make(recipe)
@@ -85,42 +95,51 @@ class Simulation:
         record = create_run(self.store, recipe, clock)
         self.journal.open(self.store.run_folder(record.run) / "events.jsonl")
         cache, relays = open_blobs(folder, CACHE_BYTES)
-        self._engine = Engine(
-            record,
-            EngineDeps(
-                recipe=recipe,
-                algorithm=algorithm,
-                fleet=LocalFleet(
-                    shards,
-                    cache,
-                    clock,
-                    self.journal.emit,
-                    self._executor,
-                    recipe.simulation.newcomers,
-                ),
-                dataset=dataset,
-                store=self.store,
-                cache=cache,
-                relays=relays,
-                journal=self.journal,
-                controls=self.controls,
-                clock=clock,
-                trackers=trackers,
-                user_models=True,
-                memory=memory,
+        self._deps = EngineDeps(
+            recipe=recipe,
+            algorithm=algorithm,
+            fleet=LocalFleet(
+                shards,
+                cache,
+                clock,
+                self.journal.emit,
+                self._executor,
+                newcomers_of(recipe.simulation, recipe.seed),
             ),
+            dataset=dataset,
+            store=self.store,
+            cache=cache,
+            relays=relays,
+            journal=self.journal,
+            controls=self.controls,
+            clock=clock,
+            trackers=trackers,
+            user_models=True,
+            memory=memory,
+            audit=audit,
         )
+        self._engine = Engine(record, self._deps)
 
     def run(self) -> SimulationResult:
         """Run it to its end."""
         try:
             self._tell(self._how)
             record = self._engine.run()
-            return SimulationResult(record, self.store.run_folder(record.run))
+            folder = self.store.run_folder(record.run)
+            return SimulationResult(record, folder, self._final_scores(record))
         finally:
             self._executor.close()
             self.journal.close()
             self.store.close()
+
+    def _final_scores(self, record: RunRecord) -> Mapping[str, float]:
+        """Return ``SimulationResult.final``."""
+        recipe, parts = self._deps.recipe, self._deps.algorithm.parts()
+        if record.status != "finished" or recipe.evaluation.on != "both" or not parts:
+            return {}
+        saved = ended_run(self._deps, record, self._tell)
+        loss = recipe.training.loss
+        return coordinator_scores(self._deps.algorithm, loss, saved.state, saved.run_model)
 
     def _tell(self, text: str) -> None:
         """Put a line into the journal: how the run trains."""

@@ -64,6 +64,8 @@ ACTIONS: tuple[Action, ...] = (
            "the run: round, curves, fleet, bytes, events", "screens", 2),
     Action("screen.devices", "2", "2", "show('devices')", "Devices",
            "one row for each device", "screens", 3),
+    Action("screen.experts", "3", "3", "show('experts')", "Experts",
+           "who uses which expert, in a run that has some", "screens"),
     Action("run.pause", "p", "p", "pause_or_resume", "Pause",
            "pause between phases, or resume", "run", 4),
     Action("run.step", "full_stop", ".", "step", "Step",

@@ -21,6 +21,7 @@ from edgefed.tui.orders import READ_ONLY, Order, order_for
 from edgefed.tui.screens.abort import AbortScreen
 from edgefed.tui.screens.board import Board
 from edgefed.tui.screens.devices import DevicesScreen
+from edgefed.tui.screens.experts import ExpertsScreen
 from edgefed.tui.screens.help import HelpScreen
 from edgefed.tui.screens.overview import OverviewScreen
 from edgefed.tui.symbols import Glyphs
@@ -29,10 +30,11 @@ from edgefed.tui.theme import EDGEFED
 DRAW_EVERY = 0.5
 """Least seconds between two drawings."""
 
-ScreenName = Literal["overview", "devices"]
+ScreenName = Literal["overview", "devices", "experts"]
 SCREENS: dict[ScreenName, Callable[[Board], Screen[None]]] = {
     "overview": OverviewScreen,
     "devices": DevicesScreen,
+    "experts": ExpertsScreen,
 }
 
 
@@ -111,7 +113,7 @@ class Dashboard(App[None]):
     def _draw(self) -> None:
         self._drawn_at = self._time.monotonic()
         screen = self.screen
-        if isinstance(screen, OverviewScreen | DevicesScreen) and screen.is_mounted:
+        if isinstance(screen, OverviewScreen | DevicesScreen | ExpertsScreen) and screen.is_mounted:
             screen.draw()
 
     def action_show(self, screen: ScreenName) -> None:

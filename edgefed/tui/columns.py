@@ -23,6 +23,7 @@ _BAR = 8
 _ID_WIDTHS = (6, 20)
 _OF_AVERAGES = {"means", "group", "shared"}
 _OF_BOUNTIES = {"bounties", "mixes", "noise"}
+_OF_EXPERTS = {"mixture"}
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,27 @@ def _averages(field: str) -> Callable[[DeviceView, Shown], Text]:
     return cell
 
 
+def _mixture(device: DeviceView, shown: Shown) -> Text:
+    """Return the two largest shares, such as ``e0 .62 e2 .38``."""
+    del shown
+    if not device.mixture:
+        return Text("·", MUTED)
+    order = sorted(range(len(device.mixture)), key=lambda e: (-device.mixture[e], e))[:2]
+    return Text(" ").join(
+        Text(f"e{expert} {_share(device.mixture[expert])}", SKY if place == 0 else "")
+        for place, expert in enumerate(order)
+    )
+
+
+def _share(share: float) -> str:
+    """Return a share in three characters."""
+    return "1.0" if share >= 0.995 else f"{share:.2f}"[1:]
+
+
+def _main_expert(device: DeviceView) -> int | None:
+    return device.mixture.index(max(device.mixture)) if device.mixture else None
+
+
 def _temperature(device: DeviceView, shown: Shown) -> Text:
     cell = _number("temperature", "{:.0f}")(device, shown)
     if (device.temperature or 0.0) >= HOT:
@@ -145,25 +167,26 @@ COLUMNS: tuple[Column, ...] = (
     Column("training", "TRAINING", _BAR + 6, 2, _training, _field("fraction")),
     Column("seen", "SEEN", 6, 3, _seen, _field("seen_at"), right=True),
     Column("samples", "SAMPLES", 7, 4, _number("samples", "{:.0f}"), _field("samples"), right=True),
-    Column("labels", "LABELS", _LABEL_BINS, 5, _labels,
+    Column("mixture", "EXPERTS", 15, 5, _mixture, _main_expert),
+    Column("labels", "LABELS", _LABEL_BINS, 6, _labels,
            lambda device: sum(count > 0 for count in device.labels)),
-    Column("sent", "▲ MiB", 7, 8, _number("sent", "{:.1f}", MEBIBYTE), _field("sent"), right=True),
-    Column("received", "▼ MiB", 7, 9, _number("received", "{:.1f}", MEBIBYTE), _field("received"),
+    Column("sent", "▲ MiB", 7, 9, _number("sent", "{:.1f}", MEBIBYTE), _field("sent"), right=True),
+    Column("received", "▼ MiB", 7, 10, _number("received", "{:.1f}", MEBIBYTE), _field("received"),
            right=True),
-    Column("temperature", "°C", 3, 6, _temperature, _field("temperature"), right=True),
-    Column("power", "W", 5, 10, _number("power", "{:.1f}"), _field("power"), right=True),
-    Column("gpu", "GPU", 4, 11, _number("gpu", "{:.0f}%"), _field("gpu"), right=True),
-    Column("battery", "BAT", 4, 12, _number("battery", "{:.0f}%"), _field("battery"), right=True),
-    Column("rejected", "REJ", 3, 7, _number("rejected", "{:.0f}"), _field("rejected"), right=True),
-    Column("means", "MEANS", 5, 13, _averages("shared_entries"), _field("shared_entries"),
+    Column("temperature", "°C", 3, 7, _temperature, _field("temperature"), right=True),
+    Column("power", "W", 5, 11, _number("power", "{:.1f}"), _field("power"), right=True),
+    Column("gpu", "GPU", 4, 12, _number("gpu", "{:.0f}%"), _field("gpu"), right=True),
+    Column("battery", "BAT", 4, 13, _number("battery", "{:.0f}%"), _field("battery"), right=True),
+    Column("rejected", "REJ", 3, 8, _number("rejected", "{:.0f}"), _field("rejected"), right=True),
+    Column("means", "MEANS", 5, 14, _averages("shared_entries"), _field("shared_entries"),
            right=True),
-    Column("group", "GROUP", 5, 14, _averages("shared_group"), _field("shared_group"), right=True),
-    Column("shared", "SHARED", 8, 15, _shared, _field("shared_bytes"), right=True),
-    Column("bounties", "BOUNTIES", 8, 16, _supplement("open_bounties"), _field("open_bounties"),
+    Column("group", "GROUP", 5, 15, _averages("shared_group"), _field("shared_group"), right=True),
+    Column("shared", "SHARED", 8, 16, _shared, _field("shared_bytes"), right=True),
+    Column("bounties", "BOUNTIES", 8, 17, _supplement("open_bounties"), _field("open_bounties"),
            right=True),
-    Column("mixes", "MIXES", 6, 17, _supplement("received_mixes"), _field("received_mixes"),
+    Column("mixes", "MIXES", 6, 18, _supplement("received_mixes"), _field("received_mixes"),
            right=True),
-    Column("noise", "NOISE", 6, 18, _supplement("noise_samples"), _field("noise_samples"),
+    Column("noise", "NOISE", 6, 19, _supplement("noise_samples"), _field("noise_samples"),
            right=True),
 )  # fmt: skip
 """All columns, in the order of the screen."""
@@ -173,8 +196,8 @@ def columns_for(devices: Sequence[DeviceView], width: int | None) -> tuple[Colum
     """Return the columns that fit ``width`` cells, the most important first; None is all of them.
 
     The column of ids is as wide as the longest id; batteries are shown when a device has one, what
-    is shared of averaged data when a device shares some, and open bounties, mixes and noise when a
-    device has supplements for labels or asks for some.
+    is shared of averaged data when a device shares some, open bounties, mixes and noise when a
+    device has supplements for labels or asks for some, and experts when a device has a mixture.
     """
     longest = max((len(device.device) for device in devices), default=0)
     low, high = _ID_WIDTHS
@@ -184,6 +207,8 @@ def columns_for(devices: Sequence[DeviceView], width: int | None) -> tuple[Colum
         hidden |= _OF_AVERAGES
     if not any(map(has_supplements, devices)):
         hidden |= _OF_BOUNTIES
+    if not any(device.mixture for device in devices):
+        hidden |= _OF_EXPERTS
     known = [first, *(column for column in COLUMNS[1:] if column.key not in hidden)]
     if width is None:
         return tuple(known)

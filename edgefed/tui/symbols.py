@@ -61,8 +61,8 @@ MARK_COLOURS = {"✓": GREEN, "■": VERMILLION, "✗": VERMILLION, "◷": ORANG
 
 _LETTERS = dict(
     zip(
-        "○◔▽●▲◆✓◌✗◷■▼▶│─┤└·…—°▁▂▃▄▅▆▇█░",
-        "oiv*^e+pxlrv>|-|+.~-'_.:-=+*#-",
+        "○◔▽●▲◆✓◌✗◷■▼▶│─┤└·…—°▁▂▃▄▅▆▇█░▒▓",
+        "oiv*^e+pxlrv>|-|+.~-'_.:-=+*#-=%",
         strict=True,
     )
 )

@@ -96,13 +96,16 @@ class BlobCache:
                 self._touch(digest)
                 return digest
             self._make_room(len(data), digest)
-        write_atomic(self._path(digest), data, sync=sync)  # outside the lock: it waits for the disk
-        with self._lock:
-            self._sizes[digest] = len(data)
-            self._sizes.move_to_end(digest)
-            self._checked.add(digest)
-            self._make_room(0, digest)
-        return digest
+        while True:
+            write_atomic(self._path(digest), data, sync=sync)  # no lock: it waits for the disk
+            with self._lock:
+                # Another thread may have put the same blob meanwhile, and a third one evicted it.
+                if self._path(digest).exists():
+                    self._sizes[digest] = len(data)
+                    self._sizes.move_to_end(digest)
+                    self._checked.add(digest)
+                    self._make_room(0, digest)
+                    return digest
 
     def get(self, digest: str) -> bytes | None:
         """Return a blob, or None when it is not here; a damaged file is dropped.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from edgefed.algorithms.base import (
     Chosen,
+    DensityFit,
     DeviceTest,
     Encoding,
     EvalJob,
@@ -16,6 +17,7 @@ from edgefed.algorithms.base import (
     Work,
 )
 from edgefed.algorithms.device_side import lowest
+from edgefed.learn.density import fit_density
 from edgefed.learn.jobs import samples_of
 from edgefed.learn.scoring import score
 from edgefed.learn.training import ModelPredictions, Stopped, Trainer
@@ -47,6 +49,8 @@ def run_work(
         return _tested(trainer, work.test(trainer.train(work.job, own, progress, stop)))
     if isinstance(work, Encoding):
         return trainer.encode(work.weights, work.samples.inputs, work.split)
+    if isinstance(work, DensityFit):
+        return fit_density(work.inputs, work.seed, trainer.device, progress, stop)
     if isinstance(work, LowestLossJob):
         index = _lowest_loss(trainer, work, own, stop)
         return Chosen(index, trainer.train(work.jobs[index], own, progress, stop))

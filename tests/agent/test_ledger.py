@@ -187,9 +187,8 @@ def test_the_ledger_is_shown_while_the_agent_runs(board: Board) -> None:
 
 
 def test_the_label_counts_of_the_same_samples_are_noted_once(board: Board) -> None:
-    for _ in range(2):
-        board.kill()
-        board.start()
+    board.kill()
+    board.start()
     assert board.releases() == ()
     write_data(board.data, labels=2)
     board.kill()

@@ -71,8 +71,7 @@ def test_what_mixes_cost_and_what_is_left() -> None:
         "epsilon of mixes": "2.5",
         "epsilon left": "1.5 of 4",
         "in words": in_words(2.5),
-        "not included": "2 other releases (labels 1, means 1);"
-        " no finite epsilon bounds means and labels",
+        "not included": "2 other releases (labels 1, means 1); no finite epsilon bounds them",
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from edgefed.algorithms.base import (
     Algorithm,
@@ -183,6 +184,27 @@ def test_kingmas_adam_by_hand() -> None:
     for number in (1, 2):
         reached = half.merge(reached, replace(exchange(1), round=number), [delta(0, 1, 1.0)])
         assert reached.groups["weights"]["out.bias"].tolist() == pytest.approx([number / 2] * 2)
+
+
+def test_generalised_fedavg_is_torchs_adam_on_the_mean_of_what_devices_moved_away() -> None:
+    """w <- w - Adam(sum_s p_s (w - w_s)), with Adam as its paper and torch have it."""
+    adam = {"server": "adam", "adam_variant": "kingma", "beta2": 0.999, "tau": 1e-8}
+    half, players = algorithm("fedavg", 4, server_learning_rate=0.01, **adam), Players()
+    reached = players.start(half)
+    wanted = {k: torch.tensor(w, dtype=torch.float64) for k, w in reached.groups["weights"].items()}
+    optimizer = torch.optim.Adam(wanted.values(), lr=0.01)
+    for number in range(4):
+        planned = half.plan(reached, players.roster, number)
+        assert isinstance(planned, Exchange)
+        answers = players.answers(half, planned)
+        total = sum(answer.samples for answer in answers)
+        for name, weight in wanted.items():
+            moved = sum(each.samples * -each.groups["delta"].arrays[name] for each in answers)
+            weight.grad = torch.tensor(moved / total, dtype=torch.float64)
+        optimizer.step()
+        reached = half.merge(reached, planned, answers)
+        for name, weight in wanted.items():
+            np.testing.assert_allclose(reached.groups["weights"][name], weight, atol=1e-6)
 
 
 def test_a_round_without_answers_keeps_the_server_memory_and_the_params() -> None:

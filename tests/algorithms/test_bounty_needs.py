@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from edgefed.algorithms.bounty_answers import MIX
@@ -81,6 +82,7 @@ def kept_mixes(counts: list[int], seed: int, providers: int) -> dict[str, Array]
 
 
 @given(COUNTS, COUNTS, st.floats(0, 2), st.floats(0, 1), st.booleans(), st.integers(0, 99))
+@hypothesis_settings(deadline=None)
 def test_a_supplement_has_the_size_that_was_set(
     counts: list[int], held: list[int], supplement: float, share: float, noise: bool, seed: int
 ) -> None:

@@ -14,6 +14,7 @@ from edgefed.algorithms.base import (
     Answer,
     EvalJob,
     Exchange,
+    Payload,
     TrainedEvalJob,
 )
 from edgefed.algorithms.fedavg import FedAvg
@@ -24,7 +25,7 @@ from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.errors import RecipeError, WireError
 from edgefed.learn.models import build
 from edgefed.learn.training import ModelPredictions, Trainer
-from edgefed.learn.types import Array, Job, Samples
+from edgefed.learn.types import Array, Job, Samples, Score
 from tests.algorithms.play import Players, asked, bits
 from tests.run_fixture import CLASSES, SHAPE, samples
 
@@ -113,7 +114,7 @@ def test_only_shared_weights_are_asked_for_sent_and_remembered(name: str) -> Non
         answers = players.answers(half, planned)
         if planned.name == "fit":
             assert planned.payloads["weights"].arrays.keys() == shared
-            assert planned.payloads[START].arrays is state.groups[START]
+            assert planned.payloads[START] == Payload(state.groups[START], "fp32")
             assert (planned.reply_roles["delta"].tensors or {}).keys() == shared
             assert all(answer.groups["delta"].arrays.keys() == shared for answer in answers)
         state = half.merge(state, asked(planned), answers)
@@ -194,6 +195,10 @@ def test_a_device_tests_its_own_model_and_a_new_one_the_initial_personal_weights
     own = players.private["device-00"][PERSONAL]["out.bias"]
     assert bits(known.weights["out.bias"]) == bits(own)
     assert bits(new.weights) == bits(half.weights(state))
+    assert (half.evaluation_place, half.evaluation_modes) == ("devices", ("known", "new"))
+    as_new = half.evaluation_in_mode(state, exchange, "new")
+    task = players.task(as_new, as_new.questions[0])
+    assert bits(half.eval_job(task, players.view("device-00"))) == bits(new)
 
 
 def test_fine_tuning_trains_the_device_s_own_model_and_keeps_nothing() -> None:
@@ -210,7 +215,8 @@ def test_fine_tuning_trains_the_device_s_own_model_and_keeps_nothing() -> None:
     assert bits(work.job.weights["out.bias"]) == bits(view.private[PERSONAL]["out.bias"])
     plain = players.trainer.evaluate(work.job.weights, view.test)
     tuned = players.do(work, view)
-    assert tuned.loss < plain.loss - 0.1  # type: ignore[union-attr]
+    assert isinstance(tuned, Score)
+    assert tuned.loss < plain.loss - 0.1
     assert bits(players.private) == kept
     unheld = replace(view, test=Samples(view.test.inputs[:0], view.test.targets[:0]))
     assert isinstance(half.eval_job(task, unheld), EvalJob)
@@ -242,6 +248,16 @@ def test_everything_else_is_the_algorithm_s_own() -> None:
     public = {name for name, _ in getmembers(Algorithm, isfunction) if not name.startswith("_")}
     assert public
     assert {name for name in public if name not in vars(WrappedAlgorithm)} == set()
+
+
+def test_what_is_told_of_the_algorithm_is_its_own() -> None:
+    inner = make(recipe({}))
+    told = set(Algorithm.__annotations__) - {"Settings", "simulation_only"}
+    for name in told:
+        setattr(inner, name, f"its {name}")
+    wrapped = WrappedAlgorithm(inner)
+    assert {name: getattr(wrapped, name) for name in told} == {n: f"its {n}" for n in told}
+    assert wrapped.settings is inner.settings
 
 
 def test_an_answer_at_once_passes_unchanged() -> None:

@@ -36,7 +36,7 @@ ABSTRACT = """
 from edgefed.algorithms.base import Algorithm
 
 class Half(Algorithm):
-    name = "half"
+    name = "abstract"
 """
 
 
@@ -74,8 +74,8 @@ def test_an_installed_algorithm_is_listed_shown_and_runs(tmp_path: Path) -> None
     assert "mu" in json.loads(edgefed(root, "algo", "show", "good", "--json").stdout)["settings"]
     words = ("--state", str(tmp_path / "state"), "sim", "run", "--rounds", "1", "--devices", "2")
     runs = [
-        edgefed(root, *words, "--json", "--algorithm", name, "--set", "simulation.workers=2")
-        for name in ("good", "fedavg")
+        edgefed(root, *words, "--json", "--algorithm", name, "--set", f"simulation.workers={count}")
+        for name, count in (("good", 2), ("fedavg", 1))
     ]
     digests = [json.loads(run.stdout)["weights_digest"] for run in runs]
     assert digests[0] == digests[1], runs[0].stderr
@@ -88,35 +88,44 @@ def test_a_package_is_not_imported_before_its_algorithm_is_named(tmp_path: Path)
     assert "imported good" in edgefed(root, "algo", "show", "good").stderr
 
 
-@pytest.mark.parametrize(
-    ("source", "value", "reason"),
-    [
-        (BROKEN, "sad:Sad", "a_package_that_is_not_there"),
-        (EXITS, "sad:Sad", "leave me"),
-        (NO_ALGORITHM, "sad:Thing", "no subclass"),
-        (NO_ALGORITHM, "sad:Nothing", "Nothing"),
-        (OTHER_NAME, "sad:Good", "has the name 'other'"),
-        (ABSTRACT, "sad:Half", "does not define"),
-    ],
-    ids=["import", "exit", "class", "missing", "name", "abstract"],
-)
-def test_a_broken_package_is_told_of_and_hides_no_other(
-    tmp_path: Path, source: str, value: str, reason: str
-) -> None:
-    root = tmp_path / "site"
-    package(root, "sad-package", "half" if "Half" in value else "sad", source, value)
+BROKEN_PACKAGES = {
+    "import": (BROKEN, "Sad", "a_package_that_is_not_there"),
+    "exit": (EXITS, "Sad", "leave me"),
+    "class": (NO_ALGORITHM, "Thing", "no subclass"),
+    "missing": (NO_ALGORITHM, "Nothing", "Nothing"),
+    "name": (OTHER_NAME, "Good", "has the name 'other'"),
+    "abstract": (ABSTRACT, "Half", "does not define"),
+}
+"""Source, the class that the package names, and why it cannot be used, by the algorithm's name."""
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a good package and each of the broken ones."""
+    root = tmp_path_factory.mktemp("broken") / "site"
     package(root, "nice-package", "good", GOOD, "nice_package:Good")
-    listed = edgefed(root, "algo", "list")
+    for name, (source, kind, _) in BROKEN_PACKAGES.items():
+        package(root, f"sad-{name}", name, source, f"sad_{name}:{kind}")
+    return root
+
+
+def test_broken_packages_are_told_of_and_hide_no_other(broken: Path) -> None:
+    listed = edgefed(broken, "algo", "list")
     assert listed.returncode == 0
     assert "good" in listed.stdout
     assert "fedmix" in listed.stdout
-    assert "package sad-package" in listed.stderr
-    assert reason in listed.stderr
-    shown = edgefed(root, "algo", "show", "half" if "Half" in value else "sad")
+    for name, (_, _, reason) in BROKEN_PACKAGES.items():
+        (told,) = (line for line in listed.stderr.splitlines() if f"package sad-{name}" in line)
+        assert reason in told
+
+
+@pytest.mark.parametrize("name", BROKEN_PACKAGES)
+def test_a_broken_package_that_is_named_is_an_error(broken: Path, name: str) -> None:
+    shown = edgefed(broken, "algo", "show", name)
     assert shown.returncode == 2
-    assert (
-        "algorithm.plugin" in edgefed(root, "--json", "algo", "show", "sad").stdout + shown.stderr
-    )
+    assert "algorithm.plugin" in shown.stderr
+    assert f"package sad-{name}" in shown.stderr
+    assert BROKEN_PACKAGES[name][2] in shown.stderr
     assert "Traceback" not in shown.stderr
 
 

@@ -159,6 +159,8 @@ def test_a_course_reaches_from_answer_to_answer() -> None:
     assert widths[0] + 1 == pytest.approx(2 * (widths[1] + 1), abs=0.2), "two rounds, and one"
     heights = [float(bar.attrib["height"]) for bar in bars]
     assert heights[2] == pytest.approx(3 * heights[1], abs=0.2)
+    tops = [float(bar.attrib["y"]) for bar in bars]
+    assert tops[2] == pytest.approx(tops[1] + heights[1], abs=0.2), "one below the other"
     assert "nothing to show" in course_map([], ["e0"], title="q(z|s)")
 
 

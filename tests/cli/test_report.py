@@ -27,9 +27,10 @@ from edgefed.report.run_data import run_data_of_folder, run_data_of_response
 from edgefed.report.style import CSS
 from edgefed.transport.inbox import InboxCounts
 from edgefed.wire.messages import Request
+from tests.cli.commands import edgefed
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.test_service_orders import plan, serving
-from tests.run_fixture import Ticking, World, recipe
+from tests.run_fixture import Ticking, World, recipe, shards
 from tests.transport.listening import wait_until
 
 EVIL = "<script>alert('&\"')</script>"
@@ -114,6 +115,20 @@ def test_a_runs_folder_becomes_a_page(world: MakeWorld, tmp_path: Path) -> None:
     assert here.record.weights_digest in page.words
     assert f"{len(here.rows)} rounds" in page.words
     assert any("[training]" in words for words in page.words)
+
+
+def test_devices_of_different_modes_have_curves_of_their_own(tmp_path: Path) -> None:
+    rounds = {"count": 2, "cohort": 2, "test_cohort": 0}
+    algorithm = {"name": "fedmoe", "experts": 2}
+    folder = tmp_path / "coordinator" / "lab"
+    here = World(folder, recipe(algorithm=algorithm, rounds=rounds), shards((5, 9, 6, 4), tested=5))
+    page = Page(report(run_data_of_folder(folder_of(here))))
+    assert {"known devices", "fitted devices"} <= set(page.words)
+    row = here.rows[-1]
+    assert row["devices_known"] + row["devices_fitted"] == 4
+    here.close()
+    shown = edgefed("run", "show", here.run, "--local", state=tmp_path).out
+    assert f"fitted accuracy {row['accuracy_fitted']:.4f} on" in " ".join(shown.split())
 
 
 def test_averaged_data_have_a_section_where_there_are_some(world: MakeWorld) -> None:

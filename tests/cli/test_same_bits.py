@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.numpy import load_file
 
 from edgefed.cli.demo import RECIPE
 from edgefed.clock import SystemClock
@@ -68,6 +69,19 @@ def test_eight_devices_share_averages_once_through_the_embedded_broker(tmp_path:
     assert "8 of 8 devices shared averaged data: 8 entries in all" in notes
 
 
+def test_the_demo_trains_a_mixture_of_experts_and_tests_it_on_devices(tmp_path: Path) -> None:
+    words = ("--algorithm", "fedmoe", "--set", "algorithm.experts=4")
+    few = ("--devices", "4", "--rounds", "3", "--seed", "1")
+    real = result(tmp_path, "demo", "--headless", "--broker-kind", "mosquitto", *words, *few)
+    assert (real["rounds"], real["devices"]) == (3, 4)
+    tensors = load_file(real["model"])
+    assert {name.split("/")[0] for name in tensors} == {*(f"expert-{k}" for k in range(4)), "table"}
+    rounds = Path(real["model"]).with_name("metrics.jsonl").read_text().splitlines()
+    last = json.loads(rounds[-1])
+    assert last["device_accuracy"] == real["accuracy"] > 0
+    assert last["devices_known"] == 4
+
+
 def recipe(*sets: str) -> Recipe:
     """Return the demo's recipe for three devices, with changes as after ``--set``."""
     few = ("simulation.devices=3", "rounds.min_devices=3", "rounds.count=3", "seed=1")
@@ -95,6 +109,8 @@ CHANGES = {
     "localmix": ("algorithm.name=localmix",),
     "fedlc with adam": ("algorithm.name=fedlc", *ADAM),
     "fedrs with adam": ("algorithm.name=fedrs", *ADAM),
+    "fedmoe": ("algorithm.name=fedmoe", "evaluation.on=coordinator"),
+    "ifca": ("algorithm.name=ifca", "evaluation.on=coordinator"),
 }
 """What differs from the demo's recipe."""
 

@@ -202,6 +202,8 @@ def test_an_owners_policy_for_mixes_is_read_from_variables(around: MakeAround) -
         settings = load_agent_settings(
             around(
                 EDGEFED_SHARE_MIXES="true",
+                EDGEFED_SHARE_GATE="true",
+                EDGEFED_SHARE_DENSITY="true",
                 EDGEFED_REQUEST_MIXES="false",
                 EDGEFED_MIX_RECEIVERS=receivers,
                 EDGEFED_MIX_EPSILON="0.5",
@@ -218,6 +220,8 @@ def test_an_owners_policy_for_mixes_is_read_from_variables(around: MakeAround) -
             share_labels=False,
             request_mixes=False,
             share_mixes=True,
+            share_gate=True,
+            share_density=True,
             mix_receivers=("cam-1", "cam-2"),
             mix_epsilon=0.5,
             mix_limit=40,
@@ -237,6 +241,8 @@ def test_without_settings_mixes_are_not_limited(around: MakeAround) -> None:
         least_group=10,
         share_hidden=False,
         share_mixes=False,
+        share_gate=False,
+        share_density=False,
         least_mix_width=4,
         least_mix_noise=16 / 255,
         most_mix_weight=0.75,

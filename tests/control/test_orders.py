@@ -222,3 +222,39 @@ def test_an_order_without_a_challenge_is_refused(scene: Scene) -> None:
     scene.send(nonce=secrets.token_hex(8), challenge="f" * 16)
     assert scene.status() == "paused"
     assert scene.orders() == [False, False]
+
+
+def evaluated(scene: Scene) -> dict[str, Any]:
+    """Have the run's model tested and return the result."""
+    started = scene.client.order("run.evaluate", run=scene.run)["evaluation"]
+    found: list[dict[str, Any]] = []
+
+    def done() -> bool:
+        found[:] = filter(None, [scene.client.ask("run.evaluation", evaluation=started)["result"]])
+        return bool(found)
+
+    wait_until(done, "the evaluation")
+    return found[0]
+
+
+def test_a_paused_run_is_evaluated_and_one_at_work_is_not(scene: Scene) -> None:
+    wrong = failure(lambda: evaluated(scene))  # its devices hold nothing out
+    assert wrong.code == "evaluate.samples"
+    assert scene.status() == "paused"
+    scene.client.order("run.order", run=scene.run, action="resume")
+    store = scene.service._store
+    wait_until(lambda: store.run(scene.run).status == "finished", "the end")
+    wait_until(lambda: not scene.service._jobs, "the end of the job")
+    assert failure(lambda: evaluated(scene)).code == "evaluate.samples"
+    unknown = failure(lambda: scene.client.ask("run.evaluation", evaluation="e-1"))
+    assert (unknown.code, unknown.exit_code) == ("evaluate.unknown", 5)
+    first, record = scene.run, store.run(scene.run)
+    body = plan().model_dump(mode="json")
+    scene.run = str(scene.client.order("run.start", recipe=body, paused=True)["run"])
+    wait_until(lambda: store.run(scene.run).status == "paused", "the pause")
+    second, scene.run = scene.run, first
+    assert failure(lambda: evaluated(scene)).code == "run.busy"
+    scene.run = second
+    scene.client.order("run.order", run=second, action="resume")
+    wait_until(lambda: store.run(second).status == "finished", "the end")
+    assert store.run(second).weights_digest == record.weights_digest

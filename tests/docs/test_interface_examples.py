@@ -239,6 +239,79 @@ def test_samples_made_on_the_device(run: Run) -> None:
     assert run("bootstrap").outcomes() == {"accepted"}
 
 
+def test_roles_that_an_answer_may_lack(run: Run, tmp_path: Path, monkeypatch: Any) -> None:
+    assert set(work("large-devices").blobs) == {"delta", "labels"}
+    small = Worker(TrainerCache("cpu"), samples(5, 1), samples(5, 2))
+    assert set(work("large-devices", small).blobs) == {"delta"}
+    assert run("large-devices").outcomes() == {"accepted"}
+    wrong = CLASSES.replace(", optional=True", "")
+    assert wrong != CLASSES
+    install(tmp_path / "wrong", monkeypatch, f"{IMPORTS}\n\n{wrong}")
+    verdicts = run("large-devices", rounds={"count": 1, "quorum": 0.5}).fleet.verdicts
+    assert {(device, why) for device, outcome, why in verdicts if outcome == "rejected"} == {
+        ("device-00", "it does not contain labels"),
+        ("device-03", "it does not contain labels"),
+    }
+
+
+def test_training_before_a_test(run: Run) -> None:
+    adapted, plain = run("adapted"), run("fedavg")
+    assert adapted.record.weights_digest == plain.record.weights_digest, "nothing is kept"
+    row, other = adapted.world.rows[-1], plain.world.rows[-1]
+    assert row["devices_adapted"] == 4
+    assert row["loss_adapted"] == row["device_loss"] != other["device_loss"]
+
+
+def test_what_is_known_of_each_sample(run: Run) -> None:
+    own = samples(9, 1)
+    counts = np.bincount(own.targets)
+    assert len(set(counts)) > 1
+    assert not np.array_equal(
+        delta(work("rare-labels"))["out.bias"], delta(work("fedavg"))["out.bias"]
+    )
+    order = np.argsort(own.targets)
+    even = type(own)(own.inputs[order][:2], np.array([0, 1]))
+    alike = Worker(TrainerCache("cpu"), even, samples(5, 2))
+    twice = delta(work("rare-labels", alike))
+    once = delta(work("fedavg", alike))
+    np.testing.assert_allclose(twice["out.bias"], 2 * once["out.bias"], rtol=1e-4)
+    assert run("rare-labels").outcomes() == {"accepted"}
+
+
+def test_variables_that_a_formula_sets(run: Run) -> None:
+    first = work("mean-logits")
+    mean = first.private["own"]["mean"]
+    assert mean.shape == (3,)
+    assert mean.any()
+    assert not np.array_equal(
+        work("mean-logits", private=first.private).private["own"]["mean"], mean
+    )
+    for name, array in delta(first).items():
+        np.testing.assert_allclose(array, delta(work("fedavg"))[name], atol=1e-6)
+    assert run("mean-logits").outcomes() == {"accepted"}
+
+
+def test_the_best_of_several_models(run: Run) -> None:
+    found = {seed: work("own-or-zero", worker_of(seed)) for seed in range(1, 9)}
+    losses = {seed: initial_loss(seed) for seed in found}
+    zeros = np.log(3)
+    assert min(losses.values()) < zeros < max(losses.values())
+    for seed, outcome in found.items():
+        assert outcome.metrics["chosen"] == float(zeros < losses[seed])
+    assert run("own-or-zero").outcomes() == {"accepted"}
+
+
+def worker_of(seed: int) -> Worker:
+    return Worker(TrainerCache("cpu"), samples(9, seed), samples(5, 2))
+
+
+def initial_loss(seed: int) -> float:
+    """Return the loss of the task's weights on a device's samples."""
+    given = task()
+    trainer = TrainerCache("cpu").trainer(given.model, given.shape, given.classes)
+    return trainer.evaluate(read("weights"), samples(9, seed)).loss
+
+
 def test_trained_arrays_that_are_not_the_models(run: Run) -> None:
     first = work("own-shift")
     shift = first.private["own"]["shift"]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from device_agent.device_store import read_releases
 from edgefed.config.recipe import Recipe
 from tests.cli.commands import Told, edgefed
 from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet
@@ -19,9 +20,11 @@ def plan() -> Recipe:
             "name": "evaluated",
             "seed": 7,
             "model": {"name": "mlp", "hidden": [8]},
+            "algorithm": {"name": "fedmoe", "experts": 2, "collect_gates": True},
             "data": {"name": "digits", "limit": 300, "partition": "iid"},
             "rounds": {"count": 1, "quorum": 1.0, "min_devices": 2},
             "evaluation": {"on": "both"},
+            "wire": {"downlink": "fp32"},
             "simulation": {"devices": 2},
         }
     )
@@ -33,26 +36,33 @@ def evaluate(home: FleetProcesses, *words: str) -> Told:
 
 
 def test_an_ended_run_is_tested_by_devices_that_were_killed(tmp_path: Path) -> None:
-    with fleet(tmp_path / "home", plan(), holdout=0.2) as home:
+    sharing = {"device-00": {"share_gate": "true"}}
+    with fleet(tmp_path / "home", plan(), holdout=0.2, settings=sharing) as home:
         run = home.begin()
         ended = home.finish(run)
-        for part in ("device-00", "coordinator"):
-            home.kill(part)
-            home.start(part)
+        home.kill("device-00")
+        home.start("device-00")
         home.wait_for_devices(2)
         told = evaluate(home, run, "--json")
         assert told.code == 0, (told, home.logs())
-        last = ended["history"][-1]
-        scores = told.json["scores"]
-        assert [scores[n] for n in ("accuracy", "loss")] == [last[n] for n in ("accuracy", "loss")]
-        assert [each["device"] for each in told.json["devices"]] == ["device-00", "device-01"]
-        text = evaluate(home, "--on", "devices")  # the newest run
-        assert (text.code, f"{scores['device_accuracy']:.4f}" in text.out) == (0, True), text
+        last, scores = ended["history"][-1], told.json["scores"]
+        for name in ("device_accuracy", "device_loss", "loss_known"):
+            assert scores[name] == last[name]
+        devices = [(each["device"], each["mode"]) for each in told.json["devices"]]
+        assert devices == [("device-00", "known"), ("device-01", "known")], "gates are kept"
+        folder = home.folder / "state" / "agents" / FLEET
+        kinds = {
+            name: [each.entry["kind"] for each in read_releases(folder / name, name) if each.run]
+            for name in ("device-00", "device-01")
+        }
+        assert kinds == {"device-00": ["gate"], "device-01": []}, "as their owners say"
+        assert home.events(run, "note", text="1 of 2 devices shared their gates (share_gate)")
+        text = evaluate(home, "--on", "devices", "--mode", "marginal")  # the newest run
+        assert (text.code, "devices_marginal" in text.out) == (0, True), text
         after = home.record(run)
         assert after["weights_digest"] == ended["weights_digest"]
         assert (after["status"], after["exchanges"]) == ("finished", ended["exchanges"] + 2)
 
         evaluate(home, "r-9999").failed(5, "run.unknown")
-        evaluate(home, run, "--mode", "known").failed(2, "evaluate.mode", "fedavg")
         busy = home.begin(paused=True)
         evaluate(home, run).failed(4, "run.busy", busy)

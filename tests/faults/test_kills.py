@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
 from edgefed.simulator.run import Simulation
-from tests.faults.fleet_processes import FLEET, fleet
+from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet
 from tests.faults.traffic_recorder import Moment, Spy
 
 MOMENTS: tuple[Moment, ...] = ("broadcast", "training", "upload")
@@ -35,34 +36,48 @@ RECIPE = Recipe.model_validate(
 )
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The digest that the recipe ends in when nothing happens."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    record = Simulation(RECIPE, folder, SystemClock()).run().record
+WIDTHS = {"coordinator": 1000, VICTIM: 1001, "broker": 1002}
+"""Hidden units by who is killed: no run finds the blobs of another one in a cache."""
+
+
+def recipe(victim: str) -> Recipe:
+    model = RECIPE.model.model_copy(update={"hidden": [1000, WIDTHS[victim]]})
+    return RECIPE.model_copy(update={"model": model})
+
+
+def undisturbed(plan: Recipe, folder: Path) -> str:
+    """Return the digest that a recipe ends in when nothing happens."""
+    record = Simulation(plan, folder, SystemClock()).run().record
     assert record.status == "finished"
     return record.weights_digest
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcesses]:
+    """The fleet of all cases: a run after another one, on parts that were killed before."""
+    with fleet(tmp_path_factory.mktemp("home"), RECIPE) as made:
+        yield made
+
+
 @pytest.mark.slow
 @pytest.mark.mosquitto
-@pytest.mark.parametrize("victim", ["coordinator", VICTIM, "broker"])
+@pytest.mark.parametrize("victim", WIDTHS)
 def test_a_killed_part_comes_back_and_the_run_ends_in_the_same_bits(
-    victim: str, tmp_path: Path, undisturbed: str
+    victim: str, home: FleetProcesses, tmp_path: Path
 ) -> None:
+    plan = recipe(victim)
     killed = []
-    with fleet(tmp_path / "home", RECIPE) as home:
-        spy = Spy(home.address, FLEET)
-        try:
-            run = home.begin()
-            for number, moment in enumerate(MOMENTS, start=1):
-                spy.at(number, moment, VICTIM, lambda: home.kill(victim))
-                killed.append(moment)
-                home.start(victim)
-            record = home.finish(run)
-        finally:
-            spy.close()
+    spy = Spy(home.address, FLEET)
+    try:
+        run = home.begin(plan)
+        for number, moment in enumerate(MOMENTS, start=1):
+            spy.at(number, moment, VICTIM, lambda: home.kill(victim))
+            killed.append(moment)
+            home.start(victim)
+        record = home.finish(run)
+    finally:
+        spy.close()
     assert killed == list(MOMENTS)
     assert record["status"] == "finished", record["reason"]
     assert record["round"] == RECIPE.rounds.count
-    assert record["weights_digest"] == undisturbed
+    assert record["weights_digest"] == undisturbed(plan, tmp_path / "sim")

@@ -36,7 +36,7 @@ class Mixture:
         kept: numbers of those that are here; all of them if left out.
         size: of the batch.
         by_column: whether the condition is a column instead of the label.
-        soft: whether targets are soft.
+        soft: whether targets are soft, and of any sum.
         sharpness: of the shares of each condition.
         settings: of the objective.
     """
@@ -80,8 +80,8 @@ class Mixture:
         inputs = torch.from_numpy(rng.standard_normal((size, *model.shape)).astype(np.float32))
         targets = torch.from_numpy(rng.integers(0, model.classes, size))
         if soft:
-            given = rng.dirichlet(np.ones(model.classes), size).astype(np.float32)
-            targets = torch.from_numpy(given)
+            given = rng.dirichlet(np.ones(model.classes), size) * rng.uniform(0.5, 1.5, (size, 1))
+            targets = torch.from_numpy(given.astype(np.float32))
         self.batch = Batch(inputs, targets, torch.from_numpy(rng.permutation(2 * size)[:size]))
         for part in (self.weights, self.variables, self.extra):
             part.update({name: narrow(array) for name, array in part.items()})
@@ -115,6 +115,7 @@ def mean_slope(mixture: Mixture, expert: int, params: Params) -> float:
     norms = []
     for number in range(len(batch.inputs)):
         logits = objective.model.forward(weights, batch.inputs[number : number + 1])
+        logits = logits + params[PERSONAL_BIAS] if objective.has_bias else logits
         loss = functional.cross_entropy(logits, batch.targets[number : number + 1])
         found = torch.autograd.grad(loss, list(weights.values()))
         norms.append(float(torch.cat([each.flatten() for each in found]).norm()))

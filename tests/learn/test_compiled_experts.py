@@ -150,7 +150,9 @@ def test_an_expert_below_the_threshold_gets_no_gradient(
 
 def test_samples_are_skipped_in_the_middle_of_a_batch() -> None:
     """Images in any order of memory are copied into the order in which an expert runs them."""
-    mixture = Mixture(cnn(), 3, size=16, sharpness=6.0, skip_below=0.1, detaches=True)
+    mixture = Mixture(
+        cnn(), 3, size=16, sharpness=6.0, skip_below=0.1, detaches=True, has_bias=True
+    )
     batch = mixture.batch
     last = batch.inputs.to(memory_format=torch.channels_last)
     larger = torch.zeros(16, 1, 10, 10)

@@ -14,11 +14,14 @@ from edgefed.learn.models import Model
 from edgefed.learn.objectives.expert_mixture import (
     GATE_BIAS,
     GATE_WEIGHT,
+    PERSONAL_BIAS,
     SHARES,
     TABLE,
 )
 from edgefed.learn.objectives.partial_gradient import forward_where
-from edgefed.learn.types import Context, Params
+from edgefed.learn.stacked_trainer import StackedTrainer
+from edgefed.learn.training import Trainer
+from edgefed.learn.types import Context, Job, Params, Schedule
 from tests.learn import worlds
 from tests.learn.mixtures import Mixture, mean_slope
 
@@ -53,11 +56,12 @@ def flat(found: Params, names: list[str]) -> torch.Tensor:
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 1000), st.booleans())
 def test_only_experts_gradients_change_and_by_less_than_the_bound(seed: int, local: bool) -> None:
-    exact, skipping = pair(seed, detaches=True, entropy="local" if local else "none")
+    changes = {"detaches": True, "has_bias": True, "entropy": "local" if local else "none"}
+    exact, skipping = pair(seed, **changes)
     loss, wanted, _ = outcome(exact)
     other, found, _ = outcome(skipping)
     torch.testing.assert_close(other, loss)
-    for name in (TABLE, GATE_WEIGHT, GATE_BIAS):
+    for name in (TABLE, GATE_WEIGHT, GATE_BIAS, PERSONAL_BIAS):
         torch.testing.assert_close(found[name], wanted[name])
     for expert in range(3):
         names = list(exact.objective.names_of(expert).values())
@@ -153,3 +157,27 @@ def test_a_pass_in_two_parts_is_the_whole_one(count: int) -> None:
         torch.testing.assert_close(one, other)
     parts = [(count, True), (6 - count, False)]
     assert seen == [part for part in parts if part[0]] + [(6, True)]
+
+
+@pytest.mark.parametrize("by_device", [False, True])
+def test_many_clients_at_once_skip_the_same_samples(by_device: bool) -> None:
+    settings: dict[str, Any] = {"by_device": by_device, "detaches": True, "threshold": 0.5}
+    mixture = Mixture(small(), 3, skip_below=LEAST, **settings)
+    parts = [worlds.samples(9, seed) for seed in (1, 2)]
+    jobs = [
+        Job(
+            mixture.weights,
+            mixture.objective,
+            Schedule(batch_size=4, learning_rate=0.1),
+            seed=seed,
+            extra=mixture.extra,
+            variables=mixture.variables,
+        )
+        for seed in (3, 4)
+    ]
+    stacked = StackedTrainer(small(), "cpu").train(jobs, parts)
+    for job, part, found in zip(jobs, parts, stacked, strict=True):
+        alone = Trainer(small(), "cpu").train(job, part)
+        for name, array in {**alone.weights, **alone.variables}.items():
+            given = {**found.weights, **found.variables}[name]
+            assert given == pytest.approx(array, abs=1e-5), name

@@ -15,17 +15,27 @@ from typing import Any
 import numpy as np
 
 from edgefed.native import chain, convolution, library, merging
-from edgefed.native.convolution import KERNELS, Sizes
+from edgefed.native.convolution import Sizes
 from tests.native import reference
+from tests.native.fuzz_experts import fuzz_experts
 from tests.native.fuzz_noise import fuzz_noise_image, fuzz_pink
+from tests.native.random_layers import (
+    STEP,
+    Rooms,
+    at,
+    laid_out,
+    layers_of,
+    links_of,
+    near,
+    numbers,
+    sizes_of,
+)
 from tests.native.reference import Array, Layer
 
 Inputs = tuple[Any, int, int, tuple[int, ...]]
 """A chain, the samples of a batch, where its inputs are, and their strides."""
 
-CONVOLUTIONS, CHAINS, SUMS, IMAGES, MAPS = 100, 60, 60, 100, 6
-STEP = 1e-7
-"""Of a difference of two losses, in float64: small, so that no unit switches within it."""
+CONVOLUTIONS, CHAINS, MIXTURES, SUMS, IMAGES, MAPS = 100, 60, 25, 60, 100, 6
 
 
 def main(path: Path, seed: int, names: list[str]) -> None:
@@ -35,6 +45,7 @@ def main(path: Path, seed: int, names: list[str]) -> None:
     fuzzed: tuple[tuple[int, Callable[[np.random.Generator], None]], ...] = (
         (CONVOLUTIONS, fuzz_convolution),
         (CHAINS, fuzz_chain),
+        (MIXTURES, fuzz_experts),
         (SUMS, fuzz_merging),
         (IMAGES, fuzz_noise_image),
         (MAPS, fuzz_pink),
@@ -45,45 +56,6 @@ def main(path: Path, seed: int, names: list[str]) -> None:
         for number in range(count):
             fuzz(np.random.default_rng([seed, number]))
         sys.stdout.write(f"{count} {fuzz.__name__}\n")
-
-
-def numbers(rng: np.random.Generator, *shape: int) -> Array:
-    return rng.standard_normal(shape).astype(np.float32)
-
-
-def sizes_of(rng: np.random.Generator, batch: int) -> Sizes:
-    kernel, padding = int(rng.choice(KERNELS)), int(rng.integers(4))
-    least = max(1, kernel + 1 - 2 * padding)
-    height, width = (int(rng.integers(least, least + 40)) for _ in range(2))
-    inputs, outputs = int(rng.choice([1, 2, 3, 5, 16, 32])), int(rng.integers(1, 65))
-    return batch, inputs, height, width, outputs, kernel, padding
-
-
-def laid_out(rng: np.random.Generator, x: Array) -> Array:
-    """Return the same images in some order of memory: planes, pixels, or a part of a larger one."""
-    kind = rng.integers(4)
-    if kind == 0:
-        return np.ascontiguousarray(x)
-    if kind == 1:
-        return np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
-    if kind == 2:
-        return np.ascontiguousarray(x.transpose(0, 1, 3, 2)).transpose(0, 1, 3, 2)
-    # The part ends where the memory does.
-    larger = np.zeros((len(x), *(size + 2 for size in x.shape[1:])), np.float32)
-    part = larger[:, 2:, 2:, 2:]
-    part[:] = x
-    return part
-
-
-def at(x: Array) -> tuple[int, tuple[int, ...]]:
-    """Return where images are, and their strides in values."""
-    return x.ctypes.data, tuple(step // 4 for step in x.strides)
-
-
-def near(found: Array, wanted: Array, what: str) -> None:
-    largest = max(1.0, float(np.abs(wanted).max(initial=0)))
-    error = float(np.abs(found - wanted).max(initial=0))
-    assert error <= 2e-4 * largest, f"{what}: {error} of {largest}"
 
 
 def fuzz_convolution(rng: np.random.Generator) -> None:
@@ -126,76 +98,12 @@ def fuzz_gradients(
     near(pixels.transpose(0, 3, 1, 2), wanted, f"inputs' gradient of {sizes}")
 
 
-def layers_of(rng: np.random.Generator, batch: int) -> tuple[list[Layer], tuple[int, ...]]:
-    """Return a random chain, and the shape of one input."""
-    layers = list[Layer]()
-    shape = int(rng.integers(1, 4)), int(rng.integers(6, 20)), int(rng.integers(6, 20))
-    first = shape
-    for _ in range(rng.integers(3)):
-        kernel, padding = int(rng.choice(KERNELS)), int(rng.integers(3))
-        after = int(rng.integers(1, 20))
-        if min(shape[1:]) + 2 * padding <= kernel:
-            break
-        sizes = (batch, *shape, after, kernel, padding)
-        weight = numbers(rng, sizes[4], shape[0], kernel, kernel) / (kernel * shape[0] ** 0.5)
-        layers.append(Layer(sizes, True, weight, numbers(rng, sizes[4])))
-        rows, columns = ((size + 2 * padding - kernel + 1) // 2 for size in shape[1:])
-        shape = after, rows, columns
-    before, dense = int(np.prod(shape)), int(rng.integers(1, 4))
-    for number in range(dense):
-        after = int(rng.integers(1, 40))
-        weight = numbers(rng, after, before) / np.float32(before**0.5)
-        layers.append(Layer(None, number < dense - 1, weight, numbers(rng, after)))
-        before = after
-    return layers, first if layers[0].sizes else (int(np.prod(first)),)
-
-
-class Rooms:
-    """Memory of exactly the sizes that a chain's layers are to have, until this is forgotten."""
-
-    def __init__(self) -> None:
-        self.held: list[Array] = []
-
-    def new(self, size: int, kind: Any = np.float32) -> int:
-        self.held.append(np.empty(size, kind))
-        return int(self.held[-1].ctypes.data)
-
-
-def links_of(layers: list[Layer], room: int, rooms: Rooms, gradients: list[Array]) -> Any:
-    """Return a chain as the kernels take it, with room as ``learn/compiled_chain.py`` gives it."""
-    links, turned = [], -(-2 * room // chain.SAMPLES) * chain.SAMPLES
-    for number, layer in enumerate(layers):
-        after, before = layer.weight.shape[:2]
-        image, values, dense = None, after, layer.sizes is None
-        if layer.sizes is not None:
-            image, shape = (*layer.sizes[2:4], *layer.sizes[5:]), convolution.shape(layer.sizes)
-            values = after * shape.rows * shape.columns
-        links.append(
-            chain.Link(
-                before=before,
-                after=after,
-                image=image,
-                relu=layer.relu and dense,
-                weight=layer.weight.ctypes.data,
-                bias=layer.bias.ctypes.data,
-                weight_gradient=gradients[2 * number].ctypes.data,
-                bias_gradient=gradients[2 * number + 1].ctypes.data,
-                output=rooms.new(2 * room * values),
-                gradient=rooms.new(2 * room * values),
-                codes=0 if dense else rooms.new(room * values, np.uint8),
-                turned=rooms.new(before * turned) if dense else 0,
-                work=rooms.new(after * turned) if dense else 0,
-            )
-        )
-    return chain.layers(links)
-
-
 def fuzz_chain(rng: np.random.Generator) -> None:
     batch, room = int(rng.integers(1, 24)), int(rng.integers(0, 9))
     layers, shape = layers_of(rng, batch)
     classes, rooms, found = len(layers[-1].bias), Rooms(), np.full(1, np.nan, np.float32)
     gradients = [np.full_like(part, np.nan) for each in layers for part in (each.weight, each.bias)]
-    links = links_of(layers, batch + room, rooms, gradients)
+    links = chain.layers(links_of(layers, batch + room, rooms, gradients))
     x, change = numbers(rng, batch, *shape), numbers(rng, 1, *shape)
     if len(shape) == 3:
         x, change = laid_out(rng, x), laid_out(rng, change)

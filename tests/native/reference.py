@@ -1,4 +1,4 @@
-"""What the compiled kernels compute, in numpy's float64 and without a thought for speed."""
+"""What the compiled kernels compute, in numpy's float64: by matrix products, one for each place."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
 
 from edgefed.native.convolution import Sizes
 
@@ -21,15 +22,19 @@ def padded(sizes: Sizes, x: Array) -> Array:
     return np.pad(x.astype(np.float64), ((0, 0), (0, 0), around, around))
 
 
+def windows(sizes: Sizes, x: Array) -> Array:
+    """Return what each place of the kernel sees: (batch, channels * kernel², tall * across)."""
+    seen = sliding_window_view(padded(sizes, x), (sizes[5], sizes[5]), (2, 3))  # type: ignore[call-overload]
+    batch, channels, tall, across, kernel, _ = seen.shape
+    rows: Array = seen.transpose(0, 1, 4, 5, 2, 3)
+    return rows.reshape(batch, channels * kernel**2, tall * across)
+
+
 def four_places(sizes: Sizes, x: Array, weight: Array) -> Array:
     """Return the convolution at the four places of each window: (4, batch, out, rows, columns)."""
-    kernel, wide = sizes[5], padded(sizes, x)
-    tall, across = (size - kernel + 1 for size in wide.shape[2:])
-    full = np.zeros((sizes[0], sizes[4], tall, across))
-    for ky in range(kernel):
-        for kx in range(kernel):
-            part = wide[:, :, ky : ky + tall, kx : kx + across]
-            full += np.einsum("bihw,oi->bohw", part, weight[:, :, ky, kx].astype(np.float64))
+    tall, across = (size + 2 * sizes[6] - sizes[5] + 1 for size in sizes[2:4])
+    flat = weight.astype(np.float64).reshape(sizes[4], -1)
+    full = (flat @ windows(sizes, x)).reshape(sizes[0], sizes[4], tall, across)
     rows, columns = tall // 2, across // 2
     return np.stack(
         [full[:, :, k // 2 : 2 * rows : 2, k % 2 : 2 * columns : 2] for k in range(DEAD)]
@@ -55,13 +60,9 @@ def spread(sizes: Sizes, gradient: Array, codes: Array) -> Array:
 
 def weights_gradient(sizes: Sizes, x: Array, gradient: Array, codes: Array) -> Array:
     """Return the gradient of the weights."""
-    kernel, wide, full = sizes[5], padded(sizes, x), spread(sizes, gradient, codes)
-    tall, across = full.shape[2:]
-    found = np.zeros((sizes[4], sizes[1], kernel, kernel))
-    for ky in range(kernel):
-        for kx in range(kernel):
-            part = wide[:, :, ky : ky + tall, kx : kx + across]
-            found[:, :, ky, kx] = np.einsum("bihw,bohw->oi", part, full)
+    full = spread(sizes, gradient, codes)
+    flat = full.reshape(*full.shape[:2], -1) @ windows(sizes, x).transpose(0, 2, 1)
+    found: Array = flat.sum(0).reshape(sizes[4], sizes[1], sizes[5], sizes[5])
     return found
 
 
@@ -70,11 +71,13 @@ def inputs_gradient(sizes: Sizes, weight: Array, gradient: Array, codes: Array) 
     _, _, height, width, _, kernel, padding = sizes
     full = spread(sizes, gradient, codes)
     tall, across = full.shape[2:]
+    flat = full.reshape(*full.shape[:2], -1)
     found = np.zeros((sizes[0], sizes[1], height + 2 * padding, width + 2 * padding))
     for ky in range(kernel):
         for kx in range(kernel):
-            part = np.einsum("bohw,oi->bihw", full, weight[:, :, ky, kx].astype(np.float64))
-            found[:, :, ky : ky + tall, kx : kx + across] += part
+            part = weight[:, :, ky, kx].T.astype(np.float64) @ flat
+            shape = (*found.shape[:2], tall, across)
+            found[:, :, ky : ky + tall, kx : kx + across] += part.reshape(shape)
     return found[:, :, padding : padding + height, padding : padding + width]
 
 

@@ -72,6 +72,7 @@ def test_random_shapes_agree_with_numpy_under_the_sanitizers(built: Path) -> Non
     assert [line.split()[1] for line in done.stdout.splitlines()] == [
         "fuzz_convolution",
         "fuzz_chain",
+        "fuzz_experts",
         "fuzz_merging",
         "fuzz_noise_image",
         "fuzz_pink",

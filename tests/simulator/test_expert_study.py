@@ -94,7 +94,8 @@ def test_a_wider_network_has_the_bytes_that_its_name_says() -> None:
         model = widened(Setup().model, factor)
         (first, second), hidden = model["channels"], model["hidden"]
         convolutions = 25 * first + first + 25 * first * second + second
-        return convolutions + 16 * second * hidden + hidden + 10 * hidden + 10
+        total: int = convolutions + 16 * second * hidden + hidden + 10 * hidden + 10
+        return total
 
     assert weights(methods.METHODS["FedAvg, 4x bytes"].wider) / weights(1) == pytest.approx(4, 0.05)
     assert weights(methods.METHODS["FedAvg, 10x bytes"].wider) / weights(1) == pytest.approx(

@@ -17,6 +17,7 @@ from edgefed.errors import DataError, RecipeError, UnknownNameError
 from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.model import Event
 from edgefed.events.snapshot import Snapshot
+from edgefed.simulator.local_fleet import newcomers_of
 from edgefed.simulator.run import Simulation, SimulationResult
 from edgefed.wire.tensors import weights_digest
 from tests.run_fixture import COARSE, Ticking, samples
@@ -142,7 +143,11 @@ def test_newcomers_test_and_never_train(data: Path, tmp_path: Path) -> None:
     chosen = recipe(data, simulation=parts, rounds=rounds)
     result = Watched(chosen, tmp_path / "state", Ticking()).run()
     assert asked["evaluate"] == {f"device-0{number}" for number in range(5)}
-    assert asked["fit"] == {"device-00", "device-01", "device-02"}
+    new = {f"device-0{number}" for number in newcomers_of(chosen.simulation, chosen.seed)}
+    assert len(new) == 2
+    assert asked["fit"] == asked["evaluate"] - new
+    drawn = {newcomers_of(chosen.simulation, seed) for seed in range(20)}
+    assert frozenset.union(*drawn) == {0, 1, 2, 3, 4}
     for line in (result.folder / "metrics.jsonl").read_text().splitlines():
         row = json.loads(line)
         assert (row["devices_newcomer"], row["devices_participant"]) == (2, 3)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 from textual.pilot import Pilot
 from textual.widget import Widget
 
 from edgefed.tui.app import Dashboard
+
+PATIENCE = 60.0
+"""Seconds after which a wait has failed."""
 
 Scenario = Callable[["Pilot[None]"], Awaitable[None]]
 
@@ -29,6 +33,14 @@ async def settle(pilot: Pilot[None]) -> None:
     await pilot.app.workers.wait_for_complete()
     await pilot.pause()
     await pilot.pause()
+
+
+async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
+    """Wait until the app shows something, at its next tick at the latest."""
+    ends = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < ends, screen_text(pilot)
+        await pilot.pause(0.05)
 
 
 async def press(pilot: Pilot[None], *keys: str) -> None:

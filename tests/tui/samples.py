@@ -9,7 +9,16 @@ from datetime import datetime, timedelta, timezone
 from edgefed.clock import timestamp
 from edgefed.errors import EdgeFedError
 from edgefed.events.feed_update import FeedUpdate
-from edgefed.events.snapshot import DeviceView, LineView, RoundView, RunView, Snapshot
+from edgefed.events.snapshot import (
+    DeviceView,
+    ExpertRoundView,
+    ExpertsView,
+    LineView,
+    MixtureView,
+    RoundView,
+    RunView,
+    Snapshot,
+)
 from edgefed.tui.app import Dashboard, ScreenName
 from edgefed.tui.interfaces import Control
 from edgefed.tui.recorded_feed import PERIOD, RecordedFeed
@@ -167,6 +176,46 @@ def supplementing(devices: int = 20) -> Snapshot:
     line = LineView(time=ago(1), mark="·", text="label bounties: 10 open, 15 closed")
     whole = snapshot(lines=(line, *lines()))
     return whole.model_copy(update={"devices": tuple(views)})
+
+
+CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship",
+               "truck")  # fmt: skip
+
+
+def shares(number: int, experts: int, sharpness: float = 2.0) -> tuple[float, ...]:
+    """Shares of the experts that follow from a number."""
+    weights = [math.exp(sharpness * math.sin(number * 1.7 + 2.3 * k)) for k in range(experts)]
+    return tuple(round(weight / sum(weights), 4) for weight in weights)
+
+
+def mixing(devices: int = 20, experts: int = 4, **changes: object) -> Snapshot:
+    """A fleet whose devices use experts, but for every fifth, which has not answered."""
+    told = [index for index in range(1, devices + 1) if index % 5]
+    mixtures = tuple(
+        MixtureView(device=f"jetson-{index:02d}", samples=512 + index, round=11,
+                    shares=shares(index, experts), kept=(0, 2))
+        for index in told
+    )  # fmt: skip
+    rounds = tuple(
+        ExpertRoundView(
+            round=number,
+            load=shares(5, experts, number / 6),
+            entropy=max(0.0, math.log(experts) - number / 20),
+        )
+        for number in range(1, 12)
+    )
+    view = ExpertsView(
+        experts=experts, round=11, condition="label", load=rounds[-1].load,
+        entropy=rounds[-1].entropy, labels=10, rounds=rounds,
+        table=tuple(shares(label, experts, 3.0) for label in range(10)),
+    )  # fmt: skip
+    views = [
+        device_view(index, **({"mixture": shares(index, experts)} if index in told else {}))
+        for index in range(1, devices + 1)
+    ]
+    whole = snapshot(run=run_view(algorithm="fedmoe", class_names=CLASS_NAMES))
+    update = {"devices": tuple(views), "experts": view.model_copy(update=changes)}
+    return whole.model_copy(update={**update, "mixtures": mixtures})
 
 
 def fine(view: Snapshot | None) -> FeedUpdate:

@@ -22,7 +22,7 @@ from edgefed.tui.screens.help import keys_text
 from edgefed.tui.symbols import DEVICE_LOOKS, RUN_LOOKS, STATES, Glyphs
 from edgefed.tui.text_format import age, bar, binned, cut, sparks
 from tests.tui.driving import drive, press, screen_text
-from tests.tui.samples import RecordingControl, dashboard, device_view, fine, snapshot
+from tests.tui.samples import RecordingControl, dashboard, device_view, fine, mixing
 
 
 def test_importing_the_app_loads_no_torch_and_no_paho() -> None:
@@ -45,10 +45,10 @@ def test_every_state_has_a_look_of_its_own() -> None:
     assert all(len(look.symbol) == 1 for look in RUN_LOOKS.values())
 
 
-@pytest.mark.parametrize("screen", ["overview", "devices"])
+@pytest.mark.parametrize("screen", ["overview", "devices", "experts"])
 def test_letters_leave_no_other_character(screen: ScreenName) -> None:
     views = tuple(device_view(i, state=state) for i, state in enumerate(STATES))
-    update = fine(snapshot().model_copy(update={"devices": views}))
+    update = fine(mixing(dead=(1,)).model_copy(update={"devices": views}))
 
     async def scenario(pilot: Pilot[None]) -> None:
         assert not {char for char in screen_text(pilot) if ord(char) > 126}
@@ -58,7 +58,7 @@ def test_letters_leave_no_other_character(screen: ScreenName) -> None:
     drive(dashboard(update, letters=True, screen=screen), scenario)
 
 
-@given(st.text(alphabet="○◔▽●▲◆✓◌✗◷■▼▶│─┤└·…—°▁█░⠓ax ", max_size=30))
+@given(st.text(alphabet="○◔▽●▲◆✓◌✗◷■▼▶│─┤└·…—°▁█░▒▓⠓ax ", max_size=30))
 @settings(max_examples=30, deadline=None)
 def test_letters_are_as_wide_as_the_symbols(line: str) -> None:
     shown = Glyphs(ascii=True).line(line)

@@ -15,6 +15,7 @@ from tests.tui.samples import (
     ago,
     dashboard,
     fine,
+    mixing,
     round_views,
     run_view,
     sharing,
@@ -131,3 +132,20 @@ def test_devices_that_share_averages(
     snap_compare: Compare, screen: ScreenName, size: tuple[int, int]
 ) -> None:
     assert snap_compare(watched(fine(sharing()), screen=screen), terminal_size=size)
+
+
+@pytest.mark.parametrize("size", [LARGE, SMALL], ids=["large", "small"])
+@pytest.mark.parametrize("screen", ["overview", "devices", "experts"])
+def test_devices_with_experts(
+    snap_compare: Compare, screen: ScreenName, size: tuple[int, int]
+) -> None:
+    assert snap_compare(watched(fine(mixing(dead=(1,))), screen=screen), terminal_size=size)
+
+
+def test_many_experts(snap_compare: Compare) -> None:
+    many = fine(mixing(experts=24, collapsed=True, dead=(1, 2)))
+    assert snap_compare(watched(many, screen="experts"), terminal_size=SMALL)
+
+
+def test_a_run_without_experts(snap_compare: Compare) -> None:
+    assert snap_compare(watched(), terminal_size=SMALL, press=["3"])

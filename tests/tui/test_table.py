@@ -11,11 +11,12 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from edgefed.events.snapshot import DeviceView
-from edgefed.tui.app import Dashboard
+from edgefed.tui.app import DRAW_EVERY, Dashboard
 from edgefed.tui.columns import COLUMNS, PADDING, columns_for, in_order
 from edgefed.tui.device_table import DeviceTable
+from edgefed.tui.display_state import DisplayState
 from edgefed.tui.filtering import matches
-from tests.tui.driving import drive, notices, press, screen_text, settle
+from tests.tui.driving import drive, notices, press, screen_text, settle, until
 from tests.tui.samples import SHARES, FakeClock, dashboard, device_view, feed, fine, snapshot
 
 
@@ -31,9 +32,9 @@ def test_an_update_keeps_the_cursor_on_its_device_and_writes_only_changed_cells(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = FakeClock()
-    before = [device_view(index) for index in range(1, 9)]
+    before = [device_view(index, seen_at="") for index in range(1, 9)]  # no cell with an age
     after = [*before[:2], before[2].model_copy(update={"fraction": 0.5}), *before[3:]]
-    after.append(device_view(0, device="a-new-one"))
+    after.append(device_view(0, device="a-new-one", seen_at=""))
     source = feed(clock, *(fine(snapshot(devices=0).model_copy(update={"devices": tuple(views)}))
                            for views in (before, after)))  # fmt: skip
     app = Dashboard(source, None, clock, zone=timezone.utc, screen="devices")
@@ -54,7 +55,9 @@ def test_an_update_keeps_the_cursor_on_its_device_and_writes_only_changed_cells(
         clock.seconds += 0.5
         source.deliver()
         await settle(pilot)
-        assert ids(pilot)[0] == "a-new-one"
+        # The app's timer may have drawn the old devices a moment ago; then the next tick draws.
+        clock.seconds += DRAW_EVERY
+        await until(pilot, lambda: ids(pilot)[0] == "a-new-one")
         assert table_of(pilot).selected == "jetson-04"
         assert table_of(pilot).cursor_row == 4
         assert written == [("jetson-03", "training")]
@@ -152,7 +155,7 @@ def test_the_columns_fit_and_the_most_important_stay(width: int, name: int) -> N
     chosen = columns_for([device_view(1, device="d" * name)], width)
     assert sum(column.width + PADDING for column in chosen) <= width
     ranks = sorted(column.rank for column in chosen)
-    known = sorted(column.rank for column in COLUMNS if column.key != "battery")
+    known = sorted(column.rank for column in COLUMNS if column.key not in ("battery", "mixture"))
     assert ranks == known[: len(ranks)]
 
 
@@ -174,6 +177,22 @@ def test_supplements_bring_their_columns() -> None:
         assert of_bounties <= {column.key for column in columns_for([alone, having], None)}
         narrow = [column.key for column in columns_for([alone, having], 77)]
         assert narrow == [column.key for column in columns_for([alone], 77)]
+
+
+def test_mixtures_bring_their_column_before_the_labels() -> None:
+    alone, mixed = device_view(1), device_view(2, mixture=(0.2, 0.104, 0.696), kept_experts=(0, 2))
+    assert "mixture" not in {column.key for column in columns_for([alone], None)}
+    narrow = {column.key: column for column in columns_for([alone, mixed], 77)}
+    assert "mixture" in narrow
+    assert "labels" not in narrow
+    column = narrow["mixture"]
+    shown = DisplayState(FakeClock()).shown()
+    cells = [column.content(view, shown).plain for view in (mixed, alone)]
+    assert cells == ["e2 .70 e0 .20", "·"]
+    whole = device_view(3, mixture=(0.001, 0.999))
+    assert column.content(whole, shown).plain == "e1 1.0 e0 .00"
+    in_turn = [view.device for view in in_order([alone, mixed, whole], column, reverse=False)]
+    assert in_turn == [whole.device, mixed.device, alone.device]
 
 
 def test_devices_without_a_value_sort_last_both_ways() -> None:

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefed.errors import StorageError, WireError
-from edgefed.wire import limits
+from edgefed.files import write_atomic
+from edgefed.wire import blobs, limits
 from edgefed.wire.blobs import BlobCache, chunk, chunk_count, chunk_span
 from edgefed.wire.tensors import digest
 
@@ -181,6 +182,24 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StorageError):
         BlobCache(tmp_path / "file", 100)
+
+
+def test_a_blob_that_is_evicted_while_it_is_put_again_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = BlobCache(tmp_path, 100)
+
+    def write_late(path: Path, data: bytes, *, sync: bool) -> None:
+        """Write, and let others put the same blob and evict it before its writer goes on."""
+        monkeypatch.setattr(blobs, "write_atomic", write_atomic)
+        write_atomic(path, data, sync=sync)
+        cache.put(data)
+        cache.put(blob(2))
+
+    monkeypatch.setattr(blobs, "write_atomic", write_late)
+    name = cache.put(blob(1))
+    assert cache.get(name) == blob(1)
+    assert cache.total == sum(path.stat().st_size for path in tmp_path.iterdir()) == 100
 
 
 def test_threads_share_it(tmp_path: Path) -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from edgefed.config.recipe import ModelSection
 from edgefed.learn.model_memory import COPIES
+from edgefed.learn.models import build
 from edgefed.samples import Samples
+from edgefed.wire.tensors import pack
 from edgefed.worker.trainer_cache import MAX_ALGORITHMS, TrainerCache
 from tests.memory_limit import bounded
 from tests.run_fixture import CLASSES, SHAPE
@@ -144,15 +148,13 @@ def test_algorithms_that_stay_warm_are_few() -> None:
 PEAK = """
 import json, resource, sys, tempfile
 from pathlib import Path
-from edgefed.config.recipe import ModelSection
 from edgefed.learn.devices import set_threads
-from edgefed.learn.models import build
 from edgefed.wire.messages import BlobRef
-from edgefed.wire.tensors import digest, pack
+from edgefed.wire.tensors import digest
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.worker import Worker, read_blob
 from tests.worker.tasks import task, work, worker
-from tests.run_fixture import CLASSES, SHAPE, samples
+from tests.run_fixture import samples
 
 def peak():
     # Not getrusage, whose peak a process inherits from the one that started it.
@@ -160,14 +162,10 @@ def peak():
     return int(line.split()[1]) * 1024
 
 set_threads(1)
-model = {"name": "mlp", "hidden": [3072, 3072]}
+model = json.loads(sys.argv[4])
 work(task(), worker())
 device = Worker(TrainerCache("cpu"), samples(9, 1), samples(5, 2))
 file = Path(sys.argv[2])
-if not file.exists():
-    file.write_bytes(pack(build(ModelSection.model_validate(model), SHAPE, CLASSES, 3).weights()))
-    print(file.stat().st_size)
-    sys.exit()
 with file.open("rb") as opened:
     name, size = digest(opened.read()), file.stat().st_size
 before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
@@ -182,6 +180,18 @@ print((peak() - before) / size)
 """
 
 
+LARGE = {"name": "mlp", "hidden": [3072, 3072]}
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of weights of the large model, which another process than the measured one built."""
+    file = tmp_path_factory.mktemp("weights") / "weights"
+    built = build(ModelSection.model_validate(LARGE), SHAPE, CLASSES, 3)
+    file.write_bytes(pack(built.weights()))
+    return file
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "training"),
@@ -192,20 +202,15 @@ print((peak() - before) / size)
     ],
 )
 def test_what_is_counted_is_what_a_task_takes(
-    algorithm: str, training: dict[str, Any], tmp_path: Any
+    algorithm: str, training: dict[str, Any], weights: Path
 ) -> None:
-    for _ in range(2):  # the first writes the weights
-        ended = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                PEAK,
-                algorithm,
-                str(tmp_path / "weights"),
-                json.dumps(training),
-            ],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-c", PEAK, algorithm, str(weights)),
+            *(json.dumps(training), json.dumps(LARGE)),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert COPIES / 2 < float(ended.stdout) <= COPIES

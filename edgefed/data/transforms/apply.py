@@ -42,8 +42,13 @@ def transform_device(
     if options.transform == "permutation":
         drawn = generator(seed, "partition", "orders")
         orders = label_orders(dataset.classes, options.permutations, drawn)
-        return relabelled(samples, orders[rng.integers(len(orders))])
+        return relabelled(samples, orders[order_number(options, device, seed)])
     return samples
+
+
+def order_number(options: TransformOptions, device: int, seed: int) -> int:
+    """Return which of the orders of labels a virtual device has."""
+    return int(generator(seed, "partition", "transform", device).integers(options.permutations))
 
 
 def transform_test(dataset: Dataset, options: TransformOptions) -> Dataset:

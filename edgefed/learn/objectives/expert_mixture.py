@@ -24,6 +24,7 @@ from typing import Literal
 import torch
 from torch.nn import functional
 
+from edgefed.learn.mixture_table import least_share
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.partial_gradient import forward_where
 from edgefed.learn.types import Array, Batch, Context, Forward, Params
@@ -67,12 +68,12 @@ class ExpertMixture:
         damping: of the old shares, with ``by_device``.
         skip_below: no gradient flows into expert k's pass over sample b where q'(k|y_b) is below
             this and, unless ``detaches``, q'(k|s) is, too; 0 for the exact gradient. The pass is
-            then made forward only, so the loss and the gradients of phi and of the gate stay exact.
-            At the logits, a skipped pair lacks q'(k|y_b) (p_k - y) / B, of norm below
-            sqrt(2) skip_below / B: the gradient of expert k is off by less than skip_below times
-            the batch's mean norm of its cross-entropy gradients, and by as much again of those at
-            the features, of norm below sqrt(2) skip_below |A| / B each, unless ``detaches``. It has
-            no effect on ``direct``.
+            then made forward only, so the loss and the gradients of phi, of the gate and of the
+            bias stay exact. At the logits, a skipped pair lacks q'(k|y_b) (p_k - y) / B, of norm
+            below sqrt(2) skip_below / B: the gradient of expert k is off by less than skip_below
+            times the batch's mean norm of its cross-entropy's gradients. Unless ``detaches``, it
+            also lacks q'(k|s) A (g - q) / B at the features, where g is the gate's prediction, of
+            norm below sqrt(2) skip_below |A| / B. Has no effect with ``direct``.
     """
 
     model: Model
@@ -113,9 +114,14 @@ class ExpertMixture:
         loss = self._loss(right, log_gate, shares, used)
         if not self.by_device:
             return loss, {}
-        joint = (right + log_gate).mean(dim=0)
-        found = torch.softmax(joint.masked_fill(~self._here(joint), -torch.inf), dim=0)
-        return loss, {SHARES: self.damping * own + (1 - self.damping) * found.to(own.dtype)}
+        return loss, {SHARES: self._stepped(own, (right + log_gate).mean(dim=0))}
+
+    def _stepped(self, own: torch.Tensor, joint: torch.Tensor) -> torch.Tensor:
+        """Return the shares after equation 13; experts that are not here keep theirs."""
+        here = self._here(own)
+        found = torch.softmax(joint.masked_fill(~here, -torch.inf), dim=0).to(own.dtype)
+        mass = torch.where(here, own, torch.zeros_like(own)).sum()
+        return torch.where(here, self.damping * own + (1 - self.damping) * mass * found, own)
 
     def _flows(
         self, kept: torch.Tensor, own: torch.Tensor, used: torch.Tensor
@@ -138,8 +144,7 @@ class ExpertMixture:
             logits, hidden = forward_where(self.model, forward, batch.inputs, some)
             if self.has_bias:
                 logits = logits + given[PERSONAL_BIAS]
-            each = -functional.cross_entropy(logits, batch.targets, reduction="none")
-            right.append(each if some is None else torch.where(some, each, each.detach()))
+            right.append(-functional.cross_entropy(logits, batch.targets, reduction="none"))
             features.append(hidden)
         return self._spread(torch.stack(right, dim=1), 1), self._spread(torch.stack(features), 0)
 
@@ -184,7 +189,7 @@ class ExpertMixture:
     def _used(self, own: torch.Tensor) -> torch.Tensor:
         """Return which experts (K,) are used: here, and not below the threshold."""
         here = self._here(own)
-        used = here & (own >= self.threshold / self.experts)
+        used = here & (own >= least_share(self.threshold, self.experts))
         return torch.where(used.any(), used, here)
 
     def _here(self, like: torch.Tensor) -> torch.Tensor:

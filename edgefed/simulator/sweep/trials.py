@@ -13,6 +13,7 @@ from edgefed.lock import FolderLock
 from edgefed.simulator.executors import Maker
 from edgefed.simulator.run import Simulation
 from edgefed.simulator.sweep.plan import Plan, Trial
+from edgefed.simulator.sweep.planted_clusters import PlantedClusters
 from edgefed.simulator.sweep.results import Result, Results
 
 
@@ -134,11 +135,13 @@ class _Sweep:
             noise_folder=self._results.noise,
         )
         rows: list[dict[str, object]] = []
+        clusters = PlantedClusters(trial.recipe)
 
         def hear(event: Event, _: int) -> None:
+            clusters.hear(event)
             if event.kind == "scored":
                 fields = {key: value for key, value in event.fields.items() if key != "run"}
-                rows.append(fields)
+                rows.append({**fields, **clusters.scores()})
                 accuracy = fields.get("accuracy")
                 self._say(trial, number, "round", round=fields["round"], accuracy=accuracy)
 
@@ -147,6 +150,8 @@ class _Sweep:
         record = ended.record
         if record.status != "finished":
             raise EdgeFedError(record.reason or record.status, code=record.error or "run.failed")
+        if rows and "accuracy" in ended.final:
+            rows[-1]["final_accuracy"] = ended.final["accuracy"]
         result = self._results.keep(trial, record, ended.folder, rows)
         self._say(trial, number, "done", round=result.rounds, accuracy=result.accuracy)
         return result

@@ -7,14 +7,19 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from edgefed.events.expert_events import problem_in_words
 from edgefed.events.snapshot import DeviceView
+from edgefed.tui.actions import keys_of
 from edgefed.tui.columns import has_supplements
 from edgefed.tui.display_state import Shown
+from edgefed.tui.panes.experts import experts_of, problem_line
 from edgefed.tui.panes.pane import Pane
 from edgefed.tui.symbols import DEVICE_LOOKS, HOT, STATES
-from edgefed.tui.text_format import clean, cut
-from edgefed.tui.theme import MUTED, ORANGE
+from edgefed.tui.text_format import clean, cut, sparks
+from edgefed.tui.theme import MUTED, ORANGE, SKY
 from edgefed.units import counted
+
+_EXPERTS_KEY = keys_of("screen.experts")
 
 NO_DEVICE = "No device yet. Start its agent: edgefed-agent run"
 
@@ -26,6 +31,10 @@ class FleetPane(Pane):
         """Return the pane's name."""
         return "Fleet"
 
+    def footing(self, shown: Shown) -> str:
+        """Return how to see the experts, in a run that has some."""
+        return super().footing(shown) or (_EXPERTS_KEY if experts_of(shown) else "")
+
     def nothing(self, shown: Shown) -> str:
         """Return what to do when no device ever answered."""
         return "" if shown.snapshot and shown.snapshot.devices else NO_DEVICE
@@ -34,7 +43,8 @@ class FleetPane(Pane):
         """Return the counts and as many of the notes as there is room for."""
         devices = shown.snapshot.devices if shown.snapshot else ()
         lines = _counts(devices, width)
-        notes = [note for note in _notes(devices, width) if note.plain]
+        notes = [*_experts(shown, width), *_notes(devices, width)]
+        notes = [note for note in notes if note.plain]
         if len(lines) + 1 + len(notes) <= height:
             lines.append(Text())
         return Text("\n", no_wrap=True, overflow="ellipsis").join([*lines, *notes][:height])
@@ -88,6 +98,17 @@ def _supplements(devices: Sequence[DeviceView]) -> list[Text]:
     wanted = sum(device.open_bounties for device in devices)
     added = sum(device.received_mixes + device.noise_samples for device in devices)
     return [Text.assemble(("labels ", MUTED), f"open {wanted}  added {added}")]
+
+
+def _experts(shown: Shown, width: int) -> list[Text]:
+    """Return what is wrong with the experts, and their load; nothing without any."""
+    view = experts_of(shown)
+    if view is None or not view.load:
+        return []
+    load = sparks([share if share >= 0.01 else 0.0 for share in view.load])
+    line = Text.assemble(("experts ", MUTED), (cut(load, width - 24), SKY))
+    line.append(f"  entropy {view.entropy or 0.0:.2f}")
+    return [problem_line(view), line] if problem_in_words(view) else [line]
 
 
 def _hottest(warm: Sequence[DeviceView], width: int) -> Text:

@@ -1,0 +1,80 @@
+"""What a device's answer tells the coordinator of its labels, for any algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from edgefed.algorithms.base import Answer, State
+from edgefed.algorithms.expert_records import MIXTURE, PHI, TABLE
+from edgefed.algorithms.training import schedule_of
+from edgefed.config.recipe import TrainingSection
+from edgefed.learn.mixture_table import shares_of
+from edgefed.learn.types import Array, Schedule, Tensors
+from edgefed.sharing.label_leakage import (
+    frequencies_after_one_step,
+    frequencies_after_steps,
+    frequencies_of_mixture,
+)
+
+Source = Literal["mixture", "output-bias"]
+"""``mixture``: the shares q(z|s) with the table that they were computed with; ``output-bias``: the
+change of the output layer's bias."""
+
+
+@dataclass(frozen=True, eq=False)
+class Disclosure:
+    """Label frequencies that were computed from an answer.
+
+    Attributes:
+        source: from which part of it.
+        role: the reply role of that part.
+        shares: of the labels (labels,).
+        determined: whether no other frequencies give the same answer; for an output bias, whether
+            the answer is one step of gradient descent.
+    """
+
+    source: Source
+    role: str
+    shares: Array
+    determined: bool
+
+
+def disclosures(
+    answer: Answer, state: State, number: int, training: TrainingSection, bias: str
+) -> Iterator[Disclosure]:
+    """Yield the label frequencies that an answer tells; none where it has neither part.
+
+    Args:
+        answer: as the coordinator decodes it.
+        state: that the exchange was planned from.
+        number: of the round.
+        training: the recipe's section.
+        bias: name of the output layer's bias; empty for a model without one.
+    """
+    if MIXTURE in answer.groups and TABLE in answer.groups and TABLE in state.groups:
+        table = state.groups[TABLE][PHI] + answer.groups[TABLE].arrays[PHI]
+        yield of_mixture(answer.groups[MIXTURE].arrays["raw"], table)
+        return
+    for role, group in answer.groups.items():
+        if bias and bias in group.arrays:
+            yield _of_bias(role, group.arrays, answer, schedule_of(training, number), bias)
+
+
+def of_mixture(mixture: Array, table: Array) -> Disclosure:
+    """Return what shares q(z|s) tell, with the table's logits (labels, experts)."""
+    found = frequencies_of_mixture(mixture, shares_of(table))
+    return Disclosure("mixture", MIXTURE, found.shares, found.determined)
+
+
+def _of_bias(
+    role: str, arrays: Tensors, answer: Answer, schedule: Schedule, bias: str
+) -> Disclosure:
+    change, steps = np.ravel(arrays[bias]), answer.metrics.get("steps", 0.0)
+    if steps == 1 and schedule.optimizer == "sgd" and schedule.learning_rate > 0:
+        shares = frequencies_after_one_step(change, schedule.learning_rate)
+        return Disclosure("output-bias", role, shares, determined=True)
+    return Disclosure("output-bias", role, frequencies_after_steps(change), determined=False)

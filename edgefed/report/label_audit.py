@@ -1,0 +1,223 @@
+"""What a run's answers told of the devices' labels, beside the labels that the devices hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgefed.algorithms.expert_report import ExpertReport
+from edgefed.algorithms.registry import make
+from edgefed.charts.shares import Panel, share_maps
+from edgefed.charts.svg import stacked, standalone
+from edgefed.config.recipe import Recipe
+from edgefed.coordinator.label_audit import AUDIT
+from edgefed.coordinator.store import Store
+from edgefed.errors import DataError, UnknownNameError
+from edgefed.events.expert_events import label_names
+from edgefed.files import storage_error
+from edgefed.report.run_data import RunData
+from edgefed.sharing.label_leakage import frequencies_of_mixture, total_variation
+
+MAX_ROWS = 300
+"""Devices that the picture has a row for."""
+
+STATE = "state"
+"""The source of frequencies that rest on what the coordinator keeps of a mixture of experts."""
+
+_IN_WORDS: Mapping[str, str] = {
+    "mixture": "from the shares q(z|s) and the table of the answer",
+    "output-bias": "from the change of the output layer's bias",
+    STATE: "from the shares q(z|s) and the table after the last round",
+}
+
+
+@dataclass(frozen=True)
+class AuditRow:
+    """What one answer told.
+
+    Attributes:
+        device: whose answer.
+        round: of the answer.
+        samples: on which it rests.
+        source: from which part of the answer: ``mixture``, ``output-bias``, or ``state``.
+        role: the reply role of that part.
+        determined: whether no other frequencies give the same answer.
+        shares: the label frequencies.
+        true: those of the device's samples; None where the device does not tell its labels.
+    """
+
+    device: str
+    round: int
+    samples: int
+    source: str
+    role: str
+    determined: bool
+    shares: tuple[float, ...]
+    true: tuple[float, ...] | None = None
+
+    @property
+    def part(self) -> str:
+        """The part of the answer: its source, and its role where that is not the usual one."""
+        usual = self.role in ("", "delta", "mixture")
+        return self.source if usual else f"{self.source} of {self.role}"
+
+    @property
+    def distance(self) -> float | None:
+        """Total variation between both, 0 to 1; None where the true ones are not known."""
+        if self.true is None:
+            return None
+        return total_variation(np.asarray(self.shares), np.asarray(self.true))
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What a run's answers told.
+
+    Attributes:
+        run: its id.
+        labels: what the labels are called.
+        rows: by round and device.
+    """
+
+    run: str
+    labels: tuple[str, ...]
+    rows: tuple[AuditRow, ...]
+
+    def of_round(self, number: int | None) -> Audit:
+        """Return the answers of a round, or without one the first of each device and role.
+
+        A role is told apart because an answer may have several, such as one for each model.
+        """
+        if number is not None:
+            return replace(self, rows=tuple(row for row in self.rows if row.round == number))
+        first: dict[tuple[str, str], AuditRow] = {}
+        for row in self.rows:
+            first.setdefault((row.device, row.role), row)
+        return replace(self, rows=tuple(first[key] for key in sorted(first)))
+
+    def mean_distance(self) -> float | None:
+        """Return the mean over the rows whose true frequencies are known; None without any."""
+        known = [row.distance for row in self.rows if row.distance is not None]
+        return sum(known) / len(known) if known else None
+
+
+def audit_of_folder(folder: Path, run_data: RunData) -> Audit:
+    """Return what was recorded in a run's folder, or what its state tells.
+
+    Raises:
+        UnknownNameError: ``audit.none``: nothing was recorded, and the run has no experts.
+        DataError: ``audit.invalid``: a line of the record cannot be read.
+        StorageError: a file cannot be read.
+    """
+    was_recorded = (folder / AUDIT).is_file()
+    rows = [*_recorded(folder / AUDIT)] if was_recorded else [*_of_state(folder)]
+    if not rows:
+        raise _nothing(folder.name, was_recorded)
+    held = {device.device: device.labels for device in run_data.summary.devices}
+    names = label_names(run_data.record.get("class_names") or (), len(rows[0].shares))
+    told = [replace(row, true=_true(held.get(row.device, ()), len(row.shares))) for row in rows]
+    told.sort(key=lambda row: (row.round, row.device))
+    return Audit(folder.name, tuple(names), tuple(told))
+
+
+def _nothing(run: str, was_recorded: bool) -> UnknownNameError:
+    if was_recorded:
+        return UnknownNameError(
+            f"The answers of run {run} have neither an output bias nor shares of experts.",
+            code="audit.none",
+            hint="other parts of an answer may tell of labels too",
+        )
+    return UnknownNameError(
+        f"Nothing was recorded of what the answers of run {run} tell of labels.",
+        code="audit.none",
+        hint="simulate it again: edgefed sim run --audit",
+    )
+
+
+def _recorded(path: Path) -> Iterator[AuditRow]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except OSError as error:
+        raise storage_error(path, error) from error
+    for number, line in enumerate(lines, 1):
+        if not line.endswith("\n"):  # a crash cut it short
+            return
+        try:
+            yield _row(json.loads(line))
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"Line {number} of {path} is not a record of an answer.",
+                code="audit.invalid",
+                hint="use an unmodified audit.jsonl",
+            ) from error
+
+
+def _row(values: Mapping[str, Any]) -> AuditRow:
+    if values["source"] not in _IN_WORDS:
+        raise ValueError(f"there is no source {values['source']}")
+    shares = tuple(float(share) for share in values["shares"])
+    return AuditRow(**{**values, "shares": shares})
+
+
+def _of_state(folder: Path) -> Iterator[AuditRow]:
+    """Yield what the last mixtures tell with the last table, which is not quite that of any."""
+    report = _expert_report(folder)
+    if report.condition != "label" or not report.table:
+        return
+    table = np.asarray(report.table)
+    for mixture in report.mixtures:
+        found = frequencies_of_mixture(np.asarray(mixture.shares), table)
+        shares = tuple(found.shares.tolist())
+        yield AuditRow(
+            mixture.device, mixture.round, mixture.samples, STATE, "", found.determined, shares
+        )
+
+
+def _expert_report(folder: Path) -> ExpertReport:
+    if not (folder.parent.parent / "edgefed.db").is_file():
+        return ExpertReport()
+    with closing(Store(folder.parent.parent)) as store:
+        checkpoint = store.checkpoint(folder.name)
+        if checkpoint is None:
+            return ExpertReport()
+        algorithm = make(Recipe.model_validate_json(store.run(folder.name).recipe))
+        return algorithm.expert_report(checkpoint.state)
+
+
+def _true(counts: Sequence[int], labels: int) -> tuple[float, ...] | None:
+    total = sum(counts)
+    if not total or len(counts) > labels:
+        return None
+    return tuple(count / total for count in (*counts, *[0] * (labels - len(counts))))
+
+
+def audit_picture(audit: Audit) -> str:
+    """Return true and computed frequencies of each device side by side, as an SVG file."""
+    title = f"Labels of the devices of run {audit.run}, as its coordinator could compute them"
+    return standalone(stacked(list(_pictures(audit.rows, audit.labels)), title=title))
+
+
+def _pictures(rows: Iterable[AuditRow], labels: Sequence[str]) -> Iterator[tuple[str, str]]:
+    by_part: dict[str, list[AuditRow]] = {}
+    for row in rows:
+        by_part.setdefault(row.part, []).append(row)
+    for part, all_rows in by_part.items():
+        found = all_rows[:MAX_ROWS]
+        names = [_name(row) for row in found]
+        empty = (0.0,) * len(labels)
+        true = Panel("true", [row.true or empty for row in found])
+        computed = Panel("computed", [row.shares for row in found])
+        drawn = share_maps([true, computed], names, labels, title=part, width=820)
+        told = _IN_WORDS[found[0].source]
+        role = f" of {found[0].role}" if part != found[0].source else ""
+        yield f"Label frequencies {told}{role}; beside each device the distance", drawn
+
+
+def _name(row: AuditRow) -> str:
+    return row.device if row.distance is None else f"{row.device}  {row.distance:.2f}"
