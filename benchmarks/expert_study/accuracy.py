@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from benchmarks.expert_study.device_tests import DeviceTests
-from benchmarks.expert_study.methods import EVERY, GRID, Choice, Method, Setup, recipe_of
+from benchmarks.expert_study.methods import EVERY, Choice, Method, Setup, choices, recipe_of
 from benchmarks.expert_study.runs import Look, Observed, Runner, mean_of
 from benchmarks.expert_study.samples import Files, dealt, halves, read, written
 from edgefed.algorithms.base import State
@@ -41,6 +42,7 @@ class Row:
         traffic: bytes that a device is sent and sends in a round, one for each seed.
         early: accuracy on known devices in earlier rounds, one list a seed.
         load: of each expert after the last round, by seed.
+        sharpest: the mean over labels of the largest share in the table, by seed.
         seconds: of CPU time, one for each seed.
         tuning: accuracy on known devices in the other samples, by setting.
     """
@@ -52,6 +54,7 @@ class Row:
     seconds: tuple[float, ...] = ()
     early: tuple[tuple[float, ...], ...] = ()
     load: tuple[tuple[float, ...], ...] = ()
+    sharpest: tuple[float, ...] = ()
     tuning: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -65,6 +68,7 @@ class Row:
             "seconds": spread(self.seconds).__dict__,
             "early": [list(each) for each in self.early],
             "load": [list(each) for each in self.load],
+            "sharpest": list(self.sharpest),
             "tuning": dict(self.tuning),
         }
 
@@ -110,7 +114,7 @@ class Study:
     def _tuning(self, name: str, files: Mapping[int, Files]) -> dict[str, float]:
         """Return the accuracy on known devices by setting."""
         found = {}
-        for words, choice in GRID.items():
+        for words, choice in choices(EVERY[name]).items():
             (line,) = self._lines(f"{name}, tuned, {words}", EVERY[name], choice, files)
             score = mean_of(line, "known")
             found[words] = -1.0 if score is None or math.isnan(score) else score
@@ -119,7 +123,8 @@ class Study:
     def _row(
         self, name: str, words: str, files: Mapping[int, Files], tuning: Mapping[str, float]
     ) -> Row:
-        lines = self._lines(f"{name}, {words}", EVERY[name], GRID[words], files, new=True)
+        choice = choices(EVERY[name])[words]
+        lines = self._lines(f"{name}, {words}", EVERY[name], choice, files, new=True)
         scores = {mode: [mean_of(line, mode) for line in lines] for mode in MODES}
         return Row(
             name,
@@ -133,6 +138,7 @@ class Study:
             tuple(line["seconds"] for line in lines),
             tuple(tuple(n["early"] for n in line["notes"] if "early" in n) for line in lines),
             tuple(tuple(line["notes"][-1].get("load", ())) for line in lines if line["notes"]),
+            tuple(line["notes"][-1].get("sharpest", 1.0) for line in lines if line["notes"]),
             tuning,
         )
 
@@ -170,7 +176,10 @@ class Study:
             last = number == rounds
             found: dict[str, Any] = tests[0].scores(state, devices.private, last=last)
             report = algorithm.expert_report(state)
-            return {**found, "load": list(report.load)} if report.load else found
+            if not report.load:
+                return found
+            sharpest = [max(row) for row in report.table]
+            return {**found, "load": list(report.load), "sharpest": fmean(sharpest)}
 
         return look
 

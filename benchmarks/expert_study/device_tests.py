@@ -38,7 +38,7 @@ from edgefed.sharing.policy import ANYTHING
 from edgefed.worker.run_work import run_work
 
 Private = Mapping[str, Tensors]
-FITTING = 20
+FITTING = 12
 """Epochs in which a new device fits its gate in the mode ``fitted long``: about as many as a known
 device's gate has had."""
 

@@ -72,23 +72,28 @@ EVERY: Mapping[str, Method] = {**METHODS, **ABLATIONS}
 
 @dataclass(frozen=True)
 class Choice:
-    """A setting that methods are tuned over."""
+    """A setting that methods are tuned over; a table's rate of 0 is the server's."""
 
     server_learning_rate: float
     learning_rate: float
+    table_learning_rate: float = 0.0
 
     @property
     def words(self) -> str:
         """The choice in words."""
-        return f"server {self.server_learning_rate:g}, local {self.learning_rate:g}"
+        found = f"server {self.server_learning_rate:g}, local {self.learning_rate:g}"
+        return found + (f", table {self.table_learning_rate:g}" if self.table_learning_rate else "")
 
 
-SERVER_RATES, LOCAL_RATES = (0.003, 0.01, 0.03), (0.05, 0.15)
-GRID: Mapping[str, Choice] = {
-    choice.words: choice
-    for choice in itertools.starmap(Choice, itertools.product(SERVER_RATES, LOCAL_RATES))
-}
-"""The same six settings for every method, by their words."""
+SERVER_RATES, LOCAL_RATES, TABLE_RATE = (0.01, 0.03), (0.05, 0.15), 0.1
+
+
+def choices(method: Method) -> dict[str, Choice]:
+    """Return a method's settings by their words: four for all, and two more of a table's rate."""
+    found = [Choice(*pair) for pair in itertools.product(SERVER_RATES, LOCAL_RATES)]
+    if method.algorithm["name"] == "fedmoe":
+        found += [Choice(SERVER_RATES[0], rate, TABLE_RATE) for rate in LOCAL_RATES]
+    return {choice.words: choice for choice in found}
 
 
 @dataclass(frozen=True)
@@ -120,6 +125,8 @@ def recipe_of(setup: Setup, method: Method, choice: Choice, file: Path, seed: in
     """Return the recipe of a run."""
     kingma = ADAM if method.algorithm["name"] != "fedmoe" else {}
     rate = {"server_learning_rate": choice.server_learning_rate}
+    if choice.table_learning_rate:
+        rate["table_learning_rate"] = choice.table_learning_rate
     return Recipe.model_validate(
         {
             "seed": seed,

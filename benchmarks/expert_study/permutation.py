@@ -7,24 +7,23 @@ experts are matched to permutations one to one, by the assignment that suits mos
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from benchmarks.expert_study.runs import Look, Observed, Runner
 from benchmarks.expert_study.samples import CLASSES, read, written
 from edgefed.algorithms.base import State
 from edgefed.algorithms.expert_records import mixtures_of
 from edgefed.config.recipe import Recipe
-from edgefed.coordinator.run_model import load_dataset
-from edgefed.data.partition import deal
-from edgefed.learn.types import Array
-from edgefed.samples import Samples
+from edgefed.data.partition import planted_orders
 from edgefed.seeds import generator
+from edgefed.simulator.local_fleet import device_names
+from edgefed.simulator.sweep.planted_clusters import matched, overlaps
 
 STARTS = ("independent", "updates")
 
@@ -93,7 +92,7 @@ def row(
         line = runner.line(f"permutation, K = {experts}, {start}", recipe, looks(groups))
         accuracy.append(tuple(note["accuracy"] for note in line["notes"]))
         pure.append(bool(line["notes"]) and line["notes"][-1]["pure"])
-        sizes = sorted(np.bincount(groups).tolist(), reverse=True)
+        sizes = sorted(Counter(groups.values()).values(), reverse=True)
         reachable.append(sum(sizes[:experts]) / len(groups))
     return Row(experts, start, tuple(accuracy), tuple(reachable), tuple(pure))
 
@@ -138,52 +137,24 @@ def recipe_of(setup: Setup, experts: int, start: str, file: Path, seed: int) -> 
     )
 
 
-def planted(recipe: Recipe) -> Array:
-    """Return the number of each device's permutation, found by comparing labels with and without.
-
-    Numbers are in the order in which permutations occur.
-    """
-    dataset, devices = load_dataset(recipe, None), recipe.simulation.devices
-    plain = recipe.data.model_copy(update={"transform": "none"})
-    pairs = zip(
-        deal(dataset, plain, devices, 0.0, recipe.seed),
-        deal(dataset, recipe.data, devices, 0.0, recipe.seed),
-        strict=True,
-    )
-    orders = [_order(before.train, after.train) for before, after in pairs]
-    known = list(dict.fromkeys(orders))
-    return np.array([known.index(order) for order in orders])
+def planted(recipe: Recipe) -> dict[str, int]:
+    """Return the number of each device's permutation, by device."""
+    orders = planted_orders(recipe.data, recipe.simulation.devices, recipe.seed)
+    return dict(zip(device_names(len(orders)), orders.tolist(), strict=True))
 
 
-def _order(before: Samples, after: Samples) -> tuple[int, ...]:
-    order = np.full(CLASSES, -1)
-    order[before.targets] = after.targets
-    return tuple(order.tolist())
-
-
-def looks(groups: Array) -> Look:
+def looks(planted: Mapping[str, int]) -> Look:
     """Return what notes the clustering of every round."""
 
     def look(number: int, state: State, devices: Observed) -> dict[str, Any]:
-        del number
+        del number, devices
         mixtures = mixtures_of(state)
-        chosen = np.array([int(np.argmax(mixtures[each].shares)) for each in devices.shards])
-        return {"accuracy": matched(chosen, groups), "pure": is_pure(chosen, groups)}
+        chosen = {each: int(np.argmax(mixtures[each].shares)) for each in planted}
+        counts = overlaps(planted, chosen)
+        pure = bool(((counts > 0).sum(axis=1) <= 1).all())
+        return {"accuracy": matched(counts) / len(planted), "pure": pure}
 
     return look
-
-
-def matched(chosen: Array, groups: Array) -> float:
-    """Return the share of devices whose expert is the one that is matched to their group."""
-    counts = np.zeros((int(chosen.max()) + 1, int(groups.max()) + 1))
-    np.add.at(counts, (chosen, groups), 1)
-    rows, columns = linear_sum_assignment(counts, maximize=True)
-    return float(counts[rows, columns].sum() / len(groups))
-
-
-def is_pure(chosen: Array, groups: Array) -> bool:
-    """Return whether no expert has devices of two groups."""
-    return all(len(set(groups[chosen == each].tolist())) == 1 for each in set(chosen.tolist()))
 
 
 def _file(setup: Setup, data: Path, folder: Path, seed: int) -> Path:

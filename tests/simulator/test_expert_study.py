@@ -32,7 +32,7 @@ COMPARED = ["FedAvg", "biased FedAvg", "LG-FedAvg", "IFCA, 4 models", "fedmoe, K
 def two_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A grid of two settings, and scores of the last test alone."""
     grid = {choice.words: choice for choice in (Choice(0.01, 0.05), Choice(0.01, 0.1))}
-    monkeypatch.setattr(accuracy, "GRID", grid)
+    monkeypatch.setattr(accuracy, "choices", lambda method: grid)
     monkeypatch.setattr(accuracy, "LAST", 1)
 
 
