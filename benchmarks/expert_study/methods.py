@@ -125,7 +125,7 @@ def recipe_of(setup: Setup, method: Method, choice: Choice, file: Path, seed: in
     """Return the recipe of a run."""
     kingma = ADAM if method.algorithm["name"] != "fedmoe" else {}
     rate = {"server_learning_rate": choice.server_learning_rate}
-    if choice.table_learning_rate:
+    if method.algorithm["name"] == "fedmoe":
         rate["table_learning_rate"] = choice.table_learning_rate
     return Recipe.model_validate(
         {

@@ -86,8 +86,9 @@ class ExpertSettings(AlgorithmSettings):
     """Step size of the server optimiser for experts and gates. The paper's 0.001 takes thousands
     of rounds."""
 
-    table_learning_rate: Annotated[float, Field(ge=0, le=100)] = 0.0
-    """Step size of the server optimiser for the table of shares; 0 for that of the experts."""
+    table_learning_rate: Annotated[float, Field(ge=0, le=100)] = 0.1
+    """With ``server = "adam"``: step size of the server optimiser for the table of shares; 0 for
+    that of the experts, as in the paper. In a round, no logit of the table moves by much more."""
 
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Decay of the server's first moment."""
@@ -146,7 +147,9 @@ class ExpertSettings(AlgorithmSettings):
 
     def optimizer(self, table: bool = False) -> ServerOptimizer:
         """Return the server optimiser of the experts, or of the table."""
-        rate = (table and self.table_learning_rate) or self.server_learning_rate
+        rate = self.server_learning_rate
+        if table and self.server == "adam":
+            rate = self.table_learning_rate or rate
         return ServerOptimizer(
             name=self.server,
             learning_rate=rate,

@@ -67,7 +67,7 @@ def test_experts_are_told_from_the_start_and_after_each_merge(world: MakeWorld) 
 
 
 def test_a_table_that_hardly_moves_is_not_told_again(world: MakeWorld) -> None:
-    run = world(plan(server_learning_rate=1e-4), parts())
+    run = world(plan(server_learning_rate=1e-4, table_learning_rate=0.0), parts())
     run.engine().run()
     assert [len(event["rows"]) for event in run.seen("experts")] == [CLASSES, 0, 0, 0]
 

@@ -73,11 +73,13 @@ def test_the_table_of_shares_can_go_as_far_as_the_paper_s(
 ) -> None:
     for (row, column), recipe in recipes(name, scale, tmp_path).items():
         settings = recipe.algorithm.settings()
-        rate = settings.get("table_learning_rate", settings["server_learning_rate"])
-        if recipe.algorithm.name == "fedmoe" and scale != "paper":
-            assert rate * recipe.rounds.count == pytest.approx(2000 * 0.001, rel=0.15), row
-        else:
+        if recipe.algorithm.name != "fedmoe":
             assert "table_learning_rate" not in settings, (row, column)
+        elif scale == "paper":
+            assert settings["table_learning_rate"] == 0, row
+        else:
+            rate = settings["table_learning_rate"]
+            assert rate * recipe.rounds.count == pytest.approx(2000 * 0.001, rel=0.15), row
 
 
 @pytest.mark.parametrize("scale", SCALES)

@@ -41,7 +41,8 @@ def averaged(label: str, **personal: Any) -> Row:
 def experts(label: str, count: int, **settings: Any) -> Row:
     """Return a row of ``fedmoe`` with so many experts."""
     own = {f"algorithm.{key}": value for key, value in settings.items()}
-    return Row(label, {"algorithm.name": "fedmoe", "algorithm.experts": count, **own})
+    rate = {"algorithm.table_learning_rate": 0.0}  # the paper has one rate for all
+    return Row(label, {"algorithm.name": "fedmoe", "algorithm.experts": count, **rate, **own})
 
 
 def collecting(row: Row) -> Row:
@@ -146,14 +147,13 @@ DIGITS: Settings = {
 }
 SETUPS: Mapping[Scale, Settings] = {"smoke": DIGITS, "small": SMALL, "paper": CIFAR10}
 
-TABLE_RATES: Mapping[Scale, float] = {"smoke": 0.3, "small": 0.03}
-"""Step sizes of the table: times the rounds, they are about the paper's, 2000 of 0.001."""
+TABLE_RATES: Mapping[Scale, float] = {"smoke": 0.3, "small": 0.03, "paper": 0.0}
+"""Step sizes of the table: times the rounds, they are about the paper's, 2000 of 0.001; 0 is that
+of the experts."""
 
 
 def with_table_rates(scale: Scale, rows: Iterable[Row]) -> dict[str, Settings]:
     """Return what the rows with experts have of their own at a scale, by label."""
-    if scale not in TABLE_RATES:
-        return {}
     own = {"algorithm.table_learning_rate": TABLE_RATES[scale]}
     return {row.label: own for row in rows if row.settings["algorithm.name"] == "fedmoe"}
 
