@@ -40,7 +40,7 @@ def recipe(grace: float, **rounds: object) -> Recipe:
                 **rounds,
             },
             "evaluation": {"on": "both"},
-            "simulation": {"devices": 3},
+            "simulation": {"devices": 3, "holdout": 0.0},
         }
     )
 

@@ -54,7 +54,7 @@ def recipe(kind: type[Relaying], hidden: int, size: int) -> Recipe:
             },
             "wire": {"downlink": "bf16", "uplink": "int8"},
             "evaluation": {"on": "both"},
-            "simulation": {"devices": 3},
+            "simulation": {"devices": 3, "holdout": 0.0},
         }
     )
 

@@ -33,5 +33,6 @@ def test_steps_that_free_several_models_map_no_memory_anew() -> None:
     command = [sys.executable, "-c", FAULTS]
     told = subprocess.run(command, capture_output=True, text=True, check=True)
     without, kept = json.loads(told.stdout)
-    assert without > 10 * 2**24 / 4096 / 2
+    if without < 10 * 2**24 / 4096 / 2:
+        pytest.skip("importing torch has already let this process keep what it frees")
     assert kept < without / 20
