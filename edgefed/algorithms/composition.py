@@ -8,7 +8,7 @@ prepare  likewise; each part in turn may change the algorithm's training job
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,14 +17,10 @@ from edgefed.algorithms.base import (
     Answer,
     Chosen,
     DeviceTask,
-    DeviceTest,
     DeviceView,
     Exchange,
-    ExpertReport,
     Finished,
     LowestLossJob,
-    Predict,
-    Predictor,
     Remark,
     Result,
     Roster,
@@ -34,7 +30,8 @@ from edgefed.algorithms.base import (
 from edgefed.algorithms.bounty_exchange import BountyExchange
 from edgefed.algorithms.exchange_part import ExchangePart
 from edgefed.algorithms.personal_models import PersonalModels
-from edgefed.config.recipe import LabelsSection, ModelSection, PersonalSection
+from edgefed.algorithms.wrapped_algorithm import WrappedAlgorithm
+from edgefed.config.recipe import LabelsSection, PersonalSection
 from edgefed.learn.models import Model
 from edgefed.learn.types import Job, Tensors, Trained
 from edgefed.sharing.bounty_report import BountyOrder, BountyReport
@@ -68,7 +65,7 @@ def _supplements(algorithm: Algorithm[Any], labels: LabelsSection) -> tuple[Boun
     return (BountyExchange(labels, algorithm.training, algorithm.needed_columns()),)
 
 
-class Composition(Algorithm[Any]):
+class Composition(WrappedAlgorithm):
     """An algorithm whose parts put exchanges of their own.
 
     Args:
@@ -77,20 +74,10 @@ class Composition(Algorithm[Any]):
     """
 
     def __init__(self, algorithm: Algorithm[Any], parts: tuple[ExchangePart, ...]) -> None:
-        super().__init__(algorithm.settings, algorithm.training, algorithm.planned_rounds)
-        self.name, self.summary, self.paper = algorithm.name, algorithm.summary, algorithm.paper
-        self.evaluation_place = algorithm.evaluation_place
-        self.evaluation_weighting = algorithm.evaluation_weighting
-        self.personal_weights = algorithm.personal_weights
-        self.evaluation_modes = algorithm.evaluation_modes
-        self._algorithm = algorithm
+        super().__init__(algorithm)
         self._parts = parts
         self._each: tuple[Algorithm[Any] | ExchangePart, ...] = (algorithm, *parts)
         self._owners = {name: part for part in parts for name in part.exchanges}
-
-    def needed_columns(self) -> tuple[str, ...]:
-        """Return the columns that the algorithm needs."""
-        return self._algorithm.needed_columns()
 
     def parts(self) -> tuple[ExchangePart, ...]:
         """Return the parts."""
@@ -110,14 +97,14 @@ class Composition(Algorithm[Any]):
 
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
         """Return the algorithm's first state with what the parts keep in it."""
-        state = self._algorithm.start(weights, roster, seed)
+        state = self.inner.start(weights, roster, seed)
         for part in self._parts:
             state = part.start(state, seed)
         return state
 
     def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
         """Plan a part's exchange, or training when no part has anything left to ask before it."""
-        training = self._algorithm.plan(state, roster, seed)
+        training = self.inner.plan(state, roster, seed)
         if isinstance(training, Finished):
             last = (part.plan_last(state, roster) for part in self._parts)
             return next((own for own in last if own is not None), training)
@@ -159,40 +146,8 @@ class Composition(Algorithm[Any]):
             state = part.with_bounty_orders(state, orders)
         return state
 
-    def weights(self, state: State) -> Tensors:
-        """Return the weights of the algorithm's global model."""
-        return self._algorithm.weights(state)
-
-    def model(self, state: State) -> ModelSection | None:
-        """Return the network of the algorithm's weights."""
-        return self._algorithm.model(state)
-
-    def models(self, state: State) -> Mapping[str, Tensors]:
-        """Return the algorithm's weights by name."""
-        return self._algorithm.models(state)
-
-    def predictor(self, state: State, predict: Predict) -> Predictor:
-        """Return how the algorithm's result predicts."""
-        return self._algorithm.predictor(state, predict)
-
-    def round_metrics(self, state: State) -> Mapping[str, float]:
-        """Return what the algorithm measured."""
-        return self._algorithm.round_metrics(state)
-
-    def expert_report(self, state: State) -> ExpertReport:
-        """Return what the algorithm knows of its experts."""
-        return self._algorithm.expert_report(state)
-
-    def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
-        """Return the exchange that tests the algorithm's result on devices."""
-        return self._algorithm.evaluation(state, roster, seed)
-
-    def evaluation_in_mode(self, state: State, asked: Exchange, mode: str) -> Exchange:
-        """Return the algorithm's evaluation in one of its modes."""
-        return self._algorithm.evaluation_in_mode(state, asked, mode)
-
     def _owner(self, exchange: str) -> Algorithm[Any] | ExchangePart:
-        return self._owners.get(exchange, self._algorithm)
+        return self._owners.get(exchange, self.inner)
 
     # -- the device -----------------------------------------------------------------------------
 
@@ -220,7 +175,3 @@ class Composition(Algorithm[Any]):
             for part in self._parts:
                 answer = part.change_answer(answer, task, device)
         return answer
-
-    def eval_job(self, task: DeviceTask, device: DeviceView) -> DeviceTest:
-        """Return how the algorithm tests its result on a device."""
-        return self._algorithm.eval_job(task, device)
