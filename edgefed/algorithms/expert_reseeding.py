@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from edgefed.algorithms.base import State
+from edgefed.algorithms.expert_load import DEAD, load_of
 from edgefed.algorithms.expert_records import (
     MIXTURES,
     PHI,
@@ -19,7 +20,6 @@ from edgefed.algorithms.expert_records import (
     mixtures_of,
     role,
 )
-from edgefed.algorithms.expert_reporting import DEAD, load_of
 from edgefed.algorithms.expert_settings import ExpertSettings
 from edgefed.algorithms.expert_start import near
 

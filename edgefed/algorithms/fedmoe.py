@@ -47,6 +47,7 @@ from edgefed.algorithms.base import (
 from edgefed.algorithms.cohort_sampling import Cohort, draw, draw_testers
 from edgefed.algorithms.exchange_part import ExchangePart
 from edgefed.algorithms.expert_device_half import EXPERTS, FITTED, KNOWN, MARGINAL, DeviceHalf
+from edgefed.algorithms.expert_load import expert_report, load_of
 from edgefed.algorithms.expert_merging import merged, sample_limits
 from edgefed.algorithms.expert_records import (
     BEGUN,
@@ -69,7 +70,7 @@ from edgefed.algorithms.expert_records import (
     output_width,
     role,
 )
-from edgefed.algorithms.expert_reporting import expert_remarks, expert_report, load_of
+from edgefed.algorithms.expert_remarks import expert_remarks
 from edgefed.algorithms.expert_reseeding import reseeded
 from edgefed.algorithms.expert_settings import ExpertSettings
 from edgefed.algorithms.expert_start import from_updates, independent

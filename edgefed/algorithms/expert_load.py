@@ -1,4 +1,4 @@
-"""What an operator sees of the experts: their load, and a warning when one is unused."""
+"""The load of experts: their shares of the devices' samples, and the report of a state."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edgefed.algorithms.base import Remark, State
+from edgefed.algorithms.base import State
 from edgefed.algorithms.expert_merging import DIVERGENCE
 from edgefed.algorithms.expert_records import PHI, TABLE, KnownMixture, mixtures_of
 from edgefed.algorithms.expert_report import DeviceMixture, ExpertReport
@@ -56,15 +56,3 @@ def expert_report(settings: ExpertSettings, state: State) -> ExpertReport:
         collapsed=bool(mixtures) and count > 1 and max(load) > COLLAPSED,
         divergence=tuple(state.params.get(DIVERGENCE, ())),
     )
-
-
-def expert_remarks(before: ExpertReport, after: ExpertReport) -> tuple[Remark, ...]:
-    """Return a warning when experts have become unused."""
-    if after.collapsed and not before.collapsed:
-        text = "one expert does nearly everything; the others are unused"
-        return (Remark(f"round {after.round}: {text}", warning=True),)
-    if new := sorted(set(after.dead) - set(before.dead)):
-        which = ", ".join(str(each) for each in new)
-        text = f"hardly any device uses {'experts' if len(new) > 1 else 'expert'} {which}"
-        return (Remark(f"round {after.round}: {text}", warning=True),)
-    return ()
