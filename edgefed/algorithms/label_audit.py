@@ -44,7 +44,12 @@ class Disclosure:
 
 
 def disclosures(
-    answer: Answer, state: State, number: int, training: TrainingSection, bias: str
+    answer: Answer,
+    state: State,
+    number: int,
+    training: TrainingSection,
+    bias: str,
+    by_label: bool = True,
 ) -> Iterator[Disclosure]:
     """Yield the label frequencies that an answer tells; none where it has neither part.
 
@@ -54,8 +59,9 @@ def disclosures(
         number: of the round.
         training: the recipe's section.
         bias: name of the output layer's bias; empty for a model without one.
+        by_label: whether a table of shares has a row for each label, and not for a column's values.
     """
-    if MIXTURE in answer.groups and TABLE in answer.groups and TABLE in state.groups:
+    if by_label and MIXTURE in answer.groups and TABLE in answer.groups and TABLE in state.groups:
         table = state.groups[TABLE][PHI] + answer.groups[TABLE].arrays[PHI]
         yield of_mixture(answer.groups[MIXTURE].arrays["raw"], table)
         return

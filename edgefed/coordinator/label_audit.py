@@ -31,11 +31,13 @@ class LabelAudit:
     Args:
         folder: of the run.
         training: the recipe's section.
+        by_label: see ``disclosures``.
     """
 
-    def __init__(self, folder: Path, training: TrainingSection) -> None:
+    def __init__(self, folder: Path, training: TrainingSection, by_label: bool = True) -> None:
         self._path = folder / AUDIT
         self._training = training
+        self._by_label = by_label
 
     def watched(
         self, answers: Iterable[Answer], state: State, exchange: Exchange, model: Model
@@ -47,7 +49,7 @@ class LabelAudit:
         """
         bias = output_bias(model)
         for answer in answers:
-            found = disclosures(answer, state, exchange.round, self._training, bias)
+            found = disclosures(answer, state, exchange.round, self._training, bias, self._by_label)
             rows = [
                 {
                     "round": exchange.round,
@@ -79,7 +81,8 @@ def audited(
     if not deps.audit:
         return answers
     model = state.run_model.trainers.get(asked.model).model
-    audit = LabelAudit(deps.store.run_folder(run), deps.recipe.training)
+    by_label = not deps.algorithm.needed_columns()
+    audit = LabelAudit(deps.store.run_folder(run), deps.recipe.training, by_label)
     return audit.watched(answers, state.state, asked, model)
 
 

@@ -83,6 +83,7 @@ def test_the_audit_changes_no_bit(tmp_path: Path) -> None:
 
 def test_as_many_experts_as_labels_tell_all_and_fewer_do_not(tmp_path: Path) -> None:
     many: dict[str, Any] = {"name": "fedmoe", "experts": 14, "server_learning_rate": 0.3}
+    many["table_learning_rate"] = 0.3
     sections = {"rounds": {"count": 8}}
     told = audited(simulated(tmp_path / "a", sections=sections, **many), "--round", "8", "--json")
     assert {row["source"] for row in told.json["answers"]} == {"mixture"}
@@ -90,6 +91,15 @@ def test_as_many_experts_as_labels_tell_all_and_fewer_do_not(tmp_path: Path) -> 
     assert told.json["mean_distance"] < 1e-3
     few = audited(simulated(tmp_path / "b", name="fedmoe", experts=3), "--json").json
     assert not any(row["determined"] for row in few["answers"])
+
+
+def test_shares_of_a_columns_values_are_not_taken_for_labels(tmp_path: Path) -> None:
+    turned = {"data": {"partition": "iid", "limit": 200, "transform": "rotation", "angles": 4}}
+    column: dict[str, Any] = {"condition": "rotation", "condition_values": 4, "experts": 2}
+    folder = simulated(tmp_path, sections=turned, name="fedmoe", **column)
+    answers = audited(folder, "--json").json["answers"]
+    assert {row["source"] for row in answers} == {"output-bias"}
+    assert {len(row["shares"]) for row in answers} == {10}
 
 
 def test_of_a_run_with_experts_the_state_tells_too(tmp_path: Path) -> None:
