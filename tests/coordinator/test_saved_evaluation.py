@@ -99,6 +99,9 @@ def test_what_cannot_be_tested_is_said(world: MakeWorld) -> None:
     assert problem(here, "coordinator") == "evaluate.samples"
     assert problem(here, "devices") == "evaluate.samples"  # no device holds any out
     assert problem(here, mode="known") == "evaluate.mode"
+    experts = world(recipe(algorithm={"name": "fedmoe", "experts": 2}, rounds={"count": 1}))
+    experts.engine().run()
+    assert problem(experts, "coordinator", "known") == "evaluate.mode"
     alone = world(recipe(rounds={"count": 1}), HELD)
     alone.engine().run()
     fleet = TamperedFleet(alone.devices)
