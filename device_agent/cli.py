@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -76,42 +76,43 @@ def data_(
 
         settings = agent_settings(options, source=source, holdout=holdout)
         found = load_data(settings)
-        counts = label_counts(found.train, found.classes)
-        categories = category_counts(found.train, found.test)
         _warn(found.warnings)
+        told = {
+            "data": settings.data,
+            "samples": len(found.train),
+            "held_out": len(found.test),
+            "shape": list(found.shape),
+            "classes": found.classes,
+            "class_names": list(found.class_names),
+            "labels": list(label_counts(found.train, found.classes)),
+            "columns": category_counts(found.train, found.test),
+            "warnings": list(found.warnings),
+        }
         if options.json:
-            json_out(
-                {
-                    "data": settings.data,
-                    "samples": len(found.train),
-                    "held_out": len(found.test),
-                    "shape": list(found.shape),
-                    "classes": found.classes,
-                    "class_names": list(found.class_names),
-                    "labels": list(counts),
-                    "columns": categories,
-                    "warnings": list(found.warnings),
-                }
-            )
-            return
-        shape = "x".join(str(side) for side in found.shape)
-        rows = [
-            ("data", settings.data),
-            ("samples", f"{len(found.train)} to train on, {len(found.test)} held out"),
-            ("inputs", shape),
-            ("classes" if found.train.has_labels else "outputs", str(found.classes)),
-        ]
-        named = found.class_names or ("",) * len(counts)
-        rows += [
+            json_out(told)
+        else:
+            data(columns(_data_rows(told, "classes" if found.train.has_labels else "outputs")))
+
+
+def _data_rows(told: dict[str, Any], outputs: str) -> list[tuple[str, str]]:
+    """Return a device's data for people; ``outputs`` is what the number of classes counts."""
+    labels, names = told["labels"], told["class_names"]
+    named = names or [""] * len(labels)
+    return [
+        ("data", told["data"]),
+        ("samples", f"{told['samples']} to train on, {told['held_out']} held out"),
+        ("inputs", "x".join(str(side) for side in told["shape"])),
+        (outputs, str(told["classes"])),
+        *(
             (f"label {label}", f"{count} {named[label]}".rstrip())
-            for label, count in enumerate(counts)
+            for label, count in enumerate(labels)
             if count
-        ]
-        rows += [
+        ),
+        *(
             (f"column {name}", counted(count, "category", "categories"))
-            for name, count in categories.items()
-        ]
-        data(columns(rows))
+            for name, count in told["columns"].items()
+        ),
+    ]
 
 
 def _warn(warnings: tuple[str, ...]) -> None:

@@ -139,7 +139,7 @@ class DeviceTests:
         return self._mean(state, self.new, dict.fromkeys(self.new, private))
 
     def _encoded(self, shared: Tensors, parts: Sequence[Tensors], test: Samples) -> float:
-        """Return the accuracy by the mean of what all first layers make of samples."""
+        """Return the accuracy with the mean of the representations of all first layers."""
         hidden = sum(
             self.trainer.encode({**shared, **part}, test.inputs, 1) / len(parts) for part in parts
         )

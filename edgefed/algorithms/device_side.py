@@ -127,7 +127,7 @@ class PredictorEvalJob:
 
 @dataclass(frozen=True)
 class TrainedEvalJob:
-    """Work for the trainer that first trains, as for fine-tuning, and tests what comes of it.
+    """Work for the trainer that trains a model first, for instance to fine-tune it, and tests it.
 
     Nothing of the training is kept.
 

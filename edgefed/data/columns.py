@@ -24,7 +24,7 @@ MAX_NAME = 64
 """Longest name of a column."""
 
 RESERVED = ("label", "device")
-"""Names that a recipe already uses for something else that a sample can be told apart by."""
+"""Names of other conditions in a recipe, which no column can have."""
 
 _NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_-]{{0,{MAX_NAME - 1}}}")
 

@@ -49,7 +49,7 @@ def forced() -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def alone(players: Players, devices: list[int], weights: Tensors, rounds: int) -> Tensors:
-    """Return what generalised FedAvg makes of some of the devices."""
+    """Return the weights after generalised FedAvg on some of the devices."""
     half = algorithm("fedavg", rounds, **ADAM, **RATE)
     roster = tuple(players.roster[k] for k in devices)
     state = half.start(weights, roster, 11)

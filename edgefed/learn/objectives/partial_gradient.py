@@ -19,10 +19,11 @@ def forward_where(
     inputs: torch.Tensor,
     flows: torch.Tensor | None,
 ) -> Outputs:
-    """Return what a pass makes of inputs, through which only some samples' gradients flow.
+    """Return a forward pass's outputs, differentiable in the weights for some samples only.
 
-    Where the other samples cannot be told apart before the pass, it is made as a whole, and the
-    gradients are dropped behind it: the result is the same up to rounding.
+    On a CPU, the other samples pass without a graph, if the model treats samples separately.
+    Otherwise all samples pass with one, and the outputs of the others are detached. The results are
+    the same up to rounding.
 
     Args:
         model: what makes the pass.
