@@ -14,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from edgefed.learn.mixture_table import pruned
 from edgefed.learn.scoring import Predict, Predictor
 from edgefed.learn.types import Array, Tensors
 
@@ -54,16 +55,6 @@ class ExpertOutputs:
     features: Mapping[int, Array]
 
 
-def kept_shares(shares: Array, kept: Sequence[int]) -> Floats:
-    """Return a mixture (K,) without the experts that are not kept, of sum 1 again."""
-    masked = np.zeros(len(shares))
-    masked[list(kept)] = np.asarray(shares, np.float64)[list(kept)]
-    if not masked.sum() > 0:
-        masked[list(kept)] = 1.0
-    normalised: Floats = masked / masked.sum()
-    return normalised
-
-
 def gate_probabilities(
     features_by_expert: Mapping[int, Array],
     shares: Array,
@@ -80,7 +71,7 @@ def gate_probabilities(
         bias: (K,) of the gate.
         kept: numbers of the experts that the device uses, at least one.
     """
-    chosen, mixture = list(kept), kept_shares(shares, kept)
+    chosen, mixture = list(kept), pruned(shares, tuple(kept))
     mixed = sum(mixture[k] * features_by_expert[k].astype(np.float64) for k in chosen)
     scores = mixed @ weight[:, chosen].astype(np.float64) + bias[chosen].astype(np.float64)
     probabilities = np.zeros((len(scores), len(shares)))

@@ -9,11 +9,11 @@ from edgefed.learn.mixture_prediction import (
     Gate,
     device_predictor,
     gate_probabilities,
-    kept_shares,
     marginal_predictor,
     mixture_scores,
     prior_shares,
 )
+from edgefed.learn.mixture_table import pruned
 from edgefed.learn.scoring import score
 from edgefed.learn.training import ModelPredictions, Trainer
 from edgefed.learn.types import Array, Tensors
@@ -46,8 +46,8 @@ def test_a_pruned_expert_has_no_probability_and_no_part_in_the_features() -> Non
     scores = (mixed @ WEIGHT + BIAS)[:, [0, 2]]
     np.testing.assert_allclose(found[:, [0, 2]], softmax(scores), rtol=1e-12)
     assert not found[:, 1].any()
-    np.testing.assert_allclose(kept_shares(SHARES, (0, 2)), [5 / 7, 0, 2 / 7])
-    np.testing.assert_allclose(kept_shares(np.array([0.0, 1.0, 0.0]), (0, 2)), [0.5, 0, 0.5])
+    np.testing.assert_allclose(pruned(SHARES, (0, 2)), [5 / 7, 0, 2 / 7])
+    np.testing.assert_allclose(pruned(np.array([0.0, 1.0, 0.0]), (0, 2)), [0.5, 0, 0.5])
 
 
 def test_the_mixture_is_the_sum_of_what_the_experts_say() -> None:
