@@ -17,7 +17,7 @@ GATES = 4
 
 
 def lstm_groups(embedding: int, widths: Sequence[int]) -> PermutationGroups:
-    """Return a group for the embedding, and one for each LSTM layer: ``lstm_l0``, …
+    """Return a group for the embedding, and one for each LSTM layer (``lstm_l0`` …).
 
     Args:
         embedding: size of a token's embedding.
