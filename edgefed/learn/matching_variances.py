@@ -53,7 +53,7 @@ def variances(
     if settings.sigma0 != "auto":
         return sigma, settings.sigma0
     ratio = min(max(sigma / total, LEAST), MOST) if total > 0.0 else MOST
-    return sigma, sigma * (1.0 / (ratio * (1.0 - log(ratio))) - 1.0)
+    return sigma, sigma * (1.0 / max(0.5, ratio * (1.0 - log(ratio))) - 1.0)
 
 
 def _sigma(values: Sequence[Array], relative: Sequence[Array], total: float) -> float:
