@@ -19,7 +19,10 @@ def check_carried_state(algorithm: Algorithm[Any], model: Model) -> None:
         return
     reason = model.why_not_carry()
     if not reason and not algorithm.can_carry_state():
-        reason = f"{algorithm.name} calls the model more than once per step, or on other inputs"
+        reason = (
+            f"with these settings {algorithm.name} calls the model more than once per step, or on"
+            " more than the device's own samples"
+        )
     if reason:
         raise RecipeError(
             f"A recurrent state cannot be carried from batch to batch: {reason}.",
