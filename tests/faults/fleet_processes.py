@@ -19,7 +19,7 @@ from edgefed.config.address import Address
 from edgefed.config.recipe import Recipe
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.coordinator.run_model import load_dataset
-from edgefed.data.partition import deal
+from edgefed.data.partition import deal_recipe
 from edgefed.data.shard_files import write_shard
 from edgefed.data.types import Shard
 from edgefed.errors import EdgeFedError
@@ -224,9 +224,8 @@ class FleetProcesses:
 
 def dealt(recipe: Recipe, holdout: float = 0.0) -> dict[str, Shard]:
     """Return the data that a recipe deals out, by device."""
-    count = recipe.simulation.devices
-    shards = deal(load_dataset(recipe, None), recipe.data, count, holdout, recipe.seed)
-    return dict(zip(device_names(count), shards, strict=True))
+    shards = deal_recipe(load_dataset(recipe, None), recipe, holdout)
+    return dict(zip(device_names(len(shards)), shards, strict=True))
 
 
 def wait_until(
