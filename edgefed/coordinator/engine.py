@@ -363,7 +363,7 @@ class Engine:
     def _score_round(self, state: RunState) -> None:
         """Test the model if it is time to, and close the round."""
         number = state.state.round
-        self._deps.journal.emit("exchange", phase="evaluate")
+        self._deps.journal.emit("exchange", phase="evaluate", detail="")
         # An exchange that an earlier life left open tells that it found it was time.
         due = state.open is not None or self._evaluation.is_due(number, self._controls.finishing)
         scores = self._evaluation.scores(state) if due else {}

@@ -156,7 +156,7 @@ def _run(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
 def _round(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
     del time
     begun = {"round": fields["round"], "phase": "select", "accepted": 0, "waiting": None}
-    return _with_run(snapshot, begun)
+    return _with_run(snapshot, {**begun, "detail": ""})
 
 
 def _exchange(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:

@@ -69,6 +69,11 @@ class RunView(View):
     weights_digest: str = ""
     class_names: tuple[str, ...] = ()
 
+    @property
+    def question_in_words(self) -> str:
+        """The open exchange's question with its detail, such as ``layer conv2, 2 of 4``."""
+        return f"{self.question} {self.detail}".strip()
+
 
 class RoundView(View):
     """One finished round: a point of the curves."""

@@ -35,7 +35,8 @@ def plain_fold(snapshot: Snapshot, event: Event) -> Snapshot:
         case "run":
             _run(state, fields, time)
         case "round":
-            _of_run(state, round=fields["round"], phase="select", accepted=0, waiting=None)
+            begun = {"round": fields["round"], "phase": "select", "accepted": 0}
+            _of_run(state, **begun, waiting=None, detail="")
         case "exchange":
             _exchange(state, fields, time)
         case "reply":
