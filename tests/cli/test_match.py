@@ -185,8 +185,16 @@ def test_many_rounds_and_layers_are_shown_in_part_and_that_is_said() -> None:
     shown = widths[0].split("ROUND")[1:]
     assert (len(shown), shown[0].strip(), shown[-1].strip()) == (MOST_ROUNDS, "1", "40")
     assert left_out in report(run_data)
-    layers = tuple(LayerMatchView(layer=f"conv{number}", local=4) for number in range(50))
-    page = report(deep(2, layers=layers, total=50))
+
+
+def test_of_a_deep_network_some_layers_are_drawn_and_all_are_listed() -> None:
+    names = [f"conv{number}" for number in range(MAX_CURVES + 9)]
+    layers = tuple(LayerMatchView(layer=name, local=4, atoms=5) for name in names)
+    now = MatchingView(round=2, matched=len(names), total=len(names), layers=layers)
+    rounds = tuple(MatchRoundView(round=n, widths=(5,) * len(names)) for n in (1, 2))
+    summary = RunSummary(matching=MatchingHistory(now=now, rounds=rounds))
+    page = report(RunData({"run": "r-1"}, {}, (), summary))
     assert f"The widths of the first {MAX_CURVES} layers are drawn." in page
-    assert f"<title>conv{MAX_CURVES - 1}</title>" not in page, "it has no width"
-    assert '<td class="wide">conv49</td>' in page
+    drawn = [f"<title>{name}</title>" in page for name in names]
+    assert drawn == [True] * MAX_CURVES + [False] * 9
+    assert all(f">{name}</td>" in page for name in names)

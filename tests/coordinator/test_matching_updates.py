@@ -14,32 +14,16 @@ from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.last_run import with_last_run
 from edgefed.coordinator.matching_updates import MatchingUpdates
 from edgefed.coordinator.tasks import MAX_DETAIL
-from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.matching_events import MAX_LAYERS, MAX_NAME
-from edgefed.events.snapshot import Snapshot
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.model_algorithms import LAYERS, LOCAL, Layerwise, of
 from tests.coordinator.test_resume import Fuse, PowerCut, cut_in_replies
+from tests.coordinator.told_events import FIRST, logged, snapshot_of
 from tests.run_fixture import Ticking, World, recipe, shards
-
-FIRST = Snapshot(fleet="tests")
 
 
 def parts() -> Any:
     return shards((5, 9, 6, 4))
-
-
-def logged(world: World) -> None:
-    """Write the events of the run where its journal writes them."""
-    lines = "".join(f"{event.line()}\n" for event in world.events)
-    (world.store().run_folder(world.run) / "events.jsonl").write_text(lines)
-
-
-def snapshot_of(world: World) -> Snapshot:
-    builder = SnapshotBuilder(FIRST)
-    for event in world.events:
-        builder.apply(event)
-    return builder.snapshot()
 
 
 def finished(world: MakeWorld) -> World:
