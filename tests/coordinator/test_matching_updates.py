@@ -83,6 +83,8 @@ def test_a_run_that_is_killed_between_two_layers_tells_the_same(world: MakeWorld
     cut.engine(algorithm=of(Layerwise, cut.recipe)).run()
     (first, *_) = (event.fields for event in cut.events[again:] if event.kind == "matching")
     assert (first["round"], first["matched"], len(first["layers"])) == (2, 1, 2)
+    asked = [event.fields for event in cut.events[again:] if event.kind == "exchange"]
+    assert asked[0]["detail"] == "fc1, 2 of 2", "the open exchange is put again as it was"
     assert snapshot_of(cut).matching == snapshot_of(whole).matching
 
 
@@ -92,6 +94,10 @@ def test_the_exchanges_of_a_round_say_which_layer_they_match(world: MakeWorld) -
     assert [event["detail"] for event in asked] == [
         f"{name}, {number} of {len(LAYERS)}" for number, name in enumerate(LAYERS, 1)
     ]
+    assert {event["detail"] for event in run.seen("exchange", phase="evaluate")} == {""}
+    ended = snapshot_of(run).run
+    assert ended is not None
+    assert ended.question_in_words == "layer"
 
 
 class Lengthy(Layerwise):
