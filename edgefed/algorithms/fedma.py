@@ -18,7 +18,7 @@ those units of the global model that most devices have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import ClassVar
 
 import numpy as np
@@ -51,7 +51,6 @@ from edgefed.algorithms.fedma_records import (
     ATOMS,
     COUNTS,
     DEVICES,
-    GROWTH,
     LABELS,
     LAYER,
     LAYERS,
@@ -151,7 +150,15 @@ class FedMa(Algorithm[FedMaSettings]):
             reply_roles=roles,
             model=model,
             retired=frozenset(_payload(k, state.round) for k in range(len(network.steps)) if step),
+            detail=self._detail(network, step),
         )
+
+    def _detail(self, network: MatchedNetwork, step: int) -> str:
+        """Return which layer a step asks for; nothing for all layers at once."""
+        steps = network.steps
+        if self.settings.retrain_epochs == 0:
+            return ""
+        return f"{steps[step].name}, {step + 1} of {len(steps)}"
 
     def _wanted(self, network: MatchedNetwork, step: int) -> tuple[tuple[str, ...], bool]:
         """Return the names of the weights that a step asks for, and whether it is the last one."""
@@ -224,11 +231,6 @@ class FedMa(Algorithm[FedMaSettings]):
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
         """Say which widths were found, and that devices are left out."""
         return match_remarks(self.settings, before, exchange, after)
-
-    def round_metrics(self, state: State) -> Mapping[str, float]:
-        """Return how much larger than a device's the global model is."""
-        growth = state.params.get(GROWTH)
-        return {} if growth is None else {GROWTH: growth}
 
     def model(self, state: State) -> ModelSection | None:
         """Return the network with the widths that were found."""

@@ -227,6 +227,7 @@ class _Merging:
         }
         layers = [*state.params[LAYERS][: len(state.groups[NEW_COUNTS])]]
         layers += [vars(each) for each in self.layers]
+        layers += state.params[LAYERS][len(layers) :]  # as they were matched in the round before
         params = {
             **state.params,
             STEP: self.step,
