@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ class Small:
     def section(self) -> ModelSection:
         return ModelSection(name=self.name, **self.settings)
 
-    @property
+    @cached_property
     def groups(self) -> PermutationGroups:
         return permutation_groups(self.section, self.shape, CLASSES)
 
@@ -42,6 +43,11 @@ class Small:
         return Small(self.name, self.shape, section.settings())
 
     def model(self) -> Model:
+        """Return the network; ``outputs`` changes its kind of number and its mode, no weights."""
+        return self._model
+
+    @cached_property
+    def _model(self) -> Model:
         return build(self.section, self.shape, CLASSES, seed=1)
 
     def inputs(self, count: int, seed: int) -> torch.Tensor:

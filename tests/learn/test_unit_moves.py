@@ -255,7 +255,7 @@ def test_unit_vectors_of_a_convolution_are_its_kernels_and_biases() -> None:
 
 def test_unit_vectors_behind_a_flatten_have_the_pixels_of_a_channel() -> None:
     groups = Small("cnn", (1, 4, 8), {"channels": [1, 2], "hidden": 2}).groups
-    weights = {"fc1.weight": np.arange(8.0).reshape(2, 4)}
+    weights: Tensors = {"fc1.weight": np.arange(8.0).reshape(2, 4)}
     found = unit_vectors(weights, groups, ("fc1.weight",), "conv2")
     assert found.tolist() == [[0, 4, 1, 5], [2, 6, 3, 7]]
 
