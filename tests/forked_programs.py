@@ -13,6 +13,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from multiprocessing import get_context
 from pathlib import Path
+from subprocess import CompletedProcess
+from tempfile import TemporaryDirectory
 from typing import Protocol
 
 from broker.parent_death import execute_with_parent
@@ -41,10 +43,17 @@ class ForkedProgram:
         words: the module and its arguments.
         environment: all that it sees of one.
         log: gets what it says, after what is there.
+        errors: gets what it says on stderr; the log does when left out.
     """
 
-    def __init__(self, words: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-        given = (list(words), dict(environment), log)
+    def __init__(
+        self,
+        words: Sequence[str],
+        environment: Mapping[str, str],
+        log: Path,
+        errors: Path | None = None,
+    ) -> None:
+        given = (list(words), dict(environment), log, errors or log)
         self._process = _CONTEXT.Process(target=_run, args=given)
         self._process.start()
 
@@ -69,15 +78,25 @@ class ForkedProgram:
         return self._process.exitcode
 
 
-def _run(words: list[str], environment: dict[str, str], log: Path) -> None:
+def ended(words: Sequence[str], environment: Mapping[str, str]) -> CompletedProcess[str]:
+    """Run a program to its end, as ``subprocess.run`` does."""
+    with TemporaryDirectory() as folder:
+        said = Path(folder) / "stdout", Path(folder) / "stderr"
+        code = ForkedProgram(words, environment, *said).wait()
+        out, err = (path.read_text() for path in said)
+    return CompletedProcess(words, code, out, err)
+
+
+def _run(words: list[str], environment: dict[str, str], log: Path, errors: Path) -> None:
     """Become the program."""
     if sys.platform.startswith("linux"):
         execute_with_parent(os.getppid(), signal.SIGKILL)
     os.environ.clear()
     os.environ.update(environment)
-    opened = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(opened, 1)
-    os.dup2(opened, 2)
+    for stream, path in ((1, log), (2, errors)):
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(opened, stream)
+        os.close(opened)
     sys.argv = list(words)
     folders = environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [folder for folder in folders if folder and folder not in sys.path]

@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-from tests.forked_programs import ForkedProgram
+from tests.forked_programs import ForkedProgram, ended
 
 SHOW = """
 import json, os, sys
@@ -40,3 +40,9 @@ def test_it_is_a_process_that_can_be_killed(tmp_path: Path) -> None:
     assert program.poll() is None
     program.kill()
     assert program.wait() == -signal.SIGKILL
+
+
+def test_what_it_says_on_stdout_and_stderr_is_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "teller.py").write_text("import sys\nprint('out')\nsys.exit('err')\n")
+    told = ended(["teller"], {"PYTHONPATH": str(tmp_path)})
+    assert (told.returncode, told.stdout, told.stderr) == (1, "out\n", "err\n")
