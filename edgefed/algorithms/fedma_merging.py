@@ -36,8 +36,10 @@ from edgefed.learn.layer_merging import (
     class_proportions,
     merge_output,
     merge_step,
+    recurrent_blocks,
 )
 from edgefed.learn.matching import Matched, match_layer
+from edgefed.learn.matching_recurrence import refined_by_recurrence
 from edgefed.learn.matching_steps import Step, statistics_of
 from edgefed.learn.permutation_groups import PermutationGroups
 from edgefed.learn.pooled_statistics import MeasuredStatistics, pooled_statistics
@@ -163,20 +165,42 @@ class _Merging:
 
     def _match(self, group: str, vectors: Sequence[Array], weights: Sequence[Tensors]) -> Matched:
         """Match the units of a group."""
-        del weights
-        classes = self.network.local.unit_classes(group)
-        state, settings = self.state, self.settings
-        weighs = None
-        if settings.weighting == "examples":
-            weighs = [float(each) for each in self.samples / self.samples.mean()]
-        return match_layer(
+        local, settings = self.network.local, self.settings
+        own = settings.match_settings(local.widths[group])
+        purpose = ("match", self.state.round, group)
+        rng = generator(self.state.params[SEED], *purpose)
+        mean = self._prior_mean(vectors[0].shape[1])
+        classes = local.unit_classes(group)
+        matched = match_layer(
             vectors,
-            settings=settings.match_settings(self.network.local.widths[group]),
-            rng=generator(state.params[SEED], "match", state.round, group),
-            precisions=weighs,
+            settings=own,
+            rng=rng,
+            mean=mean,
+            precisions=self._precisions(),
             classes=None if classes is None else [classes] * len(vectors),
             grow=classes is None,
         )
+        recurrence = recurrent_blocks(weights, self.groups, group) if settings.quadratic else []
+        if not recurrence:
+            return matched
+        return refined_by_recurrence(matched, vectors, recurrence, settings=own, rng=rng, mean=mean)
+
+    def _precisions(self) -> list[float] | None:
+        """Return how precise each device's units are; None for all alike."""
+        if self.settings.weighting == "uniform":
+            return None
+        return [float(each) for each in self.samples / self.samples.mean()]
+
+    def _prior_mean(self, numbers: int) -> Array:
+        """Return the prior mean of a unit's numbers.
+
+        The published implementation gives the bias another one than the weights; behind the first
+        layer it takes the first weight for the bias.
+        """
+        mean = np.zeros(numbers)
+        if self.settings.reference:
+            mean[-1 if self.step == 0 else 0] = PRIOR_BIAS
+        return mean
 
     def _proportions(self) -> Array:
         """Return what each device's output layer weighs for each class: (devices, classes)."""
