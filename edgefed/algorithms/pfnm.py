@@ -156,6 +156,7 @@ class Pfnm(Algorithm[PfnmSettings]):
         prior = Prior(
             self.settings.match_settings,
             self.settings.bias_mean,
+            self.settings.match_settings(1).average == "map",
             lambda layer: generator(records.seed, "match", exchange.round, layer),
         )
         found = match_perceptrons(networks, records.groups, shares, prior)
