@@ -151,8 +151,7 @@ class Pfnm(Algorithm[PfnmSettings]):
             _moved(records.start(each.device, params[each.device].get(INITIAL)), each)
             for each in known
         ]
-        by = self.settings.last_layer if self._asks_labels else "samples"
-        shares = class_shares(known, announced, records.outputs, by)
+        shares = class_shares(known, announced, records.outputs, self.settings.last_layer)
         prior = Prior(
             self.settings.match_settings,
             self.settings.bias_mean,
