@@ -19,6 +19,7 @@ those units of the global model that most devices have.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
