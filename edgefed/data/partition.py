@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import ConfigDict
 
-from edgefed.config.recipe import DataSection
+from edgefed.config.recipe import DataSection, Recipe
 from edgefed.data.holdout import hold_out
 from edgefed.data.options import DataOptions, checked_options, nearest
 from edgefed.data.partitioners.cover import Parts, check_parts, too_few
@@ -72,7 +72,13 @@ def partition(
 
 
 def deal(
-    dataset: Dataset, section: DataSection, devices: int, holdout: float, seed: int
+    dataset: Dataset,
+    section: DataSection,
+    devices: int,
+    holdout: float,
+    seed: int,
+    *,
+    in_order: bool = False,
 ) -> tuple[Shard, ...]:
     """Return each virtual device's shard of ``dataset.train``, transformed as the section says.
 
@@ -82,6 +88,8 @@ def deal(
         devices: how many shards.
         holdout: share of its samples that each device keeps for evaluation, in [0, 1).
         seed: the run's; the same seed deals the same shards.
+        in_order: whether each device's samples keep the order of the data set, as a recurrent
+            state that is carried through a text needs; otherwise their order is random.
 
     Raises:
         RecipeError, DataError: as `partition`; or the transform needs other inputs.
@@ -96,6 +104,8 @@ def deal(
         groups=dataset.groups,
         coarse=dataset.coarse,
     )
+    if in_order:
+        parts = tuple(np.sort(part) for part in parts)
     options = checked_options(_SharingOptions, section.settings(), "The partition")
     return tuple(
         _shard(
@@ -105,6 +115,18 @@ def deal(
             generator(seed, "partition", "holdout", device),
         )
         for device, part in enumerate(parts)
+    )
+
+
+def deal_recipe(dataset: Dataset, recipe: Recipe, holdout: float) -> tuple[Shard, ...]:
+    """Return each virtual device's shard in runs of a recipe; see `deal`."""
+    return deal(
+        dataset,
+        recipe.data,
+        recipe.simulation.devices,
+        holdout,
+        recipe.seed,
+        in_order=recipe.training.carry_state,
     )
 
 
