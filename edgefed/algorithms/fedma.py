@@ -43,6 +43,7 @@ from edgefed.algorithms.base import (
     StatisticsJob,
     Work,
 )
+from edgefed.algorithms.class_shares import wrong_counts
 from edgefed.algorithms.cohort_sampling import draw, draw_testers
 from edgefed.algorithms.fedavg import MOST_SAMPLES
 from edgefed.algorithms.fedma_device_half import DeviceHalf, complete_weights
@@ -140,10 +141,10 @@ class FedMa(Algorithm[FedMaSettings]):
         return after_step(self.settings, state, given)
 
     def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
-        """Return why measured statistics cannot be pooled, or nothing."""
+        """Return why label counts or measured statistics cannot be used, or nothing."""
         del model
         if exchange.name != STATISTICS:
-            return ""
+            return wrong_counts(answer)
         arrays = answer.groups[STATISTICS].arrays
         try:
             check_statistics(MeasuredStatistics(answer.samples, arrays), arrays)

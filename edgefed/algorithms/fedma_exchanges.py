@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgefed.algorithms.base import Exchange, Payload, Question, ReplyRole, State
+from edgefed.algorithms.class_shares import LABELS, labels_role
 from edgefed.algorithms.cohort_sampling import Cohort
-from edgefed.algorithms.fedavg import MAX_DELTA, MOST_SAMPLES
+from edgefed.algorithms.fedavg import MAX_DELTA
 from edgefed.algorithms.fedma_records import (
     ATOMS,
     COUNTS,
-    LABELS,
     LAYER,
     MATCHED,
     NEW_ATOMS,
@@ -62,8 +62,7 @@ class Exchanges:
             params |= {"widths": widths_of(state.groups[COUNTS]), "seed": state.params[SEED]}
         if is_last and self.asks_labels:
             params["labels"] = True
-            counts = TensorSpec("float32", (network.classes,))
-            roles[LABELS] = ReplyRole({"count": counts}, MOST_SAMPLES, optional=True)
+            roles[LABELS] = labels_role(network.classes)
         questions = []
         for member in cohort.members:
             own = {**blobs, ATOMS: f"{ATOMS}-{member.device}"}

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgefed.algorithms.base import Answer, State
+from edgefed.algorithms.class_shares import class_shares
 from edgefed.algorithms.fedma_records import (
     ATOMS,
     COUNTS,
     DEVICES,
     GROWTH,
-    LABELS,
     LAYER,
     LAYERS,
     MATCHED,
@@ -33,7 +33,6 @@ from edgefed.learn.layer_merging import (
     Averaging,
     DeviceLayer,
     MergedStep,
-    class_proportions,
     merge_output,
     merge_step,
     recurrent_blocks,
@@ -204,15 +203,9 @@ class _Merging:
 
     def _proportions(self) -> Array:
         """Return what each device's output layer weighs for each class: (devices, classes)."""
-        classes = self.network.classes
-        by_samples = np.repeat(self.samples[:, None], classes, axis=1) / classes
-        if self.settings.last_layer == "uniform":
-            return class_proportions(np.ones_like(by_samples))
-        counts = by_samples.copy()
-        for number, answer in enumerate(self.answers):
-            if LABELS in answer.groups:
-                counts[number] = _bounded(answer, self.samples[number])
-        return class_proportions(counts)
+        announced = {answer.device: answer.samples for answer in self.answers}
+        by = self.settings.last_layer
+        return class_shares(self.answers, announced, self.network.classes, by)
 
     def _rounded(self, weights: Tensors) -> Tensors:
         """Return merged weights as the codec of layers has them."""
@@ -300,10 +293,3 @@ def local_size(network: MatchedNetwork, weights: Tensors) -> int:
 
 def _size(weights: Tensors) -> int:
     return sum(array.size for array in weights.values())
-
-
-def _bounded(answer: Answer, samples: float) -> Array:
-    """Return a device's label counts, which together are at most its samples."""
-    counts = np.maximum(answer.groups[LABELS].arrays["count"].astype(np.float64), 0)
-    total = float(counts.sum())
-    return counts * (samples / total) if total > samples else counts

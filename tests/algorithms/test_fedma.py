@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from edgefed.algorithms.base import Exchange
+from edgefed.algorithms.class_shares import LABELS
 from edgefed.algorithms.fedma_device_half import LOCAL
-from edgefed.algorithms.fedma_records import LABELS, LAYER, MatchedNetwork, atoms_of, widths_of
+from edgefed.algorithms.fedma_records import LAYER, MatchedNetwork, atoms_of, widths_of
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import RecipeError
 from edgefed.learn.models import build
