@@ -26,6 +26,7 @@ MATCHED: Settings = {"algorithm.name": "fedma", "algorithm.layer_codec": "fp32"}
 AS_PUBLISHED: Settings = {
     **MATCHED,
     "algorithm.reference": True,
+    "algorithm.gamma": 7.0,
     "algorithm.initial": "independent",
     "algorithm.last_learning_rate": 0.1,
 }
@@ -42,9 +43,10 @@ ESTIMATED = Row("FedMA, estimated variances", {**MATCHED, "algorithm.last_learni
 AT_ONCE = Row("matched at once", {**AS_PUBLISHED, "algorithm.retrain_epochs": 0, **ONCE})
 POOLED = Row("pooled training", ALONE)
 
+LAST_ALIKE: Settings = {"algorithm.last_learning_rate": 1.0}
 LSTM_MATCHED: Settings = {
+    **LAST_ALIKE,
     "algorithm.gamma": 1e-3,
-    "algorithm.last_learning_rate": 1.0,
     "algorithm.recurrent": "padded",
     "algorithm.last_layer": "uniform",
 }
@@ -74,7 +76,7 @@ def own_settings(
     matched: Settings = {"algorithm.last_epochs": last, **(LSTM_MATCHED if lstm else {})}
     once: Settings = {"training.epochs": alone}
     pool = {"data.parts_per_device": devices, "training.epochs": 1, "rounds.count": pooled}
-    estimated = {"algorithm.last_epochs": last} | ({"algorithm.gamma": 1e-3} if lstm else {})
+    estimated = {"algorithm.last_epochs": last, **(LAST_ALIKE if lstm else {})}
     return {
         FEDMA_ROW.label: matched,
         ESTIMATED.label: estimated,
@@ -202,7 +204,7 @@ MADE_LSTM: Settings = {
     "model.hidden": 16,
     "data.name": "made-texts",
     "data.window": 5,
-    "training.batch_size": 10,
+    "training.batch_size": 25,
     "rounds.count": 3,
     "simulation.devices": 4,
     "simulation.workers": 1,
