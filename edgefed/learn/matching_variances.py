@@ -15,6 +15,10 @@ per number, where v^2 is about tau; without them, if ``d^2 / sigma < v^2 / (sigm
 agree for
 
     sigma0 = tau / (1 - log rho) - sigma
+
+That holds for units that all differ as much. Those of networks do not: a few move far while most
+stay where they began, and would each become an atom. So sigma0 is at most sigma: a unit is never
+new if it differs from its atom by less than half its own square.
 """
 
 from __future__ import annotations
@@ -28,6 +32,9 @@ import numpy as np
 from edgefed.learn.matching_assignment import solved
 from edgefed.learn.matching_settings import MatchSettings
 from edgefed.learn.types import Array
+
+NEVER_NEW = 0.5
+"""Share of its square by which a unit may differ from an atom of many devices and still be one."""
 
 LEAST, MOST = 2.0**-20, 0.9375
 """Bounds of rho: equal devices leave a positive variance, unrelated ones a prior."""
@@ -53,7 +60,7 @@ def variances(
     if settings.sigma0 != "auto":
         return sigma, settings.sigma0
     ratio = min(max(sigma / total, LEAST), MOST) if total > 0.0 else MOST
-    return sigma, sigma * (1.0 / (ratio * (1.0 - log(ratio))) - 1.0)
+    return sigma, sigma * (1.0 / max(NEVER_NEW, ratio * (1.0 - log(ratio))) - 1.0)
 
 
 def _sigma(values: Sequence[Array], relative: Sequence[Array], total: float) -> float:
