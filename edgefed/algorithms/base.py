@@ -197,6 +197,13 @@ class ExchangeOwner(ABC):
         """
         del model
 
+    def can_carry_state(self) -> bool:
+        """Return whether ``training.carry_state`` may be set; see ``capabilities.is_single_pass``.
+
+        It may where every training step calls the model once, on the batch's own inputs.
+        """
+        return False
+
     def max_reply_bytes(self, exchange: Exchange, model: Model) -> int:
         """Return the bytes that an answer may take, where that can be more than two models."""
         del exchange, model

@@ -175,7 +175,9 @@ def _dealt(
     _warn(options, dataset.warnings)
     simulation = recipe.simulation
     holdout = holdout_of(recipe, make(recipe))
-    shards = deal(dataset, recipe.data, simulation.devices, holdout, recipe.seed)
+    in_order = recipe.training.carry_state
+    devices = simulation.devices
+    shards = deal(dataset, recipe.data, devices, holdout, recipe.seed, in_order=in_order)
     about = {
         "recipe": recipe.name,
         "seed": recipe.seed,

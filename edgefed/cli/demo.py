@@ -148,7 +148,8 @@ class _Demo:
         dataset = load_dataset(recipe, self._state / "data")
         count = recipe.simulation.devices
         holdout = holdout_of(recipe, make(recipe))
-        shards = deal(dataset, recipe.data, count, holdout, recipe.seed)
+        in_order = recipe.training.carry_state
+        shards = deal(dataset, recipe.data, count, holdout, recipe.seed, in_order=in_order)
         for name, shard in zip(device_names(count), shards, strict=True):
             path = processes.folder / "shards" / f"{name}.npz"
             write_shard(path, shard)

@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from edgefed.algorithms.base import Answer, Exchange, Finished
+from edgefed.algorithms.carried_state import check_carried_state
 from edgefed.clock import timestamp
 from edgefed.config.recipe import ModelSection
 from edgefed.coordinator.augmentation import check_augmentation, with_augmentation
@@ -161,6 +162,7 @@ class Engine:
         )
         check_augmentation(self._recipe, run_model.spec.shape)
         self._algorithm.check_model(run_model.model)
+        check_carried_state(self._algorithm, run_model.model)
         if checkpoint is None:
             seed, roster = derive(self._recipe.seed, "start"), admission.roster()
             checkpoint = Checkpoint(self._algorithm.start(run_model.model.weights(), roster, seed))

@@ -72,7 +72,13 @@ def partition(
 
 
 def deal(
-    dataset: Dataset, section: DataSection, devices: int, holdout: float, seed: int
+    dataset: Dataset,
+    section: DataSection,
+    devices: int,
+    holdout: float,
+    seed: int,
+    *,
+    in_order: bool = False,
 ) -> tuple[Shard, ...]:
     """Return each virtual device's shard of ``dataset.train``, transformed as the section says.
 
@@ -82,6 +88,8 @@ def deal(
         devices: how many shards.
         holdout: share of its samples that each device keeps for evaluation, in [0, 1).
         seed: the run's; the same seed deals the same shards.
+        in_order: whether each device's samples keep the order of the data set, as a recurrent
+            state that is carried through a text needs; otherwise their order is random.
 
     Raises:
         RecipeError, DataError: as `partition`; or the transform needs other inputs.
@@ -98,6 +106,8 @@ def deal(
         groups=dataset.groups,
         coarse=dataset.coarse,
     )
+    if in_order:
+        parts = tuple(np.sort(part) for part in parts)
 
     def seen(number: int) -> Samples:
         return transform_device(take(dataset.train, parts[number]), dataset, options, number, seed)

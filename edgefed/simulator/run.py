@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edgefed.algorithms.carried_state import check_carried_state
 from edgefed.algorithms.evaluation_place import evaluation_place, holdout_of
 from edgefed.algorithms.registry import AnyAlgorithm, make
 from edgefed.clock import Clock
@@ -164,6 +165,7 @@ def _check(recipe: Recipe, algorithm: AnyAlgorithm, dataset: Dataset, memory: in
     check_dataset(recipe, dataset)
     model = make_model(recipe, dataset.shape, dataset.classes, memory, user_models=True)
     algorithm.check_model(model)
+    check_carried_state(algorithm, model)
 
 
 def _check_shards(recipe: Recipe, algorithm: AnyAlgorithm, shards: Sequence[Shard]) -> None:
@@ -197,7 +199,14 @@ def _shards(
     """Return the data of each virtual device."""
     simulation = recipe.simulation
     holdout = holdout_of(recipe, algorithm)
-    dealt = deal(dataset, recipe.data, simulation.devices, holdout, recipe.seed)
+    dealt = deal(
+        dataset,
+        recipe.data,
+        simulation.devices,
+        holdout,
+        recipe.seed,
+        in_order=recipe.training.carry_state,
+    )
     shards = with_policies(dealt, simulation.sharing, recipe.seed)
     if not recipe.labels.wanted:
         return shards

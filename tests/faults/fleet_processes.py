@@ -224,8 +224,9 @@ class FleetProcesses:
 
 def dealt(recipe: Recipe, holdout: float = 0.0) -> dict[str, Shard]:
     """Return the data that a recipe deals out, by device."""
-    count = recipe.simulation.devices
-    shards = deal(load_dataset(recipe, None), recipe.data, count, holdout, recipe.seed)
+    count, in_order = recipe.simulation.devices, recipe.training.carry_state
+    dataset = load_dataset(recipe, None)
+    shards = deal(dataset, recipe.data, count, holdout, recipe.seed, in_order=in_order)
     return dict(zip(device_names(count), shards, strict=True))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from edgefed.reproduce.papers.fedma_parts import (
     AT_ONCE,
+    CARRIED,
     ENSEMBLE,
     ESTIMATED,
     FEDAVG,
@@ -28,6 +29,7 @@ from edgefed.reproduce.papers.fedma_parts import (
     ROWS_NOTES,
     SEEDS,
     TEXT_ROWS,
+    WORK,
     column,
     own_settings,
     texts_own,
@@ -95,6 +97,8 @@ def _table1() -> Table:
             "the growth of the global model, 1.11 and 1.06 times the parameters, is remembered"
             " only; an ensemble has 16 and 66 times as many",
             "local epochs on CIFAR-10: 20 here; FedMA was best at 150, which fedma-epochs varies",
+            WORK,
+            CARRIED,
             *ROWS_NOTES,
         ),
     )
@@ -155,6 +159,7 @@ def _shakespeare() -> Table:
             LOST,
             "that FedMA was best at E = 5 is remembered only; which E were tried is lost",
             "ensemble, pooled training and matched at once do not depend on E",
+            CARRIED,
             *ROWS_NOTES,
         ),
     )
@@ -208,8 +213,7 @@ def _epochs() -> Table:
         notes=(
             "which numbers of epochs were tried is remembered only; the rounds are our reading:"
             " 10 for all rows",
-            "FedMA retrains the layers above a matched one for as many epochs, and the last one"
-            " for three times as many",
+            WORK,
             *ROWS_NOTES[:1],
         ),
     )

@@ -59,6 +59,16 @@ ROWS_NOTES = (
     "pooled training: one device with the samples of all",
 )
 
+CARRIED = (
+    "on Shakespeare the recurrent state is carried from batch to batch, as in the published code;"
+    " that also carries it through the test texts, where here each sample begins with zeros, and"
+    " leaves out the last, smaller batch of an epoch"
+)
+WORK = (
+    "a round of FedMA has a training for every layer: on VGG-9, with E local epochs and three times"
+    " as many for the output layer, 11 E epochs where FedAvg has E"
+)
+
 
 def own_settings(
     devices: int, epochs: int, alone: int, pooled: int, *, lstm: bool = False
