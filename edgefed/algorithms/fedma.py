@@ -70,7 +70,9 @@ from edgefed.algorithms.fedma_records import (
 )
 from edgefed.algorithms.fedma_report import match_remarks, match_report
 from edgefed.algorithms.fedma_settings import FedMaSettings
+from edgefed.algorithms.training import loss_of
 from edgefed.config.recipe import ModelSection
+from edgefed.learn.capabilities import is_single_pass
 from edgefed.learn.models import Model, complete_model
 from edgefed.learn.types import Tensors, Trained
 from edgefed.wire.tensors import TensorSpec
@@ -94,6 +96,10 @@ class FedMa(Algorithm[FedMaSettings]):
         section = complete_model(model.section)
         self._network = MatchedNetwork(section, model.shape, model.classes, self.settings.decides)
         check_network(self._network, self.settings)
+
+    def can_carry_state(self) -> bool:
+        """Return whether the loss calls the model once per step."""
+        return is_single_pass(loss_of(self.training))
 
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
         """Begin with a global model that has a device's widths."""
