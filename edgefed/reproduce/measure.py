@@ -13,7 +13,7 @@ from edgefed.reproduce.table import Column, Published, Score
 from edgefed.reproduce.verdict import Verdict, judge
 from edgefed.simulator.sweep.plan import trial_digest
 from edgefed.simulator.sweep.results import Result
-from edgefed.simulator.sweep.table import Spread, rounds_to, spread
+from edgefed.simulator.sweep.table import Spread, bytes_to, rounds_to, spread
 from edgefed.simulator.sweep.trials import Outcome
 
 
@@ -23,7 +23,8 @@ class Entry:
 
     Attributes:
         accuracy: a share, over the seeds that ran.
-        rounds: to the column's target, over the seeds that reached it.
+        rounds, bytes_to: to the column's target, over the seeds that reached it.
+        bytes: of the whole run, both ways.
         failed: how many seeds failed.
         published: what the paper has, in percent; None where it is not known.
         difference: measured less published, in points; None where the set-up is not the paper's.
@@ -32,6 +33,7 @@ class Entry:
     cell: Cell
     accuracy: Spread
     rounds: Spread
+    bytes_to: Spread
     bytes: Spread
     seconds: Spread
     failed: int
@@ -49,6 +51,7 @@ class Entry:
             "accuracy": asdict(self.accuracy),
             "target": column.target,
             "rounds_to_target": asdict(self.rounds),
+            "bytes_to_target": asdict(self.bytes_to),
             "bytes": asdict(self.bytes),
             "seconds": asdict(self.seconds),
             "failed": self.failed,
@@ -104,7 +107,9 @@ def _entry(cell: Cell, study: Study, outcome: Outcome) -> Entry:
     results = _results(cell, study, outcome)
     runs = list(results.values())
     accuracy = spread(list(_values(study, outcome, cell.row.label, cell.column).values()))
-    reached = [rounds_to(each, cell.column.target) for each in runs]
+    target = cell.column.target
+    reached = [rounds_to(each, target) for each in runs]
+    sent = [bytes_to(each, target) for each in runs]
     published = study.table.number(cell.row.label, cell.column.of)
     difference = None
     if published is not None and accuracy.mean is not None and study.scaled.exact:
@@ -113,6 +118,7 @@ def _entry(cell: Cell, study: Study, outcome: Outcome) -> Entry:
         cell,
         accuracy,
         spread([number for number in reached if number is not None]),
+        spread([number for number in sent if number is not None]),
         spread([each.bytes_up + each.bytes_down for each in runs]),
         spread([each.seconds for each in runs]),
         sum(_digest(cell, seed) in outcome.failures for seed in study.seeds),

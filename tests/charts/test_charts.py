@@ -94,6 +94,16 @@ def test_ticks_span_the_values_in_even_steps(low: float, high: float, count: int
     assert 2 <= len(steps) <= count + 2
 
 
+def test_curves_over_bytes_have_binary_units_below_them() -> None:
+    points = [(2**20 * k, 0.1 * k) for k in range(1, 5)]
+    told = texts(line_chart(LineChart("a", [Series("a", points)], across="bytes")))
+    assert {"1.0 MiB", "2.0 MiB", "4.0 MiB", "bytes"} <= set(told)
+    assert "round" not in told
+    assert not any(each.startswith(("0.0 MiB", "4.5")) for each in told), "all are within"
+    one = line_chart(LineChart("a", [Series("a", points[:1])], across="bytes"))
+    assert "bytes" in texts(one)
+
+
 @given(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(2, 12))
 def test_rounds_have_whole_ticks_within(low: int, more: int, count: int) -> None:
     steps = whole_ticks(low, low + more, count)
