@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from edgefed.charts.scale import Scale, plain, ticks, whole_ticks
 from edgefed.charts.style import dashes, fill_class, series_class
 from edgefed.charts.svg import clean, element, label, picture, points
-from edgefed.units import size
 
 MAX_POINTS = 1000
 """Points of a curve that are drawn; of more, every so many."""
@@ -47,7 +45,9 @@ class LineChart:
         shown: how a value of the axis is written.
         base: what units grow by: 10, or 1024 for bytes, so that steps are round in any of them.
         level: a value to mark with a broken line.
-        across: what the curves are over: ``round``, or ``bytes`` in binary units.
+        across: what the curves are over.
+        binary: how a place on that axis is written, in units of powers of 1024; None for rounds,
+            which are whole numbers.
     """
 
     title: str
@@ -56,7 +56,8 @@ class LineChart:
     shown: Callable[[float], str] = plain
     base: int = 10
     level: float | None = None
-    across: Literal["round", "bytes"] = "round"
+    across: str = "round"
+    binary: Callable[[float], str] | None = None
     width: int = 720
     height: int = 280
 
@@ -108,7 +109,7 @@ def _x_axis(chart: LineChart, drawn: Sequence[Series]) -> tuple[Scale, list[floa
     places = [x for series in drawn for x, _ in series.points]
     low, high = min(places), max(places)
     axis = Scale(low, high, 64.0, chart.width - 20.0)
-    if chart.across == "round":
+    if chart.binary is None:
         return axis, whole_ticks(low, high, 9)
     unit = 1024 ** int(math.log(max(high, 1), 1024))
     steps = [unit * step for step in ticks(low / unit, high / unit, 9)]
@@ -126,7 +127,7 @@ def _grid(
     for value in x_ticks:
         x = x_axis.at(value)
         yield element("path", d=f"M{x:.1f} {floor:.1f}v4", class_="axis")
-        shown = f"{value:.0f}" if chart.across == "round" else size(value)
+        shown = f"{value:.0f}" if chart.binary is None else chart.binary(value)
         yield label(x, floor + 17, shown, "middle quiet")
     yield element("path", d=f"M{left:.1f} {floor:.1f}H{right:.1f}", class_="axis")
     yield label((left + right) / 2, floor + 33, chart.across, "middle quiet")

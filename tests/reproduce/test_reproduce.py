@@ -102,7 +102,7 @@ def test_the_numbers_are_those_of_the_runs(study: Study, outcome: Outcome) -> No
     assert (
         few.bytes_to.mean == sum(r.history[0]["sent"] + r.history[0]["received"] for r in runs) / 2
     )
-    assert few.bytes.mean == pytest.approx(2 * few.bytes_to.mean, rel=0.1)
+    assert few.bytes.mean == pytest.approx(2 * (few.bytes_to.mean or 0), rel=0.1)
     assert many.bytes_to.count == 0
     assert many.rounds.count == 0, "nobody gets all samples right"
     assert (few.published, many.published) == (None, study.table.published[0])

@@ -11,6 +11,7 @@ from edgefed.simulator.sweep.plan import Plan
 from edgefed.simulator.sweep.results import Result
 from edgefed.simulator.sweep.table import Spread, bytes_by_round, spread
 from edgefed.simulator.sweep.trials import Outcome
+from edgefed.units import size
 
 MAX_CURVES = 24
 """Cases that one picture can tell apart; the first ones."""
@@ -37,6 +38,7 @@ def accuracy_plot(plan: Plan, outcome: Outcome, across: Literal["round", "bytes"
         bounds=(0.0, 1.0),
         level=plan.target,
         across=across,
+        binary=size if across == "bytes" else None,
         width=860,
         height=420,
     )
