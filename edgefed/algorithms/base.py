@@ -27,6 +27,7 @@ from edgefed.algorithms.device_side import LedgerEntry as LedgerEntry  # noqa: P
 from edgefed.algorithms.device_side import LowestLossJob as LowestLossJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import PredictorEvalJob as PredictorEvalJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import Result as Result  # noqa: PLC0414
+from edgefed.algorithms.device_side import StatisticsJob as StatisticsJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import TrainedEvalJob as TrainedEvalJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import Work as Work  # noqa: PLC0414
 from edgefed.algorithms.exchange import Exchange as Exchange  # noqa: PLC0414 - of the interface

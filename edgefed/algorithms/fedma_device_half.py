@@ -175,3 +175,14 @@ def global_weights(groups: Mapping[str, Tensors]) -> Tensors:
         if role != ATOMS
         for name, array in arrays.items()
     }
+
+
+def complete_weights(task: DeviceTask, device: DeviceView) -> Tensors:
+    """Return the complete global model that a task brings; what it lacks is as in a new model.
+
+    Batch normalisation's statistics are lacking before they are measured.
+    """
+    known = global_weights(task.groups)
+    lacking = set(device.model.names) - known.keys()
+    new = device.model.weights() if lacking else {}
+    return part({**new, **known}, device.model.names)

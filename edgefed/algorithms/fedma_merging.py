@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +20,7 @@ from edgefed.algorithms.fedma_records import (
     NEW_ATOMS,
     NEW_COUNTS,
     SEED,
+    STATISTICS,
     STEP,
     WEIGHTS,
     MatchedNetwork,
@@ -37,8 +38,9 @@ from edgefed.learn.layer_merging import (
     merge_step,
 )
 from edgefed.learn.matching import Matched, match_layer
-from edgefed.learn.matching_steps import Step
+from edgefed.learn.matching_steps import Step, statistics_of
 from edgefed.learn.permutation_groups import PermutationGroups
+from edgefed.learn.pooled_statistics import MeasuredStatistics, pooled_statistics
 from edgefed.learn.types import Array, Tensors
 from edgefed.learn.unit_moves import scatter
 from edgefed.seeds import generator
@@ -49,20 +51,17 @@ PRIOR_BIAS = 0.1
 """Prior mean of biases in the published implementation."""
 
 
-def after_step(
-    settings: FedMaSettings, state: State, answers: Sequence[Answer], limits: Mapping[str, int]
-) -> State:
+def after_step(settings: FedMaSettings, state: State, answers: Sequence[Answer]) -> State:
     """Return the state after the answers to a step, or to all steps at once.
 
     Args:
         settings: of the algorithm.
         state: before.
-        answers: one at least, sorted by device.
-        limits: the most samples that each device weighs.
+        answers: one at least, sorted by device, with the samples that each weighs.
     """
     network = MatchedNetwork.of(state)
     at_once = settings.retrain_epochs == 0
-    merging = _Merging.begun(settings, state, network, answers, limits)
+    merging = _Merging.begun(settings, state, network, answers)
     for number in range(state.params[STEP], len(network.steps)):
         merging = merging.stepped(number)
         if not at_once:
@@ -100,7 +99,6 @@ class _Merging:
         state: State,
         network: MatchedNetwork,
         answers: Sequence[Answer],
-        limits: Mapping[str, int],
     ) -> _Merging:
         """Return the answers, before any of them is merged."""
         known: dict[str, dict[str, Array]] = {answer.device: {} for answer in answers}
@@ -108,13 +106,12 @@ class _Merging:
             group, _, device = name.partition("/")
             if device in known:
                 known[device][group] = each
-        samples = [min(answer.samples, limits[answer.device]) for answer in answers]
         return cls(
             settings=settings,
             state=state,
             network=network,
             answers=answers,
-            samples=np.maximum(np.array(samples, np.float64), 1),
+            samples=np.array([answer.samples for answer in answers], np.float64),
             local=[dict(answer.groups[LAYER].arrays) for answer in answers],
             atoms=list(known.values()),
             groups=network.local.resized(widths_of(state.groups[NEW_COUNTS])),
@@ -227,6 +224,7 @@ class _Merging:
         }
         layers = [*state.params[LAYERS][: len(state.groups[NEW_COUNTS])]]
         layers += [vars(each) for each in self.layers]
+        layers += state.params[LAYERS][len(layers) :]  # as they were matched in the round before
         params = {
             **state.params,
             STEP: self.step,
@@ -235,16 +233,30 @@ class _Merging:
         }
         groups = {**state.groups, MATCHED: self.matched, NEW_ATOMS: atoms, NEW_COUNTS: counts}
         going = State(state.round, groups, params)
-        return going if self.step < len(self.network.steps) else completed(going)
+        is_whole = self.step == len(self.network.steps) and not statistics_of(groups[WEIGHTS])
+        return completed(going, {}) if is_whole else going
 
 
-def completed(state: State) -> State:
+def after_statistics(state: State, answers: Sequence[Answer]) -> State:
+    """Return the state after devices measured batch normalisation's statistics.
+
+    Args:
+        state: with all layers matched.
+        answers: one at least, with the samples that each weighs.
+    """
+    measured = {
+        answer.device: MeasuredStatistics(answer.samples, answer.groups[STATISTICS].arrays)
+        for answer in answers
+    }
+    return completed(state, pooled_statistics(measured))
+
+
+def completed(state: State, statistics: Tensors) -> State:
     """Return the state at the end of a round: what was matched is the global model."""
-    groups, matched = state.groups, state.groups[MATCHED]
+    groups = state.groups
     before = groups[WEIGHTS]
-    weights = {name: matched[name] for name in before}
-    local = MatchedNetwork.of(state)
-    growth = _size(weights) / local_size(local, before)
+    weights = part({**before, **groups[MATCHED], **statistics}, tuple(before))
+    growth = _size(weights) / local_size(MatchedNetwork.of(state), before)
     done = {WEIGHTS: weights, ATOMS: groups[NEW_ATOMS], COUNTS: groups[NEW_COUNTS]}
     params = {**state.params, STEP: 0, GROWTH: growth}
     nothing: dict[str, Tensors] = {MATCHED: {}, NEW_ATOMS: {}, NEW_COUNTS: {}}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import ConfigDict
 
-from edgefed.config.recipe import DataSection
+from edgefed.config.recipe import DataSection, Recipe
 from edgefed.data.holdout import hold_out
 from edgefed.data.options import DataOptions, checked_options, nearest
 from edgefed.data.partitioners.cover import Parts, check_parts, too_few
@@ -120,6 +120,18 @@ def deal(
             generator(seed, "partition", "holdout", device),
         )
         for device in range(devices)
+    )
+
+
+def deal_recipe(dataset: Dataset, recipe: Recipe, holdout: float) -> tuple[Shard, ...]:
+    """Return each virtual device's shard in runs of a recipe; see `deal`."""
+    return deal(
+        dataset,
+        recipe.data,
+        recipe.simulation.devices,
+        holdout,
+        recipe.seed,
+        in_order=recipe.training.carry_state,
     )
 
 

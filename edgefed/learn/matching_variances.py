@@ -17,8 +17,9 @@ agree for
     sigma0 = tau / (1 - log rho) - sigma
 
 That holds for units that all differ as much. Those of networks do not: a few move far while most
-stay where they began, and would each become an atom. So sigma0 is at most sigma: a unit is never
-new if it differs from its atom by less than half its own square.
+stay where they began, and would each become an atom. So ``sigma0`` is at most ``sigma / 4``: a unit
+is never new if it differs from an atom of many devices by less than 0.8 of its own square. From an
+unrelated atom it differs by about twice that square.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from edgefed.learn.matching_assignment import solved
 from edgefed.learn.matching_settings import MatchSettings
 from edgefed.learn.types import Array
 
-NEVER_NEW = 0.5
+NEVER_NEW = 0.8
 """Share of its square by which a unit may differ from an atom of many devices and still be one."""
 
 LEAST, MOST = 2.0**-20, 0.9375

@@ -24,7 +24,7 @@ from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.saved_evaluation import ended_run
 from edgefed.coordinator.store import Store
 from edgefed.coordinator.trackers.base import Tracker
-from edgefed.data.partition import deal
+from edgefed.data.partition import deal_recipe
 from edgefed.data.pixels import to_pixels
 from edgefed.data.types import Dataset, Shard
 from edgefed.errors import DataError, UsageError
@@ -197,17 +197,8 @@ def _shards(
     recipe: Recipe, algorithm: AnyAlgorithm, dataset: Dataset, noise_folder: Path
 ) -> list[Shard]:
     """Return the data of each virtual device."""
-    simulation = recipe.simulation
-    holdout = holdout_of(recipe, algorithm)
-    dealt = deal(
-        dataset,
-        recipe.data,
-        simulation.devices,
-        holdout,
-        recipe.seed,
-        in_order=recipe.training.carry_state,
-    )
-    shards = with_policies(dealt, simulation.sharing, recipe.seed)
+    dealt = deal_recipe(dataset, recipe, holdout_of(recipe, algorithm))
+    shards = with_policies(dealt, recipe.simulation.sharing, recipe.seed)
     if not recipe.labels.wanted:
         return shards
     noise = NoiseCache(noise_folder, NOISE_BYTES).samples

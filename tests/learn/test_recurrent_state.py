@@ -62,7 +62,7 @@ def by_torch(made: Model, samples: Samples, widths: tuple[int, ...], carry: bool
     inputs, labels = torch.from_numpy(samples.inputs), torch.from_numpy(samples.targets)
     for _ in range(2):
         states: list[tuple[torch.Tensor, torch.Tensor] | None] = [None] * len(stages)
-        for rows in torch.arange(len(samples)).split(4):
+        for rows in torch.split(torch.arange(len(samples)), 4):
             values = functional.embedding(inputs[rows], own["embedding.weight"])
             for layer, stage in enumerate(stages):
                 state = states[layer] if carry else None

@@ -6,11 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from edgefed.algorithms.carried_state import check_carried_state
 from edgefed.algorithms.registry import make
-from edgefed.config.recipe import ModelSection, Recipe
+from edgefed.config.recipe import ModelSection, Recipe, TrainingSection
+from edgefed.coordinator.run_model import load_dataset
+from edgefed.data.partition import deal_recipe
 from edgefed.errors import RecipeError
 from edgefed.learn.models import build
 from edgefed.simulator.run import Simulation
@@ -59,6 +62,19 @@ def test_devices_train_on_their_text_in_order(tmp_path: Path) -> None:
     without, _ = simulated(tmp_path / "c", recipe(tmp_path, carry_state=False))
     assert carried == again
     assert carried != without
+
+
+def test_a_virtual_device_has_its_samples_in_the_order_of_the_text(tmp_path: Path) -> None:
+    plan = recipe(tmp_path)
+    data = {**plan.data.model_dump(), "merge_groups": True}
+    only = {"devices": 1, "workers": 1}
+    plan = Recipe.model_validate({**plan.model_dump(), "data": data, "simulation": only})
+    dataset = load_dataset(plan, None)
+    (shard,) = deal_recipe(dataset, plan, 0.0)
+    assert np.array_equal(shard.train.inputs, dataset.train.inputs)
+    plain = plan.model_copy(update={"training": TrainingSection()})
+    (other,) = deal_recipe(dataset, plain, 0.0)
+    assert not np.array_equal(other.train.inputs, dataset.train.inputs)
 
 
 def test_a_stacked_engine_trains_one_device_after_another_and_says_so(tmp_path: Path) -> None:
