@@ -66,10 +66,8 @@ from edgefed.algorithms.fedma_records import (
 )
 from edgefed.algorithms.fedma_report import match_remarks, match_report
 from edgefed.algorithms.fedma_settings import FedMaSettings
-from edgefed.algorithms.training import loss_of
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError
-from edgefed.learn.capabilities import is_single_pass
 from edgefed.learn.models import Model, complete_model
 from edgefed.learn.pooled_statistics import MeasuredStatistics, check_statistics
 from edgefed.learn.types import Tensors, Trained
@@ -97,10 +95,6 @@ class FedMa(Algorithm[FedMaSettings]):
         section = complete_model(model.section)
         self._network = MatchedNetwork(section, model.shape, model.classes, self.settings.decides)
         _ = self._network.steps
-
-    def can_carry_state(self) -> bool:
-        """Return whether the loss calls the model once per step."""
-        return is_single_pass(loss_of(self.training))
 
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
         """Begin with a global model that has a device's widths."""

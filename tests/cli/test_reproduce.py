@@ -57,7 +57,8 @@ def test_recipes_are_written_and_none_is_run(tmp_path: Path) -> None:
     paths = [Path(line) for line in told.out.splitlines()]
     assert sorted(paths) == sorted((tmp_path / "recipes").iterdir())
     assert edgefed(*words, "--json").json == [str(path) for path in paths]
-    assert not (tmp_path / "out").exists()
+    made = [path.name for path in (tmp_path / "out").iterdir()]
+    assert made == ["made.jsonl"], "the data that the recipes name, and no results"
     assert edgefed("config", "check", paths[0]).code == 0
 
 
