@@ -25,6 +25,8 @@ class Entry:
         accuracy: a share, over the seeds that ran.
         rounds, bytes_to: to the column's target, over the seeds that reached it.
         bytes: of the whole run, both ways.
+        growth: parameters of the matched model divided by a device's, in the last round; of no
+            value where nothing is matched.
         failed: how many seeds failed.
         published: what the paper has, in percent; None where it is not known.
         difference: measured less published, in points; None where the set-up is not the paper's.
@@ -35,6 +37,7 @@ class Entry:
     rounds: Spread
     bytes_to: Spread
     bytes: Spread
+    growth: Spread
     seconds: Spread
     failed: int
     published: Published | None
@@ -53,6 +56,7 @@ class Entry:
             "rounds_to_target": asdict(self.rounds),
             "bytes_to_target": asdict(self.bytes_to),
             "bytes": asdict(self.bytes),
+            "growth": asdict(self.growth),
             "seconds": asdict(self.seconds),
             "failed": self.failed,
             "published": None if known is None else round(known.value / 100, 6),
@@ -99,6 +103,11 @@ def _results(cell: Cell, study: Study, outcome: Outcome) -> dict[int, Result]:
     return {s: outcome.results[name] for s, name in digests.items() if name in outcome.results}
 
 
+def _growth(result: Result) -> float | None:
+    found = [row["growth"] for row in result.history if row.get("growth") is not None]
+    return found[-1] if found else None
+
+
 def _digest(cell: Cell, seed: int) -> str:
     return trial_digest(cell.case.recipe.model_copy(update={"seed": seed}))
 
@@ -120,6 +129,7 @@ def _entry(cell: Cell, study: Study, outcome: Outcome) -> Entry:
         spread([number for number in reached if number is not None]),
         spread([number for number in sent if number is not None]),
         spread([each.bytes_up + each.bytes_down for each in runs]),
+        spread([growth for each in runs if (growth := _growth(each)) is not None]),
         spread([each.seconds for each in runs]),
         sum(_digest(cell, seed) in outcome.failures for seed in study.seeds),
         published,

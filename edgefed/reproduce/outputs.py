@@ -125,6 +125,9 @@ def _entry_rows(study: Study, found: list[Entry]) -> list[tuple[str, ...]]:
     if any(column.target is not None for column in study.scaled.columns):
         head += ["ROUNDS TO", "BYTES"]
         more += [_rounds, _bytes]
+    if any(entry.growth.count for entry in found):
+        head.append("GROWTH")
+        more.append(_grown)
     return [
         tuple(head),
         *((*_entry_row(entry), *(cell(entry) for cell in more)) for entry in found),
@@ -164,6 +167,10 @@ def _bytes(entry: Entry) -> str:
     return "" if entry.bytes_to.mean is None else size(entry.bytes_to.mean)
 
 
+def _grown(entry: Entry) -> str:
+    return "" if entry.growth.mean is None else f"{entry.growth.mean:.2f}"
+
+
 def _verdict_row(verdict: Verdict) -> tuple[str, ...]:
     by = "" if verdict.mean is None else f"{100 * verdict.mean:+.1f}"
     if verdict.noise is not None:
@@ -188,7 +195,7 @@ def _csv(found: list[Entry]) -> str:
     names = [
         *("column", "of", "row", "runs", "failed", "accuracy_mean", "accuracy_std", "published"),
         *("source", "target", "rounds_to_target_mean", "rounds_to_target_std", "reached_target"),
-        "bytes_to_target_mean",
+        *("bytes_to_target_mean", "growth_mean"),
     ]
     writer = csv.DictWriter(out, names, lineterminator="\n")
     writer.writeheader()
@@ -204,6 +211,7 @@ def _csv(found: list[Entry]) -> str:
                 "rounds_to_target_std": entry.rounds.deviation,
                 "reached_target": entry.rounds.count,
                 "bytes_to_target_mean": entry.bytes_to.mean,
+                "growth_mean": entry.growth.mean,
             }
         )
     return out.getvalue()

@@ -27,6 +27,7 @@ AS_PUBLISHED: Settings = {
     **MATCHED,
     "algorithm.reference": True,
     "algorithm.gamma": 7.0,
+    "algorithm.most_growth": 16.0,
     "algorithm.initial": "independent",
     "algorithm.last_learning_rate": 0.1,
 }
