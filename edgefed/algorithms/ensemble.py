@@ -42,6 +42,7 @@ from edgefed.algorithms.fedavg import MOST_SAMPLES, delta_role, difference
 from edgefed.algorithms.mean_prediction import mean_prediction
 from edgefed.algorithms.training import augment_of, loss_of, schedule_of
 from edgefed.errors import RecipeError
+from edgefed.learn.capabilities import is_single_pass
 from edgefed.learn.initial_weights import redrawn
 from edgefed.learn.models import Model
 from edgefed.learn.types import Job, Tensors, Trained
@@ -89,6 +90,10 @@ class Ensemble(Algorithm[EnsembleSettings]):
                 code="algorithm.rounds",
                 hint="set rounds.count = 1, and training.epochs for longer training",
             )
+
+    def can_carry_state(self) -> bool:
+        """Return whether the loss calls the model once per step."""
+        return is_single_pass(loss_of(self.training))
 
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
         """Begin with the initial weights alone."""
