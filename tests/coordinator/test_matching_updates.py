@@ -74,6 +74,17 @@ def test_a_restart_finds_what_the_events_had_made_of_it(world: MakeWorld) -> Non
     assert after == snapshot_of(run).matching
 
 
+def test_a_restart_passes_over_events_that_it_does_not_understand(world: MakeWorld) -> None:
+    run = finished(world)
+    logged(run)
+    with (run.store().run_folder(run.run) / "events.jsonl").open("a") as file:
+        file.write('{"kind": "matching", "time": "", "total": "many", "layers": []}\n')
+        file.write('{"kind": "experts", "time": ""}\n{"kind": "matching", "time": ""}\n')
+    after = with_last_run(FIRST, run.store())
+    assert after.experts is None
+    assert after.matching == snapshot_of(run).matching
+
+
 def test_a_run_that_is_killed_between_two_layers_tells_the_same(world: MakeWorld) -> None:
     whole, cut = finished(world), world(recipe(), parts())
     with pytest.raises(PowerCut):
