@@ -80,7 +80,14 @@ class Exchanges:
             reply_roles=roles,
             model=network.with_widths(widths_of(state.groups[NEW_COUNTS])),
             retired=_last_rounds(state, network) if step else frozenset(),
+            detail=self._detail(network, step),
         )
+
+    def _detail(self, network: MatchedNetwork, step: int) -> str:
+        """Return which layer a step asks for; nothing for all layers at once."""
+        if self.settings.retrain_epochs == 0:
+            return ""
+        return f"{network.steps[step].name}, {step + 1} of {len(network.steps)}"
 
     def _wanted(self, network: MatchedNetwork, step: int) -> tuple[tuple[str, ...], bool]:
         """Return the names of the weights that a step asks for, and whether it is the last one."""
