@@ -36,6 +36,7 @@ from edgefed.algorithms.exchange import Question as Question  # noqa: PLC0414
 from edgefed.algorithms.exchange import Relay as Relay  # noqa: PLC0414
 from edgefed.algorithms.exchange import ReplyRole as ReplyRole  # noqa: PLC0414
 from edgefed.algorithms.expert_report import ExpertReport as ExpertReport  # noqa: PLC0414
+from edgefed.algorithms.match_report import MatchReport as MatchReport  # noqa: PLC0414
 from edgefed.config.recipe import (
     CodecName,
     EvaluationPlace,
@@ -323,6 +324,11 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         """Return what is known of the experts; empty for an algorithm without experts."""
         del state
         return ExpertReport()
+
+    def match_report(self, state: State) -> MatchReport:
+        """Return what is known of matched layers; empty for an algorithm without matching."""
+        del state
+        return MatchReport()
 
     def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
         """Return the exchange that asks devices to test the state's model.

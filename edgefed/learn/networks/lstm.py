@@ -8,7 +8,7 @@ that of Hochreiter and Schmidhuber, 1997, in the form and with the names of ``to
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import sqrt
 from typing import Annotated
@@ -20,6 +20,8 @@ from torch.nn import functional
 
 from edgefed.errors import DataError
 from edgefed.learn.networks.base import Network, NetworkSettings, Shape
+from edgefed.learn.networks.lstm_groups import EMBEDDING, group_of, lstm_groups
+from edgefed.learn.permutation_groups import PermutationGroups
 from edgefed.learn.recurrent_state import State
 
 
@@ -203,6 +205,25 @@ def make_lstm(settings: LstmSettings, shape: Shape, classes: int) -> nn.Module:
     return CharacterLstm(tokens(settings, classes), settings, classes)
 
 
+def groups_of(settings: LstmSettings, shape: Shape, classes: int) -> PermutationGroups:
+    """Return a group for the embedding, and one for each LSTM layer."""
+    del shape, classes
+    return lstm_groups(settings.embedding, layer_widths(settings))
+
+
+def resized_lstm(settings: LstmSettings, widths: Mapping[str, int]) -> LstmSettings:
+    """Return the settings for other widths."""
+    layers = range(len(layer_widths(settings)))
+    changed = {"embedding": widths[EMBEDDING], "widths": tuple(widths[group_of(n)] for n in layers)}
+    return settings.model_copy(update=changed)
+
+
 LSTM = Network(
-    "lstm", "embedding and LSTM, for sequences of characters", LstmSettings, make_lstm, tokens
+    "lstm",
+    "embedding and LSTM, for sequences of characters",
+    LstmSettings,
+    make_lstm,
+    tokens,
+    groups=groups_of,
+    resized=resized_lstm,
 )
