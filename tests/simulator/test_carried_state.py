@@ -93,7 +93,7 @@ def carrying(name: str, carry: bool = True, **sections: Any) -> Any:
     return make(Recipe.model_validate({"algorithm": algorithm, "training": training, **sections}))
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedprox", "fedopt", "fedlc", "fedrs", "ifca"])
+@pytest.mark.parametrize("name", ["fedavg", "fedprox", "fedopt", "fedlc", "fedrs", "ifca", "fedma"])
 def test_an_algorithm_whose_loss_is_one_pass_carries(name: str) -> None:
     check_carried_state(carrying(name), LSTM)
     check_carried_state(carrying("fedprox", personal={"preset": "biased"}), LSTM)
