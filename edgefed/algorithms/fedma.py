@@ -97,6 +97,10 @@ class FedMa(Algorithm[FedMaSettings]):
         self._network = MatchedNetwork(section, model.shape, model.classes, self.settings.decides)
         _ = self._network.steps
 
+    def can_carry_state(self) -> bool:
+        """Return that devices train with the loss itself, in one pass per step."""
+        return True
+
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
         """Begin with a global model that has a device's widths."""
         del roster
