@@ -83,10 +83,6 @@ class FedMa(Algorithm[FedMaSettings]):
     Settings: ClassVar[type[AlgorithmSettings]] = FedMaSettings
     _network: MatchedNetwork | None = None
 
-    def can_carry_state(self) -> bool:
-        """Return that the objective calls the model once per step."""
-        return True
-
     # -- the coordinator ------------------------------------------------------------------------
 
     def check_model(self, model: Model) -> None:
