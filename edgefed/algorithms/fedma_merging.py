@@ -160,7 +160,7 @@ class _Merging:
     def _averaging(self) -> Averaging:
         average = self.settings.match_settings(1).average
         padded = self.settings.recurrent == "padded" or self.settings.reference
-        return Averaging(use_atoms=average != "matched", pad_recurrent=padded)
+        return Averaging(average == "map", padded, average == "all")
 
     def _match(self, group: str, vectors: Sequence[Array], weights: Sequence[Tensors]) -> Matched:
         """Match the units of a group."""
