@@ -12,6 +12,7 @@ from edgefed.algorithms.base import EvalJob, Exchange
 from edgefed.algorithms.class_shares import LABELS
 from edgefed.algorithms.fedma_device_half import LOCAL
 from edgefed.algorithms.fedma_records import LAYER, MatchedNetwork, atoms_of, widths_of
+from edgefed.algorithms.label_audit import disclosures
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import RecipeError
 from edgefed.learn.models import build
@@ -20,6 +21,7 @@ from edgefed.learn.training import Trainer
 from edgefed.learn.types import Tensors
 from edgefed.learn.unit_moves import gather, scatter
 from edgefed.samples import Samples
+from edgefed.sharing.label_leakage import frequencies_after_steps
 from edgefed.sharing.policy import Policy
 from tests.algorithms.matching_play import Fleet, half, images
 
@@ -225,6 +227,19 @@ def test_all_devices_may_count_in_every_weight_of_a_matched_layer(
     for name in ("lstm.bias_ih_l0", "lstm.bias_hh_l0", "lstm.weight_hh_l0"):
         mean = sum(float(each[name].sum()) for each in given.values()) / 2
         assert (merged[name].sum() == pytest.approx(mean, abs=1e-5)) == is_mean
+
+
+def test_an_audit_looks_at_the_change_of_the_output_layer() -> None:
+    algorithm, devices = half(layer_codec="fp32"), fleet()
+    history = devices.play(algorithm)
+    state, (_, _, answers) = history[-2][0], history[-1]
+    start = devices.model().weights()["fc2.bias"]
+    for answer in answers:
+        [found] = disclosures(answer, state, 1, algorithm.training, "fc2.bias")
+        change = answer.groups[LAYER].arrays["fc2.bias"] - start
+        np.testing.assert_allclose(found.shares, frequencies_after_steps(change))
+        assert not found.determined
+    assert not list(disclosures(history[0][2][0], state, 1, algorithm.training, "fc2.bias"))
 
 
 # -- the last complete model ----------------------------------------------------------------------
