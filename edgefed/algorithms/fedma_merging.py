@@ -182,7 +182,15 @@ class _Merging:
         recurrence = recurrent_blocks(weights, self.groups, group) if settings.quadratic else []
         if not recurrence:
             return matched
-        return refined_by_recurrence(matched, vectors, recurrence, settings=own, rng=rng, mean=mean)
+        return refined_by_recurrence(
+            matched,
+            vectors,
+            recurrence,
+            settings=own,
+            rng=rng,
+            mean=mean,
+            precisions=self._precisions(),
+        )
 
     def _precisions(self) -> list[float] | None:
         """Return how precise each device's units are; None for all alike."""
