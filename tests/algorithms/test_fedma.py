@@ -221,7 +221,7 @@ def test_all_devices_may_count_in_every_weight_of_a_matched_layer(
     tokens = Samples(np.zeros((4, 5), np.int64), np.array([0, 1, 2, 0]))
     given = {f"device-{seed}": build(section, (5,), 3, seed).weights() for seed in range(2)}
     devices = Fleet(section, [tokens, tokens], 3, given=given)
-    settings = {"retrain_epochs": 0, "sigma": 1e-6, "sigma0": 1.0, "gamma": 50.0}
+    settings: dict[str, Any] = {"retrain_epochs": 0, "sigma": 1e-6, "sigma0": 1.0, "gamma": 50.0}
     algorithm = half(average=average, layer_codec="fp32", **settings)
     merged = algorithm.weights(devices.play(algorithm)[-1][0])
     for name in ("lstm.bias_ih_l0", "lstm.bias_hh_l0", "lstm.weight_hh_l0"):
