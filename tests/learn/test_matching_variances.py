@@ -8,7 +8,7 @@ import pytest
 from edgefed.learn.matching import Matched, match_layer
 from edgefed.learn.matching_settings import MatchSettings
 from edgefed.learn.types import Array
-from tests.learn.matching_problems import planted, unrelated
+from tests.learn.matching_problems import pairs, planted, unrelated
 
 AUTO = MatchSettings()
 
@@ -83,6 +83,17 @@ def test_equal_devices_and_zeros_have_positive_variances(devices: int) -> None:
         assert found.sigma > 0
         assert found.sigma0 > 0
         np.testing.assert_allclose(found.atoms, each, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("shared", "noise"), [(0.6, 0.7), (0.3, 0.3)])
+def test_units_that_one_device_has_do_not_spoil_the_estimate(shared: float, noise: float) -> None:
+    rng = np.random.default_rng(1)
+    atoms = rng.standard_normal((int(40 / shared), 400))
+    orders = [rng.permutation(len(atoms))[:40] for _ in range(6)]
+    weights = [atoms[each] + noise * rng.standard_normal((40, 400)) for each in orders]
+    found = matched(weights)
+    assert np.array_equal(pairs(found.assignments), pairs(orders))
+    assert found.sigma == pytest.approx(noise**2, rel=0.05)
 
 
 def test_a_given_variance_is_used() -> None:
