@@ -27,6 +27,7 @@ from edgefed.algorithms.device_side import LedgerEntry as LedgerEntry  # noqa: P
 from edgefed.algorithms.device_side import LowestLossJob as LowestLossJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import PredictorEvalJob as PredictorEvalJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import Result as Result  # noqa: PLC0414
+from edgefed.algorithms.device_side import StatisticsJob as StatisticsJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import TrainedEvalJob as TrainedEvalJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import Work as Work  # noqa: PLC0414
 from edgefed.algorithms.exchange import Exchange as Exchange  # noqa: PLC0414 - of the interface
@@ -36,6 +37,7 @@ from edgefed.algorithms.exchange import Question as Question  # noqa: PLC0414
 from edgefed.algorithms.exchange import Relay as Relay  # noqa: PLC0414
 from edgefed.algorithms.exchange import ReplyRole as ReplyRole  # noqa: PLC0414
 from edgefed.algorithms.expert_report import ExpertReport as ExpertReport  # noqa: PLC0414
+from edgefed.algorithms.match_report import MatchReport as MatchReport  # noqa: PLC0414
 from edgefed.config.recipe import (
     CodecName,
     EvaluationPlace,
@@ -196,6 +198,13 @@ class ExchangeOwner(ABC):
         """
         del model
 
+    def can_carry_state(self) -> bool:
+        """Return whether ``training.carry_state`` may be set; see ``capabilities.is_single_pass``.
+
+        It may where every training step calls the model once, on the batch's own inputs.
+        """
+        return False
+
     def max_reply_bytes(self, exchange: Exchange, model: Model) -> int:
         """Return the bytes that an answer may take, where that can be more than two models."""
         del exchange, model
@@ -316,6 +325,11 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         """Return what is known of the experts; empty for an algorithm without experts."""
         del state
         return ExpertReport()
+
+    def match_report(self, state: State) -> MatchReport:
+        """Return what is known of matched layers; empty for an algorithm without matching."""
+        del state
+        return MatchReport()
 
     def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
         """Return the exchange that asks devices to test the state's model.

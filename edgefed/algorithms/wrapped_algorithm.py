@@ -14,6 +14,7 @@ from edgefed.algorithms.base import (
     Exchange,
     ExpertReport,
     Finished,
+    MatchReport,
     Predict,
     Predictor,
     Remark,
@@ -62,6 +63,10 @@ class WrappedAlgorithm(Algorithm[Any]):
     def check_model(self, model: Model) -> None:
         """Check that a run can train this model."""
         self.inner.check_model(model)
+
+    def can_carry_state(self) -> bool:
+        """Return whether ``training.carry_state`` may be set."""
+        return self.inner.can_carry_state()
 
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
         """Return the state before the first round."""
@@ -118,6 +123,10 @@ class WrappedAlgorithm(Algorithm[Any]):
     def expert_report(self, state: State) -> ExpertReport:
         """Return what is known of the experts."""
         return self.inner.expert_report(state)
+
+    def match_report(self, state: State) -> MatchReport:
+        """Return what is known of matched layers."""
+        return self.inner.match_report(state)
 
     def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
         """Return the exchange that asks devices to test the state's model."""

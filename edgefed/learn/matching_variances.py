@@ -16,6 +16,11 @@ agree for
 
     sigma0 = tau / (1 - log rho) - sigma
 
+That holds for units that all differ as much. Those of networks do not: a few move far while most
+stay where they began, and would each become an atom. So ``sigma0`` is at most ``sigma / 4``: a unit
+is never new if it differs from an atom of many devices by less than 0.8 of its own square. From an
+unrelated atom it differs by about twice that square.
+
 Pairs include units that only one device has, which makes the first estimate too large. After a
 matching ``sigma`` is estimated again, within atoms, as long as it falls.
 """
@@ -34,6 +39,9 @@ from edgefed.learn.matching_atoms import Units
 from edgefed.learn.matching_average import pooled
 from edgefed.learn.matching_settings import MatchSettings
 from edgefed.learn.types import Array
+
+NEVER_NEW = 0.8
+"""Share of its square by which a unit may differ from an atom of many devices and still be one."""
 
 LEAST, MOST = 2.0**-20, 0.9375
 """Bounds of rho: equal devices leave a positive variance, unrelated ones a prior."""
@@ -62,7 +70,7 @@ def variances(
     if settings.sigma0 != "auto":
         return sigma, settings.sigma0
     ratio = min(max(sigma / total, LEAST), MOST) if total > 0.0 else MOST
-    return sigma, sigma * (1.0 / (ratio * (1.0 - log(ratio))) - 1.0)
+    return sigma, sigma * (1.0 / max(NEVER_NEW, ratio * (1.0 - log(ratio))) - 1.0)
 
 
 def refitted(

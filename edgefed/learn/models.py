@@ -30,6 +30,7 @@ from edgefed.learn.networks.resnet18 import RESNET18
 from edgefed.learn.networks.resnet20 import RESNET20
 from edgefed.learn.networks.vgg9 import VGG9
 from edgefed.learn.output_layer import OutputLayer, captured_inputs, find_output_layer
+from edgefed.learn.recurrent_state import CarriedState, Recurrent
 from edgefed.learn.types import Params, Tensors
 from edgefed.learn.user_models import is_user_model, make_user_model, refused, try_out
 
@@ -54,17 +55,25 @@ class Model:
         buffer_names: names of what is kept beside them, such as running statistics, and parameters
             that the module does not want trained (``requires_grad`` off).
         names: both, in the order of the module's state; tied weights are named once.
+        section: the recipe's ``[model]`` table that it was built from; None for a module that came
+            without one.
         has_batch_norm: whether a sample's result depends on the others of its batch in training,
             which takes two samples at least.
     """
 
     def __init__(
-        self, module: nn.Module, shape: Shape, classes: int, vocabulary: int | None = None
+        self,
+        module: nn.Module,
+        shape: Shape,
+        classes: int,
+        vocabulary: int | None = None,
+        section: ModelSection | None = None,
     ) -> None:
         self.module = module
         self.shape = shape
         self.classes = classes
         self.vocabulary = vocabulary
+        self.section = section
         state = module.state_dict()
         wanted = {name: part.requires_grad for name, part in module.named_parameters()}
         kept = {name for name, _ in module.named_buffers()} | wanted.keys()
@@ -98,6 +107,18 @@ class Model:
         """
         own = {name: params[name] for name in self.names if name in params}
         return cast(torch.Tensor, functional_call(self.module, own, (inputs,)))
+
+    def why_not_carry(self) -> str:
+        """Return why no recurrent state can be carried from batch to batch, or nothing."""
+        if not isinstance(self.module, Recurrent):
+            return "the model has none"
+        if self.has_batch_norm:
+            return "batch normalisation adds a sample that is left over to the batch before"
+        return ""
+
+    def carrying_state(self) -> CarriedState:
+        """Return a forward pass that carries the state of the module from call to call."""
+        return CarriedState(self.module, self.names)
 
     def forward_with_features(
         self, params: Params, inputs: torch.Tensor
@@ -234,12 +255,12 @@ def build(
     with seeded(seed):
         module = make_module(section, shape, classes, networks, allow_user=allow_user)
         if is_user_model(section.name):
-            return Model(module, shape, classes, try_out(section.name, module, shape, classes))
+            tokens = try_out(section.name, module, shape, classes)
+            return Model(module, shape, classes, tokens, section)
     network = _find(section.name, networks)
     settings = _settings(network, section.settings())
-    return Model(
-        module, shape, classes, network.vocabulary and network.vocabulary(settings, classes)
-    )
+    tokens = network.vocabulary and network.vocabulary(settings, classes)
+    return Model(module, shape, classes, tokens, section)
 
 
 def complete_model(
@@ -254,8 +275,19 @@ def complete_model(
     """
     if is_user_model(section.name):
         return section
-    settings = _settings(_find(section.name, networks), section.settings())
+    settings = network_settings(section, networks)
     return ModelSection(name=section.name, **settings.model_dump(mode="json"))
+
+
+def network_settings(
+    section: ModelSection, networks: Mapping[str, Network] = NETWORKS
+) -> NetworkSettings:
+    """Return the settings of a section's network.
+
+    Raises:
+        RecipeError: no such model, or a setting that it does not have or cannot take.
+    """
+    return _settings(_find(section.name, networks), section.settings())
 
 
 def make_module(

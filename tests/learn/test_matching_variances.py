@@ -59,7 +59,7 @@ def test_noise_is_estimated() -> None:
 
 
 def test_the_estimate_decides_as_the_marginal_likelihood_does() -> None:
-    weights, _ = planted(4, 40, 400, noise=0.5)
+    weights, _ = planted(4, 40, 400, noise=1.2)
     found = matched(weights)
     total = np.mean([(each**2).mean() for each in weights])
     own = found.sigma / total
@@ -67,6 +67,14 @@ def test_the_estimate_decides_as_the_marginal_likelihood_does() -> None:
     bound = found.sigma * total / (found.sigma + found.sigma0)
     assert bound / found.sigma + np.log(found.sigma) == pytest.approx(1 + np.log(total))
     assert own < bound / total < 1
+
+
+def test_a_unit_that_moved_further_than_others_keeps_its_atom() -> None:
+    weights, _ = planted(6, 40, 200, noise=0.05)
+    weights[3][7] += 0.7 * np.random.default_rng(5).standard_normal(200)
+    found = matched(weights)
+    assert len(found.atoms) == 40
+    assert found.sigma0 == pytest.approx(found.sigma / 4)
 
 
 @pytest.mark.parametrize(("devices", "units", "numbers"), [(16, 64, 100), (4, 50, 9), (2, 30, 30)])

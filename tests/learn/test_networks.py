@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from torch.func import grad, vmap
 
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, RecipeError
-from edgefed.learn.models import Model, build
+from edgefed.learn.models import Model, build, seeded
 from edgefed.learn.networks.lstm import CharacterLstm
 
 CIFAR = (3, 32, 32)
@@ -144,17 +146,63 @@ def test_a_shortcut_subsamples_and_pads_with_channels_of_zeros() -> None:
 def test_the_lstm_is_torchs(layers: int) -> None:
     module = make("lstm", (7,), 5, layers=layers, hidden=6, embedding=4).module
     assert isinstance(module, CharacterLstm)
+    with seeded(1):
+        embedding, lstm = nn.Embedding(5, 4), nn.LSTM(4, 6, layers, batch_first=True)
+        decoder = nn.Linear(6, 5)
+    theirs = nn.ModuleDict({"embedding": embedding, "lstm": lstm, "decoder": decoder}).state_dict()
+    ours = module.state_dict()
+    assert list(ours) == list(theirs)
+    assert all(torch.equal(part, theirs[name]) for name, part in ours.items())
+    _compare(module, [lstm])
+
+
+@pytest.mark.parametrize("widths", [(6, 3), (2, 5, 5)])
+def test_layers_of_an_lstm_may_have_different_widths(widths: tuple[int, ...]) -> None:
+    module = make("lstm", (7,), 5, widths=widths, embedding=4, hidden=9, layers=1).module
+    assert isinstance(module, CharacterLstm)
+    assert module.decoder.weight.shape == (5, widths[-1])
+    stages = [nn.LSTM(*sizes, batch_first=True) for sizes in pairwise((4, *widths))]
+    ours = module.lstm.state_dict()
+    for layer, stage in enumerate(stages):
+        bound = stage.hidden_size**-0.5
+        for name, part in stage.state_dict().items():
+            own = ours[name.replace("_l0", f"_l{layer}")]
+            assert own.shape == part.shape
+            assert own.abs().max() <= bound
+        assert ours[f"weight_hh_l{layer}"].abs().max() > 0.7 * bound
+    _compare(module, stages)
+
+
+def test_widths_of_an_lstm_replace_hidden_and_layers() -> None:
+    even, told = make("lstm", (7,), 5, hidden=6), make("lstm", (7,), 5, widths=[6, 6])
+    for name, array in even.weights().items():
+        assert np.array_equal(told.weights()[name], array)
+
+
+@pytest.mark.parametrize("widths", [[0], [3] * 17, [3, 65_537]])
+def test_widths_of_an_lstm_have_bounds(widths: list[int]) -> None:
+    with pytest.raises(RecipeError, match="widths"):
+        make("lstm", (7,), 5, widths=widths)
+
+
+def _compare(module: CharacterLstm, stages: Sequence[nn.LSTM]) -> None:
+    """Compare scores and gradients with those of torch's layers of the same weights."""
     module.double()
+    theirs = [part for stage in stages for part in stage.double().parameters()]
+    with torch.no_grad():
+        for part, ours in zip(theirs, module.lstm.parameters(), strict=True):
+            part.copy_(ours)
     tokens = torch.randint(5, (3, 7), generator=torch.Generator().manual_seed(2))
-    outputs, _ = module.lstm(module.embedding(tokens))
-    theirs = module.decoder(outputs[:, -1])
+    values = module.embedding(tokens)
+    for stage in stages:
+        values = stage(values)[0]
+    expected = module.decoder(values[:, -1])
+    around = (module.embedding.weight, *theirs, *module.decoder.parameters())
+    wanted = torch.autograd.grad(expected.square().sum(), around)
     # One is torch's kernel, the other, under a transform, the steps spelled out.
-    kernel, spelled = module(tokens), vmap(module)(tokens[None])[0]
-    weights = list(module.parameters())
-    wanted = torch.autograd.grad(theirs.square().sum(), weights)
-    for ours in (kernel, spelled):
-        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
-        gradient = torch.autograd.grad(ours.square().sum(), weights)
+    for scores in (module(tokens), vmap(module)(tokens[None])[0]):
+        torch.testing.assert_close(scores, expected, rtol=1e-12, atol=1e-12)
+        gradient = torch.autograd.grad(scores.square().sum(), list(module.parameters()))
         torch.testing.assert_close(gradient, wanted, rtol=1e-9, atol=1e-12)
 
 

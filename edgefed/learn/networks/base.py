@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import nn
 
 from edgefed.errors import DataError
+from edgefed.learn.permutation_groups import PermutationGroups
 
 Shape = tuple[int, ...]
 """Shape of one input, without the batch: (channels, height, width) for images."""
@@ -34,6 +35,10 @@ class Network:
             that it cannot take.
         vocabulary: settings and number of classes to how many different tokens the inputs are made
             of; None for a network that takes real numbers.
+        groups: settings, input shape and number of classes to the network's permutation groups;
+            None for a network whose units cannot be matched.
+        resized: settings and widths of all groups to the settings of the same network with these
+            widths.
     """
 
     name: str
@@ -41,6 +46,8 @@ class Network:
     settings: type[NetworkSettings]
     make: Callable[[Any, Shape, int], nn.Module]
     vocabulary: Callable[[Any, int], int] | None = None
+    groups: Callable[[Any, Shape, int], PermutationGroups] | None = None
+    resized: Callable[[Any, Mapping[str, int]], NetworkSettings] | None = None
 
 
 def image_shape(network: str, shape: Shape, smallest: int) -> tuple[int, int, int]:

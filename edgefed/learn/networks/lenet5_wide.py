@@ -10,6 +10,7 @@ and ``channels = [113, 226]`` with 3,545,706. With 28×28 inputs and 62 classes 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import Field
@@ -17,6 +18,8 @@ from torch import nn
 
 from edgefed.learn.networks.base import Network, NetworkSettings, Shape, image_shape
 from edgefed.learn.networks.blocks import ConvPoolReLU
+from edgefed.learn.networks.layer_groups import chain
+from edgefed.learn.permutation_groups import PermutationGroups, combined
 
 Channels = Annotated[int, Field(ge=1, le=4096)]
 
@@ -35,7 +38,7 @@ def make_wide_lenet5(settings: WideLenet5Settings, shape: Shape, classes: int) -
     """Return two 5×5 convolutions, each halved by pooling, and two fully connected layers."""
     channels, height, width = image_shape("lenet5-wide", shape, smallest=16)
     first, second = settings.channels
-    rows, columns = (((size - 4) // 2 - 4) // 2 for size in (height, width))
+    rows, columns = _pooled(height, width)
     return nn.Sequential(
         OrderedDict(
             conv1=ConvPoolReLU(channels, first, 5),
@@ -48,6 +51,35 @@ def make_wide_lenet5(settings: WideLenet5Settings, shape: Shape, classes: int) -
     )
 
 
+def _pooled(height: int, width: int) -> tuple[int, int]:
+    """Return the height and width of an image behind both convolutions."""
+    return ((height - 4) // 2 - 4) // 2, ((width - 4) // 2 - 4) // 2
+
+
+def wide_lenet5_groups(
+    settings: WideLenet5Settings, shape: Shape, classes: int
+) -> PermutationGroups:
+    """Return a group for each convolution, and one for the fully connected layer."""
+    del classes
+    rows, columns = _pooled(*shape[1:])
+    layers = chain([("conv1", 1), ("conv2", 1), ("fc1", rows * columns), ("fc2", 1)])
+    first, second = settings.channels
+    return combined({"conv1": first, "conv2": second, "fc1": settings.hidden}, layers)
+
+
+def resized_wide_lenet5(
+    settings: WideLenet5Settings, widths: Mapping[str, int]
+) -> WideLenet5Settings:
+    """Return the settings for other widths."""
+    channels = widths["conv1"], widths["conv2"]
+    return settings.model_copy(update={"channels": channels, "hidden": widths["fc1"]})
+
+
 LENET5_WIDE = Network(
-    "lenet5-wide", "LeNet-5 with 32 or more channels", WideLenet5Settings, make_wide_lenet5
+    "lenet5-wide",
+    "LeNet-5 with 32 or more channels",
+    WideLenet5Settings,
+    make_wide_lenet5,
+    groups=wide_lenet5_groups,
+    resized=resized_wide_lenet5,
 )

@@ -8,6 +8,9 @@ that of Hochreiter and Schmidhuber, 1997, in the form and with the names of ``to
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import sqrt
 from typing import Annotated
 
 import torch
@@ -17,6 +20,9 @@ from torch.nn import functional
 
 from edgefed.errors import DataError
 from edgefed.learn.networks.base import Network, NetworkSettings, Shape
+from edgefed.learn.networks.lstm_groups import EMBEDDING, group_of, lstm_groups
+from edgefed.learn.permutation_groups import PermutationGroups
+from edgefed.learn.recurrent_state import State
 
 
 class LstmSettings(NetworkSettings):
@@ -34,19 +40,128 @@ class LstmSettings(NetworkSettings):
     layers: Annotated[int, Field(ge=1, le=16)] = 2
     """Number of stacked LSTM layers."""
 
+    widths: Annotated[tuple[Annotated[int, Field(ge=1, le=65536)], ...], Field(max_length=16)] = ()
+    """Units of each LSTM layer, in place of ``hidden`` and ``layers``; an empty list: ``layers``
+    times ``hidden``."""
+
+
+class LstmLayers(nn.Module):
+    """LSTM layers of any widths, batch first.
+
+    Names, shapes and initial values of the weights are those of ``torch.nn.LSTM``, which cannot
+    have layers of different widths.
+
+    Args:
+        inputs: numbers in a step of the first layer's input.
+        widths: units of each layer.
+    """
+
+    def __init__(self, inputs: int, widths: Sequence[int]) -> None:
+        super().__init__()
+        self.widths = tuple(widths)
+        for layer, (before, after) in enumerate(pairwise((inputs, *self.widths))):
+            for name, shape in _shapes(before, after).items():
+                part = nn.Parameter(torch.empty(shape))
+                nn.init.uniform_(part, -1 / sqrt(after), 1 / sqrt(after))
+                self.register_parameter(f"{name}_l{layer}", part)
+
+    def forward(self, values: torch.Tensor, state: State = ()) -> tuple[torch.Tensor, State]:
+        """Return the last layer's outputs (batch, length, width), and the state after them.
+
+        Torch's own kernel is quicker than the steps spelled out, but can be neither stacked over
+        clients nor, on a GPU, differentiated twice; so under a transform of ``torch.func`` they
+        are.
+
+        Args:
+            values: the inputs (batch, length, inputs).
+            state: hidden and cell state of each layer in turn, each (batch, width); an empty one
+                stands for zeros.
+        """
+        each = [self._weights(layer) for layer in range(len(self.widths))]
+        if torch._C._functorch.peek_interpreter_stack() is None and len(set(self.widths)) == 1:
+            return _kernel(values, each, state, self.training)
+        after: State = ()
+        for layer, weights in enumerate(each):
+            own = state[2 * layer : 2 * layer + 2]
+            if torch._C._functorch.peek_interpreter_stack() is None:
+                values, ended = _kernel(values, [weights], own, self.training)
+            else:
+                values, ended = _spelled(values, weights, own)
+            after += ended
+        return values, after
+
+    def _weights(self, layer: int) -> list[torch.Tensor]:
+        """Return a layer's weights and biases: into the gates, and from the layer's last output."""
+        return [getattr(self, f"{name}_l{layer}") for name in _shapes(1, 1)]
+
+
+def _shapes(before: int, after: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the weights of a layer with ``after`` units, in torch's order."""
+    gates = 4 * after
+    return {
+        "weight_ih": (gates, before),
+        "weight_hh": (gates, after),
+        "bias_ih": (gates,),
+        "bias_hh": (gates,),
+    }
+
+
+def _kernel(
+    values: torch.Tensor,
+    layers: Sequence[Sequence[torch.Tensor]],
+    state: State,
+    training: bool,
+) -> tuple[torch.Tensor, State]:
+    """Return the outputs and the new state of layers of one width, by torch's kernel."""
+    width = layers[0][1].shape[1]
+    hidden = memory = values.new_zeros(len(layers), len(values), width)
+    if state:
+        hidden, memory = torch.stack(state[::2]), torch.stack(state[1::2])
+    weights = [tensor for layer in layers for tensor in layer]
+    # bias, layers, dropout, training, both directions, batch first
+    outputs, hidden, memory = torch.lstm(
+        values, (hidden, memory), weights, True, len(layers), 0.0, training, False, True
+    )
+    return outputs, tuple(part for pair in zip(hidden, memory, strict=True) for part in pair)
+
+
+def _spelled(
+    values: torch.Tensor, weights: Sequence[torch.Tensor], state: State
+) -> tuple[torch.Tensor, State]:
+    """Return a layer's outputs and its new state, step by step."""
+    inward, across, bias, more = weights
+    projected = functional.linear(values, inward, bias + more)
+    hidden = memory = values.new_zeros(len(values), across.shape[1])
+    if state:
+        hidden, memory = state
+    outputs = []
+    for gates in projected.unbind(dim=1):
+        drive = gates + functional.linear(hidden, across)
+        enter, keep, new, leave = drive.chunk(4, dim=-1)
+        memory = keep.sigmoid() * memory + enter.sigmoid() * new.tanh()
+        hidden = leave.sigmoid() * memory.tanh()
+        outputs.append(hidden)
+    return torch.stack(outputs, dim=1), (hidden, memory)
+
 
 class CharacterLstm(nn.Module):
     """Token numbers (batch, length) to scores (batch, classes) for what follows the last one."""
 
     def __init__(self, tokens: int, settings: LstmSettings, classes: int) -> None:
         super().__init__()
+        widths = layer_widths(settings)
         self.embedding = nn.Embedding(tokens, settings.embedding)
-        self.lstm = nn.LSTM(settings.embedding, settings.hidden, settings.layers, batch_first=True)
-        self.decoder = nn.Linear(settings.hidden, classes)
+        self.lstm = LstmLayers(settings.embedding, widths)
+        self.decoder = nn.Linear(widths[-1], classes)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return the scores."""
-        return _scores(self.lstm, self.decoder, self.embedding(inputs))
+        return self.forward_with_state(inputs, ())[0]
+
+    def forward_with_state(self, inputs: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
+        """Return the scores and the state after the last token; see ``recurrent_state``."""
+        outputs, after = self.lstm(self.embedding(inputs), state)
+        return self.decoder(outputs[:, -1]), after
 
     def cuts(self) -> list[tuple[nn.Module, nn.Module]]:
         """Return the halves of the one place where it can be cut: behind the embedding."""
@@ -57,62 +172,20 @@ class CharacterLstm(nn.Module):
 class AfterEmbedding(nn.Module):
     """What follows the embedding: (batch, length, numbers) to scores (batch, classes)."""
 
-    def __init__(self, lstm: nn.LSTM, decoder: nn.Linear) -> None:
+    def __init__(self, lstm: LstmLayers, decoder: nn.Linear) -> None:
         super().__init__()
         self.lstm = lstm
         self.decoder = decoder
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return the scores."""
-        return _scores(self.lstm, self.decoder, inputs)
+        scores: torch.Tensor = self.decoder(self.lstm(inputs)[0][:, -1])
+        return scores
 
 
-def _scores(lstm: nn.LSTM, decoder: nn.Linear, values: torch.Tensor) -> torch.Tensor:
-    """Return the scores of embedded tokens (batch, length, numbers).
-
-    Torch's own kernel is quicker than the steps spelled out, but can be neither stacked over
-    clients nor, on a GPU, differentiated twice; so under a transform of ``torch.func`` they are.
-    """
-    if torch._C._functorch.peek_interpreter_stack() is None:
-        values = _kernel(lstm, values)
-    else:
-        for layer in range(lstm.num_layers):
-            values = _layer(lstm, values, layer)
-    scores: torch.Tensor = decoder(values[:, -1])
-    return scores
-
-
-def _weights(lstm: nn.LSTM, layer: int) -> list[torch.Tensor]:
-    """Return a layer's weights and biases: into the gates, and from the layer's last output."""
-    parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-    return [getattr(lstm, f"{part}_l{layer}") for part in parts]
-
-
-def _kernel(lstm: nn.LSTM, values: torch.Tensor) -> torch.Tensor:
-    """Return the last layer's outputs (batch, length, hidden), by torch's kernel."""
-    layers = lstm.num_layers
-    start = values.new_zeros(layers, len(values), lstm.hidden_size)
-    weights = [tensor for layer in range(layers) for tensor in _weights(lstm, layer)]
-    # bias, layers, dropout, training, both directions, batch first
-    outputs: torch.Tensor = torch.lstm(
-        values, (start, start), weights, True, layers, 0.0, lstm.training, False, True
-    )[0]
-    return outputs
-
-
-def _layer(lstm: nn.LSTM, values: torch.Tensor, layer: int) -> torch.Tensor:
-    """Return a layer's outputs (batch, length, hidden), from a state of zeros."""
-    inward, across, bias, more = _weights(lstm, layer)
-    projected = functional.linear(values, inward, bias + more)
-    hidden = memory = values.new_zeros(len(values), lstm.hidden_size)
-    outputs = []
-    for gates in projected.unbind(dim=1):
-        drive = gates + functional.linear(hidden, across)
-        enter, keep, new, leave = drive.chunk(4, dim=-1)
-        memory = keep.sigmoid() * memory + enter.sigmoid() * new.tanh()
-        hidden = leave.sigmoid() * memory.tanh()
-        outputs.append(hidden)
-    return torch.stack(outputs, dim=1)
+def layer_widths(settings: LstmSettings) -> tuple[int, ...]:
+    """Return the units of each LSTM layer."""
+    return settings.widths or (settings.hidden,) * settings.layers
 
 
 def tokens(settings: LstmSettings, classes: int) -> int:
@@ -132,6 +205,25 @@ def make_lstm(settings: LstmSettings, shape: Shape, classes: int) -> nn.Module:
     return CharacterLstm(tokens(settings, classes), settings, classes)
 
 
+def groups_of(settings: LstmSettings, shape: Shape, classes: int) -> PermutationGroups:
+    """Return a group for the embedding, and one for each LSTM layer."""
+    del shape, classes
+    return lstm_groups(settings.embedding, layer_widths(settings))
+
+
+def resized_lstm(settings: LstmSettings, widths: Mapping[str, int]) -> LstmSettings:
+    """Return the settings for other widths."""
+    layers = range(len(layer_widths(settings)))
+    changed = {"embedding": widths[EMBEDDING], "widths": tuple(widths[group_of(n)] for n in layers)}
+    return settings.model_copy(update=changed)
+
+
 LSTM = Network(
-    "lstm", "embedding and LSTM, for sequences of characters", LstmSettings, make_lstm, tokens
+    "lstm",
+    "embedding and LSTM, for sequences of characters",
+    LstmSettings,
+    make_lstm,
+    tokens,
+    groups=groups_of,
+    resized=resized_lstm,
 )

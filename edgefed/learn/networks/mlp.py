@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from itertools import pairwise
 from math import prod
 from typing import Annotated
@@ -12,6 +13,8 @@ from torch import nn
 
 from edgefed.errors import DataError
 from edgefed.learn.networks.base import Network, NetworkSettings, Shape
+from edgefed.learn.networks.layer_groups import chain
+from edgefed.learn.permutation_groups import PermutationGroups, combined
 
 
 class MlpSettings(NetworkSettings):
@@ -45,4 +48,25 @@ def make_mlp(settings: MlpSettings, shape: Shape, classes: int) -> nn.Module:
     return nn.Sequential(layers)
 
 
-MLP = Network("mlp", "fully connected layers, for inputs of any shape", MlpSettings, make_mlp)
+def mlp_groups(settings: MlpSettings, shape: Shape, classes: int) -> PermutationGroups:
+    """Return a group for each hidden layer."""
+    del shape, classes
+    names = [f"fc{number}" for number in range(1, len(settings.hidden) + 1)]
+    layers = chain([(name, 1) for name in (*names, "out")])
+    return combined(dict(zip(names, settings.hidden, strict=True)), layers)
+
+
+def resized_mlp(settings: MlpSettings, widths: Mapping[str, int]) -> MlpSettings:
+    """Return the settings for other widths."""
+    names = [f"fc{number}" for number in range(1, len(settings.hidden) + 1)]
+    return settings.model_copy(update={"hidden": tuple(widths[name] for name in names)})
+
+
+MLP = Network(
+    "mlp",
+    "fully connected layers, for inputs of any shape",
+    MlpSettings,
+    make_mlp,
+    groups=mlp_groups,
+    resized=resized_mlp,
+)

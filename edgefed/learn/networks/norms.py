@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
 from torch import nn
+
+from edgefed.errors import RecipeError
 
 NormName = Literal["batch", "group"]
 
@@ -20,6 +22,21 @@ def norm_layer(name: NormName, groups: int) -> Callable[[int], nn.Module]:
         groups: groups of channels; it divides every number of channels of the network.
     """
     return nn.BatchNorm2d if name == "batch" else partial(nn.GroupNorm, groups)
+
+
+def check_groups(network: str, groups: int, widths: Sequence[int]) -> None:
+    """Check that groups of channels divide all widths.
+
+    Raises:
+        RecipeError: ``model.setting``.
+    """
+    for width in widths:
+        if width % groups:
+            raise RecipeError(
+                f"The model {network} cannot normalise {width} channels in {groups} groups.",
+                code="model.setting",
+                hint='choose widths that model.groups divides, or model.norm = "batch"',
+            )
 
 
 def kaiming(module: nn.Module) -> None:

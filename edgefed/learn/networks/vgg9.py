@@ -9,15 +9,28 @@ for 100.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Literal
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Annotated, Literal
 
+from pydantic import Field
 from torch import nn
 
 from edgefed.learn.networks.base import Network, NetworkSettings, Shape, image_shape
+from edgefed.learn.networks.layer_groups import chain
+from edgefed.learn.permutation_groups import PermutationGroups, combined
+
+Units = Annotated[int, Field(ge=1, le=4096)]
 
 
 class Vgg9Settings(NetworkSettings):
     """Settings of ``vgg9``."""
+
+    channels: tuple[Units, Units, Units, Units, Units, Units] = (32, 64, 128, 128, 256, 256)
+    """Channels of each convolution."""
+
+    hidden: tuple[Units, Units] = (512, 512)
+    """Units of the first and of the second fully connected layer."""
 
     dropout_layout: Literal["fedmix", "fedma", "none"] = "fedmix"
     """Where dropout is applied. ``fedmix``: a tenth of the values after the second and the third
@@ -26,23 +39,25 @@ class Vgg9Settings(NetworkSettings):
 
 
 def make_vgg9(settings: Vgg9Settings, shape: Shape, classes: int) -> nn.Module:
-    """Return convolutions of 32, 64, 128, 128, 256 and 256 channels, and layers of 512 and 512.
+    """Return six convolutions and three fully connected layers.
 
     The image is halved by pooling after each pair of convolutions.
     """
     channels, height, width = image_shape("vgg9", shape, smallest=8)
     layers: OrderedDict[str, nn.Module] = OrderedDict()
-    for block, (middle, last) in enumerate(((32, 64), (128, 128), (256, 256)), start=1):
+    pairs = zip(settings.channels[::2], settings.channels[1::2], strict=True)
+    for block, (middle, last) in enumerate(pairs, start=1):
         layers |= _block(block, channels, middle, last)
         layers |= _dropout(settings.dropout_layout, f"pool{block}")
         channels = last
     features = channels * (height // 8) * (width // 8)
     layers["flatten"] = nn.Flatten()
-    for number, (before, after) in enumerate(((features, 512), (512, 512)), start=1):
+    sizes = (features, *settings.hidden)
+    for number, (before, after) in enumerate(pairwise(sizes), start=1):
         layers[f"fc{number}"] = nn.Linear(before, after)
         layers[f"relu{6 + number}"] = nn.ReLU()
     layers |= _dropout(settings.dropout_layout, "fc2")
-    layers["fc3"] = nn.Linear(512, classes)
+    layers["fc3"] = nn.Linear(sizes[-1], classes)
     return nn.Sequential(layers)
 
 
@@ -70,4 +85,30 @@ def _dropout(layout: str, after: str) -> OrderedDict[str, nn.Module]:
     return OrderedDict()
 
 
-VGG9 = Network("vgg9", "VGG-9 without normalisation, for 32×32 images", Vgg9Settings, make_vgg9)
+GROUPS = ("conv1", "conv2", "conv3", "conv4", "conv5", "conv6", "fc1", "fc2")
+"""The layers whose units can be permuted."""
+
+
+def vgg9_groups(settings: Vgg9Settings, shape: Shape, classes: int) -> PermutationGroups:
+    """Return a group for each layer but the last."""
+    del classes
+    pixels = (shape[1] // 8) * (shape[2] // 8)
+    layers = chain([(name, pixels if name == "fc1" else 1) for name in (*GROUPS, "fc3")])
+    sizes = (*settings.channels, *settings.hidden)
+    return combined(dict(zip(GROUPS, sizes, strict=True)), layers)
+
+
+def resized_vgg9(settings: Vgg9Settings, widths: Mapping[str, int]) -> Vgg9Settings:
+    """Return the settings for other widths."""
+    sizes = tuple(widths[name] for name in GROUPS)
+    return settings.model_copy(update={"channels": sizes[:6], "hidden": sizes[6:]})
+
+
+VGG9 = Network(
+    "vgg9",
+    "VGG-9 without normalisation, for 32×32 images",
+    Vgg9Settings,
+    make_vgg9,
+    groups=vgg9_groups,
+    resized=resized_vgg9,
+)

@@ -1,0 +1,190 @@
+"""FedMA: the layers of the devices' networks are matched one after another, then averaged.
+
+Wang, Yurochkin, Sun, Papailiopoulos, Khazaeni: Federated Learning with Matched Averaging, ICLR
+2020, algorithm 1, with communication. A round has an exchange for each of the network's N layers:
+
+    device j     gathers its network from the global one, and trains it      (fedma_device_half)
+    for n = 1 .. N - 1:
+      device j     sends layer n, with its inputs in the global model's order
+      coordinator  matches its units: W_n, and device j's assignment Pi_jn   (fedma_merging)
+      device j     freezes W_n, moves the inputs of layer n + 1 by Pi_jn, trains layers n + 1 .. N
+    device j     sends layer N
+    coordinator  averages it by the classes' proportions p_jc: W_N[c] = sum_j p_jc W_jN[c]
+
+Of a network with batch normalisation, devices then measure the statistics anew. A device that
+misses an exchange is left out until the next round; there it begins, as a new device does, with
+those units of the global model that most devices have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from edgefed.algorithms.base import (
+    Algorithm,
+    AlgorithmSettings,
+    Answer,
+    DeviceTask,
+    DeviceTest,
+    DeviceView,
+    EvalJob,
+    Exchange,
+    Finished,
+    Group,
+    MatchReport,
+    Remark,
+    Result,
+    Roster,
+    State,
+    StatisticsJob,
+    Work,
+)
+from edgefed.algorithms.class_shares import wrong_counts
+from edgefed.algorithms.cohort_sampling import draw, draw_testers
+from edgefed.algorithms.fedavg import MOST_SAMPLES
+from edgefed.algorithms.fedma_device_half import DeviceHalf, complete_weights
+from edgefed.algorithms.fedma_exchanges import Exchanges
+from edgefed.algorithms.fedma_merging import after_statistics, after_step
+from edgefed.algorithms.fedma_records import (
+    ATOMS,
+    COUNTS,
+    DEVICES,
+    LAYERS,
+    MATCHED,
+    NETWORK,
+    NEW_ATOMS,
+    NEW_COUNTS,
+    SEED,
+    STATISTICS,
+    STEP,
+    WEIGHTS,
+    MatchedNetwork,
+    widths_of,
+)
+from edgefed.algorithms.fedma_report import match_remarks, match_report
+from edgefed.algorithms.fedma_settings import FedMaSettings
+from edgefed.config.recipe import ModelSection
+from edgefed.errors import DataError
+from edgefed.learn.models import Model, complete_model
+from edgefed.learn.pooled_statistics import MeasuredStatistics, check_statistics
+from edgefed.learn.types import Tensors, Trained
+
+
+class FedMa(Algorithm[FedMaSettings]):
+    """Matched averaging, layer by layer."""
+
+    name = "fedma"
+    summary = "Match units before they are averaged, layer by layer; the width adapts"
+    paper = "Wang et al., ICLR 2020, arXiv 2002.06440"
+    Settings: ClassVar[type[AlgorithmSettings]] = FedMaSettings
+    _network: MatchedNetwork | None = None
+
+    # -- the coordinator ------------------------------------------------------------------------
+
+    def check_model(self, model: Model) -> None:
+        """Check that the model's units can be matched, and note how."""
+        if model.section is None:
+            raise RuntimeError("This model was not built from a recipe.")
+        section = complete_model(model.section)
+        self._network = MatchedNetwork(section, model.shape, model.classes, self.settings.decides)
+        _ = self._network.steps
+
+    def can_carry_state(self) -> bool:
+        """Return that devices train with the loss itself, in one pass per step."""
+        return True
+
+    def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
+        """Begin with a global model that has a device's widths."""
+        del roster
+        if self._network is None:
+            raise RuntimeError("check_model says what is matched; call it first.")
+        widths = self._network.local.widths
+        counts: Tensors = {name: np.zeros(width, np.int64) for name, width in widths.items()}
+        groups: dict[str, Tensors] = {WEIGHTS: weights, COUNTS: counts, ATOMS: {}}
+        params = {NETWORK: self._network.to_json(), STEP: 0, DEVICES: [], SEED: seed, LAYERS: []}
+        return State(0, {**groups, MATCHED: {}, NEW_ATOMS: {}, NEW_COUNTS: {}}, params)
+
+    def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
+        """Ask for the next layer: a new cohort for the first, and those who sent it for others."""
+        if state.round >= self.rounds.count:
+            return Finished()
+        step = state.params[STEP]
+        if step == 0:
+            return self._exchanges.fit(state, draw(roster, self.rounds, seed))
+        there = tuple(each for each in roster if each.device in state.params[DEVICES])
+        count = len(state.params[DEVICES])
+        cohort = draw(there, self.rounds.model_copy(update={"cohort": count}), seed)
+        if step == len(MatchedNetwork.of(state).steps):
+            return self._exchanges.statistics(state, cohort)
+        return self._exchanges.fit(state, cohort)
+
+    @property
+    def _exchanges(self) -> Exchanges:
+        by_labels = self.settings.last_layer == "classes" and self.training.loss == "cross_entropy"
+        return Exchanges(self.settings, by_labels, self.rounds.deadline)
+
+    def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
+        """Match and merge the layers that were asked for; without an answer, change nothing."""
+        limits = {each.device: min(each.samples, MOST_SAMPLES) for each in exchange.questions}
+        given = [
+            replace(each, samples=max(1, min(each.samples, limits[each.device])))
+            for each in sorted(answers, key=lambda each: each.device)
+        ]
+        if not given:
+            return state
+        if exchange.name == STATISTICS:
+            return after_statistics(state, given)
+        return after_step(self.settings, state, given)
+
+    def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
+        """Return why label counts or measured statistics cannot be used, or nothing."""
+        del model
+        if exchange.name != STATISTICS:
+            return wrong_counts(answer)
+        arrays = answer.groups[STATISTICS].arrays
+        try:
+            check_statistics(MeasuredStatistics(answer.samples, arrays), arrays)
+        except DataError as error:
+            return error.message
+        return ""
+
+    def match_report(self, state: State) -> MatchReport:
+        """Return the widths that were found."""
+        return match_report(state)
+
+    def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
+        """Say which widths were found, and that devices are left out."""
+        return match_remarks(self.settings, before, exchange, after)
+
+    def model(self, state: State) -> ModelSection | None:
+        """Return the network with the widths that were found."""
+        return MatchedNetwork.of(state).with_widths(widths_of(state.groups[COUNTS]))
+
+    def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
+        """Ask devices to test the global model."""
+        return self._exchanges.evaluation(state, draw_testers(roster, self.rounds, seed))
+
+    # -- the device -----------------------------------------------------------------------------
+
+    def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
+        """Train what is not matched yet, or measure statistics."""
+        if task.question == STATISTICS:
+            return StatisticsJob(complete_weights(task, device))
+        return DeviceHalf(self.settings, self.training, task, device).prepare()
+
+    def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
+        """Send the layer that is matched next, or the statistics."""
+        if task.question == STATISTICS:
+            assert isinstance(result, dict)
+            measured = {STATISTICS: Group(result, "fp32")}
+            return Answer(task.device, len(device.train), measured)
+        assert isinstance(result, Trained)
+        return DeviceHalf(self.settings, self.training, task, device).answer(result)
+
+    def eval_job(self, task: DeviceTask, device: DeviceView) -> DeviceTest:
+        """Test the global model."""
+        return EvalJob(complete_weights(task, device), device.test, self.training.loss)
