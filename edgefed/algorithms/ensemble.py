@@ -42,6 +42,7 @@ from edgefed.algorithms.cohort_sampling import draw, draw_testers
 from edgefed.algorithms.fedavg import MOST_SAMPLES, delta_role, difference
 from edgefed.algorithms.mean_prediction import mean_prediction
 from edgefed.algorithms.training import augment_of, loss_of, schedule_of
+from edgefed.learn.capabilities import is_single_pass
 from edgefed.learn.initial_weights import redrawn
 from edgefed.learn.types import Job, Tensors, Trained
 from edgefed.seeds import derive
@@ -74,6 +75,10 @@ class Ensemble(Algorithm[EnsembleSettings]):
     Settings: ClassVar[type[EnsembleSettings]] = EnsembleSettings
 
     # -- the coordinator ------------------------------------------------------------------------
+
+    def can_carry_state(self) -> bool:
+        """Return whether the loss calls the model once per step."""
+        return is_single_pass(loss_of(self.training))
 
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
         """Begin with the initial weights alone."""

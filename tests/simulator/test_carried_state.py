@@ -93,7 +93,10 @@ def carrying(name: str, carry: bool = True, **sections: Any) -> Any:
     return make(Recipe.model_validate({"algorithm": algorithm, "training": training, **sections}))
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedprox", "fedopt", "fedlc", "fedrs", "ifca"])
+ONE_PASS = ("fedavg", "fedprox", "fedopt", "fedlc", "fedrs", "ifca", "fedma", "ensemble")
+
+
+@pytest.mark.parametrize("name", ONE_PASS)
 def test_an_algorithm_whose_loss_is_one_pass_carries(name: str) -> None:
     check_carried_state(carrying(name), LSTM)
     check_carried_state(carrying("fedprox", personal={"preset": "biased"}), LSTM)
