@@ -13,6 +13,7 @@ import numpy as np
 
 from edgefed.algorithms.base import Answer, DeviceTask, DeviceView, Group, LedgerEntry, ReplyRole
 from edgefed.algorithms.fedavg import MOST_SAMPLES
+from edgefed.learn.layer_merging import class_proportions
 from edgefed.learn.types import Array
 from edgefed.sharing.releases import labels_release
 from edgefed.wire.tensors import TensorSpec
@@ -63,13 +64,10 @@ def class_shares(
         by: ``classes`` for the label counts, ``samples`` for each device's samples in all classes,
             ``uniform`` for equal shares.
     """
-    counts: Array = np.ones((len(answers), classes))
-    if by != "uniform":
-        counts = np.stack([_counts(each, announced, classes, by) for each in answers])
-    totals = counts.sum(axis=0)
-    counts[:, totals == 0] = 1.0
-    shares: Array = counts / np.where(totals == 0, len(answers), totals)
-    return shares
+    if by == "uniform":
+        return class_proportions(np.ones((len(answers), classes)))
+    counts = [_counts(each, announced, classes, by) for each in answers]
+    return class_proportions(np.stack(counts))
 
 
 def _counts(answer: Answer, announced: Mapping[str, int], classes: int, by: ShareOf) -> Array:

@@ -43,6 +43,7 @@ from edgefed.algorithms.base import (
     StatisticsJob,
     Work,
 )
+from edgefed.algorithms.class_shares import wrong_counts
 from edgefed.algorithms.cohort_sampling import draw, draw_testers
 from edgefed.algorithms.fedavg import MOST_SAMPLES
 from edgefed.algorithms.fedma_device_half import DeviceHalf, complete_weights
@@ -82,10 +83,6 @@ class FedMa(Algorithm[FedMaSettings]):
     Settings: ClassVar[type[AlgorithmSettings]] = FedMaSettings
     _network: MatchedNetwork | None = None
 
-    def can_carry_state(self) -> bool:
-        """Return that the objective calls the model once per step."""
-        return True
-
     # -- the coordinator ------------------------------------------------------------------------
 
     def check_model(self, model: Model) -> None:
@@ -95,6 +92,10 @@ class FedMa(Algorithm[FedMaSettings]):
         section = complete_model(model.section)
         self._network = MatchedNetwork(section, model.shape, model.classes, self.settings.decides)
         _ = self._network.steps
+
+    def can_carry_state(self) -> bool:
+        """Return that devices train with the loss itself, in one pass per step."""
+        return True
 
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
         """Begin with a global model that has a device's widths."""
@@ -140,10 +141,10 @@ class FedMa(Algorithm[FedMaSettings]):
         return after_step(self.settings, state, given)
 
     def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
-        """Return why measured statistics cannot be pooled, or nothing."""
+        """Return why label counts or measured statistics cannot be used, or nothing."""
         del model
         if exchange.name != STATISTICS:
-            return ""
+            return wrong_counts(answer)
         arrays = answer.groups[STATISTICS].arrays
         try:
             check_statistics(MeasuredStatistics(answer.samples, arrays), arrays)

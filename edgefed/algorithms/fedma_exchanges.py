@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgefed.algorithms.base import Exchange, Payload, Question, ReplyRole, State
+from edgefed.algorithms.class_shares import LABELS, labels_role
 from edgefed.algorithms.cohort_sampling import Cohort
-from edgefed.algorithms.fedavg import MAX_DELTA, MOST_SAMPLES
+from edgefed.algorithms.fedavg import MAX_DELTA
 from edgefed.algorithms.fedma_records import (
     ATOMS,
     COUNTS,
-    LABELS,
     LAYER,
     MATCHED,
     NEW_ATOMS,
@@ -62,8 +62,7 @@ class Exchanges:
             params |= {"widths": widths_of(state.groups[COUNTS]), "seed": state.params[SEED]}
         if is_last and self.asks_labels:
             params["labels"] = True
-            counts = TensorSpec("float32", (network.classes,))
-            roles[LABELS] = ReplyRole({"count": counts}, MOST_SAMPLES, optional=True)
+            roles[LABELS] = labels_role(network.classes)
         questions = []
         for member in cohort.members:
             own = {**blobs, ATOMS: f"{ATOMS}-{member.device}"}
@@ -81,7 +80,14 @@ class Exchanges:
             reply_roles=roles,
             model=network.with_widths(widths_of(state.groups[NEW_COUNTS])),
             retired=_last_rounds(state, network) if step else frozenset(),
+            detail=self._detail(network, step),
         )
+
+    def _detail(self, network: MatchedNetwork, step: int) -> str:
+        """Return which layer a step asks for; nothing for all layers at once."""
+        if self.settings.retrain_epochs == 0:
+            return ""
+        return f"{network.steps[step].name}, {step + 1} of {len(network.steps)}"
 
     def _wanted(self, network: MatchedNetwork, step: int) -> tuple[tuple[str, ...], bool]:
         """Return the names of the weights that a step asks for, and whether it is the last one."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgefed.algorithms.base import Answer, State
+from edgefed.algorithms.class_shares import class_shares
 from edgefed.algorithms.fedma_records import (
     ATOMS,
     COUNTS,
     DEVICES,
     GROWTH,
-    LABELS,
     LAYER,
     LAYERS,
     MATCHED,
@@ -33,11 +33,12 @@ from edgefed.learn.layer_merging import (
     Averaging,
     DeviceLayer,
     MergedStep,
-    class_proportions,
     merge_output,
     merge_step,
+    recurrent_blocks,
 )
 from edgefed.learn.matching import Matched, match_layer
+from edgefed.learn.matching_recurrence import refined_by_recurrence
 from edgefed.learn.matching_steps import Step, statistics_of
 from edgefed.learn.permutation_groups import PermutationGroups
 from edgefed.learn.pooled_statistics import MeasuredStatistics, pooled_statistics
@@ -163,32 +164,48 @@ class _Merging:
 
     def _match(self, group: str, vectors: Sequence[Array], weights: Sequence[Tensors]) -> Matched:
         """Match the units of a group."""
-        del weights
-        classes = self.network.local.unit_classes(group)
-        state, settings = self.state, self.settings
-        weighs = None
-        if settings.weighting == "examples":
-            weighs = [float(each) for each in self.samples / self.samples.mean()]
-        return match_layer(
+        local, settings = self.network.local, self.settings
+        own = settings.match_settings(local.widths[group])
+        purpose = ("match", self.state.round, group)
+        rng = generator(self.state.params[SEED], *purpose)
+        mean = self._prior_mean(vectors[0].shape[1])
+        classes = local.unit_classes(group)
+        matched = match_layer(
             vectors,
-            settings=settings.match_settings(self.network.local.widths[group]),
-            rng=generator(state.params[SEED], "match", state.round, group),
-            precisions=weighs,
+            settings=own,
+            rng=rng,
+            mean=mean,
+            precisions=self._precisions(),
             classes=None if classes is None else [classes] * len(vectors),
             grow=classes is None,
         )
+        recurrence = recurrent_blocks(weights, self.groups, group) if settings.quadratic else []
+        if not recurrence:
+            return matched
+        return refined_by_recurrence(matched, vectors, recurrence, settings=own, rng=rng, mean=mean)
+
+    def _precisions(self) -> list[float] | None:
+        """Return how precise each device's units are; None for all alike."""
+        if self.settings.weighting == "uniform":
+            return None
+        return [float(each) for each in self.samples / self.samples.mean()]
+
+    def _prior_mean(self, numbers: int) -> Array:
+        """Return the prior mean of a unit's numbers.
+
+        The published implementation gives the bias another one than the weights; behind the first
+        layer it takes the first weight for the bias.
+        """
+        mean = np.zeros(numbers)
+        if self.settings.reference:
+            mean[-1 if self.step == 0 else 0] = PRIOR_BIAS
+        return mean
 
     def _proportions(self) -> Array:
         """Return what each device's output layer weighs for each class: (devices, classes)."""
-        classes = self.network.classes
-        by_samples = np.repeat(self.samples[:, None], classes, axis=1) / classes
-        if self.settings.last_layer == "uniform":
-            return class_proportions(np.ones_like(by_samples))
-        counts = by_samples.copy()
-        for number, answer in enumerate(self.answers):
-            if LABELS in answer.groups:
-                counts[number] = _bounded(answer, self.samples[number])
-        return class_proportions(counts)
+        announced = {answer.device: answer.samples for answer in self.answers}
+        by = self.settings.last_layer
+        return class_shares(self.answers, announced, self.network.classes, by)
 
     def _rounded(self, weights: Tensors) -> Tensors:
         """Return merged weights as the codec of layers has them."""
@@ -276,10 +293,3 @@ def local_size(network: MatchedNetwork, weights: Tensors) -> int:
 
 def _size(weights: Tensors) -> int:
     return sum(array.size for array in weights.values())
-
-
-def _bounded(answer: Answer, samples: float) -> Array:
-    """Return a device's label counts, which together are at most its samples."""
-    counts = np.maximum(answer.groups[LABELS].arrays["count"].astype(np.float64), 0)
-    total = float(counts.sum())
-    return counts * (samples / total) if total > samples else counts

@@ -151,11 +151,11 @@ class Pfnm(Algorithm[PfnmSettings]):
             _moved(records.start(each.device, params[each.device].get(INITIAL)), each)
             for each in known
         ]
-        by = self.settings.last_layer if self._asks_labels else "samples"
-        shares = class_shares(known, announced, records.outputs, by)
+        shares = class_shares(known, announced, records.outputs, self.settings.last_layer)
         prior = Prior(
             self.settings.match_settings,
             self.settings.bias_mean,
+            self.settings.match_settings(1).average == "map",
             lambda layer: generator(records.seed, "match", exchange.round, layer),
         )
         found = match_perceptrons(networks, records.groups, shares, prior)

@@ -18,10 +18,16 @@ def best_assignment(existing: Array, new: Array, room: int, *, poisson: bool) ->
         room: how many new atoms there may be; with the atoms at least as many as units.
         poisson: whether the k-th new atom costs ``2 log k``.
     """
-    # A unit is new where no atom gains by it. Without penalty and bound that is the answer, and
-    # with them no more units are new: so the columns of new atoms can be as few.
-    chosen = _gaining(existing, new)
+    if not existing.shape[1]:
+        return np.arange(len(new))
+    gains = existing - new[:, None]
+    chosen = _favourites(gains)
     wanted = int((chosen < 0).sum())
+    if wanted < room or not wanted:
+        # A unit is new where no atom gains by it. Without penalty and bound that is the answer,
+        # and with them no more units are new: so the columns of new atoms can be as few.
+        chosen = _gaining(gains) if _collide(chosen) else chosen
+        wanted = int((chosen < 0).sum())
     if wanted and (poisson or wanted > room):
         chosen = _with_columns(existing, new, min(wanted, room), poisson)
     fresh = chosen < 0
@@ -40,8 +46,20 @@ def solved(rewards: Array) -> Array:
     return chosen
 
 
-def _gaining(existing: Array, new: Array) -> Array:
-    gains = np.maximum(existing - new[:, None], 0.0)
+def _favourites(gains: Array) -> Array:
+    """Return the atom by which each unit gains most, -1 where it gains by none."""
+    best = gains.argmax(axis=1)
+    return np.where(gains[np.arange(len(gains)), best] > 0.0, best, -1)
+
+
+def _collide(chosen: Array) -> bool:
+    known = chosen[chosen >= 0]
+    return len(np.unique(known)) < len(known)
+
+
+def _gaining(gains: Array) -> Array:
+    """Return each unit's atom in the best assignment, -1 for a unit that gains by none."""
+    gains = np.maximum(gains, 0.0)
     chosen = solved(gains)
     known = np.flatnonzero(chosen >= 0)
     chosen[known[gains[known, chosen[known]] <= 0.0]] = -1

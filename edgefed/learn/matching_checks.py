@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgefed.errors import DataError
+from edgefed.errors import LOWER_RATE, DataError
 from edgefed.learn.types import Array
 
 
@@ -23,18 +23,29 @@ def check_weights(weights: Sequence[Array]) -> None:
         shapes = ", ".join(str(each.shape) for each in weights[:8])
         raise _refused(f"Devices have units of different sizes: {shapes}.", "shape")
     for device, each in enumerate(weights):
-        if not np.isfinite(each).all():
-            raise DataError(
-                f"The weights of device {device} contain NaN or infinity.",
-                code="matching.values",
-                hint="lower training.learning_rate",
-            )
+        check_finite(device, each)
+
+
+def check_finite(device: int, weights: Array) -> None:
+    """Require finite weights."""
+    if not np.isfinite(weights).all():
+        raise DataError(
+            f"The weights of device {device} contain NaN or infinity.",
+            code="matching.values",
+            hint=LOWER_RATE,
+        )
 
 
 def check_devices(devices: int, weights: Sequence[Array]) -> None:
     """Require that the prior counts at least the devices that are matched."""
     if devices < len(weights):
         raise _refused(f"{len(weights)} devices are matched, but only {devices} count.", "devices")
+
+
+def check_mean(mean: Array, weights: Sequence[Array]) -> None:
+    """Require that the mean of atoms is finite: one number, or one a column."""
+    if mean.shape not in {(1,), weights[0].shape[1:]} or not np.isfinite(mean).all():
+        raise _refused("The mean of atoms is not a number, or one a column.", "mean")
 
 
 def check_precisions(relative: Sequence[Array], weights: Sequence[Array]) -> None:
@@ -55,6 +66,16 @@ def check_classes(classes: Sequence[Array], weights: Sequence[Array]) -> None:
     """Require a class of each unit."""
     if [each.shape for each in classes] != [each.shape[:1] for each in weights]:
         raise _refused("Units and their classes differ in number.", "classes")
+
+
+def check_recurrence(recurrence: Sequence[Array], weights: Sequence[Array]) -> None:
+    """Require finite weights between the units of each device, in equally many gates."""
+    gates = {len(each) for each in recurrence}
+    shapes = [(len(each), len(each)) for each in weights]
+    if len(gates) != 1 or [each.shape[1:] for each in recurrence] != shapes:
+        raise _refused("Recurrent weights are not (gates, units, units).", "shape")
+    for device, each in enumerate(recurrence):
+        check_finite(device, each)
 
 
 def check_bound(most: int | None, least: int) -> None:

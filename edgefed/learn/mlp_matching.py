@@ -41,11 +41,13 @@ class Prior:
     Attributes:
         settings: given a layer's units on a device, those of its matching.
         bias: mean of biases; that of weights is 0.
+        shrinks: whether the output layer's bias is the maximum a posteriori, as atoms are.
         generator: given a layer's name, what its matching draws from.
     """
 
     settings: Callable[[int], MatchSettings]
     bias: float
+    shrinks: bool
     generator: Callable[[str], np.random.Generator]
 
 
@@ -67,28 +69,26 @@ def match_perceptrons(
     weights: Tensors = {}
     found: dict[str, Matched] = {}
     *hidden, output = groups.layers
-    above, previous = output, None
-    for layer in reversed(hidden):
-        is_first = layer is hidden[0]
-        units = [_units(each, layer, above, is_first) for each in networks]
-        incoming = units[0].shape[1] - networks[0][_weight(above)].shape[0]
-        if previous is not None:
-            units = [
-                _scattered(each, incoming, previous, device) for device, each in enumerate(units)
-            ]
+    for layer, above in zip(reversed(hidden), reversed(groups.layers), strict=False):
+        units = [_units(each, layer, above, layer is hidden[0]) for each in networks]
+        incoming = units[0].shape[1] - len(networks[0][_weight(above)])
+        precisions = None
+        if above is output:
+            precisions = [np.concatenate([np.ones(incoming), each]) for each in shares]
+        else:
+            atoms = found[above.outputs[0]]
+            units = [_led(each, incoming, atoms, place) for place, each in enumerate(units)]
         matched = match_layer(
             units,
             settings=prior.settings(groups.widths[layer.outputs[0]]),
             rng=prior.generator(layer.name),
             mean=_means(units[0].shape[1], incoming - 1, prior.bias),
-            precisions=None if previous is not None else _precisions(incoming, shares),
+            precisions=precisions,
         )
+        found[layer.outputs[0]] = matched
         weights |= _split(matched.atoms, layer, above, incoming)
-        if previous is None:
-            biases = np.stack([each[_bias(output)] for each in networks]).astype(np.float64)
-            weights[_bias(output)] = _output_bias(biases, shares, matched, prior)
-        found[layer.outputs[0]] = previous = matched
-        above = layer
+    first = found[hidden[-1].outputs[0]]
+    weights[_bias(output)] = _output_bias(networks, output, shares, first, prior)
     ordered = {name: weights[name] for name in networks[0]}
     return MatchedPerceptron(ordered, dict(reversed(found.items())))
 
@@ -101,22 +101,18 @@ def _units(network: Tensors, layer: Layer, above: Layer, is_first: bool) -> Arra
     return np.concatenate(parts, axis=1).astype(np.float64)
 
 
-def _scattered(units: Array, incoming: int, above: Matched, device: int) -> Array:
+def _led(units: Array, incoming: int, above: Matched, device: int) -> Array:
     """Return units whose outgoing weights lead to the atoms of the layer above."""
-    wide = np.zeros((len(units), incoming + len(above.counts)))
-    wide[:, :incoming] = units[:, :incoming]
-    wide[:, incoming + above.assignments[device]] = units[:, incoming:]
-    return wide
+    led = np.zeros((len(units), incoming + len(above.counts)))
+    led[:, :incoming] = units[:, :incoming]
+    led[:, incoming + above.assignments[device]] = units[:, incoming:]
+    return led
 
 
 def _means(numbers: int, bias: int, mean: float) -> Array:
     means = np.zeros(numbers)
     means[bias] = mean
     return means
-
-
-def _precisions(incoming: int, shares: Array) -> list[Array]:
-    return [np.concatenate([np.ones(incoming), each]) for each in shares]
 
 
 def _split(atoms: Array, layer: Layer, above: Layer, incoming: int) -> Tensors:
@@ -127,14 +123,16 @@ def _split(atoms: Array, layer: Layer, above: Layer, incoming: int) -> Tensors:
     return split
 
 
-def _output_bias(biases: Array, shares: Array, matched: Matched, prior: Prior) -> Array:
-    """Return the output layer's bias, float64 (outputs,)."""
+def _output_bias(
+    networks: Sequence[Tensors], output: Layer, shares: Array, matched: Matched, prior: Prior
+) -> Array:
+    """Return the output layer's bias, float64 (outputs,): a mean, or the maximum a posteriori."""
+    biases = np.stack([each[_bias(output)] for each in networks]).astype(np.float64)
     mean: Array = (biases * shares).sum(axis=0)
-    if prior.settings(1).average != "map":
+    if not prior.shrinks:
         return mean
-    precision, own = 1.0 / matched.sigma, 1.0 / matched.sigma0
-    posterior: Array = (mean * precision + prior.bias * own) / (precision + own)
-    return posterior
+    posterior: Array = matched.sigma0 * mean + matched.sigma * prior.bias
+    return posterior / (matched.sigma0 + matched.sigma)
 
 
 def _weight(layer: Layer) -> str:

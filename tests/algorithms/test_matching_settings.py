@@ -41,7 +41,7 @@ def test_no_bound_is_below_the_units_of_a_device() -> None:
 
 
 def test_the_reference_decides_all_but_variances_mass_and_sweeps() -> None:
-    published = MatchSettings.reference(most_atoms=20)
+    published = MatchSettings.reference(most_atoms=20, gamma=1.0)
     assert MatchingSettings(reference=True).match_settings(10) == published
     own = MatchingSettings(reference=True, sigma=0.1, sigma0=10.0, gamma=50.0, sweeps=1)
     made = own.match_settings(10)

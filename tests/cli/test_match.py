@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from edgefed.cli.match_output import MOST_ROUNDS, matching_json, matching_text
+from edgefed.cli.run import _growth
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
 from edgefed.events.matching_history import MatchingHistory
@@ -84,6 +85,12 @@ def test_run_show_and_metrics_have_the_growth(state: Path) -> None:
     assert line.split(maxsplit=1)[1] == f"{told['growth']:.2f} times the parameters of a device"
     (folder,) = (state / "simulations" / "runs").iterdir()
     assert "growth" in (folder / "metrics.csv").read_text().splitlines()[0].split(",")
+
+
+def test_the_growth_that_is_shown_is_that_of_the_last_complete_round() -> None:
+    assert _growth([{"growth": 1.5}, {"growth": 1.25}, {"growth": None}, {}]) == (
+        "1.25 times the parameters of a device"
+    )
 
 
 def words_of(svg: str) -> list[str]:

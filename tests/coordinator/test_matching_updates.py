@@ -74,6 +74,17 @@ def test_a_restart_finds_what_the_events_had_made_of_it(world: MakeWorld) -> Non
     assert after == snapshot_of(run).matching
 
 
+def test_a_restart_passes_over_events_that_it_does_not_understand(world: MakeWorld) -> None:
+    run = finished(world)
+    logged(run)
+    with (run.store().run_folder(run.run) / "events.jsonl").open("a") as file:
+        file.write('{"kind": "matching", "time": "", "total": "many", "layers": []}\n')
+        file.write('{"kind": "experts", "time": ""}\n{"kind": "matching", "time": ""}\n')
+    after = with_last_run(FIRST, run.store())
+    assert after.experts is None
+    assert after.matching == snapshot_of(run).matching
+
+
 def test_a_run_that_is_killed_between_two_layers_tells_the_same(world: MakeWorld) -> None:
     whole, cut = finished(world), world(recipe(), parts())
     with pytest.raises(PowerCut):
@@ -98,6 +109,42 @@ def test_the_exchanges_of_a_round_say_which_layer_they_match(world: MakeWorld) -
     ended = snapshot_of(run).run
     assert ended is not None
     assert ended.question_in_words == "layer"
+
+
+def fedma(world: MakeWorld, **settings: Any) -> World:
+    """Return a finished run of FedMA with two hidden layers."""
+    chosen = recipe(
+        model={"name": "mlp", "hidden": [4, 3]},
+        algorithm={"name": "fedma", **settings},
+        rounds={"count": 2},
+    )
+    run = world(chosen, parts())
+    assert run.engine().run().status == "finished"
+    return run
+
+
+def test_fedma_tells_each_layer_and_keeps_those_of_the_round_before(world: MakeWorld) -> None:
+    run = fedma(world)
+    asked = run.seen("exchange", phase="broadcast", round=2)
+    assert [f"{event['question']} {event['detail']}" for event in asked] == [
+        "layer fc1, 1 of 3", "layer fc2, 2 of 3", "fit out, 3 of 3",
+    ]  # fmt: skip
+    under_way = run.seen("matching", round=2, matched=1)
+    assert [[number for number, _ in event["layers"]] for event in under_way] == [[0]]
+    view = snapshot_of(run).matching
+    assert view is not None
+    assert [layer.layer for layer in view.layers] == ["fc1", "fc2"]
+    assert all(layer.atoms >= layer.local for layer in view.layers)
+    assert [row.widths for row in view.rounds][-1] == tuple(each.atoms for each in view.layers)
+
+
+def test_fedma_without_retraining_asks_for_all_layers_at_once(world: MakeWorld) -> None:
+    run = fedma(world, retrain_epochs=0)
+    asked = run.seen("exchange", phase="broadcast")
+    assert [(event["question"], event["detail"]) for event in asked] == [("fit", "")] * 2
+    assert [(event["round"], event["matched"]) for event in run.seen("matching")] == [
+        (0, 0), (1, 2), (2, 2),
+    ]  # fmt: skip
 
 
 class Lengthy(Layerwise):

@@ -168,12 +168,12 @@ def test_an_objective_of_one_pass_is_trained(objective: Objective) -> None:
     assert np.isfinite(Trainer(made, "cpu").train(job, samples).loss)
 
 
-class Smoothed(nn.Module):
-    """A recurrent model with batch normalisation."""
+class Summed(nn.Module):
+    """A recurrent model that is no LSTM: its state is the sum of a row's inputs so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, norm: nn.Module) -> None:
         super().__init__()
-        self.norm = nn.BatchNorm1d(WINDOW)
+        self.norm = norm
         self.out = nn.Linear(WINDOW, LETTERS)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -182,15 +182,38 @@ class Smoothed(nn.Module):
     def forward_with_state(
         self, inputs: torch.Tensor, state: tuple[torch.Tensor, ...]
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-        outputs: torch.Tensor = self.out(self.norm(inputs.float()))
-        return outputs, state
+        after = inputs.float() + (state[0] if state else 0)
+        outputs: torch.Tensor = self.out(self.norm(after))
+        return outputs, (after,)
+
+
+def test_a_users_own_model_may_have_a_state() -> None:
+    made, samples = Model(Summed(nn.Identity()), (WINDOW,), LETTERS, LETTERS), text(7)
+    schedule = Schedule(1, batch_size=4, learning_rate=0.01, carry_state=True)
+    job = Job(made.weights(), CrossEntropy(), schedule, 3)
+    ours = Trainer(made, "cpu").train(job, samples).weights
+    summed = samples.inputs.astype(np.float32)
+    summed[4:] += summed[:3]
+    weight, bias = (nn.Parameter(torch.tensor(job.weights[f"out.{n}"])) for n in ("weight", "bias"))
+    for rows in (slice(0, 4), slice(4, 7)):
+        scores = functional.linear(torch.from_numpy(summed[rows]), weight, bias)
+        loss = functional.cross_entropy(scores, torch.from_numpy(samples.targets[rows]))
+        for part, slope in zip(
+            (weight, bias), torch.autograd.grad(loss, (weight, bias)), strict=True
+        ):
+            part.data -= 0.01 * slope
+    np.testing.assert_allclose(ours["out.weight"], weight.detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("made", "samples", "said"),
     [
         (worlds.model("mlp"), worlds.samples(8), "the model has none"),
-        (Model(Smoothed(), (WINDOW,), LETTERS, LETTERS), text(), "batch normalisation"),
+        (
+            Model(Summed(nn.BatchNorm1d(WINDOW)), (WINDOW,), LETTERS, LETTERS),
+            text(),
+            "batch normalisation",
+        ),
     ],
 )
 def test_a_model_without_a_state_of_each_sample_is_refused(
