@@ -57,7 +57,7 @@ ROWS_NOTES = (
     "FedMA matches as the published code does: fixed variances, its caps, shrunken means, and"
     " devices that begin with weights of their own; estimated variances are our defaults",
     "matched at once: every device trains for itself, then all layers are matched, none retrained",
-    "pooled training: one device with the samples of all",
+    "pooled training: one device with the samples of all; its bytes mean nothing",
 )
 
 CARRIED = (
