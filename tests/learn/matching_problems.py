@@ -16,8 +16,11 @@ def planted(
     """Return devices' noisy copies of the same atoms, and each unit's atom."""
     rng = np.random.default_rng(seed)
     atoms = rng.standard_normal((units, numbers))
-    orders = [rng.permutation(units) for _ in range(devices)]
-    return [atoms[order] + noise * rng.standard_normal(atoms.shape) for order in orders], orders
+    orders, weights = [], []
+    for _ in range(devices):
+        orders.append(rng.permutation(units))
+        weights.append(atoms[orders[-1]] + noise * rng.standard_normal(atoms.shape))
+    return weights, orders
 
 
 def unrelated(devices: int, units: int, numbers: int, *, seed: int = 0) -> list[Array]:

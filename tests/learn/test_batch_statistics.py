@@ -51,7 +51,7 @@ def deep_model() -> Model:
         if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
             nn.init.uniform_(part.weight, 0.5, 2)
             nn.init.uniform_(part.bias, -1, 1)
-            part.running_mean.add_(5)  # type: ignore[union-attr]
+            part.running_mean.add_(0.4)  # type: ignore[union-attr]
     return Model(layers, SHAPE, worlds.CLASSES)
 
 
@@ -153,7 +153,25 @@ def test_known_layers_normalise_with_the_statistics_they_have(
     assert not np.allclose(own["5.running_mean"], known["5.running_mean"], atol=0.1)
     partly = measured(model, data, known=LAYERS[:1])
     assert_near(_of(partly, "5"), _of(known, "5"), 1e-6)
-    assert not np.allclose(partly["8.running_mean"], known["8.running_mean"], atol=0.1)
+    middle = model.module[5]  # type: ignore[index]
+    for part in ("running_mean", "running_var"):
+        getattr(middle, part).copy_(torch.from_numpy(partly[f"5.{part}"]))
+    with torch.no_grad():
+        taken = model.module[:8](torch.from_numpy(data)).numpy()  # type: ignore[index]
+    np.testing.assert_allclose(partly["8.running_mean"], taken.mean(0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(partly["8.running_var"], taken.var(0), rtol=1e-4)
+
+
+@pytest.mark.parametrize(("known", "passes"), [((), 3), (("1",), 2), (LAYERS, 1)])
+def test_only_layers_that_are_not_known_take_a_pass_each(
+    known: Sequence[str], passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "EVAL_BATCH", 7)
+    model, told = deep_model(), list[float]()
+    trainer = Trainer(model, "cpu")
+    batch_statistics(trainer, model.weights(), inputs(23), frozenset(known), told.append)
+    assert len(told) == passes
+    assert told[-1] == 1
 
 
 def _of(statistics: Tensors, layer: str) -> Tensors:
@@ -204,14 +222,12 @@ def test_pooling_adds_the_variance_of_means_weighted_by_samples() -> None:
 
 def test_pooling_ends_in_the_same_bits_in_any_order() -> None:
     rng = np.random.default_rng(1)
-    answers = {
-        f"device-{number}": MeasuredStatistics(
-            int(rng.integers(1, 99)),
-            statistics(rng.normal(size=40).tolist(), rng.random(40).tolist()),
-        )
-        for number in range(4)
-    }
+    answers = {}
+    for number in range(4):
+        own: Tensors = {"n.running_mean": rng.normal(size=40), "n.running_var": rng.random(40)}
+        answers[f"device-{number}"] = MeasuredStatistics(int(rng.integers(1, 99)), own)
     results = [pooled_statistics(dict(order)) for order in permutations(answers.items())]
+    assert results[0]["n.running_var"].dtype == np.float64
     for each in results:
         assert all(np.array_equal(each[name], results[0][name]) for name in each)
 
@@ -254,7 +270,7 @@ def test_measuring_leaves_the_weights_and_the_model_alone() -> None:
     measured(model, data, given)
     for weights in (given, model.weights()):
         assert all(np.array_equal(before[name], array) for name, array in weights.items())
-    model.module(torch.from_numpy(data))  # no hook is left to object
+    assert not any(part._forward_pre_hooks for part in model.module.modules())
 
 
 def test_measuring_refuses_what_it_cannot_measure() -> None:

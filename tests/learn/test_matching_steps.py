@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgefed.learn import matching_assignment
 from edgefed.learn.matching_assignment import best_assignment
 from edgefed.learn.matching_atoms import Atoms, Units
 from edgefed.learn.matching_objective import objective
@@ -116,6 +117,32 @@ def test_no_assignment_is_better_than_the_one_found(
         value(np.array(each)) for each in permutations(range(atoms + min(room, units)), units)
     )
     assert value(found) == pytest.approx(best, abs=1e-12)
+
+
+@pytest.mark.parametrize("poisson", [False, True])
+@pytest.mark.parametrize("room", [9, 25, 60])
+def test_many_new_atoms_are_found_by_their_price(
+    monkeypatch: pytest.MonkeyPatch, poisson: bool, room: int
+) -> None:
+    rng = np.random.default_rng(room)
+    existing, new = rng.standard_normal((60, 51)), 4.0 + rng.standard_normal(60)
+    monkeypatch.setattr(matching_assignment, "FEW", 1000)
+    by_columns = best_assignment(existing, new, room, poisson=poisson)
+    monkeypatch.setattr(matching_assignment, "FEW", 0)
+    monkeypatch.delattr(matching_assignment, "_with_columns")
+    by_price = best_assignment(existing, new, room, poisson=poisson)
+    assert by_price.tolist() == by_columns.tolist()
+    assert 9 <= int((by_price >= 51).sum()) <= room
+
+
+def test_units_that_tie_for_a_new_atom_are_still_assigned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(matching_assignment, "FEW", 0)
+    existing, new = np.zeros((6, 6)), np.ones(6)
+    found = best_assignment(existing, new, 3, poisson=False)
+    assert len(set(found.tolist())) == 6
+    assert int((found >= 6).sum()) == 3
 
 
 @pytest.mark.parametrize("columns", [False, True])

@@ -12,6 +12,7 @@ import torch
 
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import RecipeError
+from edgefed.learn import network_groups
 from edgefed.learn.models import NETWORKS, complete_model
 from edgefed.learn.network_groups import permutation_groups, resized
 from edgefed.learn.permutation_groups import PermutationGroups, Segment
@@ -286,6 +287,15 @@ def test_the_units_of_a_users_model_cannot_be_matched(name: str) -> None:
         assert caught.value.code == "model.groups"
         assert caught.value.hint is not None
         assert all(known in caught.value.hint for known in NETWORKS)
+
+
+def test_a_network_without_a_description_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = replace(NETWORKS["cnn"], name="bare", groups=None, resized=None)
+    monkeypatch.setattr(network_groups, "NETWORKS", {**NETWORKS, "bare": bare})
+    with pytest.raises(RecipeError, match="bare") as caught:
+        permutation_groups(ModelSection(name="bare"), (1, 8, 8), 2)
+    assert caught.value.code == "model.groups"
+    assert "bare" not in str(caught.value.hint)
 
 
 def test_a_model_knows_its_section() -> None:
