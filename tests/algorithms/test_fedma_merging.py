@@ -190,10 +190,11 @@ def test_recurrent_weights_may_count_in_the_matching() -> None:
     for name in ("lstm.weight_ih_l0", "lstm.bias_ih_l0"):
         own[name] = np.zeros_like(own[name])
     swapped, order = dict(own), np.array([1, 0, 2])
-    blocks = np.tile(np.diag([1.0, 5.0, 9.0]).astype(np.float32), (4, 1, 1))
+    rows = np.array([[1.0] * 3, [5.0] * 3, [9.0] * 3], np.float32)
+    blocks = np.tile(rows, (4, 1, 1))
     own["lstm.weight_hh_l0"] = blocks.reshape(12, 3)
     swapped["lstm.weight_hh_l0"] = blocks[:, order][:, :, order].reshape(12, 3)
-    variances = {"sigma": 0.01, "sigma0": 1.0}
+    variances = {"sigma": 0.01, "sigma0": 1.0, "most_growth": 1.0}
     found = []
     for quadratic in (False, True):
         given = {"device-0": own, "device-1": swapped}
