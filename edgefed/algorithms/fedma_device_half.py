@@ -154,10 +154,10 @@ class DeviceHalf:
         epochs = self.training.epochs
         if settings.retrain_epochs is not None:
             epochs = settings.retrain_epochs
-        if not self.task.params["last"]:
-            return replace(schedule, epochs=epochs)
-        rate = schedule.learning_rate * settings.last_learning_rate
-        return replace(schedule, epochs=settings.last_epochs or epochs, learning_rate=rate)
+        factor = settings.retrain_learning_rate
+        if self.task.params["last"]:
+            epochs, factor = settings.last_epochs or epochs, settings.last_learning_rate
+        return replace(schedule, epochs=epochs, learning_rate=factor * schedule.learning_rate)
 
 
 def global_weights(groups: Mapping[str, Tensors]) -> Tensors:

@@ -19,6 +19,9 @@ class FedMaSettings(MatchingSettings):
     last_epochs: Annotated[int, Field(ge=1, le=1000)] | None = None
     """Epochs for which a device trains the output layer alone. Unset: as ``retrain_epochs``."""
 
+    retrain_learning_rate: Annotated[float, Field(gt=0, le=10)] = 1.0
+    """Factor on the learning rate where the layers above a matched layer are trained."""
+
     last_learning_rate: Annotated[float, Field(gt=0, le=10)] = 1.0
     """Factor on the learning rate where the output layer is trained alone; the paper has 0.1."""
 
