@@ -1,0 +1,201 @@
+"""What the study compares: methods, what their settings are chosen from, and their recipes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.matching_study.samples import Part, image_file, role_file
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One experiment.
+
+    Attributes:
+        name: ``mnist`` or ``shakespeare``.
+        model: the recipe's ``[model]`` table.
+        layers: of the model, and so exchanges of a pass of matched averaging.
+        devices: that train.
+        size: training images of all devices, or characters of each role.
+        data: keys of the recipe's ``[data]`` table beside name and path.
+        training: keys of the recipe's ``[training]`` table.
+        rates: learning rates that settings are chosen from.
+        lengths: epochs of local training in a round, to those in the whole run.
+        one_shot: epochs of local training in runs of one round.
+        methods: names of those compared.
+    """
+
+    name: str
+    model: Mapping[str, Any]
+    layers: int
+    devices: int
+    size: int
+    data: Mapping[str, Any]
+    training: Mapping[str, Any]
+    rates: tuple[float, ...]
+    lengths: Mapping[int, int]
+    one_shot: tuple[int, ...] = ()
+    methods: tuple[str, ...] = ("FedAvg", "FedProx", "pooled")
+
+    def file(self, data: Path, folder: Path, part: Part, seed: int) -> Path:
+        """Return the file of a run's data, which is written if it is not there."""
+        if self.name == "shakespeare":
+            return role_file(data, folder, part, self.devices, self.size, seed)
+        return image_file(data, folder, part, self.size, seed)
+
+
+MNIST = Setup(
+    "mnist",
+    {"name": "lenet5-wide", "channels": [8, 16], "hidden": 64},
+    4,
+    8,
+    4000,
+    {"name": "npz", "normalize": True, "partition": "dirichlet", "alpha": 0.5},
+    {"batch_size": 32, "momentum": 0.9},
+    (0.003, 0.01, 0.03, 0.1),
+    {1: 96, 5: 200, 20: 240},
+    (5, 20, 80),
+)
+PERCEPTRON = Setup(
+    "perceptron",
+    {"name": "mlp", "hidden": [100]},
+    2,
+    MNIST.devices,
+    MNIST.size,
+    MNIST.data,
+    MNIST.training,
+    MNIST.rates,
+    {20: 240},
+    (20, 80),
+)
+SHAKESPEARE = Setup(
+    "shakespeare",
+    {"name": "lstm", "layers": 1, "hidden": 64},
+    3,
+    8,
+    8000,
+    {"name": "shakespeare", "partition": "natural", "window": 20, "stride": 4},
+    {"batch_size": 50, "momentum": 0.9},
+    (0.05, 0.15, 0.5),
+    {1: 24, 5: 60},
+)
+SETUPS: Mapping[str, Setup] = {each.name: each for each in (MNIST, PERCEPTRON, SHAKESPEARE)}
+
+
+@dataclass(frozen=True)
+class Method:
+    """What is trained.
+
+    Attributes:
+        algorithm: the recipe's ``[algorithm]`` table.
+        grid: keys of ``algorithm`` that are chosen, each with its values.
+        passes: whether a round is a pass, which trains once for each layer.
+        pooled: whether one device has all samples.
+        lengths: epochs of a round in runs of many rounds; empty for all of the set-up.
+        tuned_as: the method whose learning rate and settings are taken; empty for its own.
+    """
+
+    algorithm: Mapping[str, Any]
+    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    passes: bool = False
+    pooled: bool = False
+    lengths: tuple[int, ...] = ()
+    tuned_as: str = ""
+
+
+METHODS: Mapping[str, Method] = {
+    "FedAvg": Method({"name": "fedavg"}),
+    "FedProx": Method({"name": "fedprox"}, {"mu": (0.001, 0.01, 0.1)}),
+    "pooled": Method({"name": "fedavg"}, pooled=True, lengths=(5,)),
+}
+"""Every method, in the order of the tables."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method with so much local training in a round, and so much in the run.
+
+    Attributes:
+        epochs: of local training before the first layer is sent, or before all are.
+        total: epochs of the run; 0 for a run of one round.
+    """
+
+    method: str
+    epochs: int
+    total: int = 0
+
+    @property
+    def words(self) -> str:
+        """The case in words."""
+        return f"{self.method}, E = {self.epochs}, {self.total or 'one round'}"
+
+    def rounds(self, setup: Setup, share: float = 1.0) -> int:
+        """Return the rounds of a run with this share of the epochs."""
+        each = self.epochs * (setup.layers if METHODS[self.method].passes else 1)
+        return max(1, round(share * self.total / each))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Settings that a method is run with.
+
+    Attributes:
+        rate: the learning rate.
+        more: keys of the recipe's ``[algorithm]`` table.
+    """
+
+    rate: float
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def words(self) -> str:
+        """The choice in words."""
+        return ", ".join([f"rate {self.rate:g}", *(f"{k} {v}" for k, v in self.more.items())])
+
+
+def choices(setup: Setup, method: Method) -> dict[str, Choice]:
+    """Return the settings that a method's are chosen from, by their words."""
+    values = itertools.product(setup.rates, itertools.product(*method.grid.values()))
+    found = [Choice(rate, dict(zip(method.grid, each, strict=True))) for rate, each in values]
+    return {choice.words: choice for choice in found}
+
+
+def recipe_keys(
+    setup: Setup, case: Case, choice: Choice, file: Path, seed: int, share: float = 1.0
+) -> dict[str, Any]:
+    """Return the keys of the recipe of a run with this share of the case's epochs."""
+    method = METHODS[case.method]
+    return {
+        "seed": seed,
+        "model": dict(setup.model),
+        "data": {**setup.data, "path": str(file.absolute()), **_pooled(method)},
+        "algorithm": {**method.algorithm, **choice.more},
+        "training": {**setup.training, "epochs": case.epochs, "learning_rate": choice.rate},
+        "rounds": {"count": case.rounds(setup, share)},
+        "simulation": {
+            "devices": 1 if method.pooled else setup.devices,
+            "workers": 1,
+            "engine": "sequential",
+        },
+        "wire": {"downlink": "fp32", "uplink": "fp32"},
+    }
+
+
+def _pooled(method: Method) -> dict[str, Any]:
+    return {"partition": "iid"} if method.pooled else {}
+
+
+def cases(setup: Setup, part: str) -> list[Case]:
+    """Return the cases of a part, ``one-shot`` or ``rounds``, in the order of the tables."""
+    if part == "one-shot":
+        return [Case(method, epochs) for epochs in setup.one_shot for method in setup.methods]
+    return [
+        Case(method, epochs, total)
+        for epochs, total in setup.lengths.items()
+        for method in setup.methods
+        if epochs in (METHODS[method].lengths or [epochs])
+    ]

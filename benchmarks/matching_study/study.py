@@ -1,0 +1,145 @@
+"""The study of one set-up: settings are chosen on data kept apart, and the chosen ones tested."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.matching_study.local_models import STARTS, local_scores
+from benchmarks.matching_study.methods import (
+    METHODS,
+    Case,
+    Choice,
+    Setup,
+    choices,
+    recipe_keys,
+)
+from benchmarks.matching_study.runs import Runner
+
+TUNING_SEED = 101
+TUNING_SHARE = 0.5
+"""Share of a run's epochs after which settings are compared."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case.
+
+    Attributes:
+        chosen: words of its settings.
+        tuning: accuracy on the samples kept apart, by setting.
+        runs: with each seed: ``rounds``, each with accuracy, bytes and widths, and ``seconds``.
+    """
+
+    case: Case
+    chosen: str
+    tuning: Mapping[str, float]
+    runs: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+
+    @property
+    def final(self) -> tuple[float, ...]:
+        """The accuracy after the last round, by seed."""
+        return tuple(run["rounds"][-1]["accuracy"] for run in self.runs)
+
+
+@dataclass(frozen=True)
+class Study:
+    """The cases of one set-up.
+
+    Attributes:
+        data: folder of the data sets.
+        seeds: of the tests.
+    """
+
+    setup: Setup
+    data: Path
+    runner: Runner
+    seeds: Sequence[int]
+
+    def row(self, case: Case) -> Row | None:
+        """Return what is known of a case; None where runs are lacking that are not to be done."""
+        tuning = self.tuning(case)
+        if not tuning:
+            return None
+        best = max(tuning, key=lambda words: tuning[words])
+        choice = self._choices(case)[best]
+        runs = [self._run(case, choice, seed) for seed in self.seeds]
+        if any(run is None or run["ended"] != "finished" for run in runs):
+            return None
+        return Row(case, best, tuning, tuple(run for run in runs if run is not None))
+
+    def tuning(self, case: Case) -> dict[str, float]:
+        """Return the accuracy on the samples kept apart, by setting; empty where some lack.
+
+        The learning rate is chosen first, with the first value of every other setting, and these
+        with the chosen rate.
+        """
+        source = self._source(case)
+        grid = METHODS[source.method].grid
+        found: dict[str, float] = {}
+        best = Choice(self.setup.rates[0], {key: values[0] for key, values in grid.items()})
+        steps = [[Choice(rate, best.more) for rate in self.setup.rates]]
+        for key, values in grid.items():
+            steps.append([Choice(0.0, {key: value}) for value in values])
+        for step in steps:
+            tried = {}
+            for each in step:
+                choice = Choice(each.rate or best.rate, {**best.more, **each.more})
+                score = self._tuned(source, choice)
+                if score is None:
+                    return {}
+                tried[choice.words] = score
+            found |= tried
+            words = max(tried, key=lambda words: tried[words])
+            best = self._choices(source)[words]
+        return found
+
+    def _source(self, case: Case) -> Case:
+        """Return the case whose settings a case has."""
+        other = METHODS[case.method].tuned_as
+        return Case(other, case.epochs, case.total) if other else case
+
+    def _choices(self, case: Case) -> dict[str, Choice]:
+        return choices(self.setup, METHODS[self._source(case).method])
+
+    def _tuned(self, case: Case, choice: Choice) -> float | None:
+        """Return the accuracy of a setting on the samples kept apart; -1 for a run that failed."""
+        file = self.setup.file(self.data, self.runner.folder / "data", "tune", TUNING_SEED)
+        keys = recipe_keys(self.setup, case, choice, file, TUNING_SEED, TUNING_SHARE)
+        run = self.runner.run(f"{self.setup.name}: {case.words}, tuned, {choice.words}", keys)
+        if run is None:
+            return None
+        score = run["rounds"][-1]["accuracy"] if run["rounds"] else None
+        finished = run["ended"] == "finished" and score is not None and math.isfinite(score)
+        return float(score) if finished else -1.0
+
+    def _run(self, case: Case, choice: Choice, seed: int) -> dict[str, Any] | None:
+        file = self.setup.file(self.data, self.runner.folder / "data", "test", seed)
+        keys = recipe_keys(self.setup, case, choice, file, seed)
+        return self.runner.run(f"{self.setup.name}: {case.words}, {choice.words}", keys)
+
+    def locals(self) -> dict[str, dict[str, tuple[float, ...]]]:
+        """Return the accuracy of local networks by seed, by their start and epochs."""
+        found = {}
+        for epochs in self.setup.one_shot:
+            tuning = self.tuning(Case("FedAvg", epochs))
+            if not tuning:
+                continue
+            best = max(tuning, key=lambda words: tuning[words])
+            choice = self._choices(Case("FedAvg", epochs))[best]
+            for start in STARTS:
+                scores = [self._local(epochs, choice, start, seed) for seed in self.seeds]
+                known = [each for each in scores if each is not None]
+                if len(known) == len(scores):
+                    names = known[0]
+                    by_name = {name: tuple(each[name] for each in known) for name in names}
+                    found[f"{start}, E = {epochs}"] = by_name
+        return found
+
+    def _local(self, epochs: int, choice: Choice, start: Any, seed: int) -> dict[str, Any] | None:
+        file = self.setup.file(self.data, self.runner.folder / "data", "test", seed)
+        keys = recipe_keys(self.setup, Case("FedAvg", epochs), choice, file, seed)
+        return local_scores(self.runner, keys, start)
