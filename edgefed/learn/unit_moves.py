@@ -7,7 +7,7 @@ padding; gathering takes them out again, so gather(scatter(W)) = W.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -74,18 +74,40 @@ def held(name: str, groups: PermutationGroups, atoms: Assignments, shape: tuple[
 
 
 def unit_vectors(
-    weights: Tensors, groups: PermutationGroups, names: tuple[str, ...], group: str
+    weights: Tensors, groups: PermutationGroups, names: Sequence[str], group: str
 ) -> Array:
     """Return what some weights have of each unit of a group, side by side: (units, numbers)."""
     parts = []
+    for name, axis, entries in _parts(groups, names, group):
+        taken = np.moveaxis(weights[name], axis, 0)[entries.ravel()]
+        parts.append(taken.reshape(len(entries), -1))
+    return np.concatenate(parts, axis=1)
+
+
+def set_unit_vectors(
+    weights: Tensors, groups: PermutationGroups, names: Sequence[str], group: str, vectors: Array
+) -> None:
+    """Write vectors, as ``unit_vectors`` returns them, into weights."""
+    start = 0
+    for name, axis, entries in _parts(groups, names, group):
+        view = np.moveaxis(weights[name], axis, 0)
+        rest = view.shape[1:]
+        size = entries.shape[1] * int(np.prod(rest))
+        part = vectors[:, start : start + size].reshape(-1, *rest)
+        view[entries.ravel()] = part.astype(view.dtype)
+        start += size
+
+
+def _parts(
+    groups: PermutationGroups, names: Sequence[str], group: str
+) -> Iterator[tuple[str, int, Array]]:
+    """Yield the weights that have a group's units, with the axis and the entries of each unit."""
     for name in names:
         for axis, segments in groups.axes_of(name).items():
             entries = groups.entries(segments).get(group)
             if entries is not None:
-                taken = np.moveaxis(weights[name], axis, 0)[entries.ravel()]
-                parts.append(taken.reshape(len(entries), -1))
+                yield name, axis, entries
                 break
-    return np.concatenate(parts, axis=1)
 
 
 def _scattered(

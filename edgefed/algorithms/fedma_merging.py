@@ -1,0 +1,273 @@
+"""The coordinator's half of FedMA between two exchanges: match, average, and go on a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edgefed.algorithms.base import Answer, State
+from edgefed.algorithms.fedma_records import (
+    ATOMS,
+    COUNTS,
+    DEVICES,
+    GROWTH,
+    LABELS,
+    LAYER,
+    LAYERS,
+    MATCHED,
+    NEW_ATOMS,
+    NEW_COUNTS,
+    SEED,
+    STEP,
+    WEIGHTS,
+    MatchedNetwork,
+    part,
+    widths_of,
+)
+from edgefed.algorithms.fedma_settings import FedMaSettings
+from edgefed.algorithms.match_report import LayerMatch
+from edgefed.learn.layer_merging import (
+    Averaging,
+    DeviceLayer,
+    MergedStep,
+    class_proportions,
+    merge_output,
+    merge_step,
+)
+from edgefed.learn.matching import Matched, match_layer
+from edgefed.learn.matching_steps import Step
+from edgefed.learn.permutation_groups import PermutationGroups
+from edgefed.learn.types import Array, Tensors
+from edgefed.learn.unit_moves import scatter
+from edgefed.seeds import generator
+from edgefed.wire.codecs import CODECS, decode
+from edgefed.wire.tensors import specs_of
+
+PRIOR_BIAS = 0.1
+"""Prior mean of biases in the published implementation."""
+
+
+def after_step(
+    settings: FedMaSettings, state: State, answers: Sequence[Answer], limits: Mapping[str, int]
+) -> State:
+    """Return the state after the answers to a step, or to all steps at once.
+
+    Args:
+        settings: of the algorithm.
+        state: before.
+        answers: one at least, sorted by device.
+        limits: the most samples that each device weighs.
+    """
+    network = MatchedNetwork.of(state)
+    at_once = settings.retrain_epochs == 0
+    merging = _Merging.begun(settings, state, network, answers, limits)
+    for number in range(state.params[STEP], len(network.steps)):
+        merging = merging.stepped(number)
+        if not at_once:
+            break
+    return merging.ended()
+
+
+@dataclass(frozen=True)
+class _Merging:
+    """The answers to a step, and what is merged so far.
+
+    Attributes:
+        local: what each device sent, as far as it is not merged, in the widths of ``groups``.
+        atoms: each device's assignments so far in this round.
+        shares: what each device weighs in a mean.
+        groups: the network with the widths found so far.
+    """
+
+    settings: FedMaSettings
+    state: State
+    network: MatchedNetwork
+    answers: Sequence[Answer]
+    samples: Array
+    local: Sequence[Tensors]
+    atoms: Sequence[dict[str, Array]]
+    groups: PermutationGroups
+    layers: tuple[LayerMatch, ...]
+    matched: Tensors
+    step: int
+
+    @classmethod
+    def begun(
+        cls,
+        settings: FedMaSettings,
+        state: State,
+        network: MatchedNetwork,
+        answers: Sequence[Answer],
+        limits: Mapping[str, int],
+    ) -> _Merging:
+        """Return the answers, before any of them is merged."""
+        known: dict[str, dict[str, Array]] = {answer.device: {} for answer in answers}
+        for name, each in state.groups[NEW_ATOMS].items():
+            group, _, device = name.partition("/")
+            if device in known:
+                known[device][group] = each
+        samples = [min(answer.samples, limits[answer.device]) for answer in answers]
+        return cls(
+            settings=settings,
+            state=state,
+            network=network,
+            answers=answers,
+            samples=np.maximum(np.array(samples, np.float64), 1),
+            local=[dict(answer.groups[LAYER].arrays) for answer in answers],
+            atoms=list(known.values()),
+            groups=network.local.resized(widths_of(state.groups[NEW_COUNTS])),
+            layers=(),
+            matched=dict(state.groups[MATCHED]),
+            step=state.params[STEP],
+        )
+
+    def stepped(self, number: int) -> _Merging:
+        """Return what is merged after a step."""
+        step = self.network.steps[number]
+        if not step.outputs:
+            weights = merge_output(step.layers[0], self.local, self._proportions())
+            return replace(
+                self, matched={**self.matched, **self._rounded(weights)}, step=number + 1
+            )
+        weighs = self.samples if self.settings.weighting == "examples" else self.samples * 0 + 1
+        devices = [
+            DeviceLayer(part(local, step.weights), atoms, float(share))
+            for local, atoms, share in zip(self.local, self.atoms, weighs, strict=True)
+        ]
+        merged = merge_step(step, self.groups, devices, self._match, self._averaging)
+        found = [
+            {
+                group: match.assignments[k].astype(np.int32)
+                for group, match in merged.matches.items()
+            }
+            for k in range(len(self.answers))
+        ]
+        rest = [name for name in self.local[0] if name not in step.weights]
+        return replace(
+            self,
+            local=[
+                scatter(part(local, rest), self.groups, merged.groups, own)
+                for local, own in zip(self.local, found, strict=True)
+            ],
+            atoms=[{**before, **own} for before, own in zip(self.atoms, found, strict=True)],
+            groups=merged.groups,
+            layers=(*self.layers, *self._reports(step, merged)),
+            matched={**self.matched, **self._rounded(merged.weights)},
+            step=number + 1,
+        )
+
+    @property
+    def _averaging(self) -> Averaging:
+        average = self.settings.match_settings(1).average
+        padded = self.settings.recurrent == "padded" or self.settings.reference
+        return Averaging(use_atoms=average != "matched", pad_recurrent=padded)
+
+    def _match(self, group: str, vectors: Sequence[Array], weights: Sequence[Tensors]) -> Matched:
+        """Match the units of a group."""
+        del weights
+        classes = self.network.local.unit_classes(group)
+        state, settings = self.state, self.settings
+        weighs = None
+        if settings.weighting == "examples":
+            weighs = [float(each) for each in self.samples / self.samples.mean()]
+        return match_layer(
+            vectors,
+            settings=settings.match_settings(self.network.local.widths[group]),
+            rng=generator(state.params[SEED], "match", state.round, group),
+            precisions=weighs,
+            classes=None if classes is None else [classes] * len(vectors),
+            grow=classes is None,
+        )
+
+    def _proportions(self) -> Array:
+        """Return what each device's output layer weighs for each class: (devices, classes)."""
+        classes = self.network.classes
+        by_samples = np.repeat(self.samples[:, None], classes, axis=1) / classes
+        if self.settings.last_layer == "uniform":
+            return class_proportions(np.ones_like(by_samples))
+        counts = by_samples.copy()
+        for number, answer in enumerate(self.answers):
+            if LABELS in answer.groups:
+                counts[number] = _bounded(answer, self.samples[number])
+        return class_proportions(counts)
+
+    def _rounded(self, weights: Tensors) -> Tensors:
+        """Return merged weights as the codec of layers has them."""
+        state, codec = self.state, CODECS[self.settings.layer_codec]
+        rounding = generator(state.params[SEED], "round", state.round, self.step)
+        ordered = {name: weights[name] for name in weights}
+        return decode(codec.encode(ordered, rounding), specs_of(ordered))
+
+    def _reports(self, step: Step, merged: MergedStep) -> list[LayerMatch]:
+        """Return what the matching of a step found."""
+        return [
+            LayerMatch(
+                layer=group,
+                local=self.network.local.widths[group],
+                atoms=len(match.counts),
+                holders=float(match.counts.mean()),
+                objective=float(match.objective),
+            )
+            for group, match in merged.matches.items()
+        ]
+
+    def ended(self) -> State:
+        """Return the state after the steps."""
+        state, counts = self.state, {**self.state.groups[NEW_COUNTS]}
+        for group in self.groups.widths:
+            if all(group in own for own in self.atoms):
+                every = np.concatenate([own[group] for own in self.atoms])
+                counts[group] = np.bincount(every, minlength=self.groups.widths[group])
+        atoms = {
+            f"{group}/{answer.device}": each
+            for answer, own in zip(self.answers, self.atoms, strict=True)
+            for group, each in own.items()
+        }
+        layers = [*state.params[LAYERS][: len(state.groups[NEW_COUNTS])]]
+        layers += [vars(each) for each in self.layers]
+        params = {
+            **state.params,
+            STEP: self.step,
+            DEVICES: [answer.device for answer in self.answers],
+            LAYERS: layers,
+        }
+        groups = {**state.groups, MATCHED: self.matched, NEW_ATOMS: atoms, NEW_COUNTS: counts}
+        going = State(state.round, groups, params)
+        return going if self.step < len(self.network.steps) else completed(going)
+
+
+def completed(state: State) -> State:
+    """Return the state at the end of a round: what was matched is the global model."""
+    groups, matched = state.groups, state.groups[MATCHED]
+    before = groups[WEIGHTS]
+    weights = {name: matched[name] for name in before}
+    local = MatchedNetwork.of(state)
+    growth = _size(weights) / local_size(local, before)
+    done = {WEIGHTS: weights, ATOMS: groups[NEW_ATOMS], COUNTS: groups[NEW_COUNTS]}
+    params = {**state.params, STEP: 0, GROWTH: growth}
+    nothing: dict[str, Tensors] = {MATCHED: {}, NEW_ATOMS: {}, NEW_COUNTS: {}}
+    return State(state.round + 1, {**groups, **done, **nothing}, params)
+
+
+def local_size(network: MatchedNetwork, weights: Tensors) -> int:
+    """Return the number of weights of a device's network; ``weights`` are of any widths."""
+    total = 0
+    for name, array in weights.items():
+        shape = list(array.shape)
+        for axis, segments in network.local.axes_of(name).items():
+            shape[axis] = network.local.size(segments)
+        total += int(np.prod(shape))
+    return total
+
+
+def _size(weights: Tensors) -> int:
+    return sum(array.size for array in weights.values())
+
+
+def _bounded(answer: Answer, samples: float) -> Array:
+    """Return a device's label counts, which together are at most its samples."""
+    counts = np.maximum(answer.groups[LABELS].arrays["count"].astype(np.float64), 0)
+    total = float(counts.sum())
+    return counts * (samples / total) if total > samples else counts

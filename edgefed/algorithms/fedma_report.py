@@ -1,0 +1,62 @@
+"""What FedMA tells of its matchings: the report of widths, and remarks to the operator."""
+
+from __future__ import annotations
+
+from edgefed.algorithms.base import Exchange, MatchReport, Remark, State
+from edgefed.algorithms.fedma_records import (
+    DEVICES,
+    GROWTH,
+    LAYERS,
+    NEW_COUNTS,
+    STEP,
+    MatchedNetwork,
+)
+from edgefed.algorithms.fedma_settings import FedMaSettings
+from edgefed.algorithms.match_report import LayerMatch
+
+
+def match_report(state: State) -> MatchReport:
+    """Return the widths that were found, in this round or in the last complete one."""
+    network = MatchedNetwork.of(state)
+    found = {each["layer"]: LayerMatch(**each) for each in state.params[LAYERS]}
+    order = [group for step in network.steps for group in step.decides]
+    layers = tuple(
+        found.get(group, LayerMatch(group, network.local.widths[group])) for group in order
+    )
+    under_way = state.params[STEP] > 0
+    return MatchReport(
+        round=state.round + under_way,
+        layers=layers,
+        matched=len(state.groups[NEW_COUNTS]) if under_way else len(found),
+        devices=len(state.params[DEVICES]),
+        growth=state.params.get(GROWTH),
+    )
+
+
+def match_remarks(
+    settings: FedMaSettings, before: State, exchange: Exchange, after: State
+) -> tuple[Remark, ...]:
+    """Return what an operator should know of a step."""
+    remarks = []
+    report = match_report(after)
+    missed = len(exchange.questions) - len(after.params[DEVICES])
+    if before.params[STEP] and missed > 0:
+        remarks.append(
+            Remark(
+                f"round {exchange.round}: {missed} devices are left out until the next round",
+                warning=True,
+            )
+        )
+    new = report.layers if after.round > before.round else ()
+    bound = [
+        each.layer for each in new if each.atoms >= settings.most_atoms(each.local) > each.local
+    ]
+    if bound:
+        remarks.append(
+            Remark(
+                f"round {exchange.round}: {', '.join(bound)} reached the bound of growth"
+                f" (most_growth = {settings.most_growth:g})",
+                warning=True,
+            )
+        )
+    return tuple(remarks)
