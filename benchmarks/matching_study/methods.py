@@ -48,17 +48,20 @@ class Setup:
         return image_file(data, folder, part, self.size, seed)
 
 
+VARIANTS = ("FedMA, independent", "no retraining", "no retraining, independent")
+
 MNIST = Setup(
     "mnist",
     {"name": "lenet5-wide", "channels": [8, 16], "hidden": 64},
     4,
     8,
-    4000,
+    2000,
     {"name": "npz", "normalize": True, "partition": "dirichlet", "alpha": 0.5},
     {"batch_size": 32, "momentum": 0.9},
-    (0.003, 0.01, 0.03, 0.1),
-    {1: 96, 5: 200, 20: 240},
-    (5, 20, 80),
+    (0.003, 0.01, 0.03),
+    {1: 40, 5: 100, 20: 240},
+    (5, 20),
+    ("FedAvg", "FedProx", "FedMA", *VARIANTS, "pooled"),
 )
 PERCEPTRON = Setup(
     "perceptron",
@@ -69,8 +72,9 @@ PERCEPTRON = Setup(
     MNIST.data,
     MNIST.training,
     MNIST.rates,
-    {20: 240},
-    (20, 80),
+    {},
+    (20,),
+    ("FedAvg", "FedMA", *VARIANTS, "pooled"),
 )
 SHAKESPEARE = Setup(
     "shakespeare",
@@ -78,10 +82,11 @@ SHAKESPEARE = Setup(
     3,
     8,
     8000,
-    {"name": "shakespeare", "partition": "natural", "window": 20, "stride": 4},
+    {"name": "shakespeare", "partition": "natural", "window": 20, "stride": 8},
     {"batch_size": 50, "momentum": 0.9},
-    (0.05, 0.15, 0.5),
-    {1: 24, 5: 60},
+    (0.15, 0.5, 1.0),
+    {1: 15, 5: 45},
+    methods=("FedAvg", "FedProx", "FedMA", "FedMA, independent"),
 )
 SETUPS: Mapping[str, Setup] = {each.name: each for each in (MNIST, PERCEPTRON, SHAKESPEARE)}
 
@@ -96,7 +101,8 @@ class Method:
         passes: whether a round is a pass, which trains once for each layer.
         pooled: whether one device has all samples.
         lengths: epochs of a round in runs of many rounds; empty for all of the set-up.
-        tuned_as: the method whose learning rate and settings are taken; empty for its own.
+        part: of the study in which it is, ``one-shot`` or ``rounds``; empty for both.
+        rate_as: the method whose learning rate is taken; empty for its own.
     """
 
     algorithm: Mapping[str, Any]
@@ -104,12 +110,26 @@ class Method:
     passes: bool = False
     pooled: bool = False
     lengths: tuple[int, ...] = ()
-    tuned_as: str = ""
+    part: str = ""
+    rate_as: str = ""
 
 
+def _fedma(**more: Any) -> dict[str, Any]:
+    return {"name": "fedma", "layer_codec": "fp32", **more}
+
+
+GAMMAS = {"gamma": (7.0, 0.001)}
 METHODS: Mapping[str, Method] = {
     "FedAvg": Method({"name": "fedavg"}),
-    "FedProx": Method({"name": "fedprox"}, {"mu": (0.001, 0.01, 0.1)}),
+    "FedProx": Method({"name": "fedprox"}, {"mu": (0.001, 0.01, 0.1)}, rate_as="FedAvg"),
+    "FedMA": Method(_fedma(), GAMMAS, passes=True),
+    "FedMA, independent": Method(
+        _fedma(initial="independent"), GAMMAS, passes=True, lengths=(5,), rate_as="FedMA"
+    ),
+    "no retraining": Method(_fedma(retrain_epochs=0), GAMMAS, part="one-shot", rate_as="FedAvg"),
+    "no retraining, independent": Method(
+        _fedma(retrain_epochs=0, initial="independent"), GAMMAS, part="one-shot", rate_as="FedAvg"
+    ),
     "pooled": Method({"name": "fedavg"}, pooled=True, lengths=(5,)),
 }
 """Every method, in the order of the tables."""
@@ -190,12 +210,18 @@ def _pooled(method: Method) -> dict[str, Any]:
 
 
 def cases(setup: Setup, part: str) -> list[Case]:
-    """Return the cases of a part, ``one-shot`` or ``rounds``, in the order of the tables."""
+    """Return the cases of a part, ``one-shot`` or ``rounds``, in the order of the tables.
+
+    FedAvg in one round also trains for as long as FedMA's longest pass.
+    """
+    methods = [each for each in setup.methods if METHODS[each].part in ("", part)]
     if part == "one-shot":
-        return [Case(method, epochs) for epochs in setup.one_shot for method in setup.methods]
+        found = [Case(method, epochs) for epochs in setup.one_shot for method in methods]
+        longest = setup.layers * max(setup.one_shot, default=0)
+        return [*found, *([Case("FedAvg", longest)] if longest else [])]
     return [
         Case(method, epochs, total)
         for epochs, total in setup.lengths.items()
-        for method in setup.methods
+        for method in methods
         if epochs in (METHODS[method].lengths or [epochs])
     ]

@@ -22,8 +22,8 @@ Part = Literal["tune", "test"]
 HELD_OUT = 2000
 """Images that choose settings."""
 
-TESTED = 10_000
-"""Images of the test set that are used; all of MNIST's."""
+TESTED = 5000
+"""Images of the test set that are used."""
 
 
 @cache

@@ -64,7 +64,7 @@ class Study:
         tuning = self.tuning(case)
         if not tuning:
             return None
-        best = max(tuning, key=lambda words: tuning[words])
+        best = _best(tuning)
         choice = self._choices(case)[best]
         runs = [self._run(case, choice, seed) for seed in self.seeds]
         if any(run is None or run["ended"] != "finished" for run in runs):
@@ -77,33 +77,32 @@ class Study:
         The learning rate is chosen first, with the first value of every other setting, and these
         with the chosen rate.
         """
-        source = self._source(case)
-        grid = METHODS[source.method].grid
-        found: dict[str, float] = {}
-        best = Choice(self.setup.rates[0], {key: values[0] for key, values in grid.items()})
-        steps = [[Choice(rate, best.more) for rate in self.setup.rates]]
-        for key, values in grid.items():
-            steps.append([Choice(0.0, {key: value}) for value in values])
-        for step in steps:
-            tried = {}
-            for each in step:
-                choice = Choice(each.rate or best.rate, {**best.more, **each.more})
-                score = self._tuned(source, choice)
-                if score is None:
-                    return {}
-                tried[choice.words] = score
-            found |= tried
-            words = max(tried, key=lambda words: tried[words])
-            best = self._choices(source)[words]
+        method = METHODS[case.method]
+        rates: Sequence[float] = self.setup.rates
+        if method.rate_as:
+            known = self.tuning(Case(method.rate_as, case.epochs, case.total))
+            if not known:
+                return {}
+            rates = [choices(self.setup, METHODS[method.rate_as])[_best(known)].rate]
+        first = {key: values[0] for key, values in method.grid.items()}
+        found = self._tried(case, [Choice(rate, first) for rate in rates])
+        for key, values in method.grid.items():
+            if not found:
+                return {}
+            best = self._choices(case)[_best(found)]
+            more = [Choice(best.rate, {**best.more, key: value}) for value in values]
+            scores = self._tried(case, more)
+            found = {**found, **scores} if scores else {}
         return found
 
-    def _source(self, case: Case) -> Case:
-        """Return the case whose settings a case has."""
-        other = METHODS[case.method].tuned_as
-        return Case(other, case.epochs, case.total) if other else case
+    def _tried(self, case: Case, several: Sequence[Choice]) -> dict[str, float]:
+        """Return the scores of settings by their words; none where one lacks."""
+        scores = {choice.words: self._tuned(case, choice) for choice in several}
+        known = {words: score for words, score in scores.items() if score is not None}
+        return known if len(known) == len(scores) else {}
 
     def _choices(self, case: Case) -> dict[str, Choice]:
-        return choices(self.setup, METHODS[self._source(case).method])
+        return choices(self.setup, METHODS[case.method])
 
     def _tuned(self, case: Case, choice: Choice) -> float | None:
         """Return the accuracy of a setting on the samples kept apart; -1 for a run that failed."""
@@ -128,7 +127,7 @@ class Study:
             tuning = self.tuning(Case("FedAvg", epochs))
             if not tuning:
                 continue
-            best = max(tuning, key=lambda words: tuning[words])
+            best = _best(tuning)
             choice = self._choices(Case("FedAvg", epochs))[best]
             for start in STARTS:
                 scores = [self._local(epochs, choice, start, seed) for seed in self.seeds]
@@ -143,3 +142,8 @@ class Study:
         file = self.setup.file(self.data, self.runner.folder / "data", "test", seed)
         keys = recipe_keys(self.setup, Case("FedAvg", epochs), choice, file, seed)
         return local_scores(self.runner, keys, start)
+
+
+def _best(scores: Mapping[str, float]) -> str:
+    """Return the words of the best setting, the first of several."""
+    return max(scores, key=lambda words: scores[words])
