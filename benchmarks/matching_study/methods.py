@@ -27,6 +27,9 @@ class Setup:
         lengths: epochs of local training in a round, to those in the whole run.
         one_shot: epochs of local training in runs of one round.
         methods: names of those compared.
+        milestones: rounds, or rounds of FedAvg whose bytes or epochs a method may use, at which
+            the tables tell its accuracy.
+        tuning_share: share of a run's epochs after which settings are compared.
     """
 
     name: str
@@ -40,6 +43,8 @@ class Setup:
     lengths: Mapping[int, int]
     one_shot: tuple[int, ...] = ()
     methods: tuple[str, ...] = ("FedAvg", "FedProx", "pooled")
+    milestones: tuple[int, ...] = (1, 2, 4, 8, 16, 40)
+    tuning_share: float = 0.25
 
     def file(self, data: Path, folder: Path, part: Part, seed: int) -> Path:
         """Return the file of a run's data, which is written if it is not there."""
@@ -59,7 +64,7 @@ MNIST = Setup(
     {"name": "npz", "normalize": True, "partition": "dirichlet", "alpha": 0.5},
     {"batch_size": 32, "momentum": 0.9},
     (0.003, 0.01, 0.03),
-    {1: 40, 5: 100, 20: 240},
+    {1: 40, 5: 80, 20: 160},
     (5, 20),
     ("FedAvg", "FedProx", "FedMA", *VARIANTS, "pooled"),
 )
@@ -87,6 +92,8 @@ SHAKESPEARE = Setup(
     (0.15, 0.5, 1.0),
     {1: 15, 5: 45},
     methods=("FedAvg", "FedProx", "FedMA", "FedMA, independent"),
+    milestones=(1, 3, 6, 9, 15),
+    tuning_share=0.5,
 )
 SETUPS: Mapping[str, Setup] = {each.name: each for each in (MNIST, PERCEPTRON, SHAKESPEARE)}
 

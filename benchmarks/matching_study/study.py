@@ -20,8 +20,6 @@ from benchmarks.matching_study.methods import (
 from benchmarks.matching_study.runs import Runner
 
 TUNING_SEED = 101
-TUNING_SHARE = 0.5
-"""Share of a run's epochs after which settings are compared."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,8 @@ class Study:
     def _tuned(self, case: Case, choice: Choice) -> float | None:
         """Return the accuracy of a setting on the samples kept apart; -1 for a run that failed."""
         file = self.setup.file(self.data, self.runner.folder / "data", "tune", TUNING_SEED)
-        keys = recipe_keys(self.setup, case, choice, file, TUNING_SEED, TUNING_SHARE)
+        share = self.setup.tuning_share
+        keys = recipe_keys(self.setup, case, choice, file, TUNING_SEED, share)
         run = self.runner.run(f"{self.setup.name}: {case.words}, tuned, {choice.words}", keys)
         if run is None:
             return None

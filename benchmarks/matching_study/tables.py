@@ -13,11 +13,11 @@ from edgefed.simulator.sweep.table import Spread, spread
 Table = list[tuple[str, ...]]
 Local = Mapping[str, Mapping[str, tuple[float, ...]]]
 
-MILESTONES = (1, 2, 3, 5, 10, 20, 40)
-"""Rounds, or rounds of FedAvg whose bytes or epochs a method may use."""
-
 SLACK = 1.02
 """Bytes of equal rounds differ a little, as blobs are compressed."""
+
+REACH = 1.1
+"""A run that spent a little less than a milestone is told there; beyond, its cell is empty."""
 
 
 def of(setup: Setup, part: str, rows: Sequence[Row], local: Local) -> list[tuple[str, Table]]:
@@ -84,16 +84,16 @@ def alone(local: Local) -> Table:
 def curves(setup: Setup, rows: Sequence[Row]) -> dict[str, Table]:
     """Return accuracy by rounds, by bytes and by epochs, of cases with the same epochs."""
     base = next((row for row in rows if row.case.method == "FedAvg"), None)
-    found = {"by rounds": _curve(rows, MILESTONES, lambda row, run: _numbers(run))}
+    found = {"by rounds": _curve(rows, setup.milestones, lambda row, run: _numbers(run))}
     if base is not None:
         one = fmean(traffic(run)[-1] / len(run["rounds"]) for run in base.runs)
         own = base.case.epochs
         found["by bytes, in rounds of FedAvg"] = _curve(
-            rows, MILESTONES, lambda row, run: [each / one / SLACK for each in traffic(run)]
+            rows, setup.milestones, lambda row, run: [each / one / SLACK for each in traffic(run)]
         )
         found["by epochs, in rounds of FedAvg"] = _curve(
             rows,
-            MILESTONES,
+            setup.milestones,
             lambda row, run: [each * epochs_of(setup, row) / own for each in _numbers(run)],
         )
     return found
@@ -121,7 +121,7 @@ def _within(run: Mapping[str, Any], spent: Sequence[float], most: float) -> floa
     inside = [
         row["accuracy"] for row, each in zip(run["rounds"], spent, strict=True) if each <= most
     ]
-    return inside[-1] if inside and spent[-1] * 1.3 >= most else None
+    return inside[-1] if inside and spent[-1] * REACH >= most else None
 
 
 def widths(rows: Sequence[Row]) -> Table:
