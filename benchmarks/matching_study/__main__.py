@@ -3,6 +3,7 @@
 Settings are chosen on samples that no test sees, with another seed; only the chosen ones are
 tested. ``one-shot``: runs of one round, and what devices' networks are worth alone and averaged.
 ``rounds``: runs of many rounds, by rounds, by bytes and by epochs of local training.
+``settings``: other settings of FedMA, on the samples that settings are chosen on.
 
     python -m benchmarks.matching_study --data DIR [--work DIR] [--setups NAME …] [--only PART …]
         [--methods NAME …] [--epochs E …] [--seeds 3] [--tables] [--json]
@@ -24,7 +25,7 @@ from benchmarks.matching_study.runs import Runner
 from benchmarks.matching_study.study import Study
 from edgefed.console import columns
 
-PARTS = ("one-shot", "rounds")
+PARTS = ("one-shot", "rounds", "settings")
 
 
 def main() -> None:
@@ -33,23 +34,30 @@ def main() -> None:
     runner = Runner(options.work, not options.json, options.tables)
     found: dict[str, Any] = {}
     for name in options.setups:
-        setup = SETUPS[name]
-        study = Study(setup, options.data, runner, range(1, options.seeds + 1))
+        study = Study(SETUPS[name], options.data, runner, range(1, options.seeds + 1))
         for part in options.only:
-            wanted = [
-                case
-                for case in cases(setup, part)
-                if case.method in (options.methods or setup.methods)
-                and case.epochs in (options.epochs or [case.epochs])
-            ]
-            rows = [row for row in map(study.row, wanted) if row is not None]
-            local = study.locals() if part == "one-shot" and not options.methods else {}
-            found[f"{name}, {part}"] = tables.as_json(rows, local)
+            found[f"{name}, {part}"], titled = _part(study, part, options)
             if not options.json:
-                for title, table in tables.of(setup, part, rows, local):
+                for title, table in titled:
                     print(f"\n{name}, {part}: {title}\n{columns(table)}", flush=True)
     if options.json:
         print(json.dumps(found, indent=2))
+
+
+def _part(study: Study, part: str, options: argparse.Namespace) -> tuple[Any, tables.Titled]:
+    """Return a part of the study as JSON has it, and its tables."""
+    if part == "settings":
+        scores = study.settings()
+        return scores, [("accuracy on the samples kept apart", tables.settings(scores))]
+    wanted = [
+        case
+        for case in cases(study.setup, part)
+        if case.method in (options.methods or study.setup.methods)
+        and case.epochs in (options.epochs or [case.epochs])
+    ]
+    rows = [row for row in map(study.row, wanted) if row is not None]
+    local = study.locals() if part == "one-shot" and not options.methods else {}
+    return tables.as_json(rows, local), tables.of(study.setup, part, rows, local)
 
 
 def _options() -> argparse.Namespace:

@@ -142,6 +142,20 @@ METHODS: Mapping[str, Method] = {
 """Every method, in the order of the tables."""
 
 
+VARIATIONS: Mapping[str, Mapping[str, Any]] = {
+    "as above": {},
+    "last_learning_rate = 0.1": {"last_learning_rate": 0.1},
+    "last_layer = samples": {"last_layer": "samples"},
+    "weighting = examples": {"weighting": "examples"},
+    "average = map": {"average": "map"},
+    "reference = true": {"reference": True},
+}
+"""Other settings of FedMA, which are compared on the samples kept apart."""
+
+VARIED = 5
+"""Epochs of local training of these runs."""
+
+
 @dataclass(frozen=True)
 class Case:
     """A method with so much local training in a round, and so much in the run.

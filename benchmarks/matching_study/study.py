@@ -11,6 +11,8 @@ from typing import Any
 from benchmarks.matching_study.local_models import STARTS, local_scores
 from benchmarks.matching_study.methods import (
     METHODS,
+    VARIATIONS,
+    VARIED,
     Case,
     Choice,
     Setup,
@@ -102,10 +104,26 @@ class Study:
     def _choices(self, case: Case) -> dict[str, Choice]:
         return choices(self.setup, METHODS[case.method])
 
-    def _tuned(self, case: Case, choice: Choice) -> float | None:
+    def settings(self) -> dict[str, float]:
+        """Return the accuracy of other settings of FedMA on the samples kept apart, by words."""
+        if VARIED not in self.setup.lengths:
+            return {}
+        case = Case("FedMA", VARIED, self.setup.lengths[VARIED])
+        tuning = self.tuning(case)
+        if not tuning:
+            return {}
+        base = self._choices(case)[_best(tuning)]
+        found = {}
+        for words, more in VARIATIONS.items():
+            score = self._tuned(case, Choice(base.rate, {**base.more, **more}), 1.0)
+            if score is not None:
+                found[words] = score
+        return found
+
+    def _tuned(self, case: Case, choice: Choice, share: float | None = None) -> float | None:
         """Return the accuracy of a setting on the samples kept apart; -1 for a run that failed."""
         file = self.setup.file(self.data, self.runner.folder / "data", "tune", TUNING_SEED)
-        share = self.setup.tuning_share
+        share = share or self.setup.tuning_share
         keys = recipe_keys(self.setup, case, choice, file, TUNING_SEED, share)
         run = self.runner.run(f"{self.setup.name}: {case.words}, tuned, {choice.words}", keys)
         if run is None:

@@ -11,6 +11,7 @@ from benchmarks.matching_study.study import Row
 from edgefed.simulator.sweep.table import Spread, spread
 
 Table = list[tuple[str, ...]]
+Titled = list[tuple[str, Table]]
 Local = Mapping[str, Mapping[str, tuple[float, ...]]]
 
 SLACK = 1.02
@@ -20,7 +21,7 @@ REACH = 1.1
 """A run that spent a little less than a milestone is told there; beyond, its cell is empty."""
 
 
-def of(setup: Setup, part: str, rows: Sequence[Row], local: Local) -> list[tuple[str, Table]]:
+def of(setup: Setup, part: str, rows: Sequence[Row], local: Local) -> Titled:
     """Return the tables of a part, each with its title."""
     found = [("after the last round", final(setup, rows)), ("chosen", tuned(rows))]
     if local:
@@ -70,6 +71,11 @@ def tuned(rows: Sequence[Row]) -> Table:
         each = "; ".join(f"{words}: {score:.3f}" for words, score in row.tuning.items())
         found.append((str(row.case.epochs), row.case.method, row.chosen, each))
     return found
+
+
+def settings(scores: Mapping[str, float]) -> Table:
+    """Return the accuracy of other settings of FedMA."""
+    return [("SETTING", "ACCURACY"), *((words, f"{each:.3f}") for words, each in scores.items())]
 
 
 def alone(local: Local) -> Table:
