@@ -53,7 +53,7 @@ class Setup:
         return image_file(data, folder, part, self.size, seed)
 
 
-VARIANTS = ("FedMA, independent", "no retraining", "no retraining, independent")
+VARIANTS = ("FedMA, gamma 1", "FedMA, independent", "no retraining", "no retraining, independent")
 
 MNIST = Setup(
     "mnist",
@@ -130,6 +130,7 @@ METHODS: Mapping[str, Method] = {
     "FedAvg": Method({"name": "fedavg"}),
     "FedProx": Method({"name": "fedprox"}, {"mu": (0.001, 0.01, 0.1)}, rate_as="FedAvg"),
     "FedMA": Method(_fedma(), GAMMAS, passes=True),
+    "FedMA, gamma 1": Method(_fedma(gamma=1.0), passes=True, lengths=(5, 20), rate_as="FedMA"),
     "FedMA, independent": Method(
         _fedma(initial="independent"), GAMMAS, passes=True, lengths=(5,), rate_as="FedMA"
     ),
@@ -144,6 +145,10 @@ METHODS: Mapping[str, Method] = {
 
 VARIATIONS: Mapping[str, Mapping[str, Any]] = {
     "as above": {},
+    "gamma = 0.001": {"gamma": 0.001},
+    "gamma = 0.001, independent": {"gamma": 0.001, "initial": "independent"},
+    "gamma = 1": {"gamma": 1.0},
+    "sigma = sigma0 = 1": {"sigma": 1.0, "sigma0": 1.0},
     "last_learning_rate = 0.1": {"last_learning_rate": 0.1},
     "last_layer = samples": {"last_layer": "samples"},
     "weighting = examples": {"weighting": "examples"},
