@@ -53,7 +53,14 @@ class Setup:
         return image_file(data, folder, part, self.size, seed)
 
 
-VARIANTS = ("FedMA, gamma 1", "FedMA, independent", "no retraining", "no retraining, independent")
+VARIANTS = (
+    "FedMA, gamma 1",
+    "FedMA, last rate 0.1",
+    "FedMA, no growth",
+    "FedMA, independent",
+    "no retraining",
+    "no retraining, independent",
+)
 
 MNIST = Setup(
     "mnist",
@@ -131,6 +138,12 @@ METHODS: Mapping[str, Method] = {
     "FedProx": Method({"name": "fedprox"}, {"mu": (0.001, 0.01, 0.1)}, rate_as="FedAvg"),
     "FedMA": Method(_fedma(), GAMMAS, passes=True),
     "FedMA, gamma 1": Method(_fedma(gamma=1.0), passes=True, lengths=(5, 20), rate_as="FedMA"),
+    "FedMA, last rate 0.1": Method(
+        _fedma(gamma=1.0, last_learning_rate=0.1), passes=True, lengths=(5,), rate_as="FedMA"
+    ),
+    "FedMA, no growth": Method(
+        _fedma(most_growth=1.0), passes=True, lengths=(5, 20), part="rounds", rate_as="FedMA"
+    ),
     "FedMA, independent": Method(
         _fedma(initial="independent"), GAMMAS, passes=True, lengths=(5,), rate_as="FedMA"
     ),
