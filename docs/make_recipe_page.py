@@ -129,7 +129,7 @@ def _values(told: Mapping[str, Any]) -> str:
     if "enum" in told:
         return ", ".join(f"`{json.dumps(value)}`" for value in told["enum"])
     if told["type"] == "array":
-        return f"list of: {_values(told.get('items', {'type': 'any'}))}"
+        return _list_values(told)
     kind = {
         "integer": "whole number",
         "number": "number",
@@ -138,6 +138,16 @@ def _values(told: Mapping[str, Any]) -> str:
     }
     words = [kind.get(str(told["type"]), str(told["type"])), *_bounds(told)]
     return " ".join(words)
+
+
+def _list_values(told: Mapping[str, Any]) -> str:
+    """Return in words what a list may hold; one of a given length holds values of one kind."""
+    if told.get("maxItems") == 0:
+        return "`[]`"
+    fixed = told.get("prefixItems", ())
+    if fixed:
+        return f"list of {len(fixed)}: {_values(fixed[0])}"
+    return f"list of: {_values(told.get('items', {'type': 'any'}))}"
 
 
 def _bounds(told: Mapping[str, Any]) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import json
 import math
 import os
@@ -71,6 +73,9 @@ def reported(as_json: bool = False) -> Iterator[None]:
 def start(app: typer.Typer) -> None:
     """Run a command line; Ctrl-C before its command has begun ends it like one after."""
     end_at_once_on_ctrl_c()
+    # At its end, Python searches torch's hundreds of thousands of objects for cycles. What is
+    # frozen is not searched, which saves half a second.
+    atexit.register(gc.freeze)
     try:
         app()
     except KeyboardInterrupt:

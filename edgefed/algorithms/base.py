@@ -27,6 +27,7 @@ from edgefed.algorithms.device_side import LedgerEntry as LedgerEntry  # noqa: P
 from edgefed.algorithms.device_side import LowestLossJob as LowestLossJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import PredictorEvalJob as PredictorEvalJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import Result as Result  # noqa: PLC0414
+from edgefed.algorithms.device_side import StatisticsJob as StatisticsJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import TrainedEvalJob as TrainedEvalJob  # noqa: PLC0414
 from edgefed.algorithms.device_side import Work as Work  # noqa: PLC0414
 from edgefed.algorithms.exchange import Exchange as Exchange  # noqa: PLC0414 - of the interface
@@ -196,6 +197,13 @@ class ExchangeOwner(ABC):
             RecipeError: it cannot; said before any device is asked.
         """
         del model
+
+    def can_carry_state(self) -> bool:
+        """Return whether ``training.carry_state`` may be set; see ``capabilities.is_single_pass``.
+
+        It may where every training step calls the model once, on the batch's own inputs.
+        """
+        return False
 
     def max_reply_bytes(self, exchange: Exchange, model: Model) -> int:
         """Return the bytes that an answer may take, where that can be more than two models."""

@@ -95,6 +95,10 @@ class Composition(WrappedAlgorithm):
         for each in self._each:
             each.check_model(model)
 
+    def can_carry_state(self) -> bool:
+        """Return whether neither the algorithm nor a part stands in the way."""
+        return all(each.can_carry_state() for each in self._each)
+
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
         """Return the algorithm's first state with what the parts keep in it."""
         state = self.inner.start(weights, roster, seed)

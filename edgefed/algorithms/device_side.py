@@ -185,15 +185,34 @@ class DensityFit:
     seed: int
 
 
+@dataclass(frozen=True)
+class StatisticsJob:
+    """Work for the trainer that measures what batch normalisation layers take.
+
+    See ``learn/batch_statistics``; ``learn/pooled_statistics`` pools the results of devices.
+
+    Attributes:
+        weights: of the model.
+        samples: None for the device's own training samples.
+        known: names of layers that normalise with the statistics of ``weights``; the others do with
+            those just measured.
+    """
+
+    weights: Tensors
+    samples: Samples | None = None
+    known: frozenset[str] = frozenset()
+
+
 DeviceTest = EvalJob | PredictorEvalJob | TrainedEvalJob
 """How a device tests the model of an ``evaluate`` task."""
 
-Work = Job | LowestLossJob | DeviceTest | Encoding | DensityFit
+Work = Job | LowestLossJob | DeviceTest | Encoding | DensityFit | StatisticsJob
 """What a trainer does."""
 
 Result = Trained | Chosen | Score | Array | Tensors
 """The result: ``Trained`` of a ``Job``, ``Chosen`` of a ``LowestLossJob``, ``Score`` of an
-evaluation, hidden states (n, …) of an ``Encoding``, weights of a ``DensityFit``."""
+evaluation, hidden states (n, …) of an ``Encoding``, weights of a ``DensityFit``, running means and
+variances of a ``StatisticsJob``."""
 
 
 def lowest(losses: Sequence[float]) -> int:

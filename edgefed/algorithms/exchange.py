@@ -140,6 +140,7 @@ class Exchange:
         max_relay_bytes: the largest blob that an answer may send to another device.
         discarded: blobs between devices that are not to be delivered; the coordinator deletes them
             when it puts the exchange.
+        detail: a few words that dashboards show after the name, such as ``conv2, 2 of 4``.
     """
 
     name: str
@@ -155,6 +156,7 @@ class Exchange:
     retired: frozenset[str] = frozenset()
     max_relay_bytes: int = 0
     discarded: tuple[Relay, ...] = ()
+    detail: str = ""
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ from edgefed.algorithms.base import (
 )
 from edgefed.algorithms.cohort_sampling import draw
 from edgefed.algorithms.training import augment_of, loss_of, schedule_of
+from edgefed.learn.capabilities import is_single_pass
 from edgefed.learn.merging import ExactMean
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.server_optimizers import ServerOptimizer
@@ -99,6 +100,10 @@ class FedAvg(Algorithm[AveragingSettings]):
     paper = "McMahan et al., AISTATS 2017, arXiv 1602.05629"
     personal_weights = True
     Settings: ClassVar[type[AlgorithmSettings]] = AveragingSettings
+
+    def can_carry_state(self) -> bool:
+        """Return whether the objective calls the model once per step."""
+        return is_single_pass(self.objective())
 
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
         """Begin with the given weights and no optimiser memory."""

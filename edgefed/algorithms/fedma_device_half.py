@@ -14,19 +14,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgefed.algorithms.base import Answer, DeviceTask, DeviceView, Group, Work
-from edgefed.algorithms.fedma_records import ATOMS, LABELS, LAYER, part
+from edgefed.algorithms.class_shares import label_counts_of
+from edgefed.algorithms.fedma_records import ATOMS, LAYER, part
 from edgefed.algorithms.fedma_settings import FedMaSettings
 from edgefed.algorithms.training import augment_of, loss_of, schedule_of
 from edgefed.config.recipe import TrainingSection
 from edgefed.errors import DataError
 from edgefed.learn.initial_weights import redrawn
 from edgefed.learn.network_groups import permutation_groups
-from edgefed.learn.objectives.label_counts import label_counts
 from edgefed.learn.permutation_groups import PermutationGroups
 from edgefed.learn.types import Array, Job, Schedule, Tensors, Trained
 from edgefed.learn.unit_moves import gather, scatter
 from edgefed.seeds import derive
-from edgefed.sharing.releases import labels_release
 
 LOCAL = "local"
 """Private state: the device's network, of whatever is not frozen."""
@@ -92,16 +91,10 @@ class DeviceHalf:
             {"loss": float(loss), "steps": float(steps)},
             {LOCAL: local, DONE: {"place": place, "figures": figures}},
         )
-        return self._with_labels(answer) if self.task.params.get("labels") else answer
-
-    def _with_labels(self, answer: Answer) -> Answer:
-        """Return the answer with the device's label counts, if its owner shares them."""
-        if not self.device.policy.share_labels:
+        if not self.task.params.get("labels"):
             return answer
-        counts = label_counts(self.device.train, self.device.model.classes).astype(np.float32)
-        told = labels_release(self.task.round, len(self.device.train), int((counts > 0).sum()))
-        groups = {**answer.groups, LABELS: Group({"count": counts}, "fp32")}
-        return replace(answer, groups=groups, ledger=(told,))
+        labels, ledger = label_counts_of(self.task, self.device)
+        return replace(answer, groups={**answer.groups, **labels}, ledger=ledger)
 
     # -- where the device stands ------------------------------------------------------------------
 
@@ -161,10 +154,10 @@ class DeviceHalf:
         epochs = self.training.epochs
         if settings.retrain_epochs is not None:
             epochs = settings.retrain_epochs
-        if not self.task.params["last"]:
-            return replace(schedule, epochs=epochs)
-        rate = schedule.learning_rate * settings.last_learning_rate
-        return replace(schedule, epochs=settings.last_epochs or epochs, learning_rate=rate)
+        factor = settings.retrain_learning_rate
+        if self.task.params["last"]:
+            epochs, factor = settings.last_epochs or epochs, settings.last_learning_rate
+        return replace(schedule, epochs=epochs, learning_rate=factor * schedule.learning_rate)
 
 
 def global_weights(groups: Mapping[str, Tensors]) -> Tensors:
@@ -175,3 +168,14 @@ def global_weights(groups: Mapping[str, Tensors]) -> Tensors:
         if role != ATOMS
         for name, array in arrays.items()
     }
+
+
+def complete_weights(task: DeviceTask, device: DeviceView) -> Tensors:
+    """Return the complete global model that a task brings; what it lacks is as in a new model.
+
+    Batch normalisation's statistics are lacking before they are measured.
+    """
+    known = global_weights(task.groups)
+    lacking = set(device.model.names) - known.keys()
+    new = device.model.weights() if lacking else {}
+    return part({**new, **known}, device.model.names)

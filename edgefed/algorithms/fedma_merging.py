@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from edgefed.algorithms.base import Answer, State
+from edgefed.algorithms.class_shares import class_shares
 from edgefed.algorithms.fedma_records import (
     ATOMS,
     COUNTS,
     DEVICES,
     GROWTH,
-    LABELS,
     LAYER,
     LAYERS,
     MATCHED,
     NEW_ATOMS,
     NEW_COUNTS,
     SEED,
+    STATISTICS,
     STEP,
     WEIGHTS,
     MatchedNetwork,
@@ -32,37 +33,41 @@ from edgefed.learn.layer_merging import (
     Averaging,
     DeviceLayer,
     MergedStep,
-    class_proportions,
     merge_output,
     merge_step,
+    recurrent_blocks,
 )
 from edgefed.learn.matching import Matched, match_layer
-from edgefed.learn.matching_steps import Step
+from edgefed.learn.matching_recurrence import refined_by_recurrence
+from edgefed.learn.matching_steps import Step, statistics_of
 from edgefed.learn.permutation_groups import PermutationGroups
+from edgefed.learn.pooled_statistics import MeasuredStatistics, pooled_statistics
 from edgefed.learn.types import Array, Tensors
 from edgefed.learn.unit_moves import scatter
 from edgefed.seeds import generator
 from edgefed.wire.codecs import CODECS, decode
 from edgefed.wire.tensors import specs_of
 
+LEAST_HOLDERS = 0.5
+"""A class that fewer of the devices have is averaged by samples. Only devices without the class
+learn to tell others from it; if their rows did not count, the row would grow from round to round
+until training diverges."""
+
 PRIOR_BIAS = 0.1
 """Prior mean of biases in the published implementation."""
 
 
-def after_step(
-    settings: FedMaSettings, state: State, answers: Sequence[Answer], limits: Mapping[str, int]
-) -> State:
+def after_step(settings: FedMaSettings, state: State, answers: Sequence[Answer]) -> State:
     """Return the state after the answers to a step, or to all steps at once.
 
     Args:
         settings: of the algorithm.
         state: before.
-        answers: one at least, sorted by device.
-        limits: the most samples that each device weighs.
+        answers: one at least, sorted by device, with the samples that each weighs.
     """
     network = MatchedNetwork.of(state)
     at_once = settings.retrain_epochs == 0
-    merging = _Merging.begun(settings, state, network, answers, limits)
+    merging = _Merging.begun(settings, state, network, answers)
     for number in range(state.params[STEP], len(network.steps)):
         merging = merging.stepped(number)
         if not at_once:
@@ -100,7 +105,6 @@ class _Merging:
         state: State,
         network: MatchedNetwork,
         answers: Sequence[Answer],
-        limits: Mapping[str, int],
     ) -> _Merging:
         """Return the answers, before any of them is merged."""
         known: dict[str, dict[str, Array]] = {answer.device: {} for answer in answers}
@@ -108,13 +112,12 @@ class _Merging:
             group, _, device = name.partition("/")
             if device in known:
                 known[device][group] = each
-        samples = [min(answer.samples, limits[answer.device]) for answer in answers]
         return cls(
             settings=settings,
             state=state,
             network=network,
             answers=answers,
-            samples=np.maximum(np.array(samples, np.float64), 1),
+            samples=np.array([answer.samples for answer in answers], np.float64),
             local=[dict(answer.groups[LAYER].arrays) for answer in answers],
             atoms=list(known.values()),
             groups=network.local.resized(widths_of(state.groups[NEW_COUNTS])),
@@ -166,32 +169,49 @@ class _Merging:
 
     def _match(self, group: str, vectors: Sequence[Array], weights: Sequence[Tensors]) -> Matched:
         """Match the units of a group."""
-        del weights
-        classes = self.network.local.unit_classes(group)
-        state, settings = self.state, self.settings
-        weighs = None
-        if settings.weighting == "examples":
-            weighs = [float(each) for each in self.samples / self.samples.mean()]
-        return match_layer(
+        local, settings = self.network.local, self.settings
+        own = settings.match_settings(local.widths[group])
+        purpose = ("match", self.state.round, group)
+        rng = generator(self.state.params[SEED], *purpose)
+        mean = self._prior_mean(vectors[0].shape[1])
+        classes = local.unit_classes(group)
+        matched = match_layer(
             vectors,
-            settings=settings.match_settings(self.network.local.widths[group]),
-            rng=generator(state.params[SEED], "match", state.round, group),
-            precisions=weighs,
+            settings=own,
+            rng=rng,
+            mean=mean,
+            precisions=self._precisions(),
             classes=None if classes is None else [classes] * len(vectors),
             grow=classes is None,
         )
+        recurrence = recurrent_blocks(weights, self.groups, group) if settings.quadratic else []
+        if not recurrence:
+            return matched
+        return refined_by_recurrence(matched, vectors, recurrence, settings=own, rng=rng, mean=mean)
+
+    def _precisions(self) -> list[float] | None:
+        """Return how precise each device's units are; None for all alike."""
+        if self.settings.weighting == "uniform":
+            return None
+        return [float(each) for each in self.samples / self.samples.mean()]
+
+    def _prior_mean(self, numbers: int) -> Array:
+        """Return the prior mean of a unit's numbers.
+
+        The published implementation gives the bias another one than the weights; behind the first
+        layer it takes the first weight for the bias.
+        """
+        mean = np.zeros(numbers)
+        if self.settings.reference:
+            mean[-1 if self.step == 0 else 0] = PRIOR_BIAS
+        return mean
 
     def _proportions(self) -> Array:
         """Return what each device's output layer weighs for each class: (devices, classes)."""
-        classes = self.network.classes
-        by_samples = np.repeat(self.samples[:, None], classes, axis=1) / classes
-        if self.settings.last_layer == "uniform":
-            return class_proportions(np.ones_like(by_samples))
-        counts = by_samples.copy()
-        for number, answer in enumerate(self.answers):
-            if LABELS in answer.groups:
-                counts[number] = _bounded(answer, self.samples[number])
-        return class_proportions(counts)
+        announced = {answer.device: answer.samples for answer in self.answers}
+        least = 0.0 if self.settings.reference else LEAST_HOLDERS
+        by = self.settings.last_layer
+        return class_shares(self.answers, announced, self.network.classes, by, least)
 
     def _rounded(self, weights: Tensors) -> Tensors:
         """Return merged weights as the codec of layers has them."""
@@ -227,6 +247,7 @@ class _Merging:
         }
         layers = [*state.params[LAYERS][: len(state.groups[NEW_COUNTS])]]
         layers += [vars(each) for each in self.layers]
+        layers += state.params[LAYERS][len(layers) :]  # as they were matched in the round before
         params = {
             **state.params,
             STEP: self.step,
@@ -235,16 +256,30 @@ class _Merging:
         }
         groups = {**state.groups, MATCHED: self.matched, NEW_ATOMS: atoms, NEW_COUNTS: counts}
         going = State(state.round, groups, params)
-        return going if self.step < len(self.network.steps) else completed(going)
+        is_whole = self.step == len(self.network.steps) and not statistics_of(groups[WEIGHTS])
+        return completed(going, {}) if is_whole else going
 
 
-def completed(state: State) -> State:
+def after_statistics(state: State, answers: Sequence[Answer]) -> State:
+    """Return the state after devices measured batch normalisation's statistics.
+
+    Args:
+        state: with all layers matched.
+        answers: one at least, with the samples that each weighs.
+    """
+    measured = {
+        answer.device: MeasuredStatistics(answer.samples, answer.groups[STATISTICS].arrays)
+        for answer in answers
+    }
+    return completed(state, pooled_statistics(measured))
+
+
+def completed(state: State, statistics: Tensors) -> State:
     """Return the state at the end of a round: what was matched is the global model."""
-    groups, matched = state.groups, state.groups[MATCHED]
+    groups = state.groups
     before = groups[WEIGHTS]
-    weights = {name: matched[name] for name in before}
-    local = MatchedNetwork.of(state)
-    growth = _size(weights) / local_size(local, before)
+    weights = part({**before, **groups[MATCHED], **statistics}, tuple(before))
+    growth = _size(weights) / local_size(MatchedNetwork.of(state), before)
     done = {WEIGHTS: weights, ATOMS: groups[NEW_ATOMS], COUNTS: groups[NEW_COUNTS]}
     params = {**state.params, STEP: 0, GROWTH: growth}
     nothing: dict[str, Tensors] = {MATCHED: {}, NEW_ATOMS: {}, NEW_COUNTS: {}}
@@ -264,10 +299,3 @@ def local_size(network: MatchedNetwork, weights: Tensors) -> int:
 
 def _size(weights: Tensors) -> int:
     return sum(array.size for array in weights.values())
-
-
-def _bounded(answer: Answer, samples: float) -> Array:
-    """Return a device's label counts, which together are at most its samples."""
-    counts = np.maximum(answer.groups[LABELS].arrays["count"].astype(np.float64), 0)
-    total = float(counts.sum())
-    return counts * (samples / total) if total > samples else counts

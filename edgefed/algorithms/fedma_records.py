@@ -36,8 +36,8 @@ STEP, DEVICES, SEED, LAYERS, GROWTH = "step", "devices", "seed", "layers", "grow
 """Further keys: the next step of the round, the devices that take part in it, the seed of all
 matchings, reports of the layers, and how much larger than a device's the global model is."""
 
-LAYER, LABELS, STATISTICS = "layer", "labels", "statistics"
-"""Roles of an answer: a step's layers, label counts, batch normalisation's statistics."""
+LAYER, STATISTICS = "layer", "statistics"
+"""Roles of an answer: a step's layers, and batch normalisation's statistics."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from edgefed.algorithms.fedma_records import (
 )
 from edgefed.algorithms.fedma_settings import FedMaSettings
 from edgefed.algorithms.match_report import LayerMatch
+from edgefed.units import counted
 
 
 def match_report(state: State) -> MatchReport:
@@ -41,12 +42,8 @@ def match_remarks(
     report = match_report(after)
     missed = len(exchange.questions) - len(after.params[DEVICES])
     if before.params[STEP] and missed > 0:
-        remarks.append(
-            Remark(
-                f"round {exchange.round}: {missed} devices are left out until the next round",
-                warning=True,
-            )
-        )
+        out = f"{counted(missed, 'device is', 'devices are')} left out until the next round"
+        remarks.append(Remark(f"round {exchange.round}: {out}", warning=True))
     new = report.layers if after.round > before.round else ()
     bound = [
         each.layer for each in new if each.atoms >= settings.most_atoms(each.local) > each.local

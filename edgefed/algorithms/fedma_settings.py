@@ -19,6 +19,9 @@ class FedMaSettings(MatchingSettings):
     last_epochs: Annotated[int, Field(ge=1, le=1000)] | None = None
     """Epochs for which a device trains the output layer alone. Unset: as ``retrain_epochs``."""
 
+    retrain_learning_rate: Annotated[float, Field(gt=0, le=10)] = 1.0
+    """Factor on the learning rate where the layers above a matched layer are trained."""
+
     last_learning_rate: Annotated[float, Field(gt=0, le=10)] = 1.0
     """Factor on the learning rate where the output layer is trained alone; the paper has 0.1."""
 
@@ -27,8 +30,9 @@ class FedMaSettings(MatchingSettings):
 
     last_layer: Literal["classes", "samples", "uniform"] = "classes"
     """What a device weighs in the mean of the output layers: for each class its share of that
-    class's samples, if its owner shares label counts, or else its share of all samples
-    (``classes``); its share of all samples; or as much as any other (``uniform``)."""
+    class's samples (``classes``), its share of all samples, or as much as any other (``uniform``).
+    With ``classes``, a device whose owner does not share label counts has equally many of each
+    class, and a class that fewer than half of the devices have is averaged by ``samples``."""
 
     weighting: Literal["uniform", "examples"] = "uniform"
     """Whether all devices that have a unit weigh as much in its mean, or each by its samples."""

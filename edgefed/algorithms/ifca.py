@@ -14,7 +14,7 @@ server optimiser, every model has its memory and its number of steps. With one m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
@@ -46,12 +46,13 @@ from edgefed.algorithms.base import (
 from edgefed.algorithms.cohort_sampling import Cohort, draw, draw_testers
 from edgefed.algorithms.device_side import lowest
 from edgefed.algorithms.fedavg import MOST_SAMPLES, AveragingSettings, FedAvg, delta_role
+from edgefed.algorithms.mean_prediction import mean_prediction
 from edgefed.config.recipe import EvaluationPlace, LossName
 from edgefed.learn.initial_weights import redrawn
 from edgefed.learn.merging import ExactMean
 from edgefed.learn.models import Model
 from edgefed.learn.scoring import score
-from edgefed.learn.types import Array, Samples, Tensors
+from edgefed.learn.types import Samples, Tensors
 from edgefed.wire.tensors import TensorSpec
 
 CHOICE = "cluster"
@@ -162,7 +163,7 @@ class IFCA(FedAvg):
     def predictor(self, state: State, predict: Predict) -> Predictor:
         """Return the mean of what the models predict, as no samples say which of them fits."""
         models, loss = tuple(self.models(state).values()), self.training.loss
-        return lambda inputs: _mean_prediction([predict(each, inputs) for each in models], loss)
+        return lambda inputs: mean_prediction([predict(each, inputs) for each in models], loss)
 
     def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
         """Return the exchange that sends all models to the devices of a cohort."""
@@ -235,12 +236,3 @@ def _choice(answer: Answer) -> int:
 
 def _loss_of(weights: Tensors, predict: Predict, samples: Samples, loss: LossName) -> float:
     return score(lambda inputs: predict(weights, inputs), samples, loss).loss
-
-
-def _mean_prediction(outputs: Sequence[Array], loss: LossName) -> Array:
-    """Return the mean of outputs; where they are logits, the logarithm of the mean probability."""
-    stacked = np.stack(outputs).astype(np.float64)
-    if loss == "squared_error":
-        return np.asarray(stacked.mean(axis=0))
-    logs = stacked - np.logaddexp.reduce(stacked, axis=2, keepdims=True)
-    return np.asarray(np.logaddexp.reduce(logs, axis=0) - np.log(len(outputs)))

@@ -24,8 +24,9 @@ class MatchingSettings(AlgorithmSettings):
     """Variance of atoms around their prior mean; ``auto`` derives it from the weights and
     ``sigma``."""
 
-    gamma: Annotated[float, Field(gt=0, le=1e12)] = 7.0
-    """Mass of the Beta process: the larger it is, the more units stay unmatched."""
+    gamma: Annotated[float, Field(gt=0, le=1e12)] = 1.0
+    """Mass of the Beta process: the larger it is, the more units stay unmatched. Up to 1 the prior
+    alone adds no atom; the reference implementation of FedMA has 7."""
 
     sweeps: Annotated[int, Field(ge=0, le=1000)] = 5
     """How often at most all devices are matched again, given the others; matching stops after a
@@ -56,7 +57,8 @@ class MatchingSettings(AlgorithmSettings):
     reference: bool = False
     """Whether units are matched as the published implementation does: ``prior_factor`` 1,
     ``count_cap`` 10, ``growth_cap`` 700, ``new_penalty`` ``poisson``, ``average`` ``map``, and
-    variances of 1 where they are ``auto``, whatever the recipe says of the first five."""
+    variances of 1 where they are ``auto``, whatever the recipe says of the first five; ``gamma``
+    and ``sweeps`` stay as they are."""
 
     def match_settings(self, local: int) -> MatchSettings:
         """Return the settings of a layer's matching.

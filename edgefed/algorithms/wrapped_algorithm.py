@@ -64,6 +64,10 @@ class WrappedAlgorithm(Algorithm[Any]):
         """Check that a run can train this model."""
         self.inner.check_model(model)
 
+    def can_carry_state(self) -> bool:
+        """Return whether ``training.carry_state`` may be set."""
+        return self.inner.can_carry_state()
+
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
         """Return the state before the first round."""
         return self.inner.start(weights, roster, seed)

@@ -1,4 +1,4 @@
-"""Curves over rounds, each with an optional band around it."""
+"""Curves over rounds, or over bytes, each with an optional band around it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Series:
     """One curve.
 
     Attributes:
-        points: round and value; a round without a value breaks nothing, it is left out.
-        band: round, lower and upper value.
+        points: round, or number of bytes, and value; one without a value is left out.
+        band: round or number of bytes, lower and upper value.
     """
 
     name: str
@@ -45,6 +45,9 @@ class LineChart:
         shown: how a value of the axis is written.
         base: what units grow by: 10, or 1024 for bytes, so that steps are round in any of them.
         level: a value to mark with a broken line.
+        across: what the curves are over.
+        binary: how a place on that axis is written, in units of powers of 1024; None for rounds,
+            which are whole numbers.
     """
 
     title: str
@@ -53,6 +56,8 @@ class LineChart:
     shown: Callable[[float], str] = plain
     base: int = 10
     level: float | None = None
+    across: str = "round"
+    binary: Callable[[float], str] | None = None
     width: int = 720
     height: int = 280
 
@@ -101,9 +106,14 @@ def _y_axis(chart: LineChart, drawn: Sequence[Series]) -> tuple[Scale, list[floa
 
 
 def _x_axis(chart: LineChart, drawn: Sequence[Series]) -> tuple[Scale, list[float]]:
-    rounds = [x for series in drawn for x, _ in series.points]
-    low, high = min(rounds), max(rounds)
-    return Scale(low, high, 64.0, chart.width - 20.0), whole_ticks(low, high, 9)
+    places = [x for series in drawn for x, _ in series.points]
+    low, high = min(places), max(places)
+    axis = Scale(low, high, 64.0, chart.width - 20.0)
+    if chart.binary is None:
+        return axis, whole_ticks(low, high, 9)
+    unit = 1024 ** int(math.log(max(high, 1), 1024))
+    steps = [unit * step for step in ticks(low / unit, high / unit, 9)]
+    return axis, [step for step in steps if low <= step <= high]
 
 
 def _grid(
@@ -117,9 +127,10 @@ def _grid(
     for value in x_ticks:
         x = x_axis.at(value)
         yield element("path", d=f"M{x:.1f} {floor:.1f}v4", class_="axis")
-        yield label(x, floor + 17, f"{value:.0f}", "middle quiet")
+        shown = f"{value:.0f}" if chart.binary is None else chart.binary(value)
+        yield label(x, floor + 17, shown, "middle quiet")
     yield element("path", d=f"M{left:.1f} {floor:.1f}H{right:.1f}", class_="axis")
-    yield label((left + right) / 2, floor + 33, "round", "middle quiet")
+    yield label((left + right) / 2, floor + 33, chart.across, "middle quiet")
     if chart.level is not None and y_axis.low <= chart.level <= y_axis.high:
         y = y_axis.at(chart.level)
         path = f"M{left:.1f} {y:.1f}H{right:.1f}"

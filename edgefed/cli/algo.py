@@ -78,6 +78,10 @@ def _row(key: str, value: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _range(value: dict[str, Any]) -> str:
+    if "anyOf" in value:
+        return " or ".join(_range(each) for each in value["anyOf"])
+    if "const" in value:
+        return str(value["const"])
     if "enum" in value:
         return " | ".join(str(each) for each in value["enum"])
     low = value.get("minimum", value.get("exclusiveMinimum"))

@@ -167,7 +167,7 @@ def _dealt(
     from edgefed.algorithms.registry import make
     from edgefed.cli.recipes import checked_recipe
     from edgefed.coordinator.run_model import load_dataset
-    from edgefed.data.partition import concentration, deal
+    from edgefed.data.partition import concentration, deal_recipe
     from edgefed.simulator.local_fleet import device_names
 
     recipe = checked_recipe(options, typed)
@@ -175,7 +175,7 @@ def _dealt(
     _warn(options, dataset.warnings)
     simulation = recipe.simulation
     holdout = holdout_of(recipe, make(recipe))
-    shards = deal(dataset, recipe.data, simulation.devices, holdout, recipe.seed)
+    shards = deal_recipe(dataset, recipe, holdout)
     about = {
         "recipe": recipe.name,
         "seed": recipe.seed,

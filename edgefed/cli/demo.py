@@ -140,16 +140,14 @@ class _Demo:
         from edgefed.algorithms.evaluation_place import holdout_of
         from edgefed.algorithms.registry import make
         from edgefed.coordinator.run_model import load_dataset
-        from edgefed.data.partition import deal
+        from edgefed.data.partition import deal_recipe
         from edgefed.data.shard_files import write_shard
         from edgefed.simulator.local_fleet import device_names
 
         recipe = self._recipe
         dataset = load_dataset(recipe, self._state / "data")
-        count = recipe.simulation.devices
-        holdout = holdout_of(recipe, make(recipe))
-        shards = deal(dataset, recipe.data, count, holdout, recipe.seed)
-        for name, shard in zip(device_names(count), shards, strict=True):
+        shards = deal_recipe(dataset, recipe, holdout_of(recipe, make(recipe)))
+        for name, shard in zip(device_names(len(shards)), shards, strict=True):
             path = processes.folder / "shards" / f"{name}.npz"
             write_shard(path, shard)
             processes.start_agent(name, f"npz:{path}")

@@ -11,7 +11,7 @@ from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import Json, Local, RunOrFolder
 from edgefed.command_line import CommandLine
-from edgefed.console import data, json_out, reported, talk
+from edgefed.console import reported
 
 app = CommandLine(help="Show a run's mixture of experts.")
 
@@ -49,25 +49,9 @@ def show(
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
-        from edgefed.cli.expert_output import experts_json, experts_text, why_none
+        from edgefed.cli.expert_output import experts_part
         from edgefed.cli.report import run_data_of
-        from edgefed.errors import UsageError
-        from edgefed.files import write_atomic
-        from edgefed.report.experts import experts_picture
+        from edgefed.cli.run_part import put_part
 
         run_data = run_data_of(options, run, local, "edgefed expert show")
-        history = run_data.summary.experts
-        file = svg.expanduser().absolute() if svg is not None else None
-        if file is not None:
-            if history is None:
-                raise UsageError(why_none(run_data), code="experts.none", hint="omit --svg")
-            write_atomic(file, experts_picture(run_data, history).encode())
-        if as_json:
-            told = experts_json(run_data)
-            json_out(told if file is None else {**told, "file": str(file)})
-        elif file is not None:
-            data(str(file))
-        elif history is None:
-            talk(why_none(run_data))
-        else:
-            data(experts_text(run_data, history))
+        put_part(experts_part(run_data), svg, as_json)

@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from edgefed.cli.run_part import RunPart
 from edgefed.console import columns
 from edgefed.events.expert_events import problem_in_words
 from edgefed.events.expert_history import ExpertHistory
-from edgefed.report.experts import class_names_of, expert_names, row_names
+from edgefed.report.experts import class_names_of, expert_names, experts_picture, row_names
 from edgefed.report.run_data import RunData
 
 MOST_COLUMNS = 10
@@ -19,10 +20,17 @@ MOST_NAMED = 4
 """Shares that such a row names."""
 
 
-def why_none(run_data: RunData) -> str:
-    """Return why a run has no experts to show, in one line."""
-    record = run_data.record
-    return f"Run {record['run']} has no experts: its algorithm is {record.get('algorithm', '')}."
+def experts_part(run_data: RunData) -> RunPart:
+    """Return the experts of a run as a command prints them."""
+    record, history = run_data.record, run_data.summary.experts
+    missing = f"Run {record['run']} has no experts: its algorithm is {record.get('algorithm', '')}."
+    return RunPart(
+        missing="" if history is not None else missing,
+        code="experts.none",
+        values=lambda: experts_json(run_data),
+        text=lambda: experts_text(run_data, history) if history is not None else "",
+        picture=lambda: experts_picture(run_data, history) if history is not None else "",
+    )
 
 
 def experts_json(run_data: RunData) -> dict[str, Any]:

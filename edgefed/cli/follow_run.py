@@ -145,5 +145,6 @@ def _line(snapshot: Snapshot, run: RunView) -> str:
     done = f"{run.accepted}/{run.wanted}" if run.wanted else counted(len(devices), "device")
     reason = f": {run.reason}" if run.reason else ""
     waiting = f"  waiting for {waiting_until(run.waiting)}" if run.waiting else ""
-    shown = f"{run.run}  {run.status}{reason}  round {run.round}/{run.rounds}"
+    question = f"  {run.question_in_words}" if run.detail else ""
+    shown = f"{run.run}  {run.status}{reason}  round {run.round}/{run.rounds}{question}"
     return f"{shown}  {done}{tested}{waiting}"

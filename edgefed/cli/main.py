@@ -13,6 +13,7 @@ from edgefed.cli import (
     doctor,
     expert,
     label,
+    match,
     noise,
     reproduce,
     run,
@@ -40,6 +41,7 @@ app.add_typer(run.app, name="run")
 app.add_typer(device.app, name="device")
 app.add_typer(label.app, name="label")
 app.add_typer(expert.app, name="expert")
+app.add_typer(match.app, name="match")
 app.add_typer(algo.app, name="algo")
 app.add_typer(sim.app, name="sim")
 app.command(epilog=reproduce.EPILOG)(reproduce.reproduce)

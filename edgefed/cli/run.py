@@ -272,6 +272,12 @@ def _averages(record: dict[str, Any]) -> str:
     return f"of {whose}: edgefed run means {record['run']}" if sharing else ""
 
 
+def _growth(history: list[dict[str, Any]]) -> str:
+    """Return how large matching made the model; nothing for a run without matching."""
+    found = [row["growth"] for row in history if row.get("growth") is not None]
+    return f"{found[-1]:.2f} times the parameters of a device" if found else ""
+
+
 def _modes(history: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """Return the last accuracy of devices of each mode, such as those that have trained."""
     last: dict[str, Any] = next(
@@ -302,6 +308,7 @@ def _shown(record: dict[str, Any]) -> str:
         ("accuracy", accuracy),
         ("loss", loss),
         *_modes(record["history"]),
+        ("growth", _growth(record["history"])),
         ("bytes", f"{size(record['bytes_up'])} up, {size(record['bytes_down'])} down"),
         ("averages", _averages(record)),
         ("started", ago(record["created"])),

@@ -124,6 +124,11 @@ class TrainingSection(Section):
     max_steps: Annotated[int, Field(ge=0)] = 0
     """Maximum number of steps in a round; 0 for no limit."""
 
+    carry_state: bool = False
+    """Train a recurrent model on consecutive text: the samples keep their order, and each row of a
+    batch begins with the state in which that row of the batch before it ended; every epoch begins
+    with a state of zeros. Evaluation always does."""
+
     precision: Literal["fp32", "bf16"] = "fp32"
     """Arithmetic of the forward pass; ``bf16`` is mixed precision."""
 

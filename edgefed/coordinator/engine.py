@@ -12,15 +12,16 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from edgefed.algorithms.base import Answer, Exchange, Finished
+from edgefed.algorithms.carried_state import check_carried_state
 from edgefed.clock import timestamp
 from edgefed.config.recipe import ModelSection
+from edgefed.coordinator.algorithm_reports import AlgorithmReports
 from edgefed.coordinator.augmentation import check_augmentation, with_augmentation
 from edgefed.coordinator.bounty_updates import LabelBounties, planned_state
 from edgefed.coordinator.device_admission import admit
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import Evaluation
-from edgefed.coordinator.expert_updates import ExpertUpdates
 from edgefed.coordinator.label_audit import audited
 from edgefed.coordinator.model_file import model_metadata, model_tensors
 from edgefed.coordinator.newcomers import with_part
@@ -80,7 +81,7 @@ class Engine:
             self._recipe, self._algorithm, self._device_answers, self._recorder.warn
         )
         self._labels = LabelBounties(record.run, self._algorithm, deps.store, deps.journal)
-        self._experts = ExpertUpdates(record.run, self._algorithm, deps.journal)
+        self._reports = AlgorithmReports(record.run, self._algorithm, deps.journal)
 
     # -- the whole run ------------------------------------------------------------------------
 
@@ -161,6 +162,7 @@ class Engine:
         )
         check_augmentation(self._recipe, run_model.spec.shape)
         self._algorithm.check_model(run_model.model)
+        check_carried_state(self._algorithm, run_model.model)
         if checkpoint is None:
             seed, roster = derive(self._recipe.seed, "start"), admission.roster()
             checkpoint = Checkpoint(self._algorithm.start(run_model.model.weights(), roster, seed))
@@ -181,7 +183,7 @@ class Engine:
         self._close_through(state)
         self._recorder.status("running")
         self._labels.tell(begins)
-        self._experts.tell(begins)
+        self._reports.tell(begins)
         return state
 
     def _loop(self, state: RunState) -> None:
@@ -330,7 +332,7 @@ class Engine:
             self._recorder.note(remark.text, warning=remark.warning)
         self._recorder.record, state.state, state.open = after, merged, None
         self._labels.tell(merged)
-        self._experts.tell(merged)
+        self._reports.tell(merged)
         self._close_through(state)
 
     def _give_up(self, opened: OpenExchange) -> None:
@@ -363,11 +365,11 @@ class Engine:
     def _score_round(self, state: RunState) -> None:
         """Test the model if it is time to, and close the round."""
         number = state.state.round
-        self._deps.journal.emit("exchange", phase="evaluate")
+        self._deps.journal.emit("exchange", phase="evaluate", detail="")
         # An exchange that an earlier life left open tells that it found it was time.
         due = state.open is not None or self._evaluation.is_due(number, self._controls.finishing)
         scores = self._evaluation.scores(state) if due else {}
-        measured = self._algorithm.round_metrics(state.state)
+        measured = self._reports.round_metrics(state.state)
         self._tracking.round(self._recorder.close_round(number, scores, state.open, measured))
         asked, state.scored, state.open = state.open, number, None
         if asked is not None:

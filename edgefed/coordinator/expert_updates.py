@@ -1,27 +1,16 @@
-"""A run's mixture of experts: tell the journal what changed, and read it from the event log."""
+"""Tell the journal what changed in a run's mixture of experts."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from edgefed.algorithms.base import Algorithm, State
 from edgefed.algorithms.expert_report import DeviceMixture, ExpertReport
 from edgefed.coordinator.event_journal import EventJournal
-from edgefed.events.expert_events import ExpertChange, ExpertTable, Row, expert_events, told_rows
-from edgefed.events.log import Log
+from edgefed.coordinator.finite_numbers import measured, rounded
+from edgefed.events.expert_events import Row, expert_events, told_rows
 from edgefed.events.snapshot import ExpertsView, MixtureView
-
-EVENTS = "events.jsonl"
-
-MAX_LOG_BYTES = 16 * 1024 * 1024
-"""Bytes of an event log that are read at a start."""
-
-DIGITS = 4
-"""Decimal places of a share in an event."""
 
 LEAST_CHANGE = 0.005
 """Change of a share from which an event tells its row of the table again."""
@@ -72,10 +61,10 @@ def experts_view(report: ExpertReport) -> ExpertsView:
         round=report.round,
         condition=report.condition,
         load=_rounded(report.load),
-        entropy=None if report.entropy is None else _rounded([report.entropy])[0],
+        entropy=None if report.entropy is None else rounded(report.entropy),
         dead=report.dead,
         collapsed=report.collapsed,
-        divergence=tuple(_measured(value) for value in report.divergence),
+        divergence=tuple(map(measured, report.divergence)),
         table=tuple(row for _, row in table_rows(report)),
         labels=len(report.table),
     )
@@ -98,22 +87,5 @@ def mixture_view(mixture: DeviceMixture) -> MixtureView:
     )
 
 
-def saved_experts(folder: Path) -> ExpertTable:
-    """Return what the event log in a run's folder says of its experts; nothing without a log."""
-    log = Log(folder / EVENTS, MAX_LOG_BYTES)
-    table = ExpertTable(None, ())
-    if log.path.is_file():
-        for event in log.events():
-            if event.get("kind") == "experts":
-                with suppress(KeyError, TypeError, ValueError):  # not understood
-                    table.apply(ExpertChange.of(event))
-    return table
-
-
 def _rounded(values: Iterable[float]) -> Row:
-    """Return numbers as JSON can hold them; one that is not finite is shown as 0."""
-    return tuple(round(float(value), DIGITS) if math.isfinite(value) else 0.0 for value in values)
-
-
-def _measured(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else round(float(value), DIGITS)
+    return tuple(map(rounded, values))

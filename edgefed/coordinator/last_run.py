@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 from edgefed.coordinator.bounty_updates import saved_report
-from edgefed.coordinator.expert_updates import saved_experts
 from edgefed.coordinator.run_records import UNFINISHED, RunRecord
+from edgefed.coordinator.saved_events import Taker, replay_events
 from edgefed.coordinator.store import Store
+from edgefed.events.expert_events import ExpertChange, ExpertTable
 from edgefed.events.fold import MAX_ROUNDS
+from edgefed.events.matching_events import MatchingChange, MatchingTable
 from edgefed.events.snapshot import BountyView, BudgetView, RoundView, RunView, Snapshot
 
 
@@ -20,19 +24,32 @@ def with_last_run(snapshot: Snapshot, store: Store) -> Snapshot:
     unfinished = [record for record in records if record.status in UNFINISHED]
     record = unfinished[-1] if unfinished else records[0]
     rows, labels = store.rounds(record.run), saved_report(store, record)
-    experts = saved_experts(store.run_folder(record.run))
     return snapshot.model_copy(
         update={
             "run": _run_view(record),
             "rounds": tuple(RoundView.model_validate(row) for row in rows[-MAX_ROUNDS:]),
             "bounties": tuple(BountyView(**row.to_json()) for row in labels.bounties),
             "budgets": tuple(BudgetView(**row.to_json()) for row in labels.budgets),
-            "experts": experts.view(),
-            "mixtures": experts.mixtures(),
+            **_reports(store.run_folder(record.run)),
             "sent": sum(row["sent"] for row in rows),
             "received": sum(row["received"] for row in rows),
         }
     )
+
+
+def _reports(folder: Path) -> dict[str, Any]:
+    """Return what the event log says of experts and matched layers, as fields of a snapshot."""
+    experts, matching = ExpertTable(None, ()), MatchingTable(None)
+    takers: dict[str, Taker] = {
+        "experts": lambda event: experts.apply(ExpertChange.of(event)),
+        "matching": lambda event: matching.apply(MatchingChange.of(event)),
+    }
+    replay_events(folder, takers)
+    return {
+        "experts": experts.view(),
+        "mixtures": experts.mixtures(),
+        "matching": matching.view(),
+    }
 
 
 def _run_view(record: RunRecord) -> RunView:

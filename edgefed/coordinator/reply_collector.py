@@ -90,6 +90,7 @@ class ReplyCollector:
             round=opened.round,
             exchange=opened.exchange,
             question=opened.name,
+            detail=opened.detail,
             phase=phase,
             asked=len(opened.tasks),
             wanted=opened.wanted,

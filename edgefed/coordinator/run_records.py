@@ -94,7 +94,7 @@ class OpenExchange:
         wanted, quorum, deadline: as in ``Exchange``.
         attempt: how often this round's question was put before and missed its quorum.
         max_reply_bytes: bytes that the blobs of any reply may take, whatever its task was.
-        preparatory, reply_roles: as in ``Exchange``.
+        preparatory, reply_roles, detail: as in ``Exchange``.
         lost_grace: seconds that it waits for a lost device once it has its quorum; None for as
             long as for any other.
         bounty_orders: how many of the run's orders about label bounties it was planned after; its
@@ -115,6 +115,7 @@ class OpenExchange:
     lost_grace: float | None = None
     reply_roles: Mapping[str, ReplyRole] = field(default_factory=dict)
     bounty_orders: int = 0
+    detail: str = ""
 
 
 @dataclass(frozen=True)

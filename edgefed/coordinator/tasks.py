@@ -16,6 +16,9 @@ from edgefed.seeds import derive
 from edgefed.wire.message_parts import DeliveredRelay
 from edgefed.wire.messages import BlobRef, Task
 
+MAX_DETAIL = 80
+"""Characters of ``Exchange.detail`` that are told."""
+
 
 def open_exchange(
     exchange: Exchange,
@@ -67,6 +70,7 @@ def open_exchange(
         attempt=attempt,
         max_reply_bytes=_max_reply_bytes(exchange, model, algorithm),
         preparatory=exchange.preparatory,
+        detail=exchange.detail[:MAX_DETAIL],
         lost_grace=None if grace == "deadline" else grace,
         reply_roles=exchange.reply_roles,
     )

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from pydantic import ConfigDict
 
-from edgefed.config.recipe import DataSection
+from edgefed.config.recipe import DataSection, Recipe
 from edgefed.data.holdout import hold_out
 from edgefed.data.options import DataOptions, checked_options, nearest
 from edgefed.data.partitioners.cover import Parts, check_parts, too_few
 from edgefed.data.partitioners.dirichlet_equal import equal_concentration
 from edgefed.data.partitioners.registry import PARTITIONERS, Partitioner, Request
 from edgefed.data.transforms.apply import order_number, transform_device
-from edgefed.data.types import Dataset, Indices, Shard, take
+from edgefed.data.types import Dataset, Indices, Shard, joined, take
 from edgefed.errors import DataError, RecipeError
 from edgefed.samples import Samples
 from edgefed.seeds import generator
@@ -72,7 +72,13 @@ def partition(
 
 
 def deal(
-    dataset: Dataset, section: DataSection, devices: int, holdout: float, seed: int
+    dataset: Dataset,
+    section: DataSection,
+    devices: int,
+    holdout: float,
+    seed: int,
+    *,
+    in_order: bool = False,
 ) -> tuple[Shard, ...]:
     """Return each virtual device's shard of ``dataset.train``, transformed as the section says.
 
@@ -82,36 +88,60 @@ def deal(
         devices: how many shards.
         holdout: share of its samples that each device keeps for evaluation, in [0, 1).
         seed: the run's; the same seed deals the same shards.
+        in_order: whether each device's samples keep the order of the data set, as a recurrent
+            state that is carried through a text needs; otherwise their order is random.
 
     Raises:
         RecipeError, DataError: as `partition`; or the transform needs other inputs.
     """
+    options = checked_options(_SharingOptions, section.settings(), "The partition")
+    each = options.parts_per_device
     rng = generator(seed, "partition")
     parts = partition(
         section,
         dataset.train.targets,
-        devices,
+        devices * each,
         dataset.classes,
         rng,
         groups=dataset.groups,
         coarse=dataset.coarse,
     )
-    options = checked_options(_SharingOptions, section.settings(), "The partition")
+    if in_order:
+        parts = tuple(np.sort(part) for part in parts)
+
+    def seen(number: int) -> Samples:
+        return transform_device(take(dataset.train, parts[number]), dataset, options, number, seed)
+
     return tuple(
         _shard(
-            transform_device(take(dataset.train, part), dataset, options, device, seed),
+            joined([seen(device * each + place) for place in range(each)]),
             dataset,
             holdout,
             generator(seed, "partition", "holdout", device),
         )
-        for device, part in enumerate(parts)
+        for device in range(devices)
+    )
+
+
+def deal_recipe(dataset: Dataset, recipe: Recipe, holdout: float) -> tuple[Shard, ...]:
+    """Return each virtual device's shard in runs of a recipe; see `deal`."""
+    return deal(
+        dataset,
+        recipe.data,
+        recipe.simulation.devices,
+        holdout,
+        recipe.seed,
+        in_order=recipe.training.carry_state,
     )
 
 
 def planted_orders(section: DataSection, devices: int, seed: int) -> Indices:
-    """Return which order of labels each device has (devices,); empty without permutations."""
+    """Return which order of labels each device has (devices,); empty without permutations.
+
+    It is also empty where a device holds several parts, each of which has an order of its own.
+    """
     options = checked_options(_SharingOptions, section.settings(), "The partition")
-    if options.transform != "permutation":
+    if options.transform != "permutation" or options.parts_per_device > 1:
         return np.zeros(0, np.int64)
     return np.array([order_number(options, each, seed) for each in range(devices)], np.int64)
 
@@ -125,10 +155,12 @@ def concentration(
     what a draw is made; ``components``, how many there are; ``values``, their concentrations.
     """
     options = checked_options(_SharingOptions, section.settings(), "The partition")
+    parts = devices * options.parts_per_device
+    what = "devices" if parts == devices else "parts"
     if section.partition in ("dirichlet", "growing"):
-        return _told("devices, for each label", [section.alpha] * devices)
+        return _told(f"{what}, for each label", [section.alpha] * parts)
     if section.partition == "quantity":
-        return _told("devices", [section.alpha] * devices)
+        return _told(what, [section.alpha] * parts)
     if section.partition == "dirichlet-equal":
         values = equal_concentration(labels, section.alpha, options.per_component)
         return _told("labels, for each device", values.tolist())

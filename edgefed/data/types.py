@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -141,6 +142,20 @@ def take(samples: Samples, indices: Indices) -> Samples:
     """Return the samples at ``indices``, copied, in that order."""
     columns = {name: column[indices] for name, column in samples.columns.items()}
     return Samples(samples.inputs[indices], samples.targets[indices], columns)
+
+
+def joined(parts: Sequence[Samples]) -> Samples:
+    """Return the samples of all parts, part by part; ``columns`` are those of every part."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = {
+        name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns
+    }
+    inputs, targets = (
+        np.concatenate([part.inputs for part in parts]),
+        np.concatenate([part.targets for part in parts]),
+    )
+    return Samples(inputs, targets, columns)
 
 
 def no_samples(shape: tuple[int, ...] = ()) -> Samples:

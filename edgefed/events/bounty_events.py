@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, get_args
 
-from edgefed.events.roster import MAX_CHARACTERS
+from edgefed.events.event_parts import event_parts
 from edgefed.events.snapshot import BountyView, BudgetView
 from edgefed.sharing.bounty_report import Bounty, BountyReport, BountyStatus
-from edgefed.wire.limits import MAX_ITEMS
 
 STATUSES: tuple[BountyStatus, ...] = get_args(BountyStatus)
 
@@ -29,7 +27,7 @@ def label_events(run: str, before: BountyReport, after: BountyReport) -> Iterato
     """
     rows = list(_changes(before, after))
     of_bounties = any(kind != "budgets" for kind, _ in rows)
-    parts = list(_parts(rows))
+    parts = list(event_parts(rows, _LISTS))
     for number, part in enumerate(parts, 1):
         fields: dict[str, Any] = {"run": run, **part}
         if of_bounties and number == len(parts):
@@ -54,22 +52,6 @@ def _changes(before: BountyReport, after: BountyReport) -> Iterator[tuple[str, A
     for budget in after.budgets:
         if earlier.get(budget.device) != budget:
             yield "budgets", budget.to_json()
-
-
-def _parts(rows: Iterable[tuple[str, Any]]) -> Iterator[dict[str, list[Any]]]:
-    """Yield the rows in events that are small enough for a message."""
-    part: dict[str, list[Any]] = {name: [] for name in _LISTS}
-    count, room = 0, MAX_CHARACTERS
-    for name, row in rows:
-        size = len(json.dumps(row)) + 2  # and a separator
-        if count and (size > room or count >= MAX_ITEMS):
-            yield part
-            part = {name: [] for name in _LISTS}
-            count, room = 0, MAX_CHARACTERS
-        part[name].append(row)
-        count, room = count + 1, room - size
-    if count:
-        yield part
 
 
 @dataclass(frozen=True)

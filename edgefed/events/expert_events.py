@@ -7,15 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgefed.events.roster import MAX_CHARACTERS
+from edgefed.events.event_parts import event_parts
 from edgefed.events.snapshot import ExpertRoundView, ExpertsView, MixtureView
-from edgefed.wire.limits import MAX_ITEMS
 
 MAX_ROUNDS = 120
 """Rounds whose load a snapshot keeps."""
 
 MAX_CELLS = 8192
 """Shares of a table that events tell; of a larger table they tell the first rows."""
+
+_LISTS = ("rows", "mixtures")
 
 NO_MIXTURE: dict[str, Any] = {"mixture": (), "kept_experts": ()}
 """What a device shows that has no mixture."""
@@ -36,19 +37,11 @@ def expert_events(
         mixtures: of the devices whose mixtures changed.
     """
     told = view.model_dump(mode="json", exclude={"table", "rounds"})
-    room = MAX_CHARACTERS - len(json.dumps(told))
     found: list[tuple[str, Any]] = [("rows", [number, row]) for number, row in rows.items()]
     found += [("mixtures", mixture.model_dump(mode="json")) for mixture in mixtures]
-    part: dict[str, list[Any]] = {"rows": [], "mixtures": []}
-    count, left = 0, room
-    for name, each in found:
-        size = len(json.dumps(each)) + 2  # and a separator
-        if count and (size > left or count >= MAX_ITEMS):
-            yield {"run": run, **told, **part}
-            part, count, left = {"rows": [], "mixtures": []}, 0, room
-        part[name].append(each)
-        count, left = count + 1, left - size
-    yield {"run": run, **told, **part}
+    parts = event_parts(found, _LISTS, len(json.dumps(told)))
+    for part in parts if found else [{name: [] for name in _LISTS}]:
+        yield {"run": run, **told, **part}
 
 
 def told_rows(experts: int, rows: int) -> int:

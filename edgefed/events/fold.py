@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from edgefed.events.bounty_events import NO_BOUNTIES, LabelChange, LabelTable, totals_in_words
 from edgefed.events.expert_events import NO_MIXTURE, ExpertChange, ExpertTable
-from edgefed.events.model import Event
+from edgefed.events.matching_events import MatchingChange, MatchingTable
+from edgefed.events.model import Event, EventKind
 from edgefed.events.roster import roster_rows
 from edgefed.events.snapshot import DeviceView, LineView, RoundView, RunView, Snapshot, WaitingView
 from edgefed.events.waiting import without
@@ -19,6 +20,8 @@ MAX_ROUNDS = 600
 MAX_LINES = 200
 """Lines kept for the event pane."""
 
+T = TypeVar("T")
+
 Devices = Mapping[str, DeviceView]
 """Devices by id."""
 
@@ -29,7 +32,14 @@ _MARKS = {"accepted": "✓", "rejected": "■", "late": "◷", "refused": "■",
 _COUNTERS = {"accepted": "accepted", "rejected": "rejected", "refused": "rejected", "late": "late"}
 
 
-_EMPTY = {"devices": (), "bounties": (), "budgets": (), "experts": None, "mixtures": ()}
+_EMPTY = {
+    "devices": (),
+    "bounties": (),
+    "budgets": (),
+    "experts": None,
+    "mixtures": (),
+    "matching": None,
+}
 """What a builder keeps beside the rest of a snapshot."""
 
 
@@ -48,6 +58,7 @@ class SnapshotBuilder:
         self._names: list[str] = []
         self._labels = LabelTable(start.bounties, start.budgets)
         self._experts = ExpertTable(start.experts, start.mixtures)
+        self._matching = MatchingTable(start.matching)
         self._rest = start.model_copy(update=_EMPTY)
         self._frozen: Snapshot | None = None
 
@@ -61,7 +72,9 @@ class SnapshotBuilder:
         rest = _FOLDS[event.kind](self._rest, event.fields, event.time)
         fold_devices = _DEVICE_FOLDS.get(event.kind, _no_devices)
         changed = fold_devices(self._devices, event.fields, event.time)
-        labels, experts = self._label_change(event), self._expert_change(event)
+        labels = self._change(event, "labels", LabelChange.of)
+        experts = self._change(event, "experts", ExpertChange.of)
+        matching = self._change(event, "matching", MatchingChange.of)
         update: dict[str, Any] = {"time": event.time}
         line = describe(event)
         if line is not None:
@@ -70,27 +83,25 @@ class SnapshotBuilder:
             changed = {view.device: _unshared(view) for view in self._devices.values()}
             self._labels.clear()
             self._experts.clear()
+            self._matching.clear()
         self._rest = rest.model_copy(update=update)
         for device, view in changed.items():
             self._put(device, view)
         of_run = self._labels.apply(labels) if labels is not None else set[str]()
         of_run |= self._experts.apply(experts) if experts is not None else set[str]()
+        if matching is not None:
+            self._matching.apply(matching)
         for device in of_run & self._devices.keys():
             self._devices[device] = self._with_run(self._devices[device])
         self._frozen = None
 
-    def _label_change(self, event: Event) -> LabelChange | None:
-        """Return what an event says of label bounties of the current run; None for nothing."""
-        if event.kind != "labels":
+    def _change(
+        self, event: Event, kind: EventKind, read: Callable[[Mapping[str, Any]], T]
+    ) -> T | None:
+        """Return what an event of this kind says of the current run; None for any other."""
+        if event.kind != kind:
             return None
-        change = LabelChange.of(event.fields)
-        return change if event.fields["run"] == _run_id(self._rest) else None
-
-    def _expert_change(self, event: Event) -> ExpertChange | None:
-        """Return what an event says of the experts of the current run; None for nothing."""
-        if event.kind != "experts":
-            return None
-        change = ExpertChange.of(event.fields)
+        change = read(event.fields)
         return change if event.fields["run"] == _run_id(self._rest) else None
 
     def _put(self, device: str, view: DeviceView | None) -> None:
@@ -120,6 +131,7 @@ class SnapshotBuilder:
                 "budgets": budgets,
                 "experts": self._experts.view(),
                 "mixtures": self._experts.mixtures(),
+                "matching": self._matching.view(),
             }
             self._frozen = self._rest.model_copy(update=update)
         return self._frozen
@@ -144,7 +156,7 @@ def _run(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
 def _round(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
     del time
     begun = {"round": fields["round"], "phase": "select", "accepted": 0, "waiting": None}
-    return _with_run(snapshot, begun)
+    return _with_run(snapshot, {**begun, "detail": ""})
 
 
 def _exchange(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
@@ -252,6 +264,7 @@ _FOLDS = {
     "roster": _unchanged,
     "labels": _unchanged,
     "experts": _unchanged,
+    "matching": _unchanged,
     "note": _unchanged,
 }
 """What an event makes of everything but the devices."""

@@ -4,7 +4,8 @@
 |---|---|
 | ``run`` | run, name, algorithm, model, rounds, status, reason, accuracy, weights_digest |
 | ``round`` | run, round: a round begins |
-| ``exchange`` | round, exchange, question, phase, asked, wanted, quorum, deadline, waiting |
+| ``exchange`` | round, exchange, question, detail, phase, asked, wanted, quorum, deadline, |
+| | waiting |
 | ``reply`` | round, exchange, device, outcome, reason, samples, loss, bytes, seconds, accepted |
 | ``scored`` | run, round, accuracy, loss, replies, late, seconds, sent, received: a round ends |
 | ``device`` | device and what changed: state, fraction, reason, samples, labels, telemetry, bytes |
@@ -12,6 +13,7 @@
 | ``roster`` | devices; joined; and fields of ``device`` as columns with a value for each device |
 | ``labels`` | run, bounties, budgets, removed, totals: label bounties or budgets changed |
 | ``experts`` | run, rows, mixtures, and the fields of ``ExpertsView``: who uses which expert |
+| ``matching`` | run, layers, and the fields of ``MatchingView``: what the layers' matching found |
 | ``note`` | level, text |
 
 A ``reply`` also has its ``question``, and ``shared``: null, or the number of ``entries`` of its
@@ -28,6 +30,9 @@ number of bounties of each status, is in the last of several events about one ch
 all experts; of the table, in ``rows``, number and shares of the rows that changed, for 64 experts
 the first 128 rows at most; and in ``mixtures``, as in ``MixtureView``, those of the devices that
 answered.
+
+``matching`` follows each merge of an algorithm that matches layers, and a restart. ``layers`` has
+number and row, as in ``LayerMatchView``, of the layers that changed, of the first 1024 layers.
 """
 
 from __future__ import annotations
@@ -38,7 +43,17 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 EventKind = Literal[
-    "run", "round", "exchange", "reply", "scored", "device", "roster", "labels", "experts", "note"
+    "run",
+    "round",
+    "exchange",
+    "reply",
+    "scored",
+    "device",
+    "roster",
+    "labels",
+    "experts",
+    "matching",
+    "note",
 ]
 
 RunStatus = Literal[

@@ -35,6 +35,7 @@ class RunView(View):
     """The current run, or the last one.
 
     Attributes:
+        question, detail: name of the open exchange, and what the algorithm says of it beside.
         wanted, quorum: answers that the open exchange wants, and how many suffice.
         accepted: answers merged so far in it.
         deadline: seconds that the exchange may take, from ``opened_at``.
@@ -52,6 +53,7 @@ class RunView(View):
     rounds: int = 0
     exchange: str = ""
     question: str = ""
+    detail: str = ""
     phase: Phase = "select"
     asked: int = 0
     wanted: int = 0
@@ -66,6 +68,11 @@ class RunView(View):
     loss: float | None = None
     weights_digest: str = ""
     class_names: tuple[str, ...] = ()
+
+    @property
+    def question_in_words(self) -> str:
+        """The open exchange's question with its detail, such as ``layer conv2, 2 of 4``."""
+        return f"{self.question} {self.detail}".strip()
 
 
 class RoundView(View):
@@ -200,6 +207,51 @@ class ExpertsView(View):
     rounds: tuple[ExpertRoundView, ...] = ()
 
 
+class LayerMatchView(View):
+    """The last matching of a layer; ``LayerMatch`` has the meanings.
+
+    A layer that is not known yet has no name.
+    """
+
+    layer: str = ""
+    local: int = 0
+    atoms: int = 0
+    holders: float = 0.0
+    objective: float | None = None
+
+
+class MatchRoundView(View):
+    """The layers that were matched in a round.
+
+    Attributes:
+        devices: how many took part.
+        widths: atoms of each matched layer, in the order of the network; fewer than the network has
+            while the round is under way.
+    """
+
+    round: int
+    devices: int = 0
+    widths: tuple[int, ...] = ()
+
+
+class MatchingView(View):
+    """The matched layers of the current run; ``MatchReport`` has the meanings.
+
+    Attributes:
+        layers: the first layers of the network.
+        total: how many layers the network has.
+        rounds: the last rounds, oldest first.
+    """
+
+    round: int = 0
+    matched: int = 0
+    devices: int = 0
+    growth: float | None = None
+    total: int
+    layers: tuple[LayerMatchView, ...] = ()
+    rounds: tuple[MatchRoundView, ...] = ()
+
+
 class LineView(View):
     """One line of the event pane.
 
@@ -222,6 +274,7 @@ class Snapshot(View):
         budgets: of the devices that offered mixes in the current run, sorted by device.
         experts: of the current run; None for an algorithm without experts.
         mixtures: of the devices that have answered in a run with experts, sorted by device.
+        matching: of the current run; None for an algorithm without matching.
         lines: the last events, newest first.
         sent, received: payload bytes of this run, from the coordinator's side.
     """
@@ -235,6 +288,7 @@ class Snapshot(View):
     budgets: tuple[BudgetView, ...] = ()
     experts: ExpertsView | None = None
     mixtures: tuple[MixtureView, ...] = ()
+    matching: MatchingView | None = None
     lines: tuple[LineView, ...] = ()
     sent: int = 0
     received: int = 0

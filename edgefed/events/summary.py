@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from edgefed.events.expert_history import ExpertHistory, GatheredExperts
 from edgefed.events.fold import SnapshotBuilder, describe, shared_by
+from edgefed.events.matching_history import GatheredMatching, MatchingHistory
 from edgefed.events.model import Event
 from edgefed.events.roster import roster_rows
 from edgefed.events.snapshot import LineView, RunView, Snapshot, View
@@ -63,6 +64,7 @@ class RunSummary(View):
         more_devices: how many beside those.
         lines: notable events, newest first.
         experts: how its experts developed; None without any.
+        matching: how its matched layers developed; None without any.
         left_out: bytes of the log that were not read.
     """
 
@@ -72,6 +74,7 @@ class RunSummary(View):
     more_devices: int = 0
     lines: tuple[LineView, ...] = ()
     experts: ExpertHistory | None = None
+    matching: MatchingHistory | None = None
     left_out: int = 0
 
 
@@ -89,6 +92,7 @@ def summarise(events: Iterable[Mapping[str, Any]], left_out: int = 0) -> RunSumm
         more_devices=max(0, len(devices) - MAX_DEVICES),
         lines=tuple(reversed(gathered.lines)),
         experts=gathered.experts.history(),
+        matching=gathered.matching.history(),
         left_out=left_out,
     )
 
@@ -102,6 +106,7 @@ class _Gathered:
         self.devices: dict[str, dict[str, Any]] = {}
         self.lines: list[LineView] = []
         self.experts = GatheredExperts()
+        self.matching = GatheredMatching()
         self._exchange = ""
         self._answered: set[str] = set()
 
@@ -124,6 +129,8 @@ class _Gathered:
             self._take_reply(event)
         elif kind == "experts":
             self.experts.take(event)
+        elif kind == "matching":
+            self.matching.take(event)
         if (
             kind in ("run", "note", "device", "labels")
             or event.get("outcome", "accepted") != "accepted"

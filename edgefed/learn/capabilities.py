@@ -90,6 +90,15 @@ class Assigns(Protocol):
         ...
 
 
+def is_single_pass(objective: Objective) -> bool:
+    """Return whether an objective calls the model once per step, on the inputs of the batch.
+
+    It says so itself, by an attribute ``single_pass``. Only then can a recurrent state be carried
+    from batch to batch.
+    """
+    return bool(getattr(objective, "single_pass", False))
+
+
 def objective_generator(job: Job) -> np.random.Generator:
     """Return the generator that a job's objective draws from, step after step."""
     return generator(job.seed, "objective")

@@ -44,8 +44,23 @@ def check_job(model: Model, job: Job, count: int) -> tuple[str, ...]:
             code="train.batch_norm",
             hint="raise batch_size, give the device more samples, or choose group normalisation",
         )
+    if job.schedule.carry_state:
+        _check_carried(model, job)
     capabilities.check(job.objective, model, job.extra)
     return _trained(model, job)
+
+
+def _check_carried(model: Model, job: Job) -> None:
+    """Check that the model has a state, and that the objective lets it be carried."""
+    reason = model.why_not_carry()
+    if not reason and not capabilities.is_single_pass(job.objective):
+        reason = "its objective calls the model more than once per step, or on other inputs"
+    if reason:
+        raise DataError(
+            f"A recurrent state cannot be carried from batch to batch: {reason}.",
+            code="train.carry_state",
+            hint="set training.carry_state = false",
+        )
 
 
 def _trained(model: Model, job: Job) -> tuple[str, ...]:

@@ -113,7 +113,9 @@ def merge_step(
         masks = [
             held(name, after, atoms, part.shape) for atoms, part in zip(own, parts, strict=True)
         ]
-        if averaging.pad_recurrent and is_recurrent(name, step, after):
+        if averaging.pad_recurrent and any(
+            is_recurrent(name, after, each) for each in step.outputs
+        ):
             masks = [np.ones((1,) * parts[0].ndim, bool)] * len(parts)
         shares = [device.share for device in devices]
         merged[name] = masked_mean(parts, masks, shares, after.padding.get(name, 0.0))
@@ -166,10 +168,24 @@ def masked_mean(
     return mean.astype(parts[0].dtype)
 
 
-def is_recurrent(name: str, step: Step, groups: PermutationGroups) -> bool:
-    """Return whether a weight leads from a layer's units to themselves."""
+def is_recurrent(name: str, groups: PermutationGroups, group: str) -> bool:
+    """Return whether a weight leads from a group's units to themselves."""
     axes = groups.axes_of(name).values()
-    return any(
-        sum(any(part.group == group for part in segments) for segments in axes) > 1
-        for group in step.outputs
-    )
+    return sum(any(part.group == group for part in segments) for segments in axes) > 1
+
+
+def recurrent_blocks(
+    devices: Sequence[Tensors], groups: PermutationGroups, group: str
+) -> list[Array]:
+    """Return the weights from a group's units to themselves, of each device (gates, units, units).
+
+    Returns:
+        Nothing for a group that has none.
+    """
+    names = [name for name in devices[0] if is_recurrent(name, groups, group)]
+    width = groups.widths[group]
+    return [
+        np.concatenate([weights[name].reshape(-1, width, width) for name in names])
+        for weights in devices
+        if names
+    ]

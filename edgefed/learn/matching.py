@@ -9,48 +9,17 @@ exact linear assignment. docs/matched-averaging.md has the formulas.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from edgefed.learn.matching_atoms import Units
-from edgefed.learn.matching_average import averaged, pooled
-from edgefed.learn.matching_checks import (
-    check_classes,
-    check_devices,
-    check_precisions,
-    check_weights,
-)
+from edgefed.learn.matching_checks import check_classes
 from edgefed.learn.matching_classes import least_atoms, search_classes
-from edgefed.learn.matching_objective import objective
+from edgefed.learn.matching_problem import Matched as Matched  # noqa: PLC0414 - this module's result
+from edgefed.learn.matching_problem import Problem, stated
 from edgefed.learn.matching_settings import MatchSettings
 from edgefed.learn.matching_sweeps import Prior
-from edgefed.learn.matching_variances import variances
+from edgefed.learn.matching_variances import REFITS, refitted
 from edgefed.learn.types import Array
-
-
-@dataclass(frozen=True)
-class Matched:
-    """A matching of one layer.
-
-    Attributes:
-        assignments: int64 (units,) of each device, in the order given: the atom of each unit. No
-            two units of a device have the same atom.
-        atoms: float64 (atoms, numbers), averaged as the settings say.
-        counts: int64 (atoms,), how many devices hold each atom.
-        objective: of the matching, with the exact prior; see ``matching_objective``.
-        sweeps: done after the first pass.
-        sigma: variance that was used for a device's unit around its atom.
-        sigma0: variance that was used for atoms around their mean.
-    """
-
-    assignments: tuple[Array, ...]
-    atoms: Array
-    counts: Array
-    objective: float
-    sweeps: int
-    sigma: float
-    sigma0: float
 
 
 def match_layer(
@@ -83,49 +52,22 @@ def match_layer(
         DataError: the weights cannot be matched (``matching.values``, ``matching.shape``, …), or
             not within the bound (``matching.bound``).
     """
-    check_weights(weights)
-    prior_mean = np.atleast_1d(np.asarray(mean, np.float64))
-    values = [np.asarray(each, np.float64) - prior_mean for each in weights]
-    relative = _relative(precisions, weights)
-    sigma, sigma0 = variances(values, relative, settings)
-    units = [Units(each, by / sigma) for each, by in zip(values, relative, strict=True)]
+    problem = stated(weights, settings, devices, mean, precisions)
     labels = [np.zeros(len(each), np.int64) for each in weights] if classes is None else classes
     check_classes(labels, weights)
-    prior = Prior(
-        np.full(_widest(relative), 1.0 / sigma0),
-        _count(devices, weights),
-        settings.most_atoms if grow else least_atoms(labels),
-    )
-    assignments, sweeps = search_classes(units, labels, prior, settings, rng)
-    posterior = pooled(units, assignments, prior.precision)
-    atoms = averaged(posterior, values, relative, assignments, settings.average)
-    return Matched(
-        assignments=assignments,
-        atoms=atoms + prior_mean,
-        counts=posterior.counts.copy(),
-        objective=objective(posterior, prior_mean, prior.devices, settings.gamma),
-        sweeps=sweeps,
-        sigma=sigma,
-        sigma0=sigma0,
-    )
+    most = settings.most_atoms if grow else least_atoms(labels)
+    assignments, sweeps = _searched(problem, labels, most, rng)
+    for _ in range(REFITS):
+        again = refitted(problem.units, problem.relative, assignments, problem.sigma, settings)
+        if again is None:
+            break
+        problem = problem.with_variances(*again)
+        assignments, sweeps = _searched(problem, labels, most, rng)
+    return problem.matched(assignments, sweeps)
 
 
-def _count(devices: int | None, weights: Sequence[Array]) -> int:
-    if devices is None:
-        return len(weights)
-    check_devices(devices, weights)
-    return devices
-
-
-def _relative(
-    precisions: Sequence[Array | float] | None, weights: Sequence[Array]
-) -> Sequence[Array]:
-    if precisions is None:
-        return [np.ones(1)] * len(weights)
-    relative = [np.atleast_1d(np.asarray(each, np.float64)) for each in precisions]
-    check_precisions(relative, weights)
-    return relative
-
-
-def _widest(relative: Sequence[Array]) -> int:
-    return max(len(each) for each in relative)
+def _searched(
+    problem: Problem, labels: Sequence[Array], most: int | None, rng: np.random.Generator
+) -> tuple[tuple[Array, ...], int]:
+    prior = Prior(problem.prior, problem.devices, most)
+    return search_classes(problem.units, labels, prior, problem.settings, rng)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -20,6 +21,18 @@ class Units:
 
     values: Array
     precision: Array
+
+    @cached_property
+    def weighted(self) -> Array:
+        """Values times precision: what the units add to their atoms' sums."""
+        weighted: Array = self.precision * self.values
+        return weighted
+
+    @cached_property
+    def squares(self) -> Array:
+        """Of each unit's length, float64 (units,)."""
+        squares: Array = np.einsum("ld,ld->l", self.values, self.values)
+        return squares
 
 
 class Atoms:
@@ -64,13 +77,13 @@ class Atoms:
         self.sums[old:] = 0.0
         self.precisions[old:] = self.prior
         self.counts[old:] = 0
-        self._sums[assignment] += units.precision * units.values
+        self._sums[assignment] += units.weighted
         self._precisions[assignment] += units.precision
         self._counts[assignment] += 1
 
     def remove(self, units: Units, assignment: Array) -> Array:
         """Take the units from their atoms; return each atom's new number, -1 where it is gone."""
-        self._sums[assignment] -= units.precision * units.values
+        self._sums[assignment] -= units.weighted
         self._precisions[assignment] -= units.precision
         self._counts[assignment] -= 1
         held = self.counts > 0

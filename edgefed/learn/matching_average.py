@@ -22,7 +22,7 @@ def pooled(devices: Sequence[Units], assignments: Sequence[Array], prior: Array)
 
 def averaged(
     posterior: Atoms,
-    values: Sequence[Array],
+    devices: Sequence[Units],
     relative: Sequence[Array],
     assignments: Sequence[Array],
     kind: Average,
@@ -31,7 +31,7 @@ def averaged(
 
     Args:
         posterior: the atoms with all units.
-        values: of each device.
+        devices: their units.
         relative: weight of a device's units in a mean.
         assignments: of each device.
         kind: ``map``, ``matched`` or ``all``.
@@ -39,7 +39,7 @@ def averaged(
     if kind == "map":
         maximum: Array = posterior.sums / posterior.precisions
         return maximum
-    weighted = [Units(units, by) for units, by in zip(values, relative, strict=True)]
+    weighted = [Units(each.values, by) for each, by in zip(devices, relative, strict=True)]
     sums = pooled(weighted, assignments, np.zeros_like(posterior.prior))
     weights = sum(relative, np.zeros(1)) if kind == "all" else sums.precisions
     # Where no device knows a number, it is the mean of atoms.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgefed.errors import DataError
+from edgefed.errors import LOWER_RATE, DataError
 from edgefed.learn.types import Array
 
 
@@ -17,44 +17,67 @@ def check_weights(weights: Sequence[Array]) -> None:
         DataError: the weights cannot be matched.
     """
     if not weights:
-        raise _refused("There are no devices to match.", "devices")
+        raise DataError("There are no devices to match.", code="matching.devices")
     widths = {each.shape[1] if each.ndim == 2 else None for each in weights}
     if len(widths) > 1 or None in widths:
         shapes = ", ".join(str(each.shape) for each in weights[:8])
-        raise _refused(f"Devices have units of different sizes: {shapes}.", "shape")
+        raise _unfit(f"Devices have units of different sizes: {shapes}.")
     for device, each in enumerate(weights):
-        if not np.isfinite(each).all():
-            raise DataError(
-                f"The weights of device {device} contain NaN or infinity.",
-                code="matching.values",
-                hint="lower training.learning_rate",
-            )
+        check_finite(device, each)
+
+
+def check_finite(device: int, weights: Array) -> None:
+    """Require finite weights."""
+    if not np.isfinite(weights).all():
+        raise DataError(
+            f"The weights of device {device} contain NaN or infinity.",
+            code="matching.values",
+            hint=LOWER_RATE,
+        )
 
 
 def check_devices(devices: int, weights: Sequence[Array]) -> None:
     """Require that the prior counts at least the devices that are matched."""
     if devices < len(weights):
-        raise _refused(f"{len(weights)} devices are matched, but only {devices} count.", "devices")
+        raise DataError(
+            f"{len(weights)} devices are matched, but only {devices} count.",
+            code="matching.devices",
+        )
+
+
+def check_mean(mean: Array, weights: Sequence[Array]) -> None:
+    """Require that the mean of atoms is finite: one number, or one a column."""
+    if mean.shape not in {(1,), weights[0].shape[1:]} or not np.isfinite(mean).all():
+        raise _unfit("The mean of atoms is not a number, or one a column.")
 
 
 def check_precisions(relative: Sequence[Array], weights: Sequence[Array]) -> None:
     """Require a finite, non-negative precision of each device, one number or one a column."""
     if len(relative) != len(weights):
-        raise _refused(f"{len(weights)} devices have {len(relative)} precisions.", "precision")
+        raise _unfit(f"{len(weights)} devices have {len(relative)} precisions.")
     for device, (each, units) in enumerate(zip(relative, weights, strict=True)):
         fits = each.shape in {(1,), units.shape[1:]}
         if not fits or not np.isfinite(each).all() or (each < 0.0).any() or not each.any():
-            raise _refused(
+            raise _unfit(
                 f"The precision of device {device} is not a positive number or "
-                f"{units.shape[1]} of them.",
-                "precision",
+                f"{units.shape[1]} of them."
             )
 
 
 def check_classes(classes: Sequence[Array], weights: Sequence[Array]) -> None:
     """Require a class of each unit."""
     if [each.shape for each in classes] != [each.shape[:1] for each in weights]:
-        raise _refused("Units and their classes differ in number.", "classes")
+        raise _unfit("Units and their classes differ in number.")
+
+
+def check_recurrence(recurrence: Sequence[Array], weights: Sequence[Array]) -> None:
+    """Require finite weights between the units of each device, in equally many gates."""
+    gates = {len(each) for each in recurrence}
+    shapes = [(len(each), len(each)) for each in weights]
+    if len(gates) != 1 or [each.shape[1:] for each in recurrence] != shapes:
+        raise _unfit("Recurrent weights are not (gates, units, units).")
+    for device, each in enumerate(recurrence):
+        check_finite(device, each)
 
 
 def check_bound(most: int | None, least: int) -> None:
@@ -67,5 +90,5 @@ def check_bound(most: int | None, least: int) -> None:
         )
 
 
-def _refused(message: str, what: str) -> DataError:
-    return DataError(message, code=f"matching.{what}")
+def _unfit(message: str) -> DataError:
+    return DataError(message, code="matching.shape")

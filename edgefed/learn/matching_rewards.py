@@ -33,13 +33,12 @@ def reward_matrix(units: Units, atoms: Atoms, popular: Array) -> Array:
     common = _common(atoms.precisions, units.precision)
     if common.shape[1] > 1:
         return _general(units.values, atoms, common) + popular
-    means = 1.0 / atoms.precisions[:, 0]
+    scale, common = 1.0 / atoms.precisions[:, 0], common[:, 0]
+    squares = np.einsum("id,id->i", atoms.sums, atoms.sums) * scale**2
     rewards: Array = units.values @ atoms.sums.T
-    rewards *= 2.0 * means
-    rewards -= _squares(units.values)[:, None]
-    rewards -= _squares(atoms.sums) * means**2
-    rewards *= common[:, 0]
-    rewards += popular
+    rewards *= 2.0 * scale * common
+    rewards -= units.squares[:, None] * common
+    rewards += popular - squares * common
     return rewards
 
 
@@ -52,8 +51,8 @@ def new_rewards(units: Units, prior: Array, mass: float) -> Array:
         mass: the prior's part, ``2 log(gamma / J)``.
     """
     common = _common(prior[None], units.precision)[0]
-    weighted = common[0] * _squares(units.values) if len(common) == 1 else units.values**2 @ common
-    rewards: Array = mass - weighted
+    lost = common[0] * units.squares if len(common) == 1 else units.values**2 @ common
+    rewards: Array = mass - lost
     return rewards
 
 
@@ -84,8 +83,3 @@ def _general(values: Array, atoms: Atoms, common: Array) -> Array:
     rewards -= values**2 @ common.T
     rewards -= np.einsum("id,id->i", weighted, means)
     return rewards
-
-
-def _squares(rows: Array) -> Array:
-    squares: Array = np.einsum("id,id->i", rows, rows)
-    return squares

@@ -20,12 +20,13 @@ class MatchSettings:
         sigma: variance of a device's unit around its atom; ``auto`` estimates it from the weights.
         sigma0: variance of atoms around their mean; ``auto`` derives it from the weights and
             ``sigma``.
-        gamma: mass of the Beta process: the larger, the more atoms.
+        gamma: mass of the Beta process: the larger, the more atoms. Up to 1 the prior alone never
+            prefers a new atom to one that a device holds.
         sweeps: how often at most all devices are matched again; matching stops after a sweep that
             changes nothing.
-        new_penalty: ``none`` maximises the exact objective, which then never decreases;
-            ``poisson`` takes ``2 log k`` from the reward of a device's k-th new atom, as in the
-            paper.
+        new_penalty: ``poisson`` takes ``2 log k`` from the reward of a device's k-th new atom, as
+            in the paper; ``none`` maximises the exact objective, which then never decreases, but
+            with a gamma above 1 lets weights that hardly correspond become atoms each.
         prior_factor: of the logarithm of an atom's popularity; the reference implementation has 1.
         count_cap: popularity counts at most this many devices; the reference has 10.
         growth_cap: a device adds atoms up to this number, and one atom beyond it; the reference
@@ -37,7 +38,7 @@ class MatchSettings:
 
     sigma: Variance = "auto"
     sigma0: Variance = "auto"
-    gamma: float = 7.0
+    gamma: float = 1.0
     sweeps: int = 5
     new_penalty: Literal["none", "poisson"] = "poisson"
     prior_factor: float = 2.0
@@ -73,6 +74,7 @@ _CHOICES = {"new_penalty": ("none", "poisson"), "average": ("map", "matched", "a
 _REFERENCE = MatchSettings(
     sigma=1.0,
     sigma0=1.0,
+    gamma=7.0,
     new_penalty="poisson",
     prior_factor=1.0,
     count_cap=10,

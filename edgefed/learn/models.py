@@ -30,6 +30,7 @@ from edgefed.learn.networks.resnet18 import RESNET18
 from edgefed.learn.networks.resnet20 import RESNET20
 from edgefed.learn.networks.vgg9 import VGG9
 from edgefed.learn.output_layer import OutputLayer, captured_inputs, find_output_layer
+from edgefed.learn.recurrent_state import CarriedState, Recurrent
 from edgefed.learn.types import Params, Tensors
 from edgefed.learn.user_models import is_user_model, make_user_model, refused, try_out
 
@@ -106,6 +107,18 @@ class Model:
         """
         own = {name: params[name] for name in self.names if name in params}
         return cast(torch.Tensor, functional_call(self.module, own, (inputs,)))
+
+    def why_not_carry(self) -> str:
+        """Return why no recurrent state can be carried from batch to batch, or nothing."""
+        if not isinstance(self.module, Recurrent):
+            return "the model has none"
+        if self.has_batch_norm:
+            return "batch normalisation adds a sample that is left over to the batch before"
+        return ""
+
+    def carrying_state(self) -> CarriedState:
+        """Return a forward pass that carries the state of the module from call to call."""
+        return CarriedState(self.module, self.names)
 
     def forward_with_features(
         self, params: Params, inputs: torch.Tensor

@@ -15,11 +15,15 @@ from edgefed.learn.types import Schedule
 def permutations(count: int, schedule: Schedule, seed: int) -> Iterator[torch.Tensor]:
     """Yield the order of ``count`` samples for every epoch, as int64 on the CPU.
 
-    It is drawn on the CPU whatever trains, so that all devices shuffle alike.
+    It is drawn on the CPU whatever trains, so that all devices shuffle alike. With ``carry_state``
+    the samples keep their order.
     """
     generator = torch.Generator().manual_seed(seed)
     for _ in range(schedule.epochs):
-        yield torch.randperm(count, generator=generator)
+        if schedule.carry_state:
+            yield torch.arange(count)
+        else:
+            yield torch.randperm(count, generator=generator)
 
 
 def batch_sizes(count: int, schedule: Schedule, *, pairs: bool = False) -> list[int]:

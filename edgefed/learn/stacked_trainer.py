@@ -96,7 +96,14 @@ class StackedTrainer:
 
         Raises:
             Stopped: ``stop`` answered True.
+            UsageError: ``train.stack``: a job carries a recurrent state from batch to batch.
         """
+        if any(job.schedule.carry_state for job in jobs):
+            raise UsageError(
+                "A recurrent state is not carried for many clients at once.",
+                code="train.stack",
+                hint="train one client after another",
+            )
         results: dict[int, Trained | DataError] = {}
         clients: list[Client] = []
         for place, (job, own) in enumerate(zip(jobs, samples, strict=True)):

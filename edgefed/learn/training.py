@@ -34,6 +34,7 @@ from edgefed.learn.local_optimizers import LocalOptimizer, optimizer_of
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.expert_mixture import ExpertMixture
 from edgefed.learn.objectives.squared_error import SquaredError
+from edgefed.learn.recurrent_state import CarriedState
 from edgefed.learn.sample_cache import CachedSamples, SampleCache, channels_last, check_inputs
 from edgefed.learn.sgd import batch_sizes, permutations, planned_steps
 from edgefed.learn.types import (
@@ -117,7 +118,8 @@ class Trainer:
             params[name].requires_grad_()
         if job.variables and self.device.type == "cpu":
             keep_freed(sum(params[name].nbytes for name in trained))
-        descent = _Descent(self, job, data, params, trained)
+        carried = self.model.carrying_state() if job.schedule.carry_state else None
+        descent = _Descent(self, job, data, params, trained, carried)
         self.model.module.train()
         with repeatable(self.device, derive(job.seed, "dropout")):
             steps, loss = descent.run(progress or _ignore, stop or _never)
@@ -231,6 +233,8 @@ class _Descent:
     Attributes:
         params: all weights and variables on the device; the trained ones change in place.
         trained: names of the trained ones.
+        carried: the model's forward pass with the state that it carries; None where each batch
+            begins with a state of zeros.
     """
 
     trainer: Trainer
@@ -238,6 +242,7 @@ class _Descent:
     data: CachedSamples
     params: Params
     trained: tuple[str, ...]
+    carried: CarriedState | None
 
     def run(self, progress: Callable[[float], None], stop: Callable[[], bool]) -> tuple[int, float]:
         """Take the schedule's steps; return their number and the last epoch's mean loss."""
@@ -256,6 +261,8 @@ class _Descent:
             if done == total:
                 break
             losses.restart()
+            if self.carried is not None:
+                self.carried.reset()
             for index in torch.split(order.to(device), sizes)[: total - done]:
                 if stop():
                     raise Stopped("Training was stopped.", hint="the task can be sent again")
@@ -285,7 +292,7 @@ class _Descent:
             return compiled_experts_of(
                 phase, self.params, extra, schedule.precision, schedule.batch_size
             )
-        if self.job.variables:
+        if self.job.variables or self.carried is not None:
             return None
         return chain_of(
             self.trainer.model, phase, self.params, schedule.precision, schedule.batch_size
@@ -308,13 +315,18 @@ class _Descent:
             return loss
         with precision(self.job.schedule.precision, self.trainer.device):
             loss, values = capabilities.loss_and_values(
-                phase.objective, self.trainer.model.forward, self.params, batch, context
+                phase.objective, self._forward, self.params, batch, context
             )
         gradients = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
         optimizer.step(weights, list(gradients))
         for name, value in values.items():
             self.params[name].copy_(value.detach())
         return loss.detach()
+
+    @property
+    def _forward(self) -> Forward:
+        """The model as objectives call it."""
+        return self.trainer.model.forward if self.carried is None else self.carried
 
     def _context(self) -> Context:
         """Return what the objective may look at: a copy of the start, and the job's extras."""

@@ -87,6 +87,7 @@ class Schedule:
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
+    carry_state: bool = False
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def _scattered(
     matched: PermutationGroups,
     atoms: Assignments,
 ) -> Array:
-    wide = array
+    wide = np.array(array)
     for axis, segments in local.axes_of(name).items():
         places = _places(segments, local, matched, atoms)
         narrow, shape = wide, list(wide.shape)

@@ -9,7 +9,8 @@ from edgefed.charts.lines import LineChart, Series, line_chart
 from edgefed.charts.shares import Panel, share_maps
 from edgefed.charts.svg import stacked, standalone
 from edgefed.events.expert_events import label_names, problem_in_words
-from edgefed.events.expert_history import ExpertHistory, TableView
+from edgefed.events.expert_history import ExpertHistory
+from edgefed.events.thinned import evenly_spaced
 from edgefed.report.html import scroll, section, tiles
 from edgefed.report.run_data import RunData
 
@@ -80,7 +81,10 @@ def _pictures(run_data: RunData, history: ExpertHistory) -> Iterator[tuple[str, 
     columns = expert_names(history)
     if history.tables:
         names = row_names(history, class_names_of(run_data))
-        panels = [Panel(f"round {table.round}", table.rows) for table in _chosen(history.tables)]
+        panels = [
+            Panel(f"round {table.round}", table.rows)
+            for table in evenly_spaced(history.tables, _TABLES)
+        ]
         drawn = share_maps(panels, names, columns, title="q(z|y) by round")
         yield "Shares of the experts for each label or value, q(z|y)", drawn
     if history.mixtures:
@@ -104,11 +108,3 @@ def _pictures(run_data: RunData, history: ExpertHistory) -> Iterator[tuple[str, 
         "Load of the experts: share of the samples of the devices that answered",
         line_chart(chart),
     )
-
-
-def _chosen(tables: Sequence[TableView]) -> list[TableView]:
-    """Return the first, the last and evenly spaced tables between them."""
-    if len(tables) <= _TABLES:
-        return list(tables)
-    step = (len(tables) - 1) / (_TABLES - 1)
-    return [tables[round(step * number)] for number in range(_TABLES)]

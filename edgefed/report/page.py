@@ -11,6 +11,7 @@ from edgefed.config.write import tables_toml
 from edgefed.report import sections
 from edgefed.report.experts import experts_section
 from edgefed.report.html import code, folded, page, pairs, section, tiles
+from edgefed.report.matching import matching_section
 from edgefed.report.run_data import RunData
 from edgefed.units import clock_time, counted, short_time, size
 
@@ -28,6 +29,7 @@ def _body(run_data: RunData) -> Iterator[str]:
     yield sections.traffic(run_data)
     yield sections.labels(run_data.summary)
     yield experts_section(run_data)
+    yield matching_section(run_data)
     yield sections.answers(run_data.summary)
     yield sections.device_table(run_data.summary)
     yield sections.averages(run_data.summary)

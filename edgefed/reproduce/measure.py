@@ -13,7 +13,7 @@ from edgefed.reproduce.table import Column, Published, Score
 from edgefed.reproduce.verdict import Verdict, judge
 from edgefed.simulator.sweep.plan import trial_digest
 from edgefed.simulator.sweep.results import Result
-from edgefed.simulator.sweep.table import Spread, rounds_to, spread
+from edgefed.simulator.sweep.table import Spread, bytes_to, rounds_to, spread
 from edgefed.simulator.sweep.trials import Outcome
 
 
@@ -23,7 +23,10 @@ class Entry:
 
     Attributes:
         accuracy: a share, over the seeds that ran.
-        rounds: to the column's target, over the seeds that reached it.
+        rounds, bytes_to: to the column's target, over the seeds that reached it.
+        bytes: of the whole run, both ways.
+        growth: parameters of the matched model divided by a device's, in the last round; of no
+            value where nothing is matched.
         failed: how many seeds failed.
         published: what the paper has, in percent; None where it is not known.
         difference: measured less published, in points; None where the set-up is not the paper's.
@@ -32,7 +35,9 @@ class Entry:
     cell: Cell
     accuracy: Spread
     rounds: Spread
+    bytes_to: Spread
     bytes: Spread
+    growth: Spread
     seconds: Spread
     failed: int
     published: Published | None
@@ -49,7 +54,9 @@ class Entry:
             "accuracy": asdict(self.accuracy),
             "target": column.target,
             "rounds_to_target": asdict(self.rounds),
+            "bytes_to_target": asdict(self.bytes_to),
             "bytes": asdict(self.bytes),
+            "growth": asdict(self.growth),
             "seconds": asdict(self.seconds),
             "failed": self.failed,
             "published": None if known is None else round(known.value / 100, 6),
@@ -96,6 +103,11 @@ def _results(cell: Cell, study: Study, outcome: Outcome) -> dict[int, Result]:
     return {s: outcome.results[name] for s, name in digests.items() if name in outcome.results}
 
 
+def _growth(result: Result) -> float | None:
+    found = [row["growth"] for row in result.history if row.get("growth") is not None]
+    return found[-1] if found else None
+
+
 def _digest(cell: Cell, seed: int) -> str:
     return trial_digest(cell.case.recipe.model_copy(update={"seed": seed}))
 
@@ -104,7 +116,9 @@ def _entry(cell: Cell, study: Study, outcome: Outcome) -> Entry:
     results = _results(cell, study, outcome)
     runs = list(results.values())
     accuracy = spread(list(_values(study, outcome, cell.row.label, cell.column).values()))
-    reached = [rounds_to(each, cell.column.target) for each in runs]
+    target = cell.column.target
+    reached = [rounds_to(each, target) for each in runs]
+    sent = [bytes_to(each, target) for each in runs]
     published = study.table.number(cell.row.label, cell.column.of)
     difference = None
     if published is not None and accuracy.mean is not None and study.scaled.exact:
@@ -113,7 +127,9 @@ def _entry(cell: Cell, study: Study, outcome: Outcome) -> Entry:
         cell,
         accuracy,
         spread([number for number in reached if number is not None]),
+        spread([number for number in sent if number is not None]),
         spread([each.bytes_up + each.bytes_down for each in runs]),
+        spread([growth for each in runs if (growth := _growth(each)) is not None]),
         spread([each.seconds for each in runs]),
         sum(_digest(cell, seed) in outcome.failures for seed in study.seeds),
         published,

@@ -21,6 +21,7 @@ from edgefed.reproduce.verdict import Verdict
 from edgefed.simulator.sweep.plot import accuracy_plot
 from edgefed.simulator.sweep.table import Spread, runs_csv
 from edgefed.simulator.sweep.trials import Outcome
+from edgefed.units import size
 
 
 def summary(study: Study, outcome: Outcome, folder: Path) -> dict[str, Any]:
@@ -56,7 +57,7 @@ def described(table: Table) -> dict[str, Any]:
 
 
 def write_outputs(study: Study, outcome: Outcome, folder: Path) -> None:
-    """Write ``table.csv``, ``table.json``, ``runs.csv`` and a picture for each column.
+    """Write ``table.csv``, ``table.json``, ``runs.csv`` and two pictures for each column.
 
     Raises:
         StorageError: the disk does not take them.
@@ -70,8 +71,9 @@ def write_outputs(study: Study, outcome: Outcome, folder: Path) -> None:
     for number, column in enumerate(study.scaled.columns, 1):
         plan = study.plan(column)
         if plan.cases:
-            name = f"{number:02d}-{_file_name(column.label)}.svg"
-            files[name] = accuracy_plot(plan, outcome)
+            name = f"{number:02d}-{_file_name(column.label)}"
+            files[f"{name}.svg"] = accuracy_plot(plan, outcome)
+            files[f"{name}-bytes.svg"] = accuracy_plot(plan, outcome, "bytes")
     for name, text in files.items():
         write_atomic(folder / name, text.encode())
 
@@ -121,8 +123,11 @@ def _entry_rows(study: Study, found: list[Entry]) -> list[tuple[str, ...]]:
         head.append("DIFFERENCE")
         more.append(_difference)
     if any(column.target is not None for column in study.scaled.columns):
-        head.append("ROUNDS TO")
-        more.append(_rounds)
+        head += ["ROUNDS TO", "BYTES"]
+        more += [_rounds, _bytes]
+    if any(entry.growth.count for entry in found):
+        head.append("GROWTH")
+        more.append(_grown)
     return [
         tuple(head),
         *((*_entry_row(entry), *(cell(entry) for cell in more)) for entry in found),
@@ -158,6 +163,14 @@ def _rounds(entry: Entry) -> str:
     return f"{100 * target:g} %: {shown}{of}"
 
 
+def _bytes(entry: Entry) -> str:
+    return "" if entry.bytes_to.mean is None else size(entry.bytes_to.mean)
+
+
+def _grown(entry: Entry) -> str:
+    return "" if entry.growth.mean is None else f"{entry.growth.mean:.2f}"
+
+
 def _verdict_row(verdict: Verdict) -> tuple[str, ...]:
     by = "" if verdict.mean is None else f"{100 * verdict.mean:+.1f}"
     if verdict.noise is not None:
@@ -182,6 +195,7 @@ def _csv(found: list[Entry]) -> str:
     names = [
         *("column", "of", "row", "runs", "failed", "accuracy_mean", "accuracy_std", "published"),
         *("source", "target", "rounds_to_target_mean", "rounds_to_target_std", "reached_target"),
+        *("bytes_to_target_mean", "growth_mean"),
     ]
     writer = csv.DictWriter(out, names, lineterminator="\n")
     writer.writeheader()
@@ -196,6 +210,8 @@ def _csv(found: list[Entry]) -> str:
                 "rounds_to_target_mean": entry.rounds.mean,
                 "rounds_to_target_std": entry.rounds.deviation,
                 "reached_target": entry.rounds.count,
+                "bytes_to_target_mean": entry.bytes_to.mean,
+                "growth_mean": entry.growth.mean,
             }
         )
     return out.getvalue()

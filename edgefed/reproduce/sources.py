@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +10,9 @@ from edgefed.config.recipe import DataSection
 from edgefed.data.datasets import load
 from edgefed.data.vision import VISION_SETS
 from edgefed.errors import MissingDataError
+from edgefed.reproduce.coloured_digits import coloured_digits
 from edgefed.reproduce.synthetic_text import made_texts
 from edgefed.reproduce.table import Settings
-
-MADE = "made-texts"
-"""The set that is made here."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +30,27 @@ class Place:
     name: str
     root: str | None = None
     beside: str = ""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A data set that is made here.
+
+    Attributes:
+        file: its name.
+        name: the recipe's data set that reads it.
+        make: writes it to a path, unless it is there, and returns the path.
+    """
+
+    file: str
+    name: str
+    make: Callable[[Path], Path]
+
+
+MADE: Mapping[str, Made] = {
+    "made-texts": Made("made.jsonl", "shakespeare", made_texts),
+    "made-colours": Made("coloured-digits.npz", "npz", coloured_digits),
+}
 
 
 @dataclass(frozen=True)
@@ -118,9 +137,10 @@ def locate(settings: Settings, folder: Path | None, scratch: Path) -> Located:
         StorageError: what is made here cannot be written.
     """
     name = str(settings.get("data.name", "digits"))
-    if name == MADE:
-        path = str(made_texts(scratch / "made.jsonl"))
-        return Located({**settings, "data.name": "shakespeare", "data.path": path})
+    made = MADE.get(name)
+    if made is not None:
+        path = str(made.make(scratch / made.file))
+        return Located({**settings, "data.name": made.name, "data.path": path})
     source = SOURCES.get(name)
     if source is None or (folder is None and source.moments):
         return Located(settings)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edgefed.algorithms.carried_state import check_carried_state
 from edgefed.algorithms.evaluation_place import evaluation_place, holdout_of
 from edgefed.algorithms.registry import AnyAlgorithm, make
 from edgefed.clock import Clock
@@ -23,7 +24,7 @@ from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.saved_evaluation import ended_run
 from edgefed.coordinator.store import Store
 from edgefed.coordinator.trackers.base import Tracker
-from edgefed.data.partition import deal
+from edgefed.data.partition import deal_recipe
 from edgefed.data.pixels import to_pixels
 from edgefed.data.types import Dataset, Shard
 from edgefed.errors import DataError, UsageError
@@ -164,6 +165,7 @@ def _check(recipe: Recipe, algorithm: AnyAlgorithm, dataset: Dataset, memory: in
     check_dataset(recipe, dataset)
     model = make_model(recipe, dataset.shape, dataset.classes, memory, user_models=True)
     algorithm.check_model(model)
+    check_carried_state(algorithm, model)
 
 
 def _check_shards(recipe: Recipe, algorithm: AnyAlgorithm, shards: Sequence[Shard]) -> None:
@@ -195,10 +197,8 @@ def _shards(
     recipe: Recipe, algorithm: AnyAlgorithm, dataset: Dataset, noise_folder: Path
 ) -> list[Shard]:
     """Return the data of each virtual device."""
-    simulation = recipe.simulation
-    holdout = holdout_of(recipe, algorithm)
-    dealt = deal(dataset, recipe.data, simulation.devices, holdout, recipe.seed)
-    shards = with_policies(dealt, simulation.sharing, recipe.seed)
+    dealt = deal_recipe(dataset, recipe, holdout_of(recipe, algorithm))
+    shards = with_policies(dealt, recipe.simulation.sharing, recipe.seed)
     if not recipe.labels.wanted:
         return shards
     noise = NoiseCache(noise_folder, NOISE_BYTES).samples

@@ -115,7 +115,7 @@ class StackedExecutor:
         """Train those who wait, those with one model together."""
         for trainer in dict.fromkeys(each.prepared.trainer for each in waiting):
             part = [each for each in waiting if each.prepared.trainer is trainer]
-            stack = self._stack(trainer)
+            stack = None if self._carries(part) else self._stack(trainer)
             start = self._clock.monotonic()
             done = None if stack is None else self._together(stack, part, stop)
             share = (self._clock.monotonic() - start) / len(part)
@@ -126,6 +126,13 @@ class StackedExecutor:
                 else:
                     outcome = replace(done[place], seconds=share)
                 yield each.order, replace(outcome, seconds=outcome.seconds + each.seconds)
+
+    def _carries(self, part: Sequence[_Waiting]) -> bool:
+        """Return whether a recurrent state is carried, which no stack does; say so."""
+        carried = any(each.job.schedule.carry_state for each in part)
+        if carried:
+            self._say("trains one device after another: training.carry_state is set")
+        return carried
 
     def _timed(self, outcome: Outcome, start: float) -> Outcome:
         """Return an outcome with the time since ``start``."""

@@ -13,10 +13,12 @@ from edgefed.algorithms.base import (
     LowestLossJob,
     PredictorEvalJob,
     Result,
+    StatisticsJob,
     TrainedEvalJob,
     Work,
 )
 from edgefed.algorithms.device_side import lowest
+from edgefed.learn.batch_statistics import batch_statistics
 from edgefed.learn.density import fit_density
 from edgefed.learn.jobs import samples_of
 from edgefed.learn.scoring import score
@@ -31,7 +33,7 @@ def run_work(
     progress: Callable[[float], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Result:
-    """Train, test or encode, and return the result.
+    """Train, test, encode or measure, and return the result.
 
     Args:
         trainer: has the task's model.
@@ -51,6 +53,9 @@ def run_work(
         return trainer.encode(work.weights, work.samples.inputs, work.split)
     if isinstance(work, DensityFit):
         return fit_density(work.inputs, work.seed, trainer.device, progress, stop)
+    if isinstance(work, StatisticsJob):
+        inputs = (own if work.samples is None else work.samples).inputs
+        return batch_statistics(trainer, work.weights, inputs, work.known, progress, stop)
     if isinstance(work, LowestLossJob):
         index = _lowest_loss(trainer, work, own, stop)
         return Chosen(index, trainer.train(work.jobs[index], own, progress, stop))

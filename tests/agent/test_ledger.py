@@ -24,7 +24,8 @@ from edgefed.config.address import Address
 from edgefed.wire.blobs import chunk_count
 from edgefed.wire.messages import BlobRef, Need, Reply, Task
 from edgefed.wire.tensors import digest
-from tests.agent.agent_harness import FLEET, PATIENCE, Stage, start_agent, write_data
+from tests.agent.agent_harness import FLEET, PATIENCE, Stage, fork_agent, start_agent, write_data
+from tests.processes import outcome
 from tests.relaying import HOLD
 from tests.relaying import installed as relaying_installed
 from tests.releasing import NAME as ALGORITHM
@@ -33,7 +34,7 @@ from tests.releasing import installed
 pytestmark = pytest.mark.mosquitto
 
 NAME = "board-1"
-LONG = {"epochs": 60, "batch_size": 1}
+LONG = {"epochs": 24, "batch_size": 1}
 """Training that lasts long enough to be interrupted."""
 
 LABELS = 1
@@ -58,7 +59,7 @@ class Board:
     def start(self, *words: str) -> None:
         born = len(self.stage.births)
         state = self._folder / "state"
-        self._process = start_agent(self._address, state, self.data, NAME, *words)
+        self._process = fork_agent(self._address, state, self.data, NAME, *words)
         self.stage.wait(
             lambda: any(each.status == "online" for each in self.stage.births[born:]), "the birth"
         )
@@ -66,14 +67,13 @@ class Board:
     def fail(self) -> str:
         """Start an agent that cannot work, and return what it said."""
         state = self._folder / "state"
-        self._process = start_agent(self._address, state, self.data, NAME)
-        _, told = self._process.communicate(timeout=PATIENCE)
-        assert self._process.returncode
+        code, _, told = outcome(start_agent(self._address, state, self.data, NAME))
+        assert code
         return told
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
 
     def close(self) -> None:
         self.kill()

@@ -51,13 +51,18 @@ def algorithm(name: str, rounds: int = 2, **settings: Any) -> Algorithm[Any]:
 
 
 def trainer(hidden: Sequence[int] = (3,)) -> Trainer:
-    section = ModelSection.model_validate({"name": "mlp", "hidden": list(hidden)})
+    return trainer_of(ModelSection.model_validate({"name": "mlp", "hidden": list(hidden)}))
+
+
+def trainer_of(section: ModelSection) -> Trainer:
     return Trainer(build(section, SHAPE, CLASSES, 1), "cpu")
 
 
 @dataclass
 class Players:
     """Devices with data and private state, and a trainer that they share.
+
+    Exchanges whose model is another one have trainers of their own.
 
     Attributes:
         order: puts an exchange's answers into the order in which they arrive.
@@ -82,6 +87,10 @@ class Players:
     def part(self, device: str) -> Samples:
         return self.parts[int(device.removeprefix("device-"))]
 
+    def trainer_for(self, section: ModelSection | None) -> Trainer:
+        """Return the trainer of an exchange's or a state's model."""
+        return self.trainer if section is None else trainer_of(section)
+
     def task(self, exchange: Exchange, question: Question) -> DeviceTask:
         return DeviceTask(
             question=exchange.name,
@@ -92,23 +101,26 @@ class Players:
             params=question.params,
         )
 
-    def view(self, device: str) -> DeviceView:
+    def view(self, device: str, model: ModelSection | None = None) -> DeviceView:
         return DeviceView(
             self.part(device),
             samples(3, 77),
             self.private.get(device, {}),
             self.policy,
-            self.trainer.model,
+            self.trainer_for(model).model,
         )
 
-    def do(self, work: Work, view: DeviceView) -> Result:
-        return run_work(self.trainer, work, view.train)
+    def do(self, work: Work, view: DeviceView, model: ModelSection | None = None) -> Result:
+        return run_work(self.trainer_for(model), work, view.train)
 
     def answer(self, half: Algorithm[Any], exchange: Exchange, question: Question) -> Answer:
         """Return a device's answer and keep its private state."""
-        task, view = self.task(exchange, question), self.view(question.device)
+        task, view = self.task(exchange, question), self.view(question.device, exchange.model)
         work = half.prepare(task, view)
-        made = work if isinstance(work, Answer) else half.answer(task, view, self.do(work, view))
+        if isinstance(work, Answer):
+            made = work
+        else:
+            made = half.answer(task, view, self.do(work, view, exchange.model))
         self.private[question.device] = {**view.private, **made.private}
         return replace(made, device=question.device, private={})
 
@@ -116,6 +128,7 @@ class Players:
         return self.order([self.answer(half, exchange, each) for each in exchange.questions])
 
     def start(self, half: Algorithm[Any]) -> State:
+        half.check_model(self.trainer.model)
         return half.start(self.trainer.model.weights(), self.roster, 11)
 
     def play(self, half: Algorithm[Any]) -> list[tuple[State, Exchange]]:

@@ -16,6 +16,7 @@ from annotated_types import Ge, Gt, Le, Len, Lt, MaxLen
 from pydantic import ValidationError
 
 from edgefed.algorithms.base import Algorithm, Answer, Exchange, Finished, State, TrainedEvalJob
+from edgefed.algorithms.fedma_records import LAYER
 from edgefed.algorithms.mean_exchange import MEAN
 from edgefed.algorithms.registry import algorithms, make
 from edgefed.clock import SystemClock
@@ -110,8 +111,9 @@ def test_exchanges_are_well_formed(name: str) -> None:
 def test_a_run_moves_the_weights_and_keeps_their_looks(name: str) -> None:
     half, players = algorithm(name), Players()
     first = players.trainer.model.weights()
-    last = half.weights(players.play(half)[-1][0])
-    players.trainer.model.check(last)
+    state = players.play(half)[-1][0]
+    last = half.weights(state)
+    players.trainer_for(half.model(state)).model.check(last)
     for key, array in first.items():
         assert last[key].dtype == array.dtype
         assert np.isfinite(last[key]).all()
@@ -122,11 +124,12 @@ def test_a_run_moves_the_weights_and_keeps_their_looks(name: str) -> None:
 def test_the_trained_thing_predicts_and_is_tested(name: str) -> None:
     half, players = algorithm(name), Players()
     state, _ = players.play(half)[-1]
-    predict = half.predictor(state, ModelPredictions(players.trainer))
+    predict = half.predictor(state, ModelPredictions(players.trainer_for(half.model(state))))
     assert predict(samples(5, 1).inputs).shape == (5, CLASSES)
     exchange = half.evaluation(state, players.roster, 1)
     question = exchange.questions[0]
-    test = half.eval_job(players.task(exchange, question), players.view(question.device))
+    view = players.view(question.device, half.model(state))
+    test = half.eval_job(players.task(exchange, question), view)
     assert not isinstance(test, TrainedEvalJob)
     assert test.samples.targets.shape == (3,)
 
@@ -204,7 +207,7 @@ def test_without_answers_the_weights_stay(name: str) -> None:
     after = half.merge(state, asked(planned), [])
     assert bits(half.weights(after)) == bits(half.weights(state))
     assert after.round >= state.round
-    assert exchange.round == state.round + (exchange.name == MEAN)
+    assert exchange.round == state.round + (exchange.name in (MEAN, LAYER))
 
 
 @every
@@ -242,6 +245,7 @@ def test_nothing_given_is_changed_and_no_global_generator_is_drawn_from(name: st
     before = draws()
     weights = players.trainer.model.weights()
     kept = bits(weights)
+    half.check_model(players.trainer.model)
     state = half.start(weights, players.roster, 3)
     for number in range(2):
         kept_state = bits(state)
@@ -262,7 +266,8 @@ def test_nothing_given_is_changed_and_no_global_generator_is_drawn_from(name: st
 def watched(half: Algorithm[Any], players: Players, exchange: Exchange, number: int) -> Answer:
     """Return a device's answer, having seen that it changed nothing that it was given."""
     question = exchange.questions[number]
-    task, view = players.task(exchange, question), players.view(question.device)
+    task = players.task(exchange, question)
+    view = players.view(question.device, exchange.model)
     given = bits([task, view.train, view.test, view.private])
     answer = players.answer(half, exchange, question)
     assert bits([task, view.train, view.test, view.private]) == given

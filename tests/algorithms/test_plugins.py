@@ -18,6 +18,7 @@ from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.plugins import GROUP, load, offers
 from edgefed.algorithms.registry import algorithms, built_in, find, offered, unusable
 from edgefed.errors import UsageError
+from tests.forked_programs import ended
 
 GOOD = """
 from edgefed.algorithms.fedavg import FedAvg
@@ -54,14 +55,7 @@ def package(root: Path, distribution: str, name: str, source: str, value: str) -
 def edgefed(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the command line with the packages in ``root`` installed."""
     path = os.pathsep.join([str(root), *filter(None, sys.path)])
-    code = "from edgefed.cli.entry import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", code, *words],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return ended(["edgefed.cli.main", *words], {**os.environ, "PYTHONPATH": path})
 
 
 def test_an_installed_algorithm_is_listed_shown_and_runs(tmp_path: Path) -> None:

@@ -114,3 +114,15 @@ def test_an_entry_imports_little_before_it_handles_ctrl_c(entry: str) -> None:
     )
     late = {"contextlib", "importlib", "typing", "re", "pathlib", "collections.abc"}
     assert set(ended.stdout.split()) & late == set()
+
+
+def test_the_end_of_a_command_searches_no_cycles() -> None:
+    code = (
+        "import atexit, gc\n"
+        "from edgefed.console import start\n"
+        "atexit.register(lambda: print(gc.get_freeze_count() > 0))\n"
+        "start(lambda: None)\n"
+    )
+    # What is registered later is called earlier.
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "True\n"

@@ -15,6 +15,7 @@ from edgefed.charts.lines import LARGEST, MAX_POINTS, LineChart, Series, line_ch
 from edgefed.charts.scale import Scale, ticks, whole_ticks
 from edgefed.charts.shares import Panel, share_maps
 from edgefed.charts.svg import stacked, standalone
+from edgefed.units import size
 
 NAME = st.text(max_size=20)
 FINITE = st.floats(-1e12, 1e12)
@@ -92,6 +93,15 @@ def test_ticks_span_the_values_in_even_steps(low: float, high: float, count: int
     assert steps[0] <= low + 1e-6 * width
     assert steps[-1] >= high - 1e-6 * width
     assert 2 <= len(steps) <= count + 2
+
+
+def test_curves_over_bytes_have_binary_units_below_them() -> None:
+    points = [(int(2**20 * (k + 0.3)), 0.1 * k) for k in range(1, 5)]
+    told = texts(line_chart(LineChart("a", [Series("a", points)], across="bytes", binary=size)))
+    assert {"1.5 MiB", "2.0 MiB", "4.0 MiB", "bytes"} <= set(told)
+    assert not {"1.0 MiB", "4.5 MiB", "round"} & set(told), "all are within"
+    one = line_chart(LineChart("a", [Series("a", points[:1])], across="bytes", binary=size))
+    assert "bytes" in texts(one)
 
 
 @given(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(2, 12))

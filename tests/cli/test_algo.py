@@ -26,6 +26,12 @@ def test_show_tells_settings_with_ranges_and_defaults() -> None:
     assert schema["properties"] == settings
 
 
+def test_show_tells_the_range_of_a_number_that_can_also_be_a_word() -> None:
+    rows = edgefed("algo", "show", "pfnm").out.splitlines()
+    (sigma,) = (row for row in rows if row.startswith("sigma "))
+    assert sigma.split()[1:8] == ["auto", ">", "0,", "≤", "1000000000000.0", "or", "auto"]
+
+
 @pytest.mark.parametrize(
     ("name", "words"), [("fedprx", "did you mean 'fedprox'?"), ("zzz", "No algorithm 'zzz'.")]
 )

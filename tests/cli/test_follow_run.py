@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from edgefed.cli.follow_run import _Printer
+from edgefed.cli.follow_run import _line, _Printer
 from edgefed.events.feed_update import FeedUpdate
 from edgefed.events.snapshot import LineView, RunView, Snapshot
 
@@ -31,3 +31,10 @@ def test_warnings_and_refusals_are_printed_once(capsys: pytest.CaptureFixture[st
         "! 8 label bounties closed",
     ]
     assert printed(capsys, quiet=True) == []
+
+
+def test_the_progress_line_names_one_of_several_exchanges_of_a_round() -> None:
+    run = RunView(run="r-1", status="running", round=2, rounds=9, question="layer", wanted=8)
+    assert _line(Snapshot(run=run), run) == "r-1  running  round 2/9  0/8"
+    run = run.model_copy(update={"detail": "conv2, 2 of 4", "accepted": 3})
+    assert _line(Snapshot(run=run), run) == "r-1  running  round 2/9  layer conv2, 2 of 4  3/8"

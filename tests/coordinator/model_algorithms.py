@@ -19,6 +19,7 @@ from edgefed.algorithms.base import (
 )
 from edgefed.algorithms.fedavg import FedAvg, delta_role
 from edgefed.algorithms.fedmix import FedMix
+from edgefed.algorithms.match_report import LayerMatch, MatchReport
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.learn.models import Model, build
 from edgefed.learn.types import Tensors
@@ -154,3 +155,54 @@ class Renaming(FedAvg):
             payloads={name: planned.payloads["weights"]},
             retired=frozenset({f"weights-{planned.round - 1}"}),
         )
+
+
+LAYERS = ("conv1", "fc1")
+"""What a layerwise algorithm says that it matches, in this order."""
+
+LOCAL = 4
+"""Units of each of those layers on a device."""
+
+
+class Layerwise(FedAvg):
+    """Averages; says that it matches the layers, one in each exchange of a round."""
+
+    def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
+        planned = super().plan(state, roster, seed)
+        if isinstance(planned, Finished):
+            return planned
+        number = state.params.get("matched", 0)
+        last = number == len(LAYERS) - 1
+        detail = f"{LAYERS[number]}, {number + 1} of {len(LAYERS)}"
+        return replace(planned, name="layer", detail=detail, preparatory=not last)
+
+    def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
+        if exchange.preparatory:
+            devices = sum(1 for _ in answers)
+            return replace(state, params={**state.params, "matched": 1, "devices": devices})
+        return replace(
+            super().merge(state, exchange, answers),
+            params={"devices": state.params["devices"]},
+        )
+
+    def match_report(self, state: State) -> MatchReport:
+        number = state.params.get("matched", 0)  # in the round under way; 0 between rounds
+        begun = state.round + (number > 0)
+        return MatchReport(
+            round=begun,
+            layers=tuple(
+                matched(name, begun if index < (number or len(LAYERS)) else state.round)
+                for index, name in enumerate(LAYERS)
+            ),
+            matched=number or (len(LAYERS) if state.round else 0),
+            devices=state.params.get("devices", 0),
+            growth=1 + state.round / 8 if state.round else None,
+        )
+
+
+def matched(name: str, number: int) -> LayerMatch:
+    """Return what a layerwise algorithm says of a layer that was matched in a round."""
+    if number == 0:
+        return LayerMatch(name, LOCAL)
+    objective = -number / 3 if name == LAYERS[0] else None
+    return LayerMatch(name, LOCAL, LOCAL + number + len(name), 4 / (number + 2), objective)

@@ -20,14 +20,12 @@ from edgefed.coordinator.expert_updates import (
 )
 from edgefed.coordinator.last_run import with_last_run
 from edgefed.events.expert_events import MAX_CELLS
-from edgefed.events.fold import SnapshotBuilder
-from edgefed.events.snapshot import Snapshot
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.test_resume import Fuse, PowerCut, cut_in_replies
-from tests.run_fixture import CLASSES, Ticking, World, recipe, shards
+from tests.coordinator.told_events import FIRST, logged, snapshot_of
+from tests.run_fixture import CLASSES, Ticking, recipe, shards
 
 EXPERTS = 3
-FIRST = Snapshot(fleet="tests")
 
 
 def plan(**settings: Any) -> Recipe:
@@ -36,19 +34,6 @@ def plan(**settings: Any) -> Recipe:
 
 def parts() -> Any:
     return shards((5, 9, 6, 4), tested=3)
-
-
-def logged(world: World) -> None:
-    """Write the events of the run where its journal writes them."""
-    lines = "".join(f"{event.line()}\n" for event in world.events)
-    (world.store().run_folder(world.run) / "events.jsonl").write_text(lines)
-
-
-def snapshot_of(world: World) -> Snapshot:
-    builder = SnapshotBuilder(FIRST)
-    for event in world.events:
-        builder.apply(event)
-    return builder.snapshot()
 
 
 def test_experts_are_told_from_the_start_and_after_each_merge(world: MakeWorld) -> None:

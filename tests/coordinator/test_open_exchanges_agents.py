@@ -21,7 +21,8 @@ from edgefed.wire.tensors import digest, pack
 from tests.agent.agent_harness import CLASSES, MODEL, SAMPLES, SHAPE, write_data
 from tests.complete_task import complete
 from tests.coordinator.test_dispatcher import DEVICES, TOPICS, Scene, at_work, never
-from tests.processes import start_module
+from tests.forked_programs import ForkedProgram
+from tests.processes import clean_environment
 from tests.run_fixture import Ticking
 from tests.transport.listening import wait_until
 
@@ -35,17 +36,21 @@ def agents(mosquitto: MosquittoBroker, tmp_path: Path) -> Iterator[None]:
     """Agents with the names of the two devices."""
     data = write_data(tmp_path / "data.npz")
     started = [
-        start_module(
-            "device_agent.cli",
-            *("run", "--broker", str(mosquitto.address), "--fleet", TOPICS.fleet),
-            *("--state", str(tmp_path / name), "--name", name, "--data", f"npz:{data}"),
+        ForkedProgram(
+            (
+                *("device_agent.cli", "run", "--broker", str(mosquitto.address)),
+                *("--fleet", TOPICS.fleet, "--state", str(tmp_path / name)),
+                *("--name", name, "--data", f"npz:{data}"),
+            ),
+            clean_environment(),
+            tmp_path / f"{name}.log",
         )
         for name in DEVICES
     ]
     yield
     for process in started:
         process.kill()
-        process.communicate()
+        process.wait()
 
 
 def exchange(run: str, index: int, weights: bytes, devices: tuple[str, ...]) -> OpenExchange:

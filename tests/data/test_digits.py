@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import numpy as np
@@ -40,6 +41,29 @@ def test_runs_with_different_seeds_share_one_split(digits: Dataset) -> None:
     other = load(section(name="digits"), None, seed=2)
     assert np.array_equal(other.test.inputs, digits.test.inputs)
     assert np.array_equal(other.train.targets, digits.train.targets)
+
+
+def test_they_are_those_of_scikit_learn_wherever_it_keeps_them(
+    digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgefed.data.digits.FILE", "moved.csv.gz")
+    theirs = load(section(name="digits"), None, seed=1)
+    for ours, part in ((digits.train, theirs.train), (digits.test, theirs.test)):
+        assert np.array_equal(ours.inputs, part.inputs)
+        assert np.array_equal(ours.targets, part.targets)
+        assert ours.targets.dtype == part.targets.dtype
+
+
+def test_to_load_them_imports_no_scikit_learn() -> None:
+    program = (
+        "import sys\n"
+        "from edgefed.data.digits import DigitsOptions, load_digits\n"
+        "print(len(load_digits(DigitsOptions(), None).train), 'sklearn' in sys.modules)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert told.stdout.split() == ["1437", "False"]
 
 
 def test_without_scikit_learn_the_hint_says_what_to_install(

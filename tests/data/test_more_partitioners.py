@@ -231,6 +231,7 @@ def test_cifar_sizes_of_hsus_split() -> None:
         ({"partition": "dirichlet", "alpha": 0.3}, "devices, for each label", 6, [0.3]),
         ({"partition": "dirichlet-equal", "alpha": 0.5}, "labels, for each device", 4, [0.125]),
         ({"partition": "quantity", "alpha": 2.0}, "devices", 6, [2.0]),
+        ({"partition": "growing", "parts_per_device": 2}, "parts, for each label", 12, [0.5]),
         ({"partition": "pachinko"}, "coarse labels, for each device", 2, [0.1]),
     ],
 )

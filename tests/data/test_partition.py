@@ -120,6 +120,19 @@ def test_the_same_seed_deals_the_same_shards() -> None:
     assert not np.array_equal(one[0].train.inputs, other[0].train.inputs)
 
 
+@pytest.mark.parametrize("name", ["iid", "dirichlet", "growing"])
+def test_a_device_with_several_parts_holds_the_samples_of_as_many_devices(name: str) -> None:
+    dataset = _dataset()
+    apart = deal(dataset, section(partition=name), 6, 0, seed=1)
+    pooled = deal(dataset, section(partition=name, parts_per_device=3), 2, 0, seed=1)
+    assert len(pooled) == 2
+    for device, shard in enumerate(pooled):
+        parts = apart[3 * device : 3 * device + 3]
+        together = np.concatenate([part.train.inputs for part in parts])
+        assert np.array_equal(shard.train.inputs, together)
+    assert len(pooled[0].train) > len(apart[0].train)
+
+
 def test_the_holdout_does_not_change_who_holds_what() -> None:
     for alone, split in zip(
         deal(_dataset(), section(), 8, 0, 5), deal(_dataset(), section(), 8, 0.5, 5), strict=True

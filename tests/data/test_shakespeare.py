@@ -68,6 +68,21 @@ def test_a_window_is_followed_by_its_label_and_the_end_is_for_testing(tmp_path: 
     assert sorted(len(shard.train) for shard in shards) == [61, 96]
 
 
+def test_a_devices_samples_keep_the_order_of_the_text_where_it_is_wanted(tmp_path: Path) -> None:
+    _write(tmp_path / "a.jsonl", {"hamlet": TEXT * 3, "ophelia": TEXT * 4})
+    keys = section(name="shakespeare", path="a.jsonl", window=8, partition="natural")
+    dataset = load(keys, tmp_path, seed=1)
+    ordered = deal(dataset, keys, 2, 0, seed=1, in_order=True)
+    for shard in ordered:
+        first = shard.train.inputs[:, 0]
+        assert _text(first[:20]) == TEXT[:20]
+        assert _text(first) == (TEXT * 4)[: len(first)]
+    shuffled = deal(dataset, keys, 2, 0, seed=1)
+    for shard, other in zip(ordered, shuffled, strict=True):
+        assert len(shard.train) == len(other.train)
+        assert not np.array_equal(shard.train.inputs, other.train.inputs)
+
+
 def test_stride_and_roles_keep_it_small(tmp_path: Path) -> None:
     _write(tmp_path / "a.jsonl", {"short": TEXT, "long": TEXT * 9, "longer": TEXT * 10})
     keys = {"name": "shakespeare", "path": "a.jsonl", "window": 8, "stride": 10}

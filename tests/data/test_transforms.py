@@ -115,6 +115,51 @@ def test_the_bias_of_fedma_sets_two_devices_apart() -> None:
     assert [int(each.sum()) for each in grey] == [38, 2]
 
 
+def test_one_device_with_both_parts_sees_the_same_biased_images() -> None:
+    dataset = _dataset(_images())
+    keys = {"partition": "classes", "classes_per_device": 2, "transform": "greyscale"}
+    apart = deal(dataset, section(**keys), 2, holdout=0, seed=1)
+    (pooled,) = deal(dataset, section(**keys, parts_per_device=2), 1, holdout=0, seed=1)
+    for field in ("inputs", "targets"):
+        separate = np.concatenate([getattr(shard.train, field) for shard in apart])
+        assert np.array_equal(getattr(pooled.train, field), separate)
+
+
+def test_oversampling_makes_grey_and_colour_images_equally_many() -> None:
+    keys = section(
+        partition="classes",
+        classes_per_device=2,
+        transform="greyscale",
+        grey_oversample=True,
+        parts_per_device=2,
+    )
+    (shard,) = deal(_dataset(_images()), keys, 1, holdout=0, seed=1)
+    inputs, targets = shard.train.inputs, shard.train.targets
+    grey = _is_grey(inputs)
+    for label in range(4):
+        kinds = [inputs[(targets == label) & each].reshape(19, -1) for each in (grey, ~grey)]
+        different = [len(np.unique(each, axis=0)) for each in kinds]
+        assert sorted(different) == [1, 19], "the only one of its kind is repeated"
+
+
+def test_a_label_without_any_grey_image_is_not_oversampled() -> None:
+    samples = _images()
+    rng = np.random.default_rng(0)
+    assert len(greyed(samples, UNPREPARED, 0.0, rng, oversample=True)) == len(samples)
+    assert len(greyed(samples, UNPREPARED, 1.0, rng, oversample=True)) == len(samples)
+
+
+def test_oversampled_images_are_drawn_with_replacement_from_all_of_the_fewer() -> None:
+    samples = _images(each=20)
+    result = greyed(samples, UNPREPARED, 0.25, np.random.default_rng(0), oversample=True)
+    grey = _is_grey(result.inputs)
+    for label in range(4):
+        own = result.inputs[(result.targets == label) & grey]
+        assert len(own) == 15
+        assert len(np.unique(own.reshape(15, -1), axis=0)) == 5
+    assert np.array_equal(result.targets[: len(samples)], samples.targets)
+
+
 def test_labels_are_permuted_by_one_of_a_few_orders() -> None:
     samples = _images()
     keys = section(partition="iid", transform="permutation", permutations=2)

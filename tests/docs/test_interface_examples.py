@@ -6,11 +6,13 @@ import importlib
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 from edgefed.algorithms import registry
@@ -18,6 +20,7 @@ from edgefed.algorithms.base import State
 from edgefed.algorithms.plugins import GROUP
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.run_records import Checkpoint, OpenExchange
+from edgefed.data.types import Shard, no_samples
 from edgefed.learn.types import Tensors
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Task
@@ -321,6 +324,36 @@ def test_trained_arrays_that_are_not_the_models(run: Run) -> None:
     again = work("own-shift", private=first.private).private["own"]["shift"]
     assert not np.array_equal(again, shift)
     assert run("own-shift").outcomes() == {"accepted"}
+
+
+@pytest.fixture
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("_one_thread")
+def test_statistics_of_batch_normalisation(tmp_path: Path) -> None:
+    shape, name = (1, 4, 4), "remeasured"
+    model = {"name": "resnet20", "norm": "batch", "channels": [2, 2, 2], "inner": [2] * 9}
+    plan = recipe(algorithm={"name": name}, model=model, rounds={"count": 1})
+    parts = [Shard(samples(size, size, shape), no_samples(shape), 3) for size in SIZES]
+    world = World(tmp_path / "world", plan, parts)
+    world.dataset = replace(world.dataset, test=samples(12, 99, shape), shape=shape)
+    try:
+        here = Finished(world)
+        weights = here.state.groups["weights"]
+    finally:
+        world.close()
+    assert [each.name for each in here.fleet.asked] == ["fit", "statistics"]
+    assert here.outcomes() == {"accepted"}
+    images = torch.from_numpy(np.concatenate([part.train.inputs for part in parts]))
+    first = torch.nn.functional.conv2d(images, torch.from_numpy(weights["conv1.weight"]), padding=1)
+    var, mean = (each.numpy() for each in torch.var_mean(first, (0, 2, 3), correction=0))
+    np.testing.assert_allclose(weights["norm1.running_mean"], mean, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(weights["norm1.running_var"], var, rtol=1e-5)
 
 
 def test_state_that_outlives_a_run() -> None:

@@ -13,6 +13,9 @@ from edgefed.events.snapshot import (
     DeviceView,
     ExpertRoundView,
     ExpertsView,
+    LayerMatchView,
+    MatchingView,
+    MatchRoundView,
     MixtureView,
     RoundView,
     RunView,
@@ -32,7 +35,8 @@ def plain_fold(snapshot: Snapshot, event: Event) -> Snapshot:
         case "run":
             _run(state, fields, time)
         case "round":
-            _of_run(state, round=fields["round"], phase="select", accepted=0, waiting=None)
+            begun = {"round": fields["round"], "phase": "select", "accepted": 0}
+            _of_run(state, **begun, waiting=None, detail="")
         case "exchange":
             _exchange(state, fields, time)
         case "reply":
@@ -43,8 +47,11 @@ def plain_fold(snapshot: Snapshot, event: Event) -> Snapshot:
             _device(state, fields, time)
         case "roster":
             _roster(state, fields, time)
-        case "labels" | "experts" if state["run"] and state["run"].run == fields["run"]:
-            (_labels if event.kind == "labels" else _experts)(state, fields)
+        case "labels" | "experts" | "matching" if (
+            state["run"] and state["run"].run == fields["run"]
+        ):
+            of_run = {"labels": _labels, "experts": _experts, "matching": _matching}
+            of_run[event.kind](state, fields)
     line = describe(event)
     if line is not None:
         state["lines"] = (line, *state["lines"])[:MAX_LINES]
@@ -60,6 +67,7 @@ def _run(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
         devices = [view.model_copy(update=unshared) for view in state["devices"]]
         state |= {"sent": 0, "received": 0, "devices": tuple(devices)}
         state |= {"bounties": (), "budgets": (), "experts": None, "mixtures": ()}
+        state |= {"matching": None}
         return
     if fields.get("status") in ("finished", "aborted", "failed"):
         known |= {"ended_at": time, "phase": "done", "waiting": None}
@@ -151,6 +159,22 @@ def _experts(state: dict[str, Any], fields: dict[str, Any]) -> None:
     mixtures = {row.device: row for row in state["mixtures"]}
     mixtures |= {row["device"]: MixtureView(**row) for row in fields["mixtures"]}
     state["mixtures"] = tuple(mixtures[key] for key in sorted(mixtures))
+
+
+def _matching(state: dict[str, Any], fields: dict[str, Any]) -> None:
+    known = {name: fields[name] for name in fields if name in MatchingView.model_fields}
+    before = state["matching"] or MatchingView(total=0)
+    layers = list(before.layers)
+    for number, row in fields["layers"]:
+        layers += [LayerMatchView()] * (number + 1 - len(layers))
+        layers[number] = LayerMatchView(**row)
+    view = MatchingView(**{**known, "layers": layers})
+    rounds = before.rounds
+    if view.round:
+        widths = tuple(layer.atoms for layer in layers[: view.matched])
+        point = MatchRoundView(round=view.round, devices=view.devices, widths=widths)
+        rounds = (*(row for row in rounds if row.round != view.round), point)
+    state["matching"] = view.model_copy(update={"rounds": rounds})
 
 
 def _with_run(view: DeviceView, state: dict[str, Any]) -> DeviceView:

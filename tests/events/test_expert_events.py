@@ -16,12 +16,13 @@ from edgefed.events.expert_events import (
     problem_in_words,
     told_rows,
 )
-from edgefed.events.expert_history import MAX_COURSES, MAX_POINTS, MAX_TABLES, Thinned
+from edgefed.events.expert_history import MAX_COURSES, MAX_POINTS, MAX_TABLES
 from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.model import Event
 from edgefed.events.roster import MAX_CHARACTERS
 from edgefed.events.snapshot import ExpertsView, MixtureView, Snapshot
 from edgefed.events.summary import RunSummary, summarise
+from edgefed.events.thinned import Thinned
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import EventMessage
 

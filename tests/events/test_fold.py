@@ -53,6 +53,11 @@ mixtures = st.fixed_dictionaries(
     optional={"samples": counts, "round": numbers},
 )
 
+layer_matches = st.fixed_dictionaries(
+    {"layer": texts},
+    optional={"local": counts, "atoms": counts, "holders": share, "objective": loss},
+)
+
 FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     "run": st.fixed_dictionaries(
         {"run": runs, "status": st.sampled_from(get_args(RunStatus))},
@@ -75,6 +80,7 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
             "round": numbers,
             "exchange": exchanges,
             "question": texts,
+            "detail": texts,
             "asked": counts,
             "wanted": counts,
             "quorum": counts,
@@ -179,6 +185,19 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
             "labels": labels,
         },
     ),
+    "matching": st.fixed_dictionaries(
+        {
+            "run": runs,
+            "total": labels,
+            "layers": st.lists(st.tuples(labels, layer_matches).map(list), max_size=3),
+        },
+        optional={
+            "round": st.integers(0, 5),
+            "matched": labels,
+            "devices": counts,
+            "growth": st.none() | share,
+        },
+    ),
     "note": st.fixed_dictionaries(
         {"text": texts}, optional={"level": st.sampled_from(["info", "warning"])}
     ),
@@ -212,7 +231,9 @@ def test_every_kind_is_covered() -> None:
 
 
 def named(event: Event) -> list[str]:
-    return [event.fields["device"]] if "device" in event.fields else event.fields.get("devices", [])
+    if "device" in event.fields:
+        return [event.fields["device"]]
+    return event.fields["devices"] if event.kind == "roster" else []
 
 
 @settings(max_examples=300, deadline=None)

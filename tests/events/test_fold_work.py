@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from edgefed.events import bounty_events, expert_events, fold
+from edgefed.events import bounty_events, expert_events, fold, matching_events
 from edgefed.events.bounty_events import label_events
 from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.model import Event
@@ -53,6 +53,11 @@ EVENTS = [
             "mixtures": [{"device": "d-00005", "shares": [0.5, 0.5], "kept": [0, 1]}],
         },
     ),
+    Event(
+        time=NOW,
+        kind="matching",
+        fields={"run": "r-1", "round": 1, "matched": 1, "total": 1, "layers": [[0, {"atoms": 9}]]},
+    ),
     Event(time=NOW, kind="note", fields={"text": "hello"}),
 ]
 
@@ -92,6 +97,7 @@ def counted_steps() -> Iterator[dict[str, int]]:
             fold.__file__,
             bounty_events.__file__,
             expert_events.__file__,
+            matching_events.__file__,
         ):
             return None
         frame.f_trace_opcodes = True

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,12 +17,13 @@ from edgefed.config.address import Address
 from edgefed.config.recipe import Recipe
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.coordinator.run_model import load_dataset
-from edgefed.data.partition import deal
+from edgefed.data.partition import deal_recipe
 from edgefed.data.shard_files import write_shard
 from edgefed.data.types import Shard
 from edgefed.errors import EdgeFedError
 from edgefed.simulator.local_fleet import device_names
 from tests.faults.slow_link import SlowLink
+from tests.forked_programs import ForkedProgram, Running
 
 FLEET = "faults"
 DOWN, UP = 5e6, 1.5e6
@@ -66,7 +65,7 @@ class FleetProcesses:
         self.broker = self._start_broker()
         self.link = SlowLink(self.address.port, down=DOWN, up=UP)
         self._sources: dict[str, Path] = {}
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, Running] = {}
         for name, shard in {**dealt(recipe, holdout), **(shards or {})}.items():
             self.give(name, shard)
         self.start("coordinator")
@@ -81,17 +80,12 @@ class FleetProcesses:
         if name == "broker":
             self.broker = self._start_broker()
             return
-        log = (self.folder / f"{name}.log").open("ab")
-        self.processes[name] = subprocess.Popen(
-            [sys.executable, *self._command(name)],
-            stdout=log,
-            stderr=log,
-            env={
-                **{k: v for k, v in os.environ.items() if not k.startswith("EDGEFED_")},
-                **{f"EDGEFED_{k.upper()}": v for k, v in self._settings.get(name, {}).items()},
-            },
-        )
-        log.close()
+        environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("EDGEFED_")},
+            **{f"EDGEFED_{k.upper()}": v for k, v in self._settings.get(name, {}).items()},
+        }
+        log = self.folder / f"{name}.log"
+        self.processes[name] = ForkedProgram(self._command(name), environment, log)
 
     def kill(self, name: str) -> None:
         """End a part with SIGKILL and wait until it is gone."""
@@ -120,12 +114,13 @@ class FleetProcesses:
         return MosquittoBroker(self.address, self.folder / "mosquitto")
 
     def _command(self, name: str) -> list[str]:
+        """Return a part's module and its arguments."""
         common = ["--no-config", "--fleet", FLEET, "--state", str(self.folder / "state")]
         if name == "coordinator":
-            return ["-m", "edgefed.cli.main", *common, "--broker", str(self.address), "coordinator"]
+            return ["edgefed.cli.main", *common, "--broker", str(self.address), "coordinator"]
         link = f"mqtt://{LOOPBACK}:{self.link.port}"
         own = ["--broker", link, "--name", name, "--data", f"npz:{self._sources[name]}"]
-        return ["-m", self._agent, "run", *common, *own, "--holdout", "0"]
+        return [self._agent, "run", *common, *own, "--holdout", "0"]
 
     def give(self, device: str, shard: Shard) -> None:
         """Let a device hold other samples from its next start on."""
@@ -224,9 +219,8 @@ class FleetProcesses:
 
 def dealt(recipe: Recipe, holdout: float = 0.0) -> dict[str, Shard]:
     """Return the data that a recipe deals out, by device."""
-    count = recipe.simulation.devices
-    shards = deal(load_dataset(recipe, None), recipe.data, count, holdout, recipe.seed)
-    return dict(zip(device_names(count), shards, strict=True))
+    shards = deal_recipe(load_dataset(recipe, None), recipe, holdout)
+    return dict(zip(device_names(len(shards)), shards, strict=True))
 
 
 def wait_until(

@@ -78,7 +78,7 @@ class SmallDisk(FleetProcesses):
         alone = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
         if subprocess.run([*alone, mount], capture_output=True, check=False).returncode:
             pytest.skip("a process may not mount a disk of its own here")
-        words = [sys.executable, *self._command(name)]
+        words = [sys.executable, "-m", *self._command(name)]
         words[words.index("--state") + 1] = str(disk)
         environment = {k: v for k, v in os.environ.items() if not k.startswith("EDGEFED_")}
         with (self.folder / f"{name}.log").open("ab") as log:

@@ -97,6 +97,13 @@ def test_the_numbers_are_those_of_the_runs(study: Study, outcome: Outcome) -> No
     few, many = (e for e in entries(study, outcome) if e.cell.row.label == "FedAvg")
     assert few.accuracy.mean != many.accuracy.mean
     assert few.rounds.count > 0
+    assert few.rounds.mean == 1, "and they have two"
+    runs = [outcome.results[t.digest] for t in trials if t.case is few.cell.case]
+    assert (
+        few.bytes_to.mean == sum(r.history[0]["sent"] + r.history[0]["received"] for r in runs) / 2
+    )
+    assert few.bytes.mean == pytest.approx(2 * (few.bytes_to.mean or 0), rel=0.1)
+    assert many.bytes_to.count == 0
     assert many.rounds.count == 0, "nobody gets all samples right"
     assert (few.published, many.published) == (None, study.table.published[0])
 
@@ -139,8 +146,13 @@ def test_the_files_say_the_same(study: Study, outcome: Outcome, folder: Path) ->
         assert row["published"] == ("" if cell["published"] is None else str(cell["published"]))
     assert len((place / "runs.csv").read_text().splitlines()) == 1 + 8
     pictures = sorted(path.name for path in place.glob("*.svg"))
-    assert pictures == ["01-digits-e-1.svg", "02-digits-e-3.svg"]
-    assert "target" in (place / pictures[0]).read_text()
+    names = ("01-digits-e-1", "02-digits-e-3")
+    assert pictures == sorted(f"{name}{kind}.svg" for name in names for kind in ("", "-bytes"))
+    assert "target" in (place / "01-digits-e-1.svg").read_text()
+    drawn = (place / "01-digits-e-1-bytes.svg").read_text()
+    assert "accuracy by bytes" in drawn
+    assert "KiB</text>" in drawn
+    assert "BYTES" in text(study, outcome).splitlines()[2]
 
 
 def test_a_failed_run_is_counted_and_the_rest_is_told(folder: Path) -> None:

@@ -11,7 +11,7 @@ from edgefed.config.recipe import DataSection
 from edgefed.data.datasets import load
 from edgefed.data.shakespeare import read_roles
 from edgefed.errors import DataError
-from edgefed.reproduce.sources import MADE, SOURCES, fetch, locate
+from edgefed.reproduce.sources import SOURCES, fetch, locate
 from edgefed.reproduce.synthetic_text import ROLES, made_texts
 from tests.data.helpers import section
 
@@ -119,8 +119,29 @@ def test_made_texts_are_the_same_every_time_and_can_be_loaded(tmp_path: Path) ->
     assert made_texts(path).read_bytes() == first
     texts = read_roles(path)
     assert len(texts) == len(set(texts.values())) == ROLES
-    keys = locate({"data.name": MADE}, None, tmp_path).settings
+    keys = locate({"data.name": "made-texts"}, None, tmp_path).settings
     values = {key.removeprefix("data."): value for key, value in keys.items()}
     dataset = load(DataSection.model_validate({**values, "window": 5}), None, seed=1)
     assert dataset.groups is not None
     assert len(np.unique(dataset.groups)) == ROLES
+
+
+def test_coloured_digits_are_the_same_every_time_and_only_their_hue_is_drawn(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("sklearn", reason="the digits are not installed")
+    keys = locate({"data.name": "made-colours"}, None, tmp_path).settings
+    path = Path(str(keys["data.path"]))
+    first, stamp = path.read_bytes(), path.stat().st_mtime_ns
+    locate({"data.name": "made-colours"}, None, tmp_path)
+    assert path.stat().st_mtime_ns == stamp, "it is not written again"
+    path.write_bytes(b"damaged")
+    locate({"data.name": "made-colours"}, None, tmp_path)
+    assert path.read_bytes() == first
+    plain = load(section(name="digits"), None, seed=1)
+    made = load(section(name="npz", path=str(path)), None, seed=1)
+    assert made.shape == (3, 8, 8)
+    assert np.array_equal(made.train.targets, plain.train.targets)
+    brightest = made.train.inputs.max(axis=1, keepdims=True)
+    assert np.allclose(brightest, plain.train.inputs, atol=1 / 255)
+    assert made.train.inputs.min(axis=1).max() == 0, "a pure hue lacks one of the colours"

@@ -159,6 +159,24 @@ def test_a_lost_device_is_named_on_a_small_screen() -> None:
     drive(player.app, scenario, (80, 24))
 
 
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (120, "phase 3 of 5: COLLECT (layer conv2, 2 of 4) ── 7 of 10 answers, quorum 8"),
+        (80, "3/5 COLLECT (layer conv2, 2 of 4) ── 7 of 10, quorum 8"),
+        (60, "3/5 COLLECT ── 7 of 10, quorum 8"),
+    ],
+)
+def test_one_of_several_exchanges_of_a_round_is_named(width: int, shown: str) -> None:
+    run = run_view(question="layer", detail="conv2, 2 of 4")
+    player = Player(fine(snapshot(run=run, time=ago(0))))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert heading(pilot) == f"Round 12 ── {shown}"
+
+    drive(player.app, scenario, (width, 24))
+
+
 def test_a_banner_comes_and_goes() -> None:
     lost = FeedUpdate(in_round(12).snapshot, False, True, "Broker unreachable.", ago(0))
     player = Player(in_round(12), lost, in_round(12))

@@ -38,7 +38,8 @@ def transform_device(
         return rotated_mix(samples, dataset.preparation, rng, angles=angles, alpha=alpha)
     if options.transform == "greyscale":
         share = options.grey_shares[device % len(options.grey_shares)]
-        return greyed(samples, dataset.preparation, share, rng)
+        preparation, oversample = dataset.preparation, options.grey_oversample
+        return greyed(samples, preparation, share, rng, oversample=oversample)
     if options.transform == "permutation":
         drawn = generator(seed, "partition", "orders")
         orders = label_orders(dataset.classes, options.permutations, drawn)

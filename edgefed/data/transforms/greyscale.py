@@ -2,7 +2,8 @@
 
 The data bias experiment of FedMA (Wang et al., ICLR 2020, figure 4): five random labels, 95 % grey,
 on one device; the other five, 5 % grey, on another; half of the test images are grey. With
-``partition = "classes"``, two devices of five labels each.
+``partition = "classes"``, two devices of five labels each; ``parts_per_device = 2`` and one device
+are training on the pooled data.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgefed.data.transforms.images import require_images
-from edgefed.data.types import Array, Preparation
+from edgefed.data.types import Array, Indices, Preparation, take
 from edgefed.samples import Samples
 
 LUMA = (0.299, 0.587, 0.114)
@@ -20,7 +21,12 @@ LUMA = (0.299, 0.587, 0.114)
 
 
 def greyed(
-    samples: Samples, preparation: Preparation, share: float, rng: np.random.Generator
+    samples: Samples,
+    preparation: Preparation,
+    share: float,
+    rng: np.random.Generator,
+    *,
+    oversample: bool = False,
 ) -> Samples:
     """Return the samples, round(share · n) of each label's n images grey.
 
@@ -29,20 +35,35 @@ def greyed(
         preparation: what was done to them; they are grey in the same terms.
         share: in [0, 1].
         rng: draws which images.
+        oversample: append copies of the fewer of a label's grey and colour images, drawn with
+            replacement, until there are as many as of the others.
 
     Raises:
         DataError: the inputs are no images of three channels.
     """
     require_images(samples.inputs, "greyscale", channels=3)
-    chosen = [
-        rng.permutation(same)[: round(share * len(same))]
-        for same in (np.flatnonzero(samples.targets == each) for each in np.unique(samples.targets))
+    orders = [
+        rng.permutation(np.flatnonzero(samples.targets == each))
+        for each in np.unique(samples.targets)
     ]
+    split = [np.split(order, [round(share * len(order))]) for order in orders]
     inputs = samples.inputs.copy()
-    if chosen:
-        which = np.concatenate(chosen)
+    if split:
+        which = np.concatenate([grey for grey, _ in split])
         inputs[which] = _grey(inputs[which], preparation)
-    return replace(samples, inputs=inputs)
+    result = replace(samples, inputs=inputs)
+    if not oversample:
+        return result
+    more = [_copies(grey, colour, rng) for grey, colour in split]
+    return take(result, np.concatenate([np.arange(len(result)), *more]))
+
+
+def _copies(grey: Indices, colour: Indices, rng: np.random.Generator) -> Indices:
+    """Return draws from the smaller of two sets that make them equal; none from an empty one."""
+    fewer, others = sorted((grey, colour), key=len)
+    missing = len(others) - len(fewer) if len(fewer) else 0
+    drawn: Indices = fewer[rng.integers(len(fewer), size=missing)] if missing else fewer[:0]
+    return drawn
 
 
 def _grey(images: Array, preparation: Preparation) -> Array:

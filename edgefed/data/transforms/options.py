@@ -32,5 +32,9 @@ class TransformOptions(Section):
     grey_test_share: Share = 0.5
     """With ``greyscale``: this fraction of the coordinator's test images."""
 
+    grey_oversample: bool = False
+    """With ``greyscale``: whether images of each label are repeated, drawn at random, until a
+    device has as many grey images of the label as colour images."""
+
     permutations: Annotated[int, Field(ge=1)] = 4
     """With ``permutation``: number of permutations of the labels; each device gets one."""

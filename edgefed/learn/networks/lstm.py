@@ -22,6 +22,7 @@ from edgefed.errors import DataError
 from edgefed.learn.networks.base import Network, NetworkSettings, Shape
 from edgefed.learn.networks.lstm_groups import EMBEDDING, group_of, lstm_groups
 from edgefed.learn.permutation_groups import PermutationGroups
+from edgefed.learn.recurrent_state import State
 
 
 class LstmSettings(NetworkSettings):
@@ -64,23 +65,30 @@ class LstmLayers(nn.Module):
                 nn.init.uniform_(part, -1 / sqrt(after), 1 / sqrt(after))
                 self.register_parameter(f"{name}_l{layer}", part)
 
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
-        """Return the last layer's outputs (batch, length, width), from a state of zeros.
+    def forward(self, values: torch.Tensor, state: State = ()) -> tuple[torch.Tensor, State]:
+        """Return the last layer's outputs (batch, length, width), and the state after them.
 
         Torch's own kernel is quicker than the steps spelled out, but can be neither stacked over
         clients nor, on a GPU, differentiated twice; so under a transform of ``torch.func`` they
         are.
+
+        Args:
+            values: the inputs (batch, length, inputs).
+            state: hidden and cell state of each layer in turn, each (batch, width); an empty one
+                stands for zeros.
         """
-        layers = range(len(self.widths))
-        if torch._C._functorch.peek_interpreter_stack() is not None:
-            for layer in layers:
-                values = _spelled(values, self._weights(layer))
-        elif len(set(self.widths)) == 1:
-            values = _kernel(values, [self._weights(layer) for layer in layers], self.training)
-        else:
-            for layer in layers:
-                values = _kernel(values, [self._weights(layer)], self.training)
-        return values
+        each = [self._weights(layer) for layer in range(len(self.widths))]
+        if torch._C._functorch.peek_interpreter_stack() is None and len(set(self.widths)) == 1:
+            return _kernel(values, each, state, self.training)
+        after: State = ()
+        for layer, weights in enumerate(each):
+            own = state[2 * layer : 2 * layer + 2]
+            if torch._C._functorch.peek_interpreter_stack() is None:
+                values, ended = _kernel(values, [weights], own, self.training)
+            else:
+                values, ended = _spelled(values, weights, own)
+            after += ended
+        return values, after
 
     def _weights(self, layer: int) -> list[torch.Tensor]:
         """Return a layer's weights and biases: into the gates, and from the layer's last output."""
@@ -99,24 +107,33 @@ def _shapes(before: int, after: int) -> dict[str, tuple[int, ...]]:
 
 
 def _kernel(
-    values: torch.Tensor, layers: Sequence[Sequence[torch.Tensor]], training: bool
-) -> torch.Tensor:
-    """Return the outputs (batch, length, width) of layers of one width, by torch's kernel."""
+    values: torch.Tensor,
+    layers: Sequence[Sequence[torch.Tensor]],
+    state: State,
+    training: bool,
+) -> tuple[torch.Tensor, State]:
+    """Return the outputs and the new state of layers of one width, by torch's kernel."""
     width = layers[0][1].shape[1]
-    start = values.new_zeros(len(layers), len(values), width)
+    hidden = memory = values.new_zeros(len(layers), len(values), width)
+    if state:
+        hidden, memory = torch.stack(state[::2]), torch.stack(state[1::2])
     weights = [tensor for layer in layers for tensor in layer]
     # bias, layers, dropout, training, both directions, batch first
-    outputs: torch.Tensor = torch.lstm(
-        values, (start, start), weights, True, len(layers), 0.0, training, False, True
-    )[0]
-    return outputs
+    outputs, hidden, memory = torch.lstm(
+        values, (hidden, memory), weights, True, len(layers), 0.0, training, False, True
+    )
+    return outputs, tuple(part for pair in zip(hidden, memory, strict=True) for part in pair)
 
 
-def _spelled(values: torch.Tensor, weights: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return a layer's outputs (batch, length, width), step by step."""
+def _spelled(
+    values: torch.Tensor, weights: Sequence[torch.Tensor], state: State
+) -> tuple[torch.Tensor, State]:
+    """Return a layer's outputs and its new state, step by step."""
     inward, across, bias, more = weights
     projected = functional.linear(values, inward, bias + more)
     hidden = memory = values.new_zeros(len(values), across.shape[1])
+    if state:
+        hidden, memory = state
     outputs = []
     for gates in projected.unbind(dim=1):
         drive = gates + functional.linear(hidden, across)
@@ -124,7 +141,7 @@ def _spelled(values: torch.Tensor, weights: Sequence[torch.Tensor]) -> torch.Ten
         memory = keep.sigmoid() * memory + enter.sigmoid() * new.tanh()
         hidden = leave.sigmoid() * memory.tanh()
         outputs.append(hidden)
-    return torch.stack(outputs, dim=1)
+    return torch.stack(outputs, dim=1), (hidden, memory)
 
 
 class CharacterLstm(nn.Module):
@@ -139,8 +156,12 @@ class CharacterLstm(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return the scores."""
-        scores: torch.Tensor = self.decoder(self.lstm(self.embedding(inputs))[:, -1])
-        return scores
+        return self.forward_with_state(inputs, ())[0]
+
+    def forward_with_state(self, inputs: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
+        """Return the scores and the state after the last token; see ``recurrent_state``."""
+        outputs, after = self.lstm(self.embedding(inputs), state)
+        return self.decoder(outputs[:, -1]), after
 
     def cuts(self) -> list[tuple[nn.Module, nn.Module]]:
         """Return the halves of the one place where it can be cut: behind the embedding."""
@@ -158,7 +179,7 @@ class AfterEmbedding(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return the scores."""
-        scores: torch.Tensor = self.decoder(self.lstm(inputs)[:, -1])
+        scores: torch.Tensor = self.decoder(self.lstm(inputs)[0][:, -1])
         return scores
 
 

@@ -8,8 +8,10 @@ is 3×3 with stride 1 instead of 7×7 with stride 2, and no max-pooling follows.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Annotated, Literal
 
+import torch
 from pydantic import Field
 from torch import nn
 
@@ -52,13 +54,16 @@ def make_resnet18(settings: Resnet18Settings, shape: Shape, classes: int) -> nn.
     norm = norm_layer(settings.norm, settings.groups)
     if settings.norm == "group":
         check_groups("resnet18", settings.groups, (*settings.channels, *settings.inner))
-    module: nn.Module = ResNet(BasicBlock, [2, 2, 2, 2], num_classes=classes, norm_layer=norm)
-    module.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
-    kaiming(module.conv1)
-    module.maxpool = nn.Identity()
     defaults = Resnet18Settings()
-    if (settings.channels, settings.inner) != (defaults.channels, defaults.inner):
+    resized = (settings.channels, settings.inner) != (defaults.channels, defaults.inner)
+    with torch.device("meta") if resized else nullcontext():
+        module: nn.Module = ResNet(BasicBlock, [2, 2, 2, 2], num_classes=classes, norm_layer=norm)
+    module.maxpool = nn.Identity()
+    if resized:
         _resize(module, settings, channels, classes)
+    else:
+        module.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
+        kaiming(module.conv1)
     return module
 
 

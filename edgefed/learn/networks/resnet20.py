@@ -118,23 +118,23 @@ def resnet20_groups(settings: Resnet20Settings, shape: Shape, classes: int) -> P
     """Return a group for each stage and one inside each block.
 
     A stage adds channels on both sides of those of the stage before, which pass its shortcuts. Its
-    group consists of the added ones.
+    group consists of the added ones; a stage that adds none has no group.
     """
     del shape, classes
-    running = settings.norm == "batch"
+    running, widths = settings.norm == "batch", _widths(settings)
     stream: Segments = (Segment("stage1"),)
     layers = [affine("conv1", stream, bias=False, norm="norm1", running=running)]
     for stage, block in BLOCKS:
         name, before = f"stage{stage}block{block}", stream
-        if stage > 1 and block == 1:
-            group = f"stage{stage}"
+        group = f"stage{stage}"
+        if stage > 1 and block == 1 and group in widths:
             stream = (Segment(group, half="low"), *before, Segment(group, half="high"))
         inner: Segments = (Segment(name),)
         for number, outputs, inputs in ((1, inner, before), (2, stream, inner)):
             conv, norm = f"{name}.conv{number}", f"{name}.norm{number}"
             layers.append(affine(conv, outputs, inputs, bias=False, norm=norm, running=running))
     layers.append(affine("fc", (), stream))
-    return combined(_widths(settings), layers, norm_groups(settings.norm, settings.groups, layers))
+    return combined(widths, layers, norm_groups(settings.norm, settings.groups, layers))
 
 
 def _widths(settings: Resnet20Settings) -> dict[str, int]:
@@ -142,12 +142,13 @@ def _widths(settings: Resnet20Settings) -> dict[str, int]:
     first, second, third = settings.channels
     stages = {"stage1": first, "stage2": second - first, "stage3": third - second}
     blocks = (f"stage{stage}block{block}" for stage, block in BLOCKS)
-    return {**stages, **dict(zip(blocks, settings.inner, strict=True))}
+    widths = {**stages, **dict(zip(blocks, settings.inner, strict=True))}
+    return {name: width for name, width in widths.items() if width}
 
 
 def resized_resnet20(settings: Resnet20Settings, widths: Mapping[str, int]) -> Resnet20Settings:
     """Return the settings for other widths."""
-    channels = accumulate(widths[f"stage{stage}"] for stage in (1, 2, 3))
+    channels = accumulate(widths.get(f"stage{stage}", 0) for stage in (1, 2, 3))
     inner = (widths[f"stage{stage}block{block}"] for stage, block in BLOCKS)
     return settings.model_copy(update={"channels": tuple(channels), "inner": tuple(inner)})
 

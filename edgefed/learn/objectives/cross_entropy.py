@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch.nn import functional
@@ -18,6 +19,8 @@ class CrossEntropy:
     ``y`` is one-hot for int64 targets (batch,), and the targets themselves for float targets
     (batch, classes).
     """
+
+    single_pass: ClassVar[bool] = True
 
     def __call__(
         self, forward: Forward, params: Params, batch: Batch, context: Context

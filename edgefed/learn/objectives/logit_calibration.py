@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -41,6 +41,8 @@ class LogitCalibration:
         absent: what becomes of labels without samples. A label that a sample of the batch has
             stays in that sample's sum, with the margin of a single sample.
     """
+
+    single_pass: ClassVar[bool] = True
 
     tau: float = 1.0
     exclude_true: bool = False

@@ -31,6 +31,11 @@ class Proximal:
     inner: Objective
     mu: float
 
+    @property
+    def single_pass(self) -> bool:
+        """Whether the inner objective calls the model once per step."""
+        return capabilities.is_single_pass(self.inner)
+
     def check(self, model: Model, extra: Mapping[str, Array]) -> None:
         """Let the inner objective check; see ``capabilities``."""
         capabilities.check(self.inner, model, extra)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import nn
@@ -40,6 +40,8 @@ class RestrictedSoftmax:
         classifier_bias: its name among the weights, which ``phases`` finds; empty where there is
             none.
     """
+
+    single_pass: ClassVar[bool] = True
 
     alpha: float = 0.5
     mode: Mode = "binary"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch.nn import functional
@@ -17,6 +18,8 @@ class SquaredError:
 
     Targets are floats of the outputs' shape: (batch, outputs).
     """
+
+    single_pass: ClassVar[bool] = True
 
     def __call__(
         self, forward: Forward, params: Params, batch: Batch, context: Context

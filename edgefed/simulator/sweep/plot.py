@@ -1,41 +1,55 @@
-"""Accuracy over rounds of every case: mean over seeds, and one standard deviation around it."""
+"""Accuracy of every case over rounds or bytes: mean and standard deviation over seeds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 from edgefed.charts.lines import LineChart, Series, line_chart
 from edgefed.charts.svg import standalone
 from edgefed.simulator.sweep.plan import Plan
 from edgefed.simulator.sweep.results import Result
-from edgefed.simulator.sweep.table import Spread, spread
+from edgefed.simulator.sweep.table import Spread, bytes_by_round, spread
 from edgefed.simulator.sweep.trials import Outcome
+from edgefed.units import size
 
 MAX_CURVES = 24
 """Cases that one picture can tell apart; the first ones."""
 
 
-def accuracy_plot(plan: Plan, outcome: Outcome) -> str:
-    """Return the picture as an SVG file."""
+def accuracy_plot(plan: Plan, outcome: Outcome, across: Literal["round", "bytes"] = "round") -> str:
+    """Return the picture as an SVG file.
+
+    Args:
+        plan: its cases are the curves.
+        outcome: what was measured.
+        across: what the curves are over; ``bytes`` are those of all rounds so far, both ways, as a
+            mean over seeds.
+    """
     trials = list(plan.trials())
     series = []
     for case in plan.cases[:MAX_CURVES]:
         own = (trial.digest for trial in trials if trial.case is case)
         results = [outcome.results[digest] for digest in own if digest in outcome.results]
-        series.append(_series(case.name, results))
+        series.append(_series(case.name, results, across))
     chart = LineChart(
-        "accuracy by round: mean and standard deviation over seeds",
+        f"accuracy by {across}: mean and standard deviation over seeds",
         series,
         bounds=(0.0, 1.0),
         level=plan.target,
+        across=across,
+        binary=size if across == "bytes" else None,
         width=860,
         height=420,
     )
     return standalone(line_chart(chart))
 
 
-def _series(name: str, results: Sequence[Result]) -> Series:
+def _series(name: str, results: Sequence[Result], across: str) -> Series:
     found = list(_rounds(results))
+    if across == "bytes":
+        sent = _bytes(results)
+        found = [(sent[number], each) for number, each in found]
     points = [(number, each.mean) for number, each in found]
     band = [
         (number, max(0.0, each.mean - each.deviation), min(1.0, each.mean + each.deviation))
@@ -54,3 +68,12 @@ def _rounds(results: Sequence[Result]) -> Iterator[tuple[int, Spread]]:
                 scores.setdefault(row["round"], []).append(row["accuracy"])
     for number in sorted(scores):
         yield number, spread(scores[number])
+
+
+def _bytes(results: Sequence[Result]) -> Mapping[int, int]:
+    """Return the bytes up to the end of each round, as a whole mean over seeds."""
+    found: dict[int, list[int]] = {}
+    for result in results:
+        for number, count in bytes_by_round(result).items():
+            found.setdefault(number, []).append(count)
+    return {number: sum(counts) // len(counts) for number, counts in found.items()}

@@ -98,6 +98,21 @@ def rounds_to(result: Result, target: float | None) -> int | None:
     return next(reached, None)
 
 
+def bytes_by_round(result: Result) -> dict[int, int]:
+    """Return the bytes of each round and all before it, both ways."""
+    total, found = 0, {}
+    for row in result.history:
+        total += row.get("sent", 0) + row.get("received", 0)
+        found[row["round"]] = total
+    return found
+
+
+def bytes_to(result: Result, target: float | None) -> int | None:
+    """Return the bytes up to the first round whose accuracy is at least ``target``, if any."""
+    reached = rounds_to(result, target)
+    return None if reached is None else bytes_by_round(result)[reached]
+
+
 def _numbers(result: Result, target: float | None) -> dict[str, Any]:
     return {
         "accuracy": result.accuracy,

@@ -33,7 +33,7 @@ class RoundPane(Pane):
         if run.round == 0:
             return f"Run {run.run} ── not begun"
         number = PHASES.index(run.phase) + 1 if run.phase in PHASES else len(PHASES)
-        question = f" ({run.question})" if run.question else ""
+        question = f" ({clean(run.question_in_words)})" if run.question else ""
         long = f"phase {number} of {len(PHASES)}: {run.phase.upper()}{question}"
         short = f"{number}/{len(PHASES)} {run.phase.upper()}"
         answers = ("", "")
@@ -42,10 +42,12 @@ class RoundPane(Pane):
                 f" ── {run.accepted} of {run.wanted} answers, quorum {run.quorum}",
                 f" ── {run.accepted} of {run.wanted}, quorum {run.quorum}",
             )
-        heading = f"Round {run.round} ── {long}{answers[0]}"
-        if len(heading) <= self.size.width - 2:
-            return heading
-        return f"Round {run.round} ── {short}{answers[1]}"
+        forms = [f"{long}{answers[0]}", f"{short}{answers[1]}"]
+        if run.detail:  # one of several exchanges of a round: rather shorten the rest
+            forms.insert(1, f"{short}{question}{answers[1]}")
+        headings = [f"Round {run.round} ── {form}" for form in forms]
+        fitting = (each for each in headings if len(each) <= self.size.width - 2)
+        return next(fitting, headings[-1])
 
     def error(self, shown: Shown) -> Text:
         """Return what is wrong and what to do: this pane is the first that is read."""

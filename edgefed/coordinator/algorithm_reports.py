@@ -1,0 +1,40 @@
+"""What an algorithm reports of its state, for the journal and for the row of a round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from edgefed.algorithms.base import Algorithm, State
+from edgefed.coordinator.event_journal import EventJournal
+from edgefed.coordinator.expert_updates import ExpertUpdates
+from edgefed.coordinator.matching_updates import MatchingUpdates
+
+GROWTH = "growth"
+"""Name of the growth in the row of a round."""
+
+
+class AlgorithmReports:
+    """The reports of the algorithm of one run.
+
+    Args:
+        run: its id.
+        algorithm: reports of its state.
+        journal: told what changed.
+    """
+
+    def __init__(self, run: str, algorithm: Algorithm[Any], journal: EventJournal) -> None:
+        self._algorithm = algorithm
+        self._experts = ExpertUpdates(run, algorithm, journal)
+        self._matching = MatchingUpdates(run, algorithm, journal)
+
+    def tell(self, state: State) -> None:
+        """Emit what differs from the last reports; the first time, everything."""
+        self._experts.tell(state)
+        self._matching.tell(state)
+
+    def round_metrics(self, state: State) -> Mapping[str, float]:
+        """Return what the row of a round has of the state: its metrics, and the growth."""
+        growth = self._algorithm.match_report(state).growth
+        measured = self._algorithm.round_metrics(state)
+        return measured if growth is None else {**measured, GROWTH: growth}

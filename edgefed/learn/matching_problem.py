@@ -1,0 +1,129 @@
+"""The matching of one layer, stated: checked weights, variances and prior; and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edgefed.learn.matching_atoms import Atoms, Units
+from edgefed.learn.matching_average import averaged, pooled
+from edgefed.learn.matching_checks import (
+    check_devices,
+    check_mean,
+    check_precisions,
+    check_weights,
+)
+from edgefed.learn.matching_objective import objective
+from edgefed.learn.matching_settings import MatchSettings
+from edgefed.learn.matching_variances import variances
+from edgefed.learn.types import Array
+
+
+@dataclass(frozen=True)
+class Matched:
+    """A matching of one layer.
+
+    Attributes:
+        assignments: int64 (units,) of each device, in the order given: the atom of each unit. No
+            two units of a device have the same atom.
+        atoms: float64 (atoms, numbers), averaged as the settings say.
+        counts: int64 (atoms,), how many devices hold each atom.
+        objective: of the matching, with the exact prior; see ``matching_objective``.
+        sweeps: done after the first pass.
+        sigma: variance that was used for a device's unit around its atom.
+        sigma0: variance that was used for atoms around their mean.
+    """
+
+    assignments: tuple[Array, ...]
+    atoms: Array
+    counts: Array
+    objective: float
+    sweeps: int
+    sigma: float
+    sigma0: float
+
+    def known(self, settings: MatchSettings) -> MatchSettings:
+        """Return settings with the variances of this matching."""
+        return replace(settings, sigma=self.sigma, sigma0=self.sigma0)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be matched.
+
+    Attributes:
+        units: of each device, less the mean of atoms.
+        relative: precision of each device's units, (1,) or (numbers,), relative to ``1 / sigma``.
+        mean: mu0, (1,) or (numbers,).
+        prior: (1,) or (numbers,), inverse variance of atoms around their mean.
+        devices: J.
+        sigma: variance of a device's unit around its atom.
+        sigma0: variance of atoms around their mean.
+        settings: as given.
+    """
+
+    units: Sequence[Units]
+    relative: Sequence[Array]
+    mean: Array
+    prior: Array
+    devices: int
+    sigma: float
+    sigma0: float
+    settings: MatchSettings
+
+    def with_variances(self, sigma: float, sigma0: float) -> Problem:
+        """Return the problem with other variances."""
+        units = [
+            Units(each.values, by / sigma)
+            for each, by in zip(self.units, self.relative, strict=True)
+        ]
+        prior = np.full_like(self.prior, 1.0 / sigma0)
+        return replace(self, units=units, prior=prior, sigma=sigma, sigma0=sigma0)
+
+    def posterior(self, assignments: Sequence[Array]) -> Atoms:
+        """Return the atoms of a matching, computed from the units in the order of devices."""
+        return pooled(self.units, assignments, self.prior)
+
+    def matched(self, assignments: Sequence[Array], sweeps: int, more: float = 0.0) -> Matched:
+        """Return the result; ``more`` is added to the objective."""
+        posterior, gamma = self.posterior(assignments), self.settings.gamma
+        atoms = averaged(posterior, self.units, self.relative, assignments, self.settings.average)
+        return Matched(
+            assignments=tuple(assignments),
+            atoms=atoms + self.mean,
+            counts=posterior.counts.copy(),
+            objective=objective(posterior, self.mean, self.devices, gamma) + more,
+            sweeps=sweeps,
+            sigma=self.sigma,
+            sigma0=self.sigma0,
+        )
+
+
+def stated(
+    weights: Sequence[Array],
+    settings: MatchSettings,
+    devices: int | None,
+    mean: Array | float,
+    precisions: Sequence[Array | float] | None,
+) -> Problem:
+    """Check the arguments of a matching and estimate its variances.
+
+    Raises:
+        DataError: the weights cannot be matched.
+    """
+    check_weights(weights)
+    count = len(weights) if devices is None else devices
+    check_devices(count, weights)
+    center = np.atleast_1d(np.asarray(mean, np.float64))
+    check_mean(center, weights)
+    values = [np.asarray(each, np.float64) - center for each in weights]
+    relative: list[Array] = [np.ones(1)] * len(weights)
+    if precisions is not None:
+        relative = [np.atleast_1d(np.asarray(each, np.float64)) for each in precisions]
+        check_precisions(relative, weights)
+    units = [Units(each, by) for each, by in zip(values, relative, strict=True)]
+    prior = np.ones(max(len(each) for each in relative))
+    problem = Problem(units, relative, center, prior, count, 1.0, 1.0, settings)
+    return problem.with_variances(*variances(values, relative, settings))

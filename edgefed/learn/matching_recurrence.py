@@ -1,0 +1,121 @@
+"""Match hidden units by their recurrent weights too: an approximate quadratic assignment.
+
+The weights between hidden units make the assignment of a device quadratic: what a unit is worth in
+an atom depends on where the others are. As in the fast approximate quadratic assignment (Vogelstein
+et al. 2015) the quadratic term is linearised at an assignment and the linear problem solved; the
+solution is taken if the objective rises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgefed.learn.matching_checks import check_recurrence
+from edgefed.learn.matching_pairs import Pairs
+from edgefed.learn.matching_problem import Matched, Problem, stated
+from edgefed.learn.matching_settings import MatchSettings
+from edgefed.learn.matching_sweeps import Prior, Rewards, Search
+from edgefed.learn.types import Array
+
+
+def refined_by_recurrence(
+    matched: Matched,
+    weights: Sequence[Array],
+    recurrence: Sequence[Array],
+    *,
+    settings: MatchSettings,
+    rng: np.random.Generator,
+    devices: int | None = None,
+    mean: Array | float = 0.0,
+    iterations: int = 8,
+) -> Matched:
+    """Improve a matching of hidden units by the weights between them.
+
+    The objective of the result includes that of the recurrent weights; no step lowers it.
+
+    Args:
+        matched: what ``match_layer`` returned for ``weights`` with the same arguments; its
+            variances are used.
+        weights: of each device, (units, numbers).
+        recurrence: hidden-to-hidden weights of each device, (gates, units, units).
+        settings: ``sweeps`` bounds the sweeps here too.
+        rng: draws the order of devices in each sweep.
+        devices: J, as for ``match_layer``.
+        mean: mu0, as for ``match_layer``.
+        iterations: linear assignments of a device at most, in a sweep.
+
+    Raises:
+        DataError: the weights cannot be matched.
+    """
+    problem = stated(weights, matched.known(settings), devices, mean, None)
+    check_recurrence(recurrence, weights)
+    search = _RecurrentSearch(problem, recurrence, matched.assignments)
+    sweeps = search.run(rng, iterations)
+    return problem.matched(search.assignments, sweeps, search.pairs.data_term())
+
+
+class _RecurrentSearch:
+    """A matching that is improved device by device."""
+
+    def __init__(
+        self, problem: Problem, recurrence: Sequence[Array], assignments: Sequence[Array]
+    ) -> None:
+        prior = Prior(problem.prior, problem.devices, problem.settings.most_atoms)
+        self._search = Search(problem.units, prior, problem.settings)
+        self._recurrence = [np.asarray(each, np.float64) for each in recurrence]
+        self._precision = 1.0 / problem.sigma
+        self._settings = problem.settings
+        self.pairs = Pairs(len(recurrence[0]), 1.0 / problem.sigma0)
+        for device, assignment in enumerate(assignments):
+            self._add(device, assignment)
+
+    @property
+    def assignments(self) -> Sequence[Array]:
+        """Of the devices."""
+        return self._search.assignments
+
+    def run(self, rng: np.random.Generator, iterations: int) -> int:
+        """Improve all devices until a sweep changes nothing; return the number of sweeps."""
+        for sweep in range(1, self._settings.sweeps + 1):
+            order = rng.permutation(len(self._recurrence))
+            changed = [device for device in order if self._improve(device, iterations)]
+            if not changed:
+                return sweep
+        return self._settings.sweeps
+
+    def _add(self, device: int, assignment: Array) -> None:
+        self._search.add(device, assignment)
+        self.pairs.add(self._recurrence[device], self._precision, assignment)
+
+    def _improve(self, device: int, iterations: int) -> bool:
+        search, own = self._search, self._recurrence[device]
+        self.pairs.remove(own, self._precision, self.assignments[device])
+        self.pairs.renumber(search.remove(device))
+        size, changed = search.atoms.size, False
+        best = search.assignments[device].copy()
+        best[best < 0] = size + np.arange(int((best < 0).sum()))
+        # Units may become new atoms, which have recurrent weights of their own.
+        self.pairs.enlarge(size + len(best))
+        rewards = search.rewards(device)
+        for _ in range(iterations):
+            chosen = self._solved(device, rewards, best)
+            if self._total(device, rewards, chosen) <= self._total(device, rewards, best):
+                break
+            best, changed = chosen, True
+        self._add(device, best)
+        kept = search.atoms.size
+        self.pairs.renumber(np.where(np.arange(size + len(best)) < kept, 0, -1))
+        return changed
+
+    def _solved(self, device: int, rewards: Rewards, assignment: Array) -> Array:
+        more = self.pairs.linearised(self._recurrence[device], self._precision, assignment)
+        size = rewards.existing.shape[1]
+        linear = Rewards(rewards.existing + more[:, :size], rewards.new + more[:, -1])
+        poisson = self._settings.new_penalty == "poisson"
+        return linear.best(self._search.room(device), poisson=poisson)
+
+    def _total(self, device: int, rewards: Rewards, assignment: Array) -> float:
+        quadratic = self.pairs.total(self._recurrence[device], self._precision, assignment)
+        return rewards.total(assignment) + quadratic

@@ -1,0 +1,143 @@
+"""Match the hidden layers of multilayer perceptrons, as PFNM does.
+
+Yurochkin, Agarwal, Ghosh, Greenewald, Hoang, Khazaeni: Bayesian Nonparametric Federated Learning of
+Neural Networks, ICML 2019, section 3.2. Layers are matched from the last hidden one down. A unit is
+compared by its bias and its outgoing weights, in the first hidden layer also by its incoming ones.
+The outgoing weights lead to the atoms of the layer above, which is matched by then; to an atom that
+the device does not hold they are 0. The outgoing weights of the last hidden layer are as precise as
+the device's share of the samples of each class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgefed.learn.matching import Matched, match_layer
+from edgefed.learn.matching_settings import MatchSettings
+from edgefed.learn.permutation_groups import Layer, PermutationGroups
+from edgefed.learn.types import Array, Tensors
+
+
+@dataclass(frozen=True)
+class MatchedPerceptron:
+    """The global network that matching makes of several.
+
+    Attributes:
+        weights: float64, by the names and in the order of the given ones.
+        layers: the matching of each hidden layer, by its permutation group, first layer first.
+    """
+
+    weights: Tensors
+    layers: dict[str, Matched]
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What is believed before any network is seen.
+
+    Attributes:
+        settings: given a layer's units on a device, those of its matching.
+        bias: mean of biases; that of weights is 0.
+        shrinks: whether the output layer's bias is the maximum a posteriori, as atoms are.
+        generator: given a layer's name, what its matching draws from.
+    """
+
+    settings: Callable[[int], MatchSettings]
+    bias: float
+    shrinks: bool
+    generator: Callable[[str], np.random.Generator]
+
+
+def match_perceptrons(
+    networks: Sequence[Tensors], groups: PermutationGroups, shares: Array, prior: Prior
+) -> MatchedPerceptron:
+    """Match all hidden layers; equal arguments give equal bits.
+
+    Args:
+        networks: weights of each device's network.
+        groups: the permutation groups of these networks, which have hidden layers.
+        shares: float64 (devices, outputs), each device's share of what is known of an output; the
+            shares of an output add up to 1.
+        prior: settings and means.
+
+    Raises:
+        DataError: the networks cannot be matched, for instance because of NaN.
+    """
+    weights: Tensors = {}
+    found: dict[str, Matched] = {}
+    *hidden, output = groups.layers
+    for layer, above in zip(reversed(hidden), reversed(groups.layers), strict=False):
+        units = [_units(each, layer, above, layer is hidden[0]) for each in networks]
+        incoming = units[0].shape[1] - len(networks[0][_weight(above)])
+        precisions = None
+        if above is output:
+            precisions = [np.concatenate([np.ones(incoming), each]) for each in shares]
+        else:
+            atoms = found[above.outputs[0]]
+            units = [_led(each, incoming, atoms, place) for place, each in enumerate(units)]
+        matched = match_layer(
+            units,
+            settings=prior.settings(groups.widths[layer.outputs[0]]),
+            rng=prior.generator(layer.name),
+            mean=_means(units[0].shape[1], incoming - 1, prior.bias),
+            precisions=precisions,
+        )
+        found[layer.outputs[0]] = matched
+        weights |= _split(matched.atoms, layer, above, incoming)
+    first = found[hidden[-1].outputs[0]]
+    weights[_bias(output)] = _output_bias(networks, output, shares, first, prior)
+    ordered = {name: weights[name] for name in networks[0]}
+    return MatchedPerceptron(ordered, dict(reversed(found.items())))
+
+
+def _units(network: Tensors, layer: Layer, above: Layer, is_first: bool) -> Array:
+    """Return a unit's incoming weights, if they are compared, its bias and its outgoing weights."""
+    parts = [network[_bias(layer)][:, None], network[_weight(above)].T]
+    if is_first:
+        parts.insert(0, network[_weight(layer)])
+    return np.concatenate(parts, axis=1).astype(np.float64)
+
+
+def _led(units: Array, incoming: int, above: Matched, device: int) -> Array:
+    """Return units whose outgoing weights lead to the atoms of the layer above."""
+    led = np.zeros((len(units), incoming + len(above.counts)))
+    led[:, :incoming] = units[:, :incoming]
+    led[:, incoming + above.assignments[device]] = units[:, incoming:]
+    return led
+
+
+def _means(numbers: int, bias: int, mean: float) -> Array:
+    means = np.zeros(numbers)
+    means[bias] = mean
+    return means
+
+
+def _split(atoms: Array, layer: Layer, above: Layer, incoming: int) -> Tensors:
+    """Return the weights that atoms hold: the reverse of ``_units``."""
+    split = {_bias(layer): atoms[:, incoming - 1], _weight(above): atoms[:, incoming:].T}
+    if incoming > 1:
+        split[_weight(layer)] = atoms[:, : incoming - 1]
+    return split
+
+
+def _output_bias(
+    networks: Sequence[Tensors], output: Layer, shares: Array, matched: Matched, prior: Prior
+) -> Array:
+    """Return the output layer's bias, float64 (outputs,): a mean, or the maximum a posteriori."""
+    biases = np.stack([each[_bias(output)] for each in networks]).astype(np.float64)
+    mean: Array = (biases * shares).sum(axis=0)
+    if not prior.shrinks:
+        return mean
+    posterior: Array = matched.sigma0 * mean + matched.sigma * prior.bias
+    return posterior / (matched.sigma0 + matched.sigma)
+
+
+def _weight(layer: Layer) -> str:
+    return layer.compared[0]
+
+
+def _bias(layer: Layer) -> str:
+    return layer.compared[1]

@@ -1,0 +1,105 @@
+"""The matched layers of a run: a table of the last matching, and charts of widths and growth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from edgefed.charts.lines import LineChart, Series, line_chart
+from edgefed.charts.svg import stacked, standalone
+from edgefed.events.matching_history import MatchingHistory
+from edgefed.events.snapshot import LayerMatchView, MatchingView, MatchRoundView
+from edgefed.report.html import scroll, section, table, tiles
+from edgefed.report.run_data import RunData
+
+MAX_CURVES = 32
+"""Layers whose widths are drawn, which is as many as have a look of their own."""
+
+LAYER_HEAD = ("LAYER", "LOCAL", "ATOMS", "GROWTH", "HOLDERS", "OBJECTIVE")
+"""What ``layer_cells`` are."""
+
+
+def layer_names(view: MatchingView) -> list[str]:
+    """Return what the layers are called; one that is not known has its number."""
+    return [layer.layer or f"#{number}" for number, layer in enumerate(view.layers, 1)]
+
+
+def growth_of(layer: LayerMatchView) -> float | None:
+    """Return a layer's atoms divided by its units on a device; None before it was matched."""
+    return layer.atoms / layer.local if layer.atoms and layer.local else None
+
+
+def layer_cells(name: str, layer: LayerMatchView) -> tuple[str, ...]:
+    """Return a layer's row of a table; what is not known before its matching is left empty."""
+    growth = growth_of(layer)
+    return (
+        name,
+        str(layer.local),
+        str(layer.atoms) if layer.atoms else "",
+        "" if growth is None else f"{growth:.2f}",
+        f"{layer.holders:.2f}" if layer.atoms else "",
+        "" if layer.objective is None else f"{layer.objective:.6g}",
+    )
+
+
+def layers_left_out(view: MatchingView) -> str:
+    """Return how many layers are told, where not all are."""
+    told = len(view.layers)
+    return f"The first {told} of {view.total} layers are shown." if told < view.total else ""
+
+
+def width_of(row: MatchRoundView, number: int) -> int | None:
+    """Return the atoms of the layer of this number after a round; None for none yet."""
+    return row.widths[number] if number < len(row.widths) else None
+
+
+def growth_by_round(run_data: RunData) -> list[tuple[int, float]]:
+    """Return the growth of the global model after each finished round that has one."""
+    rows = run_data.rounds
+    return [(row["round"], row["growth"]) for row in rows if row.get("growth") is not None]
+
+
+def matching_picture(run_data: RunData, history: MatchingHistory) -> str:
+    """Return the charts as an SVG file."""
+    title = f"Matched layers of run {run_data.record['run']}"
+    return standalone(stacked(list(_charts(run_data, history)), title=title))
+
+
+def matching_section(run_data: RunData) -> str:
+    """Return the report's section about matched layers; nothing for a run without any."""
+    history = run_data.summary.matching
+    if history is None:
+        return ""
+    now = history.now
+    numbers = tiles(
+        [
+            ("matched in round", str(now.round or "")),
+            ("layers", f"{now.matched} / {now.total}"),
+            ("devices", str(now.devices or "")),
+            ("growth", "" if now.growth is None else f"{now.growth:.3f}"),
+        ]
+    )
+    rows = [layer_cells(name, row) for name, row in zip(layer_names(now), now.layers, strict=True)]
+    head = [word.lower() for word in LAYER_HEAD]
+    layers = scroll(table(head, rows, range(1, len(head))))
+    drawn = [f"<h3>{heading}</h3>{chart}" for heading, chart in _charts(run_data, history)]
+    notes = [layers_left_out(now)]
+    if len(now.layers) > MAX_CURVES:
+        notes.append(f"The widths of the first {MAX_CURVES} layers are drawn.")
+    return section("Matched layers", numbers, layers, *drawn, note=" ".join(filter(None, notes)))
+
+
+def _charts(run_data: RunData, history: MatchingHistory) -> Iterator[tuple[str, str]]:
+    """Yield heading and chart; headings are text of our own, without anything to escape."""
+    widths = [
+        Series(name, [(row.round, width_of(row, number)) for row in history.rounds])
+        for number, name in enumerate(layer_names(history.now)[:MAX_CURVES])
+    ]
+    chart = LineChart("atoms of each layer by round", widths, bounds=(0.0,), height=240)
+    yield "Width of each layer of the global model by round", line_chart(chart)
+    growth = growth_by_round(run_data)
+    if growth:
+        chart = LineChart("growth by round", [Series("growth", growth)], bounds=(1.0,), height=200)
+        yield (
+            "Growth: parameters of the global model for each parameter of a device",
+            line_chart(chart),
+        )

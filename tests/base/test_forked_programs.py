@@ -1,0 +1,48 @@
+"""A program that is forked from a prepared process is like one after ``python -m``."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+
+from tests.forked_programs import ForkedProgram, ended
+
+SHOW = """
+import json, os, sys
+shown = [__name__, sys.argv[1:], dict(os.environ), os.getpid(), "torch" in sys.modules]
+print(json.dumps(shown), flush=True)
+sys.exit(3)
+"""
+
+
+def test_it_has_words_environment_log_and_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "show_all.py").write_text(SHOW)
+    log = tmp_path / "log"
+    log.write_text("before\n")
+    words = ["show_all", "--a", "b"]
+    program = ForkedProgram(words, {"PYTHONPATH": str(tmp_path), "ONLY": "this"}, log)
+    assert program.wait() == program.poll() == 3
+    before, said = log.read_text().splitlines()
+    name, arguments, environment, pid, prepared = json.loads(said)
+    assert (before, name, arguments, pid) == ("before", "__main__", ["--a", "b"], program.pid)
+    assert environment == {"PYTHONPATH": str(tmp_path), "ONLY": "this"}
+    assert prepared, "it would have to import torch"
+
+
+def test_it_is_a_process_that_can_be_killed(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    (tmp_path / "sleeper.py").write_text("print('up', flush=True)\nwhile True: pass\n")
+    program = ForkedProgram(["sleeper"], {"PYTHONPATH": str(tmp_path)}, log)
+    while not log.exists() or not log.read_text():
+        time.sleep(0.01)
+    assert program.poll() is None
+    program.kill()
+    assert program.wait() == -signal.SIGKILL
+
+
+def test_what_it_says_on_stdout_and_stderr_is_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "teller.py").write_text("import sys\nprint('out')\nsys.exit('err')\n")
+    told = ended(["teller"], {"PYTHONPATH": str(tmp_path)})
+    assert (told.returncode, told.stdout, told.stderr) == (1, "out\n", "err\n")

@@ -1,0 +1,23 @@
+"""What the events of a run of the tests make: its event log, and a snapshot."""
+
+from __future__ import annotations
+
+from edgefed.events.fold import SnapshotBuilder
+from edgefed.events.snapshot import Snapshot
+from tests.run_fixture import World
+
+FIRST = Snapshot(fleet="tests")
+
+
+def logged(world: World) -> None:
+    """Write the events of the run where its journal writes them."""
+    lines = "".join(f"{event.line()}\n" for event in world.events)
+    (world.store().run_folder(world.run) / "events.jsonl").write_text(lines)
+
+
+def snapshot_of(world: World) -> Snapshot:
+    """Return what the events make of the first snapshot."""
+    builder = SnapshotBuilder(FIRST)
+    for event in world.events:
+        builder.apply(event)
+    return builder.snapshot()
