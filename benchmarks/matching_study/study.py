@@ -129,8 +129,9 @@ class Study:
         if run is None:
             return None
         score = run["rounds"][-1]["accuracy"] if run["rounds"] else None
-        finished = run["ended"] == "finished" and score is not None and math.isfinite(score)
-        return float(score) if finished else -1.0
+        if run["ended"] != "finished" or score is None or not math.isfinite(score):
+            return -1.0
+        return float(score)
 
     def _run(self, case: Case, choice: Choice, seed: int) -> dict[str, Any] | None:
         file = self.setup.file(self.data, self.runner.folder / "data", "test", seed)

@@ -13,8 +13,9 @@ from benchmarks.matching_study import samples, tables
 from benchmarks.matching_study.local_models import averaged
 from benchmarks.matching_study.methods import MNIST, Case, Choice, cases, recipe_keys
 from benchmarks.matching_study.runs import Runner, digest
-from benchmarks.matching_study.study import Study
+from benchmarks.matching_study.study import Row, Study
 from edgefed.data.shakespeare import read_roles
+from edgefed.simulator.sweep.table import Spread, spread
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
 
@@ -45,11 +46,11 @@ def test_no_role_is_in_two_parts(tmp_path: Path) -> None:
     records = [{"role": str(n), "text": "x" * (40 + n % 2 * 60)} for n in range(20)]
     text = "".join(json.dumps(each) + "\n" for each in records)
     (folder / "shakespeare_roles.jsonl").write_text(text)
-    files = [
-        samples.role_file(tmp_path, tmp_path, part, 4, 80, seed)
-        for part, seed in (("tune", 101), ("test", 1), ("test", 2))
-    ]
-    tune, test, other = map(read_roles, files)
+
+    def roles(part: samples.Part, seed: int) -> dict[str, str]:
+        return read_roles(samples.role_file(tmp_path, tmp_path, part, 4, 80, seed))
+
+    tune, test, other = roles("tune", 101), roles("test", 1), roles("test", 2)
     assert not set(tune) & (set(test) | set(other))
     assert {len(text) for text in test.values()} == {80}, "only long enough ones, cut to a length"
     assert len(test) == 4
@@ -85,8 +86,8 @@ def test_a_study_chooses_tests_and_does_not_repeat(tmp_path: Path) -> None:
     assert len(tables.widths(rows)) == 2, "FedMA's one hidden layer"
 
 
-def _after(row: tables.Row, number: int) -> tables.Spread:
-    return tables.spread([run["rounds"][number - 1]["accuracy"] for run in row.runs])
+def _after(row: Row, number: int) -> Spread:
+    return spread([run["rounds"][number - 1]["accuracy"] for run in row.runs])
 
 
 def test_networks_that_start_alike_can_be_averaged(tmp_path: Path) -> None:
