@@ -25,6 +25,7 @@ from edgefed.algorithms.fedma_records import (
     most_held,
     part,
     widths_of,
+    with_params,
 )
 from edgefed.algorithms.fedma_settings import FedMaSettings
 from edgefed.learn.matching_steps import statistics_of
@@ -64,8 +65,9 @@ class Exchanges:
             params["labels"] = True
             roles[LABELS] = labels_role(network.classes)
         questions = []
-        for member in cohort.members:
-            own = {**blobs, ATOMS: f"{ATOMS}-{member.device}"}
+        for place, member in enumerate(cohort.members):
+            # Named by place: names by device would be kept for all that ever took part.
+            own = {**blobs, ATOMS: f"{ATOMS}-{place}"}
             payloads[own[ATOMS]] = Payload(device_atoms(state, network, member.device), "fp32")
             questions.append(Question(member.device, member.samples, own, params))
         return Exchange(
@@ -117,8 +119,8 @@ class Exchanges:
         )
 
     def evaluation(self, state: State, cohort: Cohort) -> Exchange:
-        """Return the exchange that tests the model, of which devices have all layers but one."""
-        blobs, payloads = self.known_layers(state)
+        """Return the exchange that tests the last complete model, of which devices hold most."""
+        blobs, payloads = self.known_layers(with_params(state, **{STEP: 0}))
         return Exchange(
             name="evaluate",
             round=state.round,

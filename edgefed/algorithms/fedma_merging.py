@@ -165,7 +165,7 @@ class _Merging:
     def _averaging(self) -> Averaging:
         average = self.settings.match_settings(1).average
         padded = self.settings.recurrent == "padded" or self.settings.reference
-        return Averaging(use_atoms=average != "matched", pad_recurrent=padded)
+        return Averaging(average == "map", padded, average == "all")
 
     def _match(self, group: str, vectors: Sequence[Array], weights: Sequence[Tensors]) -> Matched:
         """Match the units of a group."""
@@ -187,7 +187,15 @@ class _Merging:
         recurrence = recurrent_blocks(weights, self.groups, group) if settings.quadratic else []
         if not recurrence:
             return matched
-        return refined_by_recurrence(matched, vectors, recurrence, settings=own, rng=rng, mean=mean)
+        return refined_by_recurrence(
+            matched,
+            vectors,
+            recurrence,
+            settings=own,
+            rng=rng,
+            mean=mean,
+            precisions=self._precisions(),
+        )
 
     def _precisions(self) -> list[float] | None:
         """Return how precise each device's units are; None for all alike."""

@@ -10,10 +10,11 @@ import numpy as np
 
 from edgefed.algorithms.base import Answer, State
 from edgefed.algorithms.expert_records import MIXTURE, PHI, TABLE
+from edgefed.algorithms.fedma_records import LAYER, STEP, WEIGHTS
 from edgefed.algorithms.training import schedule_of
 from edgefed.config.recipe import TrainingSection
 from edgefed.learn.mixture_table import shares_of
-from edgefed.learn.types import Array, Schedule, Tensors
+from edgefed.learn.types import Array, Schedule
 from edgefed.sharing.label_leakage import (
     frequencies_after_one_step,
     frequencies_after_steps,
@@ -67,7 +68,11 @@ def disclosures(
         return
     for role, group in answer.groups.items():
         if bias and bias in group.arrays:
-            yield _of_bias(role, group.arrays, answer, schedule_of(training, number), bias)
+            change, steps = group.arrays[bias], answer.metrics.get("steps", 0.0)
+            if role == LAYER:  # FedMA sends weights, and trains before each of its steps
+                change = change - state.groups[WEIGHTS][bias]
+                steps = 0.0 if state.params[STEP] else steps
+            yield _of_bias(role, change, steps, schedule_of(training, number))
 
 
 def of_mixture(mixture: Array, table: Array) -> Disclosure:
@@ -76,10 +81,9 @@ def of_mixture(mixture: Array, table: Array) -> Disclosure:
     return Disclosure("mixture", MIXTURE, found.shares, found.determined)
 
 
-def _of_bias(
-    role: str, arrays: Tensors, answer: Answer, schedule: Schedule, bias: str
-) -> Disclosure:
-    change, steps = np.ravel(arrays[bias]), answer.metrics.get("steps", 0.0)
+def _of_bias(role: str, bias: Array, steps: float, schedule: Schedule) -> Disclosure:
+    """Return what the change of the output layer's bias tells, after so many steps."""
+    change = np.ravel(bias)
     if steps == 1 and schedule.optimizer == "sgd" and schedule.learning_rate > 0:
         shares = frequencies_after_one_step(change, schedule.learning_rate)
         return Disclosure("output-bias", role, shares, determined=True)

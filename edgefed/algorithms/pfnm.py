@@ -103,9 +103,10 @@ class Pfnm(Algorithm[PfnmSettings]):
         records, cohort = PfnmRecords.of(state), draw(roster, self.rounds, seed)
         payloads = {"weights": Payload(records.weights)}
         questions = []
-        for member in cohort.members:
+        for place, member in enumerate(cohort.members):
             known = member.device in records.assignments
-            name = f"{ASSIGNMENT}-{member.device}" if known else ASSIGNMENT
+            # Named by place: names by device would be kept for all that ever took part.
+            name = f"{ASSIGNMENT}-{place}" if known else ASSIGNMENT
             payloads[name] = Payload(records.assignment(member.device), "fp32")
             blobs = {"weights": "weights", ASSIGNMENT: name}
             params = self._params(records, member.device)

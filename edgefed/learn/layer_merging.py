@@ -65,10 +65,12 @@ class Averaging:
         use_atoms: take the compared weights as the matching averaged them.
         pad_recurrent: divide recurrent weights by the sum of all shares, as if a device without a
             unit had zeros there.
+        pad_all: divide all weights by the sum of all shares.
     """
 
     use_atoms: bool = False
     pad_recurrent: bool = False
+    pad_all: bool = False
 
 
 def merge_step(
@@ -100,29 +102,31 @@ def merge_step(
         {group: found.assignments[number] for group, found in matches.items()}
         for number in range(len(devices))
     ]
-    own = [
-        {group: {**device.atoms, **found}[group] for group in step.outputs}
-        for device, found in zip(devices, new, strict=True)
-    ]
+    own = [{**device.atoms, **found} for device, found in zip(devices, new, strict=True)]
     merged: Tensors = {}
     for name in step.weights:
         parts = [
             scatter({name: device.weights[name]}, groups, after, found)[name]
             for device, found in zip(devices, new, strict=True)
         ]
+        counted = () if _is_padded(name, step, after, averaging) else step.outputs
         masks = [
-            held(name, after, atoms, part.shape) for atoms, part in zip(own, parts, strict=True)
+            held(name, after, {group: atoms[group] for group in counted}, part.shape)
+            for atoms, part in zip(own, parts, strict=True)
         ]
-        if averaging.pad_recurrent and any(
-            is_recurrent(name, after, each) for each in step.outputs
-        ):
-            masks = [np.ones((1,) * parts[0].ndim, bool)] * len(parts)
         shares = [device.share for device in devices]
         merged[name] = masked_mean(parts, masks, shares, after.padding.get(name, 0.0))
     if averaging.use_atoms:
         for group, found in matches.items():
             set_unit_vectors(merged, after, step.compared, group, found.atoms)
     return MergedStep(merged, after, matches)
+
+
+def _is_padded(name: str, step: Step, groups: PermutationGroups, averaging: Averaging) -> bool:
+    """Return whether devices without an entry of a weight count as if they had the padding."""
+    if averaging.pad_all or not averaging.pad_recurrent:
+        return averaging.pad_all
+    return any(is_recurrent(name, groups, each) for each in step.outputs)
 
 
 def merge_output(layer: Layer, devices: Sequence[Tensors], proportions: Array) -> Tensors:

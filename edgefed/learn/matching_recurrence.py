@@ -29,6 +29,7 @@ def refined_by_recurrence(
     rng: np.random.Generator,
     devices: int | None = None,
     mean: Array | float = 0.0,
+    precisions: Sequence[float] | None = None,
     iterations: int = 8,
 ) -> Matched:
     """Improve a matching of hidden units by the weights between them.
@@ -44,12 +45,13 @@ def refined_by_recurrence(
         rng: draws the order of devices in each sweep.
         devices: J, as for ``match_layer``.
         mean: mu0, as for ``match_layer``.
+        precisions: how precise each device's weights are, as for ``match_layer``; a number each.
         iterations: linear assignments of a device at most, in a sweep.
 
     Raises:
         DataError: the weights cannot be matched.
     """
-    problem = stated(weights, matched.known(settings), devices, mean, None)
+    problem = stated(weights, matched.known(settings), devices, mean, precisions)
     check_recurrence(recurrence, weights)
     search = _RecurrentSearch(problem, recurrence, matched.assignments)
     sweeps = search.run(rng, iterations)
@@ -65,7 +67,7 @@ class _RecurrentSearch:
         prior = Prior(problem.prior, problem.devices, problem.settings.most_atoms)
         self._search = Search(problem.units, prior, problem.settings)
         self._recurrence = [np.asarray(each, np.float64) for each in recurrence]
-        self._precision = 1.0 / problem.sigma
+        self._precisions = [float(each.precision[0]) for each in problem.units]
         self._settings = problem.settings
         self.pairs = Pairs(len(recurrence[0]), 1.0 / problem.sigma0)
         for device, assignment in enumerate(assignments):
@@ -87,11 +89,11 @@ class _RecurrentSearch:
 
     def _add(self, device: int, assignment: Array) -> None:
         self._search.add(device, assignment)
-        self.pairs.add(self._recurrence[device], self._precision, assignment)
+        self.pairs.add(self._recurrence[device], self._precisions[device], assignment)
 
     def _improve(self, device: int, iterations: int) -> bool:
         search, own = self._search, self._recurrence[device]
-        self.pairs.remove(own, self._precision, self.assignments[device])
+        self.pairs.remove(own, self._precisions[device], self.assignments[device])
         self.pairs.renumber(search.remove(device))
         size, changed = search.atoms.size, False
         best = search.assignments[device].copy()
@@ -110,12 +112,12 @@ class _RecurrentSearch:
         return changed
 
     def _solved(self, device: int, rewards: Rewards, assignment: Array) -> Array:
-        more = self.pairs.linearised(self._recurrence[device], self._precision, assignment)
+        more = self.pairs.linearised(self._recurrence[device], self._precisions[device], assignment)
         size = rewards.existing.shape[1]
         linear = Rewards(rewards.existing + more[:, :size], rewards.new + more[:, -1])
         poisson = self._settings.new_penalty == "poisson"
         return linear.best(self._search.room(device), poisson=poisson)
 
     def _total(self, device: int, rewards: Rewards, assignment: Array) -> float:
-        quadratic = self.pairs.total(self._recurrence[device], self._precision, assignment)
+        quadratic = self.pairs.total(self._recurrence[device], self._precisions[device], assignment)
         return rewards.total(assignment) + quadratic

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Exchange
+from edgefed.algorithms.base import EvalJob, Exchange
 from edgefed.algorithms.class_shares import LABELS
 from edgefed.algorithms.fedma_device_half import LOCAL
 from edgefed.algorithms.fedma_records import LAYER, MatchedNetwork, atoms_of, widths_of
+from edgefed.algorithms.label_audit import disclosures
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import RecipeError
 from edgefed.learn.models import build
@@ -19,6 +20,8 @@ from edgefed.learn.network_groups import permutation_groups
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Tensors
 from edgefed.learn.unit_moves import gather, scatter
+from edgefed.samples import Samples
+from edgefed.sharing.label_leakage import frequencies_after_steps
 from edgefed.sharing.policy import Policy
 from tests.algorithms.matching_play import Fleet, half, images
 
@@ -210,6 +213,52 @@ def test_the_output_layer_is_averaged_by_classes(
     assert (LABELS in exchange.reply_roles) == (not settings)
 
 
+@pytest.mark.parametrize(("average", "is_mean"), [("all", True), ("matched", False)])
+def test_all_devices_may_count_in_every_weight_of_a_matched_layer(
+    average: str, is_mean: bool
+) -> None:
+    section = ModelSection.model_validate({"name": "lstm", "embedding": 2, "hidden": 3})
+    tokens = Samples(np.zeros((4, 5), np.int64), np.array([0, 1, 2, 0]))
+    given = {f"device-{seed}": build(section, (5,), 3, seed).weights() for seed in range(2)}
+    devices = Fleet(section, [tokens, tokens], 3, given=given)
+    settings: dict[str, Any] = {"retrain_epochs": 0, "sigma": 1e-6, "sigma0": 1.0, "gamma": 50.0}
+    algorithm = half(average=average, layer_codec="fp32", **settings)
+    merged = algorithm.weights(devices.play(algorithm)[-1][0])
+    for name in ("lstm.bias_ih_l0", "lstm.bias_hh_l0", "lstm.weight_hh_l0"):
+        mean = sum(float(each[name].sum()) for each in given.values()) / 2
+        assert (merged[name].sum() == pytest.approx(mean, abs=1e-5)) == is_mean
+
+
+def test_an_audit_looks_at_the_change_of_the_output_layer() -> None:
+    algorithm, devices = half(layer_codec="fp32"), fleet()
+    history = devices.play(algorithm)
+    state, (_, _, answers) = history[-2][0], history[-1]
+    start = devices.model().weights()["fc2.bias"]
+    for answer in answers:
+        [found] = disclosures(answer, state, 1, algorithm.training, "fc2.bias")
+        change = answer.groups[LAYER].arrays["fc2.bias"] - start
+        np.testing.assert_allclose(found.shares, frequencies_after_steps(change))
+        assert not found.determined
+    assert not list(disclosures(history[0][2][0], state, 1, algorithm.training, "fc2.bias"))
+
+
+# -- the last complete model ----------------------------------------------------------------------
+
+
+def test_devices_test_the_last_complete_model_while_a_round_is_under_way() -> None:
+    algorithm, devices = half(rounds=2, sigma=1e-4, sigma0=1.0, gamma=50.0), fleet()
+    complete = devices.play(algorithm, most=4)[-1][0]
+    wanted = algorithm.weights(complete)
+    under_way = devices.play(algorithm, complete, most=2)[-1][0]
+    for state in (complete, under_way):
+        exchange = algorithm.evaluation(state, devices.roster, 1)
+        for question in exchange.questions:
+            view = devices.view(question.device, algorithm.model(state))
+            test = algorithm.eval_job(devices.task(exchange, question), view)
+            assert isinstance(test, EvalJob)
+            assert all(np.array_equal(test.weights[name], wanted[name]) for name in wanted)
+
+
 # -- devices that come and go ---------------------------------------------------------------------
 
 
@@ -224,6 +273,28 @@ def test_a_device_that_misses_a_layer_is_left_out_until_the_next_round() -> None
     [remark] = algorithm.remarks(history[0][0], exchange, state)
     assert remark.warning
     assert "1 device is left out until the next round" in remark.text
+
+
+def test_a_device_that_is_gone_is_told_as_left_out() -> None:
+    algorithm, devices = half(), fleet()
+    before = devices.play(algorithm, most=1)[-1][0]
+    there = algorithm.plan(before, devices.roster[:2], 1)
+    assert isinstance(there, Exchange)
+    answers = [devices.answer(algorithm, there, each) for each in there.questions]
+    after = algorithm.merge(before, there, answers)
+    [remark] = algorithm.remarks(before, there, after)
+    assert "1 device is left out" in remark.text
+
+
+def test_payloads_of_devices_that_left_are_not_kept_under_names_of_their_own() -> None:
+    algorithm, devices = half(rounds=2), fleet()
+    state = devices.start(algorithm)
+    names = []
+    for member in devices.roster:
+        planned = algorithm.plan(state, (member,), 1)
+        assert isinstance(planned, Exchange)
+        names.append(planned.payloads.keys())
+    assert names[0] == names[1] == names[2]
 
 
 def test_a_new_device_begins_with_the_atoms_that_most_have() -> None:

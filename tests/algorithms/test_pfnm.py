@@ -265,7 +265,7 @@ def test_a_device_without_an_assignment_starts_from_the_most_held_atoms() -> Non
     assert tasks["device-00"].groups[ASSIGNMENT]["fc1"].tolist() == [3, 0]
     for device in ("device-01", "device-02", "device-03"):
         assert tasks[device].groups[ASSIGNMENT]["fc1"].tolist() == [1, 2]
-    assert set(planned.payloads) == {"weights", "assignment", "assignment-device-00"}
+    assert set(planned.payloads) == {"weights", "assignment", "assignment-0"}
     work = half.prepare(tasks["device-01"], players.view("device-01"))
     assert isinstance(work, Job)
     assert work.weights["fc1.bias"].tolist() == [1.0, 2.0]

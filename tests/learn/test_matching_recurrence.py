@@ -133,3 +133,19 @@ def test_recurrent_weights_that_do_not_fit_are_refused() -> None:
     with pytest.raises(DataError) as refused:
         refined(found, inputs, recurrent)
     assert refused.value.code == "matching.values"
+
+
+def test_devices_may_be_more_precise() -> None:
+    inputs, recurrent, _ = layers(7, noise=0.5)
+    found = match_layer(inputs, settings=HOW, rng=np.random.default_rng(1))
+    by_variance = refined(replace(found, sigma=found.sigma / 2), inputs, recurrent)
+    by_precision = refined_by_recurrence(
+        found,
+        inputs,
+        recurrent,
+        settings=HOW,
+        rng=np.random.default_rng(2),
+        precisions=[2.0] * len(inputs),
+    )
+    assert by_precision.objective == pytest.approx(by_variance.objective)
+    assert by_precision.objective != pytest.approx(refined(found, inputs, recurrent).objective)
