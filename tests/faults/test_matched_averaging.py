@@ -107,7 +107,7 @@ def sent(state: State, device: str) -> dict[str, str]:
 
 
 def once_per_device(meter: Meter, tasks: Sequence[Task]) -> None:
-    """Check that no device asked for a layer twice, though every later step names it."""
+    """Check that no device fetched a layer twice, though every later step names it."""
     layers = {
         ref.patches[0].blob if ref.patches else ref.digest
         for task in tasks
@@ -115,6 +115,6 @@ def once_per_device(meter: Meter, tasks: Sequence[Task]) -> None:
         if role.startswith(LAYER)
     }
     assert len(layers) == 3 * STEPS - 1, "initial ones, those of round 1, and two of round 2"
-    fetched = Counter(need for need in meter.needs if need[1] in layers)
+    fetched = Counter(need for need in meter.begun if need[1] in layers)
     assert fetched
     assert set(fetched.values()) == {1}
