@@ -40,7 +40,7 @@ def match_remarks(
     """Return what an operator should know of a step."""
     remarks = []
     report = match_report(after)
-    missed = len(exchange.questions) - len(after.params[DEVICES])
+    missed = len(before.params[DEVICES]) - len(after.params[DEVICES])
     if before.params[STEP] and missed > 0:
         out = f"{counted(missed, 'device is', 'devices are')} left out until the next round"
         remarks.append(Remark(f"round {exchange.round}: {out}", warning=True))
