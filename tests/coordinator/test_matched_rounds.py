@@ -12,12 +12,14 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from edgefed.algorithms.base import Roster
+from edgefed.algorithms.base import Member, Roster
 from edgefed.algorithms.fedma_records import LAYER
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.fleet import Delivered
+from edgefed.coordinator.run_check import RunCheck
 from edgefed.coordinator.run_records import OpenExchange
 from edgefed.data.types import Shard
+from edgefed.errors import EdgeFedError
 from edgefed.learn.models import build
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Tensors
@@ -187,6 +189,26 @@ def test_a_lone_device_trains_alone(world: MakeWorld) -> None:
     here = world(plan(), shards((6,)))
     assert here.engine().run().status == "finished"
     assert [row["growth"] for row in here.rows] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("sections", "allowed", "code"),
+    [
+        ({"model": {"name": "tests.learn.own_models:linear"}}, True, "model.groups"),
+        ({"model": {"name": "tests.learn.own_models:linear"}}, False, "model.refused"),
+        ({"personal": {"preset": "fedper"}}, True, "personal.algorithm"),
+    ],
+)
+def test_run_check_refuses_what_the_run_would(
+    tmp_path: Path, sections: dict[str, Any], allowed: bool, code: str
+) -> None:
+    members = (Member("device-00", 5, SHAPE, CLASSES),)
+    chosen = recipe(algorithm={"name": "fedma"}, data={"name": "none"}, **sections)
+    with pytest.raises(EdgeFedError) as raised:
+        RunCheck(tmp_path, user_models=allowed).report(chosen, members)
+    assert raised.value.code == code
+    plain = recipe(algorithm={"name": "fedma"}, data={"name": "none"})
+    assert RunCheck(tmp_path).report(plain, members)["fits"]
 
 
 # -- its result -----------------------------------------------------------------------------------
