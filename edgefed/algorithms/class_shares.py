@@ -53,7 +53,11 @@ def wrong_counts(answer: Answer) -> str:
 
 
 def class_shares(
-    answers: Sequence[Answer], announced: Mapping[str, int], classes: int, by: ShareOf
+    answers: Sequence[Answer],
+    announced: Mapping[str, int],
+    classes: int,
+    by: ShareOf,
+    least_holders: float = 0.0,
 ) -> Array:
     """Return float64 (devices, classes); the shares of a class add up to 1.
 
@@ -63,11 +67,15 @@ def class_shares(
         classes: number of outputs.
         by: ``classes`` for the label counts, ``samples`` for each device's samples in all classes,
             ``uniform`` for equal shares.
+        least_holders: with ``classes``, a class that a smaller fraction of the devices has weighs
+            devices by their samples in all classes.
     """
     if by == "uniform":
         return class_proportions(np.ones((len(answers), classes)))
-    counts = [_counts(each, announced, classes, by) for each in answers]
-    return class_proportions(np.stack(counts))
+    counts = np.stack([_counts(each, announced, classes, by) for each in answers])
+    samples = np.stack([_counts(each, announced, classes, "samples") for each in answers])
+    held = (counts > 0).mean(axis=0) >= least_holders
+    return class_proportions(np.where(held, counts, samples))
 
 
 def _counts(answer: Answer, announced: Mapping[str, int], classes: int, by: ShareOf) -> Array:

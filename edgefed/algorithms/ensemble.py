@@ -1,13 +1,14 @@
 """An ensemble: every device trains a model of its own, and all of them predict together.
 
 A baseline of matched averaging (Wang, Yurochkin, Sun, Papailiopoulos, Khazaeni: Federated Learning
-with Matched Averaging, ICLR 2020, table 1). In its only round,
+with Matched Averaging, ICLR 2020, table 1). Nothing is averaged but predictions:
 
     w_j                                 device j, after local training from the initial weights
     p(y | x) = sum_j p_j softmax(f(x; w_j))_y
 
-with p_j = 1/J, or n_j / sum_i n_i. The result is J models: the coordinator holds all of them in
-memory, the model file has their size, and each device that tests them is sent all of them.
+with p_j = 1/J, or n_j / sum_i n_i. In further rounds each device trains its own model further. The
+result is J models: the coordinator holds all of them in memory, the model file has their size, and
+each device that tests them is sent all of them.
 """
 
 from __future__ import annotations
@@ -41,10 +42,8 @@ from edgefed.algorithms.cohort_sampling import draw, draw_testers
 from edgefed.algorithms.fedavg import MOST_SAMPLES, delta_role, difference
 from edgefed.algorithms.mean_prediction import mean_prediction
 from edgefed.algorithms.training import augment_of, loss_of, schedule_of
-from edgefed.errors import RecipeError
 from edgefed.learn.capabilities import is_single_pass
 from edgefed.learn.initial_weights import redrawn
-from edgefed.learn.models import Model
 from edgefed.learn.types import Job, Tensors, Trained
 from edgefed.seeds import derive
 
@@ -54,7 +53,7 @@ INITIAL = "initial"
 MODELS = "models"
 SAMPLES = "samples"
 """The roles of a test: the tensors of all models, as ``model-0/fc1.weight``; and the samples that
-each model was trained on, int64 (models,). The latter is a parameter of the state, too."""
+each model was trained on, int64 (models,). The state's parameter has these by device, sorted."""
 
 
 class EnsembleSettings(AlgorithmSettings):
@@ -77,20 +76,6 @@ class Ensemble(Algorithm[EnsembleSettings]):
 
     # -- the coordinator ------------------------------------------------------------------------
 
-    def check_model(self, model: Model) -> None:
-        """Check that there is a single round.
-
-        Raises:
-            RecipeError: ``algorithm.rounds``.
-        """
-        del model
-        if self.rounds.count != 1:
-            raise RecipeError(
-                f"An ensemble is trained in one round, and the recipe has {self.rounds.count}.",
-                code="algorithm.rounds",
-                hint="set rounds.count = 1, and training.epochs for longer training",
-            )
-
     def can_carry_state(self) -> bool:
         """Return whether the loss calls the model once per step."""
         return is_single_pass(loss_of(self.training))
@@ -98,56 +83,61 @@ class Ensemble(Algorithm[EnsembleSettings]):
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
         """Begin with the initial weights alone."""
         del roster
-        params = {"seed": derive(seed, "ensemble"), SAMPLES: []}
+        params = {"seed": derive(seed, "ensemble"), SAMPLES: {}}
         return State(round=0, groups={"weights": weights}, params=params)
 
     def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
-        """Ask a cohort to ``fit`` models of its own."""
+        """Ask a cohort to ``fit``, each device its own model."""
         if state.round >= self.rounds.count:
             return Finished()
-        weights, cohort = state.groups["weights"], draw(roster, self.rounds, seed)
+        cohort = draw(roster, self.rounds, seed)
+        payloads: dict[str, Payload] = {}
+        questions = []
+        for member in cohort.members:
+            is_known = member.device in state.params[SAMPLES]
+            name = f"weights-{member.device}" if is_known else "weights"
+            payloads[name] = Payload(_known(state, member.device))
+            params = self._params(state, member.device)
+            questions.append(Question(member.device, member.samples, {"weights": name}, params))
         return Exchange(
             name="fit",
             round=state.round + 1,
-            questions=tuple(
-                Question(m.device, m.samples, {"weights": "weights"}, self._params(state, m.device))
-                for m in cohort.members
-            ),
-            payloads={"weights": Payload(weights)},
+            questions=tuple(questions),
+            payloads=payloads,
             wanted=cohort.wanted,
             quorum=cohort.quorum,
             deadline=self.rounds.deadline,
-            reply_roles={"delta": delta_role(weights)},
+            reply_roles={"delta": delta_role(state.groups["weights"])},
         )
 
     def _params(self, state: State, device: str) -> dict[str, int]:
-        if self.settings.initial == "shared":
+        if self.settings.initial == "shared" or device in state.params[SAMPLES]:
             return {}
         return {INITIAL: derive(state.params["seed"], INITIAL, device)}
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
-        """Keep the model of every device that answered; without an answer, those of before."""
+        """Keep the model of every device that answered, and of others what they had before."""
         questions = {each.device: each for each in exchange.questions}
-        trained: dict[str, tuple[Tensors, int]] = {}
+        samples = dict(state.params[SAMPLES])
+        models = {device: _known(state, device) for device in samples}
         for answer in answers:
             question = questions[answer.device]
-            start = _start(state.groups["weights"], question.params)
-            model = _sum(start, answer.groups["delta"].arrays)
-            samples = min(answer.samples, question.samples, MOST_SAMPLES)
-            trained[answer.device] = model, samples
-        if not trained:
-            return State(exchange.round, state.groups, state.params)
-        ordered = [trained[device] for device in sorted(trained)]
-        models = {model_name(number): model for number, (model, _) in enumerate(ordered)}
-        params = {**state.params, SAMPLES: [samples for _, samples in ordered]}
-        return State(exchange.round, {"weights": state.groups["weights"], **models}, params)
+            start = _start(_known(state, answer.device), question.params)
+            models[answer.device] = _sum(start, answer.groups["delta"].arrays)
+            samples[answer.device] = min(answer.samples, question.samples, MOST_SAMPLES)
+        ordered = {device: samples[device] for device in sorted(samples)}
+        groups = {model_name(number): models[device] for number, device in enumerate(ordered)}
+        params = {**state.params, SAMPLES: ordered}
+        return State(exchange.round, {"weights": state.groups["weights"], **groups}, params)
 
     def weights(self, state: State) -> Tensors:
         """Return the model that was trained on most samples; at first, the initial weights."""
         samples = state.params[SAMPLES]
-        if not samples:
-            return state.groups["weights"]
-        return state.groups[model_name(samples.index(max(samples)))]
+        most = max(samples.values(), default=0)
+        return next(
+            (_known(state, device) for device, count in samples.items() if count == most),
+            state.groups["weights"],
+        )
 
     def models(self, state: State) -> Mapping[str, Tensors]:
         """Return all models."""
@@ -157,7 +147,7 @@ class Ensemble(Algorithm[EnsembleSettings]):
     def predictor(self, state: State, predict: Predict) -> Predictor:
         """Return the mean of the probabilities that the models predict."""
         models = list(self.models(state).values())
-        return self._together(models, state.params[SAMPLES], predict)
+        return self._together(models, _counts(state), predict)
 
     def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
         """Return the exchange that sends all models to the devices of a cohort."""
@@ -167,7 +157,7 @@ class Ensemble(Algorithm[EnsembleSettings]):
             for name, model in self.models(state).items()
             for key, array in model.items()
         }
-        samples = {SAMPLES: np.array(state.params[SAMPLES], np.int64)}
+        samples = {SAMPLES: np.array(_counts(state), np.int64)}
         blobs = {MODELS: MODELS, SAMPLES: SAMPLES}
         return Exchange(
             name="evaluate",
@@ -230,6 +220,19 @@ class Ensemble(Algorithm[EnsembleSettings]):
 def model_name(number: int) -> str:
     """Return the name of a model: its group in the state, and its place in the model file."""
     return f"model-{number}"
+
+
+def _counts(state: State) -> list[int]:
+    """Return the samples of each model."""
+    return list(state.params[SAMPLES].values())
+
+
+def _known(state: State, device: str) -> Tensors:
+    """Return a device's model; the initial weights, if it has none."""
+    samples = state.params[SAMPLES]
+    if device not in samples:
+        return state.groups["weights"]
+    return state.groups[model_name(list(samples).index(device))]
 
 
 def _start(weights: Tensors, params: Mapping[str, Any]) -> Tensors:

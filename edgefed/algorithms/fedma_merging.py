@@ -48,6 +48,11 @@ from edgefed.seeds import generator
 from edgefed.wire.codecs import CODECS, decode
 from edgefed.wire.tensors import specs_of
 
+LEAST_HOLDERS = 0.5
+"""A class that fewer of the devices have is averaged by samples. Only devices without the class
+learn to tell others from it; if their rows did not count, the row would grow from round to round
+until training diverges."""
+
 PRIOR_BIAS = 0.1
 """Prior mean of biases in the published implementation."""
 
@@ -204,8 +209,9 @@ class _Merging:
     def _proportions(self) -> Array:
         """Return what each device's output layer weighs for each class: (devices, classes)."""
         announced = {answer.device: answer.samples for answer in self.answers}
+        least = 0.0 if self.settings.reference else LEAST_HOLDERS
         by = self.settings.last_layer
-        return class_shares(self.answers, announced, self.network.classes, by)
+        return class_shares(self.answers, announced, self.network.classes, by, least)
 
     def _rounded(self, weights: Tensors) -> Tensors:
         """Return merged weights as the codec of layers has them."""

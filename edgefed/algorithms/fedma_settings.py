@@ -30,8 +30,9 @@ class FedMaSettings(MatchingSettings):
 
     last_layer: Literal["classes", "samples", "uniform"] = "classes"
     """What a device weighs in the mean of the output layers: for each class its share of that
-    class's samples, if its owner shares label counts, or else its share of all samples
-    (``classes``); its share of all samples; or as much as any other (``uniform``)."""
+    class's samples (``classes``), its share of all samples, or as much as any other (``uniform``).
+    With ``classes``, a device whose owner does not share label counts has equally many of each
+    class, and a class that fewer than half of the devices have is averaged by ``samples``."""
 
     weighting: Literal["uniform", "examples"] = "uniform"
     """Whether all devices that have a unit weigh as much in its mean, or each by its samples."""

@@ -15,9 +15,10 @@ import numpy as np
 from edgefed.learn.matching_checks import check_classes
 from edgefed.learn.matching_classes import least_atoms, search_classes
 from edgefed.learn.matching_problem import Matched as Matched  # noqa: PLC0414 - this module's result
-from edgefed.learn.matching_problem import stated
+from edgefed.learn.matching_problem import Problem, stated
 from edgefed.learn.matching_settings import MatchSettings
 from edgefed.learn.matching_sweeps import Prior
+from edgefed.learn.matching_variances import REFITS, refitted
 from edgefed.learn.types import Array
 
 
@@ -55,6 +56,18 @@ def match_layer(
     labels = [np.zeros(len(each), np.int64) for each in weights] if classes is None else classes
     check_classes(labels, weights)
     most = settings.most_atoms if grow else least_atoms(labels)
-    prior = Prior(problem.prior, problem.devices, most)
-    assignments, sweeps = search_classes(problem.units, labels, prior, settings, rng)
+    assignments, sweeps = _searched(problem, labels, most, rng)
+    for _ in range(REFITS):
+        again = refitted(problem.units, problem.relative, assignments, problem.sigma, settings)
+        if again is None:
+            break
+        problem = problem.with_variances(*again)
+        assignments, sweeps = _searched(problem, labels, most, rng)
     return problem.matched(assignments, sweeps)
+
+
+def _searched(
+    problem: Problem, labels: Sequence[Array], most: int | None, rng: np.random.Generator
+) -> tuple[tuple[Array, ...], int]:
+    prior = Prior(problem.prior, problem.devices, most)
+    return search_classes(problem.units, labels, prior, problem.settings, rng)

@@ -29,10 +29,10 @@ def best_assignment(existing: Array, new: Array, room: int, *, poisson: bool) ->
     gains = existing - new[:, None]
     chosen = _favourites(gains)
     wanted = int((chosen < 0).sum())
-    if wanted < room or not wanted:
+    if wanted <= room and _collide(chosen):
         # A unit is new where no atom gains by it. Without penalty and bound that is the answer,
         # and with them no more units are new: so the columns of new atoms can be as few.
-        chosen = _gaining(gains) if _collide(chosen) else chosen
+        chosen = _gaining(gains)
         wanted = int((chosen < 0).sum())
     if wanted and (poisson or wanted > room):
         columns = min(wanted, room)

@@ -73,6 +73,15 @@ class Problem:
     sigma0: float
     settings: MatchSettings
 
+    def with_variances(self, sigma: float, sigma0: float) -> Problem:
+        """Return the problem with other variances."""
+        units = [
+            Units(each.values, by / sigma)
+            for each, by in zip(self.units, self.relative, strict=True)
+        ]
+        prior = np.full_like(self.prior, 1.0 / sigma0)
+        return replace(self, units=units, prior=prior, sigma=sigma, sigma0=sigma0)
+
     def posterior(self, assignments: Sequence[Array]) -> Atoms:
         """Return the atoms of a matching, computed from the units in the order of devices."""
         return pooled(self.units, assignments, self.prior)
@@ -114,7 +123,7 @@ def stated(
     if precisions is not None:
         relative = [np.atleast_1d(np.asarray(each, np.float64)) for each in precisions]
         check_precisions(relative, weights)
-    sigma, sigma0 = variances(values, relative, settings)
-    units = [Units(each, by / sigma) for each, by in zip(values, relative, strict=True)]
-    prior = np.full(max(len(each) for each in relative), 1.0 / sigma0)
-    return Problem(units, relative, center, prior, count, sigma, sigma0, settings)
+    units = [Units(each, by) for each, by in zip(values, relative, strict=True)]
+    prior = np.ones(max(len(each) for each in relative))
+    problem = Problem(units, relative, center, prior, count, 1.0, 1.0, settings)
+    return problem.with_variances(*variances(values, relative, settings))

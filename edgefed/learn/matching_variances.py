@@ -20,17 +20,23 @@ That holds for units that all differ as much. Those of networks do not: a few mo
 stay where they began, and would each become an atom. So ``sigma0`` is at most ``sigma / 4``: a unit
 is never new if it differs from an atom of many devices by less than 0.8 of its own square. From an
 unrelated atom it differs by about twice that square.
+
+Pairs include units that only one device has, which makes the first estimate too large. After a
+matching ``sigma`` is estimated again, within atoms, as long as it falls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from math import log
 
 import numpy as np
 
 from edgefed.learn.matching_assignment import solved
+from edgefed.learn.matching_atoms import Units
+from edgefed.learn.matching_average import pooled
 from edgefed.learn.matching_settings import MatchSettings
 from edgefed.learn.types import Array
 
@@ -39,6 +45,9 @@ NEVER_NEW = 0.8
 
 LEAST, MOST = 2.0**-20, 0.9375
 """Bounds of rho: equal devices leave a positive variance, unrelated ones a prior."""
+
+REFITS, FALL = 4, 0.9
+"""Sigma is estimated again at most so often, and only if it falls below this part."""
 
 _PAIRED = 3
 """So many of the largest devices are paired with each other."""
@@ -62,6 +71,47 @@ def variances(
         return sigma, settings.sigma0
     ratio = min(max(sigma / total, LEAST), MOST) if total > 0.0 else MOST
     return sigma, sigma * (1.0 / max(NEVER_NEW, ratio * (1.0 - log(ratio))) - 1.0)
+
+
+def refitted(
+    units: Sequence[Units],
+    relative: Sequence[Array],
+    assignments: Sequence[Array],
+    sigma: float,
+    settings: MatchSettings,
+) -> tuple[float, float] | None:
+    """Return the variances within the atoms of a matching, None if ``sigma`` hardly falls.
+
+    Args:
+        units: of the devices, less the mean of atoms.
+        relative: a device's precision times sigma, (1,) or (numbers,).
+        assignments: of the devices, found with ``sigma``.
+        sigma: variance of a unit around its atom.
+        settings: of the matching.
+    """
+    if settings.sigma != "auto":
+        return None
+    values = [each.values for each in units]
+    within = max(_within(values, relative, assignments), LEAST * _mean_square(values, relative))
+    if not 0.0 < within < FALL * sigma:
+        return None
+    return variances(values, relative, replace(settings, sigma=within))
+
+
+def _within(
+    values: Sequence[Array], relative: Sequence[Array], assignments: Sequence[Array]
+) -> float:
+    """Return the mean square of units around the means of their atoms."""
+    weighted = [Units(each, by) for each, by in zip(values, relative, strict=True)]
+    atoms = pooled(weighted, assignments, np.zeros(max(len(by) for by in relative)))
+    known = np.zeros_like(atoms.precisions)
+    means = atoms.sums / np.where(atoms.precisions > 0.0, atoms.precisions, 1.0)
+    squares = 0.0
+    for units, by, assignment in zip(values, relative, assignments, strict=True):
+        known[assignment] += by > 0.0
+        squares += float((by * (units - means[assignment]) ** 2).sum())
+    freedom = np.broadcast_to(np.maximum(known - 1.0, 0.0), means.shape).sum()
+    return squares / float(freedom) if freedom else np.inf
 
 
 def _sigma(values: Sequence[Array], relative: Sequence[Array], total: float) -> float:

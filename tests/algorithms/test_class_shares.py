@@ -67,3 +67,12 @@ def test_labels_are_told_with_the_owners_leave_and_recorded() -> None:
     assert label_counts_of(task, replace(view, policy=Policy(share_labels=False))) == ({}, ())
     mixed = Samples(own.inputs, np.full((5, 3), 1 / 3, np.float32))
     assert label_counts_of(task, replace(view, train=mixed)) == ({}, ())
+
+
+def test_a_class_of_few_devices_weighs_by_samples() -> None:
+    answers = [answer("a", 4, 4, 0), answer("b", 6, 3, 3), answer("c", 2, 2, 0)]
+    announced = {"a": 4, "b": 6, "c": 2}
+    shares = class_shares(answers, announced, 2, "classes", least_holders=0.5)
+    np.testing.assert_allclose(shares, [[4 / 9, 4 / 12], [3 / 9, 6 / 12], [2 / 9, 2 / 12]])
+    strict = class_shares(answers, announced, 2, "classes")
+    np.testing.assert_allclose(strict[:, 1], [0, 1, 0])

@@ -20,7 +20,6 @@ from edgefed.algorithms.base import (
 )
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import Recipe
-from edgefed.errors import RecipeError
 from edgefed.learn.training import ModelPredictions
 from edgefed.learn.types import Array, Job, Score
 from tests.algorithms.play import Players, algorithm, asked, bits, trainer
@@ -66,11 +65,11 @@ def test_with_squared_error_outputs_are_averaged() -> None:
     state, inputs = players.start(half), samples(5, 1).inputs
     models = {"model-0": players.trainer.model.weights()}
     models["model-1"] = {name: array + 1 for name, array in models["model-0"].items()}
-    state = replace(state, groups={**state.groups, **models}, params={"samples": [3, 1]})
+    state = replace(state, groups={**state.groups, **models}, params={"samples": {"a": 3, "b": 1}})
     predict = ModelPredictions(players.trainer)
     each = [predict(model, inputs) for model in models.values()]
     together = half.predictor(state, predict)(inputs)
-    np.testing.assert_allclose(together, (each[0] + each[1]) / 2, rtol=1e-6)
+    np.testing.assert_allclose(together, (each[0] + each[1]) / 2, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "examples"])
@@ -108,7 +107,12 @@ def test_no_device_weighs_more_than_it_announced() -> None:
     state, _, planned = trained_by(half, players)
     zeros = {name: np.zeros_like(array) for name, array in state.groups["weights"].items()}
     greedy = [Answer(each.device, 10**6, {"delta": Group(zeros)}) for each in planned.questions]
-    assert half.merge(state, asked(planned), greedy).params["samples"] == [5, 9, 6, 4]
+    assert half.merge(state, asked(planned), greedy).params["samples"] == {
+        "device-00": 5,
+        "device-01": 9,
+        "device-02": 6,
+        "device-03": 4,
+    }
 
 
 def test_independent_initial_weights_are_known_to_the_coordinator() -> None:
@@ -128,14 +132,47 @@ def test_independent_initial_weights_are_known_to_the_coordinator() -> None:
     assert len({each["fc1.weight"].tobytes() for each in starts}) == 4
 
 
-@pytest.mark.parametrize("rounds", [2, 10])
-def test_more_rounds_are_refused(rounds: int) -> None:
-    half = algorithm("ensemble", rounds)
-    with pytest.raises(RecipeError, match=f"the recipe has {rounds}") as caught:
-        half.check_model(Players().trainer.model)
-    assert caught.value.code == "algorithm.rounds"
-    assert caught.value.hint is not None
-    assert "rounds.count = 1" in caught.value.hint
+def test_in_further_rounds_each_device_trains_its_own_model() -> None:
+    players, half = Players(), algorithm("ensemble", 2, initial="independent")
+    first, _, _ = trained_by(half, players)
+    planned = half.plan(first, players.roster[1:], 2)
+    assert isinstance(planned, Exchange)
+    for number, question in enumerate(planned.questions, start=1):
+        work = half.prepare(players.task(planned, question), players.view(question.device))
+        assert isinstance(work, Job)
+        assert bits(work.weights) == bits(half.models(first)[f"model-{number}"])
+    ones = {name: np.ones_like(array) for name, array in first.groups["weights"].items()}
+    moved = Answer("device-02", 6, {"delta": Group(ones)})
+    after = half.merge(first, asked(planned), [moved])
+    for number in (0, 1, 3):
+        assert bits(half.models(after)[f"model-{number}"]) == bits(
+            half.models(first)[f"model-{number}"]
+        )
+    np.testing.assert_allclose(
+        after.groups["model-2"]["out.bias"], first.groups["model-2"]["out.bias"] + 1, rtol=1e-6
+    )
+
+
+def test_a_model_that_joins_later_takes_its_place_among_the_others() -> None:
+    players, half = Players(), algorithm("ensemble", 2)
+    state, start = players.start(half), players.trainer.model.weights()
+    for first, devices in ((1.0, (1, 3)), (5.0, (0,))):
+        planned = half.plan(state, players.roster, 1)
+        assert isinstance(planned, Exchange)
+        answers = [
+            Answer(
+                f"device-0{n}",
+                4,
+                {"delta": Group({k: w * 0 + first + n for k, w in start.items()})},
+            )
+            for n in devices
+        ]
+        state = half.merge(state, asked(planned), answers)
+    moved = [
+        float((model["out.bias"] - start["out.bias"])[0]) for model in half.models(state).values()
+    ]
+    np.testing.assert_allclose(moved, [5, 2, 4], rtol=1e-5)
+    assert list(state.params["samples"]) == ["device-00", "device-01", "device-03"]
 
 
 def test_a_run_saves_all_models_and_tests_them_in_both_places(tmp_path: Path) -> None:

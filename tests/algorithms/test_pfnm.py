@@ -117,6 +117,19 @@ def test_the_network_of_a_single_device_is_the_global_one() -> None:
     np.testing.assert_allclose(after.groups["weights"]["out.bias"], own["out.bias"])
 
 
+def test_the_maximum_a_posteriori_is_halfway_to_the_prior_with_equal_variances() -> None:
+    players = Players(parts=[samples(9, 1)])
+    half = algorithm("pfnm", 1, average="map", sigma=1.0, sigma0=1.0)
+    state, start = players.start(half), players.trainer.model.weights()
+    exchange = planned_by(half, state, players)
+    after = half.merge(state, asked(exchange), [answer_of("device-00", start, start)])
+    atoms = PfnmRecords.of(after).assignment("device-00")["fc1"]
+    weights = after.groups["weights"]
+    np.testing.assert_allclose(weights["fc1.weight"][atoms], start["fc1.weight"] / 2, rtol=1e-6)
+    np.testing.assert_allclose(weights["fc1.bias"][atoms], (start["fc1.bias"] + 0.1) / 2, rtol=1e-5)
+    np.testing.assert_allclose(weights["out.bias"], (start["out.bias"] + 0.1) / 2, rtol=1e-5)
+
+
 def test_label_counts_weigh_the_output_layer() -> None:
     """Both devices have the same units; what the classes make of them differs."""
     players = Players(parts=[samples(8, 1), samples(4, 2)], trainer=trainer((2,)))

@@ -45,7 +45,8 @@ def test_recurrent_weights_put_right_what_noisy_inputs_got_wrong() -> None:
     assert wrong > 0
     assert np.array_equal(pairs(after.assignments), pairs(orders))
     assert after.counts.tolist() == [4] * 20
-    assert after.sigma == found.sigma
+    given = replace(found, sigma=0.5, sigma0=0.25)
+    assert (refined(given, inputs, recurrent).sigma, after.sigma) == (0.5, found.sigma)
 
 
 def test_a_right_matching_is_left_as_it_is() -> None:

@@ -8,7 +8,7 @@ import pytest
 from edgefed.learn.matching import Matched, match_layer
 from edgefed.learn.matching_settings import MatchSettings
 from edgefed.learn.types import Array
-from tests.learn.matching_problems import planted, unrelated
+from tests.learn.matching_problems import pairs, planted, unrelated
 
 AUTO = MatchSettings()
 
@@ -59,7 +59,7 @@ def test_noise_is_estimated() -> None:
 
 
 def test_the_estimate_decides_as_the_marginal_likelihood_does() -> None:
-    weights, _ = planted(4, 40, 400, noise=0.5)
+    weights, _ = planted(4, 40, 400, noise=1.2)
     found = matched(weights)
     total = np.mean([(each**2).mean() for each in weights])
     own = found.sigma / total
@@ -67,6 +67,14 @@ def test_the_estimate_decides_as_the_marginal_likelihood_does() -> None:
     bound = found.sigma * total / (found.sigma + found.sigma0)
     assert bound / found.sigma + np.log(found.sigma) == pytest.approx(1 + np.log(total))
     assert own < bound / total < 1
+
+
+def test_a_unit_that_moved_further_than_others_keeps_its_atom() -> None:
+    weights, _ = planted(6, 40, 200, noise=0.05)
+    weights[3][7] += 0.7 * np.random.default_rng(5).standard_normal(200)
+    found = matched(weights)
+    assert len(found.atoms) == 40
+    assert found.sigma0 == pytest.approx(found.sigma / 4)
 
 
 @pytest.mark.parametrize(("devices", "units", "numbers"), [(16, 64, 100), (4, 50, 9), (2, 30, 30)])
@@ -80,9 +88,20 @@ def test_equal_devices_and_zeros_have_positive_variances(devices: int) -> None:
     (weights,) = unrelated(1, 6, 4)
     for each in (weights, np.zeros((6, 4)), np.full((6, 4), 1e-30)):
         found = matched([each] * devices)
-        assert found.sigma > 0
-        assert found.sigma0 > 0
+        assert 0 < found.sigma0 < found.sigma
+        assert found.sigma < 1e-3 * (each**2).mean() or not each.any()
         np.testing.assert_allclose(found.atoms, each, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("shared", "noise"), [(0.6, 0.7), (0.3, 0.3)])
+def test_units_that_one_device_has_do_not_spoil_the_estimate(shared: float, noise: float) -> None:
+    rng = np.random.default_rng(1)
+    atoms = rng.standard_normal((int(40 / shared), 400))
+    orders = [rng.permutation(len(atoms))[:40] for _ in range(6)]
+    weights = [atoms[each] + noise * rng.standard_normal((40, 400)) for each in orders]
+    found = matched(weights)
+    assert np.array_equal(pairs(found.assignments), pairs(orders))
+    assert found.sigma == pytest.approx(noise**2, rel=0.05)
 
 
 def test_a_given_variance_is_used() -> None:

@@ -18,9 +18,11 @@ from edgefed.reproduce.papers.fedma_parts import (
     FEDMA_ROW,
     FEDPROX,
     IMAGE_LABELS,
+    IMAGE_TARGETS,
     IMAGES,
     IMAGES_OWN,
     LSTM_LABELS,
+    LSTM_TARGETS,
     LSTMS,
     MEMORY,
     NOTE,
@@ -109,8 +111,8 @@ def _both(scale: Scale) -> tuple[Column, ...]:
     images = IMAGE_LABELS[scale], "CIFAR-10", IMAGES[scale]
     texts = LSTM_LABELS[scale], "Shakespeare", LSTMS[scale]
     return (
-        column(*images, ROWS, IMAGES_OWN[scale], passes),
-        column(*texts, ROWS, texts_own(scale, 5), EPOCHS),
+        column(*images, ROWS, IMAGES_OWN[scale], passes, target=IMAGE_TARGETS[scale]),
+        column(*texts, ROWS, texts_own(scale, 5), EPOCHS, target=LSTM_TARGETS[scale]),
     )
 
 
@@ -169,7 +171,8 @@ def _texts(scale: Scale, epochs: int) -> Column:
     label = f"{LSTM_LABELS[scale]}, {_of(epochs)}"
     own = texts_own(scale, epochs)
     varies = {"training.epochs": epochs}
-    return column(label, _of(epochs), LSTMS[scale], TEXT_ROWS, own, varies=varies)
+    setup, target = LSTMS[scale], LSTM_TARGETS[scale]
+    return column(label, _of(epochs), setup, TEXT_ROWS, own, varies=varies, target=target)
 
 
 # -- local epochs ---------------------------------------------------------------------------------
@@ -223,7 +226,8 @@ def _local(scale: Scale, epochs: int, of: int) -> Column:
     label = f"{IMAGE_LABELS[scale]}, {_of(epochs)}"
     own = own_settings(1, epochs, alone=1, pooled=1)
     setup = {**IMAGES[scale], "rounds.count": EPOCH_ROUNDS[scale]}
-    return column(label, _of(of), setup, EPOCH_ROWS, own, varies={"training.epochs": epochs})
+    varies, target = {"training.epochs": epochs}, IMAGE_TARGETS[scale]
+    return column(label, _of(of), setup, EPOCH_ROWS, own, varies=varies, target=target)
 
 
 TABLES = (_table1(), _shakespeare(), _epochs())

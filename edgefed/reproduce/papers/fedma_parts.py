@@ -57,7 +57,7 @@ ROWS_NOTES = (
     "FedMA matches as the published code does: fixed variances, its caps, shrunken means, and"
     " devices that begin with weights of their own; estimated variances are our defaults",
     "matched at once: every device trains for itself, then all layers are matched, none retrained",
-    "pooled training: one device with the samples of all",
+    "pooled training: one device with the samples of all; its bytes mean nothing",
 )
 
 CARRIED = (
@@ -112,9 +112,10 @@ def column(
     rows: Iterable[Row],
     *own: Mapping[str, Settings],
     varies: Settings | None = None,
+    target: float | None = None,
 ) -> Column:
     """Return a column in which some of the rows have settings of their own."""
-    return Column(label, of, setup, varies or {}, of_rows(rows, *own))
+    return Column(label, of, setup, varies or {}, of_rows(rows, *own), target)
 
 
 # -- set-ups: images ------------------------------------------------------------------------------
@@ -176,6 +177,9 @@ IMAGES_OWN: Mapping[Scale, Mapping[str, Settings]] = {
     "small": own_settings(16, 3, alone=20, pooled=30),
     "paper": own_settings(16, 20, alone=20, pooled=200),
 }
+IMAGE_TARGETS: Mapping[Scale, float] = {"smoke": 0.8, "small": 0.4, "paper": 0.8}
+"""Accuracies to which rounds and bytes are counted; our choice."""
+
 PASSES: Mapping[str, Settings] = {row.label: {"rounds.count": 10} for row in (FEDMA_ROW, ESTIMATED)}
 """Rounds of FedMA on VGG-9, as in the published ``run.sh``; each has a training for every layer."""
 
@@ -226,6 +230,7 @@ LSTM_LABELS: Mapping[Scale, str] = {
     "small": "16 roles",
     "paper": "Shakespeare",
 }
+LSTM_TARGETS: Mapping[Scale, float] = {"smoke": 0.35, "small": 0.3, "paper": 0.45}
 LSTM_PASSES: Mapping[str, Settings] = {
     row.label: {"rounds.count": 11} for row in (FEDMA_ROW, ESTIMATED)
 }

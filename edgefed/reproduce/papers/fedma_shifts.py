@@ -20,6 +20,7 @@ from edgefed.reproduce.papers.fedma_parts import (
     FEDMA_ROW,
     FEDPROX,
     IMAGE_LABELS,
+    IMAGE_TARGETS,
     IMAGES,
     ONCE,
     PASSES,
@@ -191,6 +192,7 @@ def _with_devices(scale: Scale, devices: int) -> Column:
         own_settings(devices, epochs, alone=1, pooled=pooled),
         PASSES if scale == "paper" else {},
         varies=varies,
+        target=IMAGE_TARGETS[scale],
     )
 
 
