@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from edgefed.algorithms.base import Roster
+from edgefed.algorithms.carried_state import check_carried_state
 from edgefed.algorithms.registry import check_fleet, make
 from edgefed.config.recipe import Recipe
-from edgefed.coordinator.compatibility import check_compatibility
-from edgefed.coordinator.run_model import check_dataset, load_dataset
+from edgefed.coordinator.compatibility import Compatibility, DataSpec, check_compatibility
+from edgefed.coordinator.run_model import check_dataset, load_dataset, make_model
 from edgefed.errors import NotAllowedError
 
 
@@ -19,10 +20,14 @@ class RunCheck:
 
     Args:
         folder: where data sets are kept.
+        user_models: whether a model may be a user's own code, which is then imported.
+        memory: most bytes that training may take; 0 for half of what is free.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, user_models: bool = False, memory: int = 0) -> None:
         self._folder = folder
+        self._user_models = user_models
+        self._memory = memory
         self._busy = threading.Lock()
 
     def report(self, recipe: Recipe, roster: Roster) -> dict[str, Any]:
@@ -37,16 +42,28 @@ class RunCheck:
                 "Another recipe is being checked.", code="run.busy", hint="try again in a moment"
             )
         try:
-            return _report(recipe, self._folder, roster)
+            return self._report(recipe, roster)
         finally:
             self._busy.release()
 
+    def _report(self, recipe: Recipe, roster: Roster) -> dict[str, Any]:
+        check_fleet(make(recipe))
+        dataset = load_dataset(recipe, self._folder)
+        check_dataset(recipe, dataset)
+        found = check_compatibility(recipe, dataset, roster)
+        if found.spec is not None and found.problem is None:
+            self._check_model(recipe, found.spec)
+        return _found(found, roster)
 
-def _report(recipe: Recipe, folder: Path, roster: Roster) -> dict[str, Any]:
-    check_fleet(make(recipe))
-    dataset = load_dataset(recipe, folder)
-    check_dataset(recipe, dataset)
-    found = check_compatibility(recipe, dataset, roster)
+    def _check_model(self, recipe: Recipe, spec: DataSpec) -> None:
+        """Check that the model takes the data, and that the algorithm can train it."""
+        allowed, algorithm = self._user_models, make(recipe)
+        model = make_model(recipe, spec.shape, spec.classes, self._memory, user_models=allowed)
+        algorithm.check_model(model)
+        check_carried_state(algorithm, model)
+
+
+def _found(found: Compatibility, roster: Roster) -> dict[str, Any]:
     reasons = {each.device: each.reason for each in found.misfits}
     devices = [
         {

@@ -178,6 +178,20 @@ def test_the_last_rounds_layers_retire_when_the_next_round_is_under_way() -> Non
     assert not sent & history[5][1].payloads.keys()
 
 
+def test_a_unit_that_one_device_has_keeps_its_weights() -> None:
+    devices = fleet(2)
+    algorithm = half(sigma=1e-4, sigma0=1.0, gamma=1e6, layer_codec="fp32")
+    [(state, _, answers)] = devices.play(algorithm, most=1)
+    counts, found = state.groups["new-counts"]["conv1"], state.groups["matched"]
+    assert 1 in counts
+    for answer in answers:
+        sent = answer.groups[LAYER].arrays
+        for unit, atom in enumerate(atoms_of(state, "new-atoms", answer.device)["conv1"]):
+            for name in sent:
+                same = np.array_equal(found[name][atom], sent[name][unit])
+                assert same == (counts[atom] == 1), (name, unit)
+
+
 # -- the output layer -----------------------------------------------------------------------------
 
 

@@ -108,24 +108,25 @@ def with_delta(change: Callable[[Tensors], Tensors]) -> Forge:
     return forge
 
 
-def with_bits(high: int, low: int) -> Forge:
+def with_bits(high: int, low: int, role: str = "delta") -> Forge:
     """Set the two upper bytes of every float of the first tensor, which no encoder of ours does."""
 
     def forge(each: Delivered) -> Delivered:
-        delta = delta_of(each)
+        delta = delta_of(each, role)
         blob = exact(delta)
         start = blob.index(zstandard.FRAME_HEADER)
         content = bytearray(zstandard.ZstdDecompressor().decompress(blob[start:]))
         count = next(iter(delta.values())).size
         content[: 2 * count] = bytes([high]) * count + bytes([low]) * count
-        return with_blob(blob[:start] + zstandard.ZstdCompressor().compress(bytes(content)))(each)
+        changed = blob[:start] + zstandard.ZstdCompressor().compress(bytes(content))
+        return with_blob(changed, role)(each)
 
     return forge
 
 
-def delta_of(each: Delivered) -> Tensors:
-    """Return what a device says that its training changed."""
-    return decode(each.read(each.reply.blobs["delta"].digest), None)
+def delta_of(each: Delivered, role: str = "delta") -> Tensors:
+    """Return what a device says that its training changed, or sends in another role."""
+    return decode(each.read(each.reply.blobs[role].digest), None)
 
 
 def exact(arrays: Tensors) -> bytes:

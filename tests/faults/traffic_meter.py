@@ -33,12 +33,14 @@ class Meter:
         tasks: every task seen, repeated ones too.
         pieces: every chunk seen.
         needs: devices that asked for a blob, with its digest.
+        begun: those of the ``needs`` that say that the device holds none of it.
     """
 
     def __init__(self, address: Address, fleet: str) -> None:
         self.tasks: list[Task] = []
         self.pieces: list[Piece] = []
         self.needs: list[tuple[str, str]] = []
+        self.begun: list[tuple[str, str]] = []
         self._topics = Topics(fleet)
         root = self._topics.root
         filters = (f"{root}/all/#", f"{root}/down/#", f"{root}/up/+/need")
@@ -65,4 +67,7 @@ class Meter:
             number = max((task.round for task in self.tasks), default=0)
             self.pieces.append(Piece(parsed.digest, parsed.index, number, parsed.who))
         elif parsed.leaf == "need" and parsed.branch == "up":
-            self.needs.append((parsed.who, decode(arrival.payload, Need).digest))
+            need = decode(arrival.payload, Need)
+            self.needs.append((parsed.who, need.digest))
+            if need.first:
+                self.begun.append(self.needs[-1])

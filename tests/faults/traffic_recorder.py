@@ -26,7 +26,8 @@ class Spy:
         self._topics = Topics(fleet)
         self._round = 0
         self._asked: tuple[int, str] = (0, "")
-        self._waiting: tuple[int, Moment, str, str] | None = None
+        self._step: object = None
+        self._waiting: tuple[int, Moment, str, str, int | None] | None = None
         self._seen = threading.Event()
         self._act: Callable[[], None] = lambda: None
         root = self._topics.root
@@ -50,14 +51,16 @@ class Spy:
         act: Callable[[], None],
         *,
         question: str = "",
+        step: int | None = None,
     ) -> None:
         """Call ``act``, once, at a moment of round ``number``, seen at ``device``; wait for it.
 
-        With a ``question``, the moment is one after the device was asked it.
+        With a ``question``, the moment is one after the device was asked it, and with a ``step``,
+        after it was asked for that step of an algorithm whose rounds have several.
         """
         self._seen.clear()
         self._act = act
-        self._waiting = (number, moment, device, question)
+        self._waiting = (number, moment, device, question, step)
         if not self._seen.wait(120):
             raise AssertionError(
                 f"round {number} had no {question} {moment} (round {self._round} now)"
@@ -73,11 +76,14 @@ class Spy:
             self._round = decode(arrival.payload, CoordinatorState).round
         if self._waiting is None:
             return
-        number, moment, device, question = self._waiting
+        number, moment, device, question, step = self._waiting
         if parsed.leaf == "task" and parsed.who == device:
             task = decode(arrival.payload, Task)
             self._asked = (task.round, task.question)
+            self._step = task.params.get("step")
         if (self._asked if question else (self._round, "")) != (number, question):
+            return
+        if step is not None and self._step != step:
             return
         down = parsed.leaf == "c" and parsed.branch in ("all", "down")
         up = parsed.leaf == "c" and parsed.branch == "up" and parsed.who == device
