@@ -8,7 +8,6 @@ from typing import Any
 from edgefed.algorithms.base import Exchange, Payload, Question, ReplyRole, State
 from edgefed.algorithms.class_shares import LABELS, labels_role
 from edgefed.algorithms.cohort_sampling import Cohort
-from edgefed.algorithms.fedavg import MAX_DELTA
 from edgefed.algorithms.fedma_records import (
     ATOMS,
     COUNTS,
@@ -32,6 +31,9 @@ from edgefed.learn.matching_steps import statistics_of
 from edgefed.learn.pooled_statistics import LARGEST
 from edgefed.learn.types import Tensors
 from edgefed.wire.tensors import TensorSpec
+
+MAX_WEIGHT = 1000.0
+"""Largest magnitude of a weight; a training that ends beyond it has diverged."""
 
 Sent = tuple[dict[str, str], dict[str, Payload]]
 """Names of payloads by role, and the payloads."""
@@ -57,7 +59,7 @@ class Exchanges:
         wanted, is_last = self._wanted(network, step)
         blobs, payloads = self.known_layers(state)
         specs = specs_of_weights(state, network, wanted)
-        roles = {LAYER: ReplyRole(specs, MAX_DELTA, trained=True)}
+        roles = {LAYER: ReplyRole(specs, MAX_WEIGHT, trained=True)}
         params: dict[str, Any] = {"step": step, "wanted": list(wanted), "last": is_last}
         if step == 0:
             params |= {"widths": widths_of(state.groups[COUNTS]), "seed": state.params[SEED]}
