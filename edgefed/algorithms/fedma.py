@@ -68,7 +68,8 @@ from edgefed.algorithms.fedma_records import (
 from edgefed.algorithms.fedma_report import match_remarks, match_report
 from edgefed.algorithms.fedma_settings import FedMaSettings
 from edgefed.config.recipe import ModelSection
-from edgefed.errors import DataError
+from edgefed.errors import DataError, RecipeError
+from edgefed.learn.layer_merging import is_recurrent
 from edgefed.learn.models import Model, complete_model
 from edgefed.learn.pooled_statistics import MeasuredStatistics, check_statistics
 from edgefed.learn.types import Tensors, Trained
@@ -91,11 +92,38 @@ class FedMa(Algorithm[FedMaSettings]):
             raise RuntimeError("This model was not built from a recipe.")
         section = complete_model(model.section)
         self._network = MatchedNetwork(section, model.shape, model.classes, self.settings.decides)
-        _ = self._network.steps
+        self._check_network(self._network)
 
     def can_carry_state(self) -> bool:
         """Return that devices train with the loss itself, in one pass per step."""
         return True
+
+    def _check_network(self, network: MatchedNetwork) -> None:
+        """Check that there is something to match, and recurrent weights where they shall count.
+
+        Raises:
+            RecipeError: ``model.groups`` or ``algorithm.model``.
+        """
+        local = network.local
+        if not local.widths:
+            raise RecipeError(
+                f"The model {network.section.name} has no units to match: it has no hidden layer.",
+                code="algorithm.model",
+                hint="add a hidden layer, or choose fedavg",
+            )
+        recurrent = any(
+            is_recurrent(name, local, group)
+            for layer in local.layers
+            for name in layer.weights
+            for group in layer.outputs
+        )
+        if self.settings.quadratic and not recurrent:
+            raise RecipeError(
+                f"The model {network.section.name} has no recurrent weights that could count in"
+                " the matching.",
+                code="algorithm.model",
+                hint="set algorithm.quadratic = false, or model.name = lstm",
+            )
 
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
         """Begin with a global model that has a device's widths."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from edgefed.algorithms.base import Answer, State
 from edgefed.algorithms.class_shares import class_shares
+from edgefed.algorithms.fedma_matching import GroupMatching, averaging_of
 from edgefed.algorithms.fedma_records import (
     ATOMS,
     COUNTS,
@@ -30,15 +31,11 @@ from edgefed.algorithms.fedma_records import (
 from edgefed.algorithms.fedma_settings import FedMaSettings
 from edgefed.algorithms.match_report import LayerMatch
 from edgefed.learn.layer_merging import (
-    Averaging,
     DeviceLayer,
     MergedStep,
     merge_output,
     merge_step,
-    recurrent_blocks,
 )
-from edgefed.learn.matching import Matched, match_layer
-from edgefed.learn.matching_recurrence import refined_by_recurrence
 from edgefed.learn.matching_steps import Step, statistics_of
 from edgefed.learn.permutation_groups import PermutationGroups
 from edgefed.learn.pooled_statistics import MeasuredStatistics, pooled_statistics
@@ -52,9 +49,6 @@ LEAST_HOLDERS = 0.5
 """A class that fewer of the devices have is averaged by samples. Only devices without the class
 learn to tell others from it; if their rows did not count, the row would grow from round to round
 until training diverges."""
-
-PRIOR_BIAS = 0.1
-"""Prior mean of biases in the published implementation."""
 
 
 def after_step(settings: FedMaSettings, state: State, answers: Sequence[Answer]) -> State:
@@ -80,10 +74,13 @@ class _Merging:
     """The answers to a step, and what is merged so far.
 
     Attributes:
+        samples: float64 (devices,), those that each device weighs.
         local: what each device sent, as far as it is not merged, in the widths of ``groups``.
         atoms: each device's assignments so far in this round.
-        shares: what each device weighs in a mean.
         groups: the network with the widths found so far.
+        layers: reports of the groups matched so far from these answers.
+        matched: the global model's layers so far.
+        step: number of the next step, from 0.
     """
 
     settings: FedMaSettings
@@ -139,7 +136,9 @@ class _Merging:
             DeviceLayer(part(local, step.weights), atoms, float(share))
             for local, atoms, share in zip(self.local, self.atoms, weighs, strict=True)
         ]
-        merged = merge_step(step, self.groups, devices, self._match, self._averaging)
+        merged = merge_step(
+            step, self.groups, devices, self._matching(), averaging_of(self.settings)
+        )
         found = [
             {
                 group: match.assignments[k].astype(np.int32)
@@ -161,58 +160,18 @@ class _Merging:
             step=number + 1,
         )
 
-    @property
-    def _averaging(self) -> Averaging:
-        average = self.settings.match_settings(1).average
-        padded = self.settings.recurrent == "padded" or self.settings.reference
-        return Averaging(average == "map", padded, average == "all")
-
-    def _match(self, group: str, vectors: Sequence[Array], weights: Sequence[Tensors]) -> Matched:
-        """Match the units of a group."""
-        local, settings = self.network.local, self.settings
-        own = settings.match_settings(local.widths[group])
-        purpose = ("match", self.state.round, group)
-        rng = generator(self.state.params[SEED], *purpose)
-        mean = self._prior_mean(vectors[0].shape[1])
-        classes = local.unit_classes(group)
-        matched = match_layer(
-            vectors,
-            settings=own,
-            rng=rng,
-            mean=mean,
-            precisions=self._precisions(),
-            classes=None if classes is None else [classes] * len(vectors),
-            grow=classes is None,
+    def _matching(self) -> GroupMatching:
+        """Return what matches the groups of the next step."""
+        state = self.state
+        return GroupMatching(
+            settings=self.settings,
+            local=self.network.local,
+            groups=self.groups,
+            samples=self.samples,
+            seed=state.params[SEED],
+            round=state.round,
+            step=self.step,
         )
-        recurrence = recurrent_blocks(weights, self.groups, group) if settings.quadratic else []
-        if not recurrence:
-            return matched
-        return refined_by_recurrence(
-            matched,
-            vectors,
-            recurrence,
-            settings=own,
-            rng=rng,
-            mean=mean,
-            precisions=self._precisions(),
-        )
-
-    def _precisions(self) -> list[float] | None:
-        """Return how precise each device's units are; None for all alike."""
-        if self.settings.weighting == "uniform":
-            return None
-        return [float(each) for each in self.samples / self.samples.mean()]
-
-    def _prior_mean(self, numbers: int) -> Array:
-        """Return the prior mean of a unit's numbers.
-
-        The published implementation gives the bias another one than the weights; behind the first
-        layer it takes the first weight for the bias.
-        """
-        mean = np.zeros(numbers)
-        if self.settings.reference:
-            mean[-1 if self.step == 0 else 0] = PRIOR_BIAS
-        return mean
 
     def _proportions(self) -> Array:
         """Return what each device's output layer weighs for each class: (devices, classes)."""

@@ -79,7 +79,7 @@ def _row(key: str, value: dict[str, Any]) -> tuple[str, ...]:
 
 def _range(value: dict[str, Any]) -> str:
     if "anyOf" in value:
-        return " or ".join(_range(each) for each in value["anyOf"])
+        return " or ".join(filter(None, (_range(each) for each in value["anyOf"])))
     if "const" in value:
         return str(value["const"])
     if "enum" in value:

@@ -90,19 +90,14 @@ def merge_step(
         match: matches the units of a group.
         averaging: see there.
     """
-    weights = [device.weights for device in devices]
-    matches = {
-        group: match(
-            group, [unit_vectors(each, groups, step.compared, group) for each in weights], weights
-        )
-        for group in step.decides
-    }
+    matches = {group: _matched(group, step, groups, devices, match) for group in step.decides}
     after = groups.resized({group: len(found.counts) for group, found in matches.items()})
     new = [
         {group: found.assignments[number] for group, found in matches.items()}
         for number in range(len(devices))
     ]
     own = [{**device.atoms, **found} for device, found in zip(devices, new, strict=True)]
+    shares = [device.share for device in devices]
     merged: Tensors = {}
     for name in step.weights:
         parts = [
@@ -114,12 +109,24 @@ def merge_step(
             held(name, after, {group: atoms[group] for group in counted}, part.shape)
             for atoms, part in zip(own, parts, strict=True)
         ]
-        shares = [device.share for device in devices]
         merged[name] = masked_mean(parts, masks, shares, after.padding.get(name, 0.0))
     if averaging.use_atoms:
         for group, found in matches.items():
             set_unit_vectors(merged, after, step.compared, group, found.atoms)
     return MergedStep(merged, after, matches)
+
+
+def _matched(
+    group: str,
+    step: Step,
+    groups: PermutationGroups,
+    devices: Sequence[DeviceLayer],
+    match: Match,
+) -> Matched:
+    """Return the matching of a group that a step decides."""
+    weights = [device.weights for device in devices]
+    vectors = [unit_vectors(each, groups, step.compared, group) for each in weights]
+    return match(group, vectors, weights)
 
 
 def _is_padded(name: str, step: Step, groups: PermutationGroups, averaging: Averaging) -> bool:

@@ -51,7 +51,9 @@ class MatchSettings:
         """Refuse settings that no matching can use."""
         for name in ("sigma", "sigma0", "gamma", "prior_factor"):
             value = getattr(self, name)
-            if value != "auto" and not (math.isfinite(value) and value > 0):
+            if value == "auto" and name in ("sigma", "sigma0"):
+                continue
+            if isinstance(value, str) or not (math.isfinite(value) and value > 0):
                 raise _invalid(name, value, "a number above 0")
         for name in ("count_cap", "growth_cap", "most_atoms"):
             value = getattr(self, name)

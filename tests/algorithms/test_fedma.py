@@ -350,3 +350,19 @@ def test_a_model_of_ones_own_is_refused() -> None:
     with pytest.raises(RecipeError, match="cannot be matched") as raised:
         half().check_model(model)
     assert raised.value.code == "model.groups"
+
+
+@pytest.mark.parametrize(
+    ("section", "settings", "reason"),
+    [
+        ({"name": "mlp", "hidden": []}, {}, "has no units to match"),
+        ({"name": "cnn"}, {"quadratic": True}, "has no recurrent weights"),
+    ],
+)
+def test_a_model_with_nothing_to_match_is_refused(
+    section: dict[str, Any], settings: dict[str, Any], reason: str
+) -> None:
+    model = build(ModelSection.model_validate(section), (1, 8, 8), 3, 1)
+    with pytest.raises(RecipeError, match=reason) as raised:
+        half(**settings).check_model(model)
+    assert raised.value.code == "algorithm.model"

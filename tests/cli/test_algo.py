@@ -37,3 +37,9 @@ def test_show_tells_the_range_of_a_number_that_can_also_be_a_word() -> None:
 )
 def test_an_unknown_algorithm_is_told_with_the_nearest_name(name: str, words: str) -> None:
     edgefed("algo", "show", name).failed(5, "algorithm.unknown", words, "edgefed algo list")
+
+
+def test_show_tells_the_range_of_a_number_that_can_be_left_out() -> None:
+    rows = edgefed("algo", "show", "fedma").out.splitlines()
+    (epochs,) = (row for row in rows if row.startswith("retrain_epochs "))
+    assert "≥ 0, ≤ 1000  " in epochs

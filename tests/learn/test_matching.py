@@ -286,6 +286,7 @@ def test_arguments_that_do_not_fit_the_weights_are_refused(more: dict[str, Any])
         {"sigma": 0.0},
         {"sigma0": float("nan")},
         {"gamma": -1.0},
+        {"gamma": "auto"},
         {"sweeps": -1},
         {"most_atoms": 0},
         {"new_penalty": "some"},
