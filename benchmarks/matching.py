@@ -29,9 +29,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers.matching_rows import RowMatching
-from edgefed.learn.matching import Matched, match_layer
-from edgefed.learn.matching_objective import prior_term
-from edgefed.learn.matching_settings import MatchSettings
+from edgefed.learn.matching.layer import Matched, match_layer
+from edgefed.learn.matching.objective import prior_term
+from edgefed.learn.matching.settings import MatchSettings
 from edgefed.learn.types import Array
 
 DEVICES, THREADS = 16, "2"

@@ -13,7 +13,7 @@ import numpy as np
 
 from edgefed.algorithms.base import Answer, DeviceTask, DeviceView, Group, LedgerEntry, ReplyRole
 from edgefed.algorithms.fedavg import MOST_SAMPLES
-from edgefed.learn.layer_merging import class_proportions
+from edgefed.learn.matching.layer_merging import class_proportions
 from edgefed.learn.types import Array
 from edgefed.sharing.releases import labels_release
 from edgefed.wire.tensors import TensorSpec

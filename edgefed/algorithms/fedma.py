@@ -69,7 +69,7 @@ from edgefed.algorithms.fedma_report import match_remarks, match_report
 from edgefed.algorithms.fedma_settings import FedMaSettings
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, RecipeError
-from edgefed.learn.layer_merging import is_recurrent
+from edgefed.learn.matching.layer_merging import is_recurrent
 from edgefed.learn.models import Model, complete_model
 from edgefed.learn.pooled_statistics import MeasuredStatistics, check_statistics
 from edgefed.learn.types import Tensors, Trained

@@ -27,7 +27,7 @@ from edgefed.algorithms.fedma_records import (
     with_params,
 )
 from edgefed.algorithms.fedma_settings import FedMaSettings
-from edgefed.learn.matching_steps import statistics_of
+from edgefed.learn.matching.steps import statistics_of
 from edgefed.learn.pooled_statistics import LARGEST
 from edgefed.learn.types import Tensors
 from edgefed.wire.tensors import TensorSpec

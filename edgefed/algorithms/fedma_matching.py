@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgefed.algorithms.fedma_settings import FedMaSettings
-from edgefed.learn.layer_merging import Averaging, recurrent_blocks
-from edgefed.learn.matching import Matched, match_layer
-from edgefed.learn.matching_recurrence import refined_by_recurrence
+from edgefed.learn.matching.layer import Matched, match_layer
+from edgefed.learn.matching.layer_merging import Averaging, recurrent_blocks
+from edgefed.learn.matching.recurrence import refined_by_recurrence
 from edgefed.learn.permutation_groups import PermutationGroups
 from edgefed.learn.types import Array, Tensors
 from edgefed.seeds import generator

@@ -30,13 +30,13 @@ from edgefed.algorithms.fedma_records import (
 )
 from edgefed.algorithms.fedma_settings import FedMaSettings
 from edgefed.algorithms.match_report import LayerMatch
-from edgefed.learn.layer_merging import (
+from edgefed.learn.matching.layer_merging import (
     DeviceLayer,
     MergedStep,
     merge_output,
     merge_step,
 )
-from edgefed.learn.matching_steps import Step, statistics_of
+from edgefed.learn.matching.steps import Step, statistics_of
 from edgefed.learn.permutation_groups import PermutationGroups
 from edgefed.learn.pooled_statistics import MeasuredStatistics, pooled_statistics
 from edgefed.learn.types import Array, Tensors

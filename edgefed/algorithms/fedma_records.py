@@ -11,7 +11,7 @@ import numpy as np
 
 from edgefed.algorithms.base import State
 from edgefed.config.recipe import ModelSection
-from edgefed.learn.matching_steps import Decides, Step, matching_steps
+from edgefed.learn.matching.steps import Decides, Step, matching_steps
 from edgefed.learn.network_groups import permutation_groups, resized
 from edgefed.learn.permutation_groups import PermutationGroups
 from edgefed.learn.types import Array, Tensors

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from edgefed.algorithms.base import AlgorithmSettings
-from edgefed.learn.matching_settings import MatchSettings
+from edgefed.learn.matching.settings import MatchSettings
 
 Variance = Annotated[float, Field(gt=0, le=1e12)] | Literal["auto"]
 

@@ -10,7 +10,7 @@ Neural Networks, ICML 2019. In every round,
 with a_j the assignment of device j's units to atoms, the units of the global network, each of which
 is the mean of the units assigned to it. One round is the paper's one-shot method. A device without
 an assignment, because it is new or did not answer in the last round, takes the atoms that most
-devices hold. ``edgefed.learn.mlp_matching`` matches; docs/matched-averaging.md has the formulas.
+devices hold. ``edgefed.learn.matching.mlp`` matches; docs/matched-averaging.md has the formulas.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from edgefed.algorithms.pfnm_settings import PfnmSettings
 from edgefed.algorithms.training import augment_of, loss_of, schedule_of
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import RecipeError
-from edgefed.learn.mlp_matching import Prior, match_perceptrons
+from edgefed.learn.matching.mlp import Prior, match_perceptrons
 from edgefed.learn.models import Model
 from edgefed.learn.network_groups import permutation_groups
 from edgefed.learn.objectives.proximal import Proximal

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from edgefed.algorithms.matching_settings import MatchingSettings
-from edgefed.learn.matching_settings import MatchSettings
+from edgefed.learn.matching.settings import MatchSettings
 
 
 def test_the_defaults_are_those_of_the_matching_but_for_the_bound() -> None:

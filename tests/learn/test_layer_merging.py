@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from edgefed.learn.layer_merging import (
+from edgefed.learn.matching.layer import Matched
+from edgefed.learn.matching.layer_merging import (
     Averaging,
     DeviceLayer,
     class_proportions,
@@ -16,8 +17,7 @@ from edgefed.learn.layer_merging import (
     merge_step,
     recurrent_blocks,
 )
-from edgefed.learn.matching import Matched
-from edgefed.learn.matching_steps import matching_steps
+from edgefed.learn.matching.steps import matching_steps
 from edgefed.learn.networks.layer_groups import affine, chain
 from edgefed.learn.networks.lstm_groups import lstm_groups
 from edgefed.learn.permutation_groups import PermutationGroups, Segment, combined

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefed.errors import DataError, UsageError
-from edgefed.learn.matching import Matched, match_layer
-from edgefed.learn.matching_objective import prior_term
-from edgefed.learn.matching_settings import MatchSettings
+from edgefed.learn.matching.layer import Matched, match_layer
+from edgefed.learn.matching.objective import prior_term
+from edgefed.learn.matching.settings import MatchSettings
 from edgefed.learn.types import Array
 from tests.learn.matching_problems import naive_objective, pairs, planted, unrelated
 
@@ -307,7 +307,7 @@ def test_no_units_match_to_no_atoms() -> None:
 
 def test_only_a_matching_imports_scipy() -> None:
     code = (
-        "import sys, edgefed.learn.matching, edgefed.learn.matching_recurrence\n"
+        "import sys, edgefed.learn.matching, edgefed.learn.matching.recurrence\n"
         "print('scipy' in sys.modules)"
     )
     command = [sys.executable, "-c", code]

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.matching import SETTINGS, planted
 from benchmarks.peers.matching_rows import RowMatching
-from edgefed.learn.matching import match_layer
+from edgefed.learn.matching.layer import match_layer
 from tests.learn.matching_problems import pairs
 
 ROOT = Path(__file__).parents[2]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from edgefed.errors import DataError
-from edgefed.learn.matching import Matched, match_layer
-from edgefed.learn.matching_pairs import Pairs
-from edgefed.learn.matching_recurrence import refined_by_recurrence
-from edgefed.learn.matching_settings import MatchSettings
+from edgefed.learn.matching.layer import Matched, match_layer
+from edgefed.learn.matching.recurrence import refined_by_recurrence
+from edgefed.learn.matching.recurrent_pairs import Pairs
+from edgefed.learn.matching.settings import MatchSettings
 from edgefed.learn.types import Array
 from tests.learn.matching_problems import naive_objective, pairs, unrelated
 

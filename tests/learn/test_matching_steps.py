@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgefed.learn import matching_assignment
-from edgefed.learn.matching_assignment import best_assignment
-from edgefed.learn.matching_atoms import Atoms, Units
-from edgefed.learn.matching_objective import objective
-from edgefed.learn.matching_rewards import new_rewards, popularity, reward_matrix
-from edgefed.learn.matching_settings import MatchSettings
-from edgefed.learn.matching_sweeps import Prior, Search
+from edgefed.learn.matching import assignment as solver
+from edgefed.learn.matching.assignment import best_assignment
+from edgefed.learn.matching.atoms import Atoms, Units
+from edgefed.learn.matching.objective import objective
+from edgefed.learn.matching.rewards import new_rewards, popularity, reward_matrix
+from edgefed.learn.matching.settings import MatchSettings
+from edgefed.learn.matching.sweeps import Prior, Search
 from edgefed.learn.types import Array
 from tests.learn.matching_problems import naive_reward, unrelated
 
@@ -126,10 +126,10 @@ def test_many_new_atoms_are_found_by_their_price(
 ) -> None:
     rng = np.random.default_rng(room)
     existing, new = rng.standard_normal((60, 51)), 4.0 + rng.standard_normal(60)
-    monkeypatch.setattr(matching_assignment, "FEW", 1000)
+    monkeypatch.setattr(solver, "FEW", 1000)
     by_columns = best_assignment(existing, new, room, poisson=poisson)
-    monkeypatch.setattr(matching_assignment, "FEW", 0)
-    monkeypatch.delattr(matching_assignment, "_with_columns")
+    monkeypatch.setattr(solver, "FEW", 0)
+    monkeypatch.delattr(solver, "_with_columns")
     by_price = best_assignment(existing, new, room, poisson=poisson)
     assert by_price.tolist() == by_columns.tolist()
     assert 9 <= int((by_price >= 51).sum()) <= room
@@ -138,7 +138,7 @@ def test_many_new_atoms_are_found_by_their_price(
 def test_units_that_tie_for_a_new_atom_are_still_assigned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(matching_assignment, "FEW", 0)
+    monkeypatch.setattr(solver, "FEW", 0)
     existing, new = np.zeros((6, 6)), np.ones(6)
     found = best_assignment(existing, new, 3, poisson=False)
     assert len(set(found.tolist())) == 6

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgefed.learn.matching import Matched, match_layer
-from edgefed.learn.matching_settings import MatchSettings
+from edgefed.learn.matching.layer import Matched, match_layer
+from edgefed.learn.matching.settings import MatchSettings
 from edgefed.learn.types import Array
 from tests.learn.matching_problems import pairs, planted, unrelated
 

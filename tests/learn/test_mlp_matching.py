@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from edgefed.errors import DataError
-from edgefed.learn.matching_settings import MatchSettings
-from edgefed.learn.mlp_matching import MatchedPerceptron, Prior, match_perceptrons
+from edgefed.learn.matching.mlp import MatchedPerceptron, Prior, match_perceptrons
+from edgefed.learn.matching.settings import MatchSettings
 from edgefed.learn.networks.mlp import MlpSettings, mlp_groups
 from edgefed.learn.permutation_groups import PermutationGroups
 from edgefed.learn.types import Array, Tensors

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgefed.learn.matching import Matched
-from edgefed.learn.matching_steps import Step
+from edgefed.learn.matching.layer import Matched
+from edgefed.learn.matching.steps import Step
 from edgefed.learn.permutation_groups import Layer, PermutationGroups
 from edgefed.learn.types import Array, Tensors
 from edgefed.learn.unit_moves import Assignments, held, scatter, set_unit_vectors, unit_vectors

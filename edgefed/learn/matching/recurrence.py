@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgefed.learn.matching_checks import check_recurrence
-from edgefed.learn.matching_pairs import Pairs
-from edgefed.learn.matching_problem import Matched, Problem, stated
-from edgefed.learn.matching_settings import MatchSettings
-from edgefed.learn.matching_sweeps import Prior, Rewards, Search
+from edgefed.learn.matching.checks import check_recurrence
+from edgefed.learn.matching.problem import Matched, Problem, stated
+from edgefed.learn.matching.recurrent_pairs import Pairs
+from edgefed.learn.matching.settings import MatchSettings
+from edgefed.learn.matching.sweeps import Prior, Rewards, Search
 from edgefed.learn.types import Array
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgefed.learn.matching_atoms import Atoms, Units
+from edgefed.learn.matching.atoms import Atoms, Units
 from edgefed.learn.types import Array
 
 

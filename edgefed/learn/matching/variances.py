@@ -34,10 +34,10 @@ from math import log
 
 import numpy as np
 
-from edgefed.learn.matching_assignment import solved
-from edgefed.learn.matching_atoms import Units
-from edgefed.learn.matching_average import pooled
-from edgefed.learn.matching_settings import MatchSettings
+from edgefed.learn.matching.assignment import solved
+from edgefed.learn.matching.atoms import Units
+from edgefed.learn.matching.average import pooled
+from edgefed.learn.matching.settings import MatchSettings
 from edgefed.learn.types import Array
 
 NEVER_NEW = 0.8

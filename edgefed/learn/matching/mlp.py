@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgefed.learn.matching import Matched, match_layer
-from edgefed.learn.matching_settings import MatchSettings
+from edgefed.learn.matching.layer import Matched, match_layer
+from edgefed.learn.matching.settings import MatchSettings
 from edgefed.learn.permutation_groups import Layer, PermutationGroups
 from edgefed.learn.types import Array, Tensors
 

@@ -8,10 +8,10 @@ from math import log
 
 import numpy as np
 
-from edgefed.learn.matching_assignment import best_assignment
-from edgefed.learn.matching_atoms import Atoms, Units
-from edgefed.learn.matching_rewards import new_rewards, popularity, reward_matrix
-from edgefed.learn.matching_settings import MatchSettings
+from edgefed.learn.matching.assignment import best_assignment
+from edgefed.learn.matching.atoms import Atoms, Units
+from edgefed.learn.matching.rewards import new_rewards, popularity, reward_matrix
+from edgefed.learn.matching.settings import MatchSettings
 from edgefed.learn.types import Array
 
 

@@ -12,7 +12,7 @@ from math import lgamma, log
 
 import numpy as np
 
-from edgefed.learn.matching_atoms import Atoms
+from edgefed.learn.matching.atoms import Atoms
 from edgefed.learn.types import Array
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgefed.learn.matching_atoms import Units
-from edgefed.learn.matching_checks import check_bound
-from edgefed.learn.matching_settings import MatchSettings
-from edgefed.learn.matching_sweeps import Prior, Search
+from edgefed.learn.matching.atoms import Units
+from edgefed.learn.matching.checks import check_bound
+from edgefed.learn.matching.settings import MatchSettings
+from edgefed.learn.matching.sweeps import Prior, Search
 from edgefed.learn.types import Array
 
 

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgefed.learn.matching_checks import check_classes
-from edgefed.learn.matching_classes import least_atoms, search_classes
-from edgefed.learn.matching_problem import Matched as Matched  # noqa: PLC0414 - this module's result
-from edgefed.learn.matching_problem import Problem, stated
-from edgefed.learn.matching_settings import MatchSettings
-from edgefed.learn.matching_sweeps import Prior
-from edgefed.learn.matching_variances import REFITS, refitted
+from edgefed.learn.matching.checks import check_classes
+from edgefed.learn.matching.classes import least_atoms, search_classes
+from edgefed.learn.matching.problem import Matched as Matched  # noqa: PLC0414 - this module's result
+from edgefed.learn.matching.problem import Problem, stated
+from edgefed.learn.matching.settings import MatchSettings
+from edgefed.learn.matching.sweeps import Prior
+from edgefed.learn.matching.variances import REFITS, refitted
 from edgefed.learn.types import Array
 
 

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgefed.learn.matching_atoms import Atoms, Units
-from edgefed.learn.matching_average import averaged, pooled
-from edgefed.learn.matching_checks import (
+from edgefed.learn.matching.atoms import Atoms, Units
+from edgefed.learn.matching.average import averaged, pooled
+from edgefed.learn.matching.checks import (
     check_devices,
     check_mean,
     check_precisions,
     check_weights,
 )
-from edgefed.learn.matching_objective import objective
-from edgefed.learn.matching_settings import MatchSettings
-from edgefed.learn.matching_variances import variances
+from edgefed.learn.matching.objective import objective
+from edgefed.learn.matching.settings import MatchSettings
+from edgefed.learn.matching.variances import variances
 from edgefed.learn.types import Array
 
 
@@ -30,7 +30,7 @@ class Matched:
             two units of a device have the same atom.
         atoms: float64 (atoms, numbers), averaged as the settings say.
         counts: int64 (atoms,), how many devices hold each atom.
-        objective: of the matching, with the exact prior; see ``matching_objective``.
+        objective: of the matching, with the exact prior; see ``objective``.
         sweeps: done after the first pass.
         sigma: variance that was used for a device's unit around its atom.
         sigma0: variance that was used for atoms around their mean.

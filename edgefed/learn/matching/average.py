@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgefed.learn.matching_atoms import Atoms, Units
-from edgefed.learn.matching_settings import Average
+from edgefed.learn.matching.atoms import Atoms, Units
+from edgefed.learn.matching.settings import Average
 from edgefed.learn.types import Array
 
 
