@@ -63,6 +63,8 @@ from edgefed.algorithms.fedma_records import (
     STEP,
     WEIGHTS,
     MatchedNetwork,
+    begins,
+    begun_anew,
     widths_of,
 )
 from edgefed.algorithms.fedma_report import match_remarks, match_report
@@ -137,7 +139,10 @@ class FedMa(Algorithm[FedMaSettings]):
         return State(0, {**groups, MATCHED: {}, NEW_ATOMS: {}, NEW_COUNTS: {}}, params)
 
     def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
-        """Ask for the next layer: a new cohort for the first, and those who sent it for others."""
+        """Ask for the next layer: a new cohort for the first, and those who sent it for others.
+
+        If too few of those are there, and enough others, the round begins anew.
+        """
         if state.round >= self.rounds.count:
             return Finished()
         step = state.params[STEP]
@@ -146,6 +151,9 @@ class FedMa(Algorithm[FedMaSettings]):
         there = tuple(each for each in roster if each.device in state.params[DEVICES])
         count = len(state.params[DEVICES])
         cohort = draw(there, self.rounds.model_copy(update={"cohort": count}), seed)
+        anew = draw(roster, self.rounds, seed)
+        if len(cohort.members) < cohort.quorum <= len(anew.members) >= anew.quorum:
+            return self._exchanges.again(state, anew)
         if step == len(MatchedNetwork.of(state).steps):
             return self._exchanges.statistics(state, cohort)
         return self._exchanges.fit(state, cohort)
@@ -166,7 +174,8 @@ class FedMa(Algorithm[FedMaSettings]):
             return state
         if exchange.name == STATISTICS:
             return after_statistics(state, given)
-        return after_step(self.settings, state, given)
+        begun = begun_anew(state) if begins(exchange) else state
+        return after_step(self.settings, begun, given)
 
     def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
         """Return why label counts or measured statistics cannot be used, or nothing."""

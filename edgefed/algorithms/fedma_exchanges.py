@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from edgefed.algorithms.base import Exchange, Payload, Question, ReplyRole, State
@@ -21,10 +21,10 @@ from edgefed.algorithms.fedma_records import (
     WEIGHTS,
     MatchedNetwork,
     atoms_of,
+    begun_anew,
     most_held,
     part,
     widths_of,
-    with_params,
 )
 from edgefed.algorithms.fedma_settings import FedMaSettings
 from edgefed.learn.matching.steps import statistics_of
@@ -87,6 +87,12 @@ class Exchanges:
             detail=self._detail(network, step),
         )
 
+    def again(self, state: State, cohort: Cohort) -> Exchange:
+        """Return the first exchange of the state's round once more, for another cohort."""
+        network, number = MatchedNetwork.of(state), state.round + 1
+        sent = (_payload(step, number) for step in range(len(network.steps)))
+        return replace(self.fit(begun_anew(state), cohort), retired=frozenset(sent))
+
     def _detail(self, network: MatchedNetwork, step: int) -> str:
         """Return which layer a step asks for; nothing for all layers at once."""
         if self.settings.retrain_epochs == 0:
@@ -122,7 +128,7 @@ class Exchanges:
 
     def evaluation(self, state: State, cohort: Cohort) -> Exchange:
         """Return the exchange that tests the last complete model, of which devices hold most."""
-        blobs, payloads = self.known_layers(with_params(state, **{STEP: 0}))
+        blobs, payloads = self.known_layers(begun_anew(state))
         return Exchange(
             name="evaluate",
             round=state.round,

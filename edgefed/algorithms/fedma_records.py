@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.base import State
+from edgefed.algorithms.base import Exchange, State
 from edgefed.config.recipe import ModelSection
 from edgefed.learn.matching.steps import Decides, Step, matching_steps
 from edgefed.learn.network_groups import permutation_groups, resized
@@ -113,6 +113,12 @@ def part(weights: Tensors, names: Sequence[str]) -> Tensors:
     return {name: weights[name] for name in names}
 
 
-def with_params(state: State, **changes: Any) -> State:
-    """Return the state with other ``params``."""
-    return replace(state, params={**state.params, **changes})
+def begins(exchange: Exchange) -> bool:
+    """Return whether an exchange asks for the first layer of a round."""
+    return any(question.params.get(STEP) == 0 for question in exchange.questions)
+
+
+def begun_anew(state: State) -> State:
+    """Return the state before the first layer of its round, with nothing matched yet."""
+    nothing: dict[str, Tensors] = {MATCHED: {}, NEW_ATOMS: {}, NEW_COUNTS: {}}
+    return State(state.round, {**state.groups, **nothing}, {**state.params, STEP: 0})

@@ -10,6 +10,7 @@ from edgefed.algorithms.fedma_records import (
     NEW_COUNTS,
     STEP,
     MatchedNetwork,
+    begins,
 )
 from edgefed.algorithms.fedma_settings import FedMaSettings
 from edgefed.algorithms.match_report import LayerMatch
@@ -41,7 +42,10 @@ def match_remarks(
     remarks = []
     report = match_report(after)
     missed = len(before.params[DEVICES]) - len(after.params[DEVICES])
-    if before.params[STEP] and missed > 0:
+    if before.params[STEP] and begins(exchange):
+        out = "too few of its devices are there, so the round begins again with others"
+        remarks.append(Remark(f"round {exchange.round}: {out}", warning=True))
+    elif before.params[STEP] and missed > 0:
         out = f"{counted(missed, 'device is', 'devices are')} left out until the next round"
         remarks.append(Remark(f"round {exchange.round}: {out}", warning=True))
     new = report.layers if after.round > before.round else ()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import EvalJob, Exchange
+from edgefed.algorithms.base import EvalJob, Exchange, Member
 from edgefed.algorithms.class_shares import LABELS
 from edgefed.algorithms.fedma_device_half import LOCAL
 from edgefed.algorithms.fedma_records import LAYER, MatchedNetwork, atoms_of, widths_of
@@ -24,6 +24,7 @@ from edgefed.samples import Samples
 from edgefed.sharing.label_leakage import frequencies_after_steps
 from edgefed.sharing.policy import Policy
 from tests.algorithms.matching_play import Fleet, half, images
+from tests.algorithms.play import bits
 
 CNN = ModelSection.model_validate({"name": "cnn", "width": 4, "hidden": 6})
 STEPS = ["conv1", "conv2", "fc1", "fc2"]
@@ -309,6 +310,37 @@ def test_payloads_of_devices_that_left_are_not_kept_under_names_of_their_own() -
         assert isinstance(planned, Exchange)
         names.append(planned.payloads.keys())
     assert names[0] == names[1] == names[2]
+
+
+def test_a_round_begins_again_with_others_when_too_few_of_its_devices_are_there() -> None:
+    algorithm, parts = half(), fleet(6).parts
+    old, new = Fleet(CNN, parts[:3], 3), Fleet(CNN, parts, 3)
+    begun = old.start(algorithm)
+    first = old.play(algorithm, begun, most=2)
+    stuck, others = first[-1][0], new.roster[2:]
+
+    def step(roster: tuple[Member, ...]) -> tuple[Exchange, int]:
+        planned = algorithm.plan(stuck, roster, 1)
+        assert isinstance(planned, Exchange)
+        return planned, planned.questions[0].params["step"]
+
+    assert step(others[:1])[1] == 2, "alone, it waits for the others of its round"
+    assert step(new.roster[1:])[1] == 2, "two of three are enough"
+    again, number = step(others)
+    assert number == 0
+    assert [each.device for each in again.questions] == [each.device for each in others]
+    assert {name for name in first[1][1].payloads if name.startswith(LAYER)} <= {
+        *again.retired,
+        *again.payloads,
+    }
+    answers = [new.answer(algorithm, again, each) for each in again.questions]
+    merged = algorithm.merge(stuck, again, answers)
+    anew = algorithm.merge(begun, again, answers)
+    assert bits(merged.groups) == bits(anew.groups)
+    assert merged.params["devices"] == anew.params["devices"]
+    assert (merged.round, merged.params["step"]) == (0, 1)
+    [remark] = algorithm.remarks(stuck, again, merged)
+    assert "begins again with others" in remark.text
 
 
 def test_a_new_device_begins_with_the_atoms_that_most_have() -> None:
