@@ -16,7 +16,7 @@ class Setup:
     """One experiment.
 
     Attributes:
-        name: ``mnist`` or ``shakespeare``.
+        name: ``mnist``, ``perceptron`` or ``shakespeare``.
         model: the recipe's ``[model]`` table.
         layers: of the model, and so exchanges of a pass of matched averaging.
         devices: that train.
@@ -56,6 +56,7 @@ class Setup:
 VARIANTS = (
     "FedMA, gamma 1",
     "FedMA, last rate 0.1",
+    "FedMA, samples",
     "FedMA, no growth",
     "FedMA, independent",
     "no retraining",
@@ -86,7 +87,7 @@ PERCEPTRON = Setup(
     MNIST.rates,
     {},
     (20,),
-    ("FedAvg", "FedMA", *VARIANTS, "pooled"),
+    ("FedAvg", "FedMA", *VARIANTS, "PFNM", "PFNM, independent", "pooled"),
 )
 SHAKESPEARE = Setup(
     "shakespeare",
@@ -141,6 +142,13 @@ METHODS: Mapping[str, Method] = {
     "FedMA, last rate 0.1": Method(
         _fedma(gamma=1.0, last_learning_rate=0.1), passes=True, lengths=(5,), rate_as="FedMA"
     ),
+    "FedMA, samples": Method(
+        _fedma(gamma=1.0, last_layer="samples"),
+        passes=True,
+        lengths=(5,),
+        part="rounds",
+        rate_as="FedMA",
+    ),
     "FedMA, no growth": Method(
         _fedma(most_growth=1.0), passes=True, lengths=(5, 20), part="rounds", rate_as="FedMA"
     ),
@@ -150,6 +158,10 @@ METHODS: Mapping[str, Method] = {
     "no retraining": Method(_fedma(retrain_epochs=0), GAMMAS, part="one-shot", rate_as="FedAvg"),
     "no retraining, independent": Method(
         _fedma(retrain_epochs=0, initial="independent"), GAMMAS, part="one-shot", rate_as="FedAvg"
+    ),
+    "PFNM": Method({"name": "pfnm"}, part="one-shot", rate_as="FedAvg"),
+    "PFNM, independent": Method(
+        {"name": "pfnm", "initial": "independent"}, part="one-shot", rate_as="FedAvg"
     ),
     "pooled": Method({"name": "fedavg"}, pooled=True, lengths=(5,)),
 }

@@ -11,9 +11,11 @@ import pytest
 
 from benchmarks.matching_study import samples, tables
 from benchmarks.matching_study.local_models import averaged
-from benchmarks.matching_study.methods import MNIST, Case, Choice, cases, recipe_keys
+from benchmarks.matching_study.methods import MNIST, SETUPS, Case, Choice, cases, recipe_keys
 from benchmarks.matching_study.runs import Runner, digest
 from benchmarks.matching_study.study import Row, Study
+from edgefed.algorithms.registry import make
+from edgefed.config.recipe import Recipe
 from edgefed.data.shakespeare import read_roles
 from edgefed.simulator.sweep.table import Spread, spread
 
@@ -63,6 +65,14 @@ def test_equal_epochs_are_fewer_rounds_where_a_round_is_a_pass() -> None:
     assert rounds["FedAvg"] == MNIST.layers * rounds["FedMA"]
     longest = cases(MNIST, "one-shot")[-1]
     assert longest == Case("FedAvg", MNIST.layers * max(MNIST.one_shot))
+
+
+def test_every_method_has_settings_of_its_algorithm(tmp_path: Path) -> None:
+    for setup in SETUPS.values():
+        for case in cases(setup, "one-shot") + cases(setup, "rounds"):
+            keys = recipe_keys(setup, case, Choice(0.01), tmp_path / "images.npz", 1)
+            algorithm = make(Recipe.model_validate(keys))
+            assert algorithm.name == keys["algorithm"]["name"]
 
 
 def test_a_study_chooses_tests_and_does_not_repeat(tmp_path: Path) -> None:
