@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
@@ -19,6 +19,16 @@ from edgefed.simulator.process_pool import ProcessPool
 from edgefed.simulator.run import Simulation
 from tests.processes import PATIENCE, start_module
 from tests.simulator.work import LONG, MANY, never, orders, recipe, shards
+
+Workers = Callable[[], list[int]]
+"""The processes that a test has started and that still run."""
+
+
+@pytest.fixture
+def workers() -> Workers:
+    """Return what finds a test's own processes among those of the test's process."""
+    before = _all_children()
+    return lambda: sorted(_all_children() - before)
 
 
 def test_workers_end_in_the_bits_of_one_process(tmp_path: Path) -> None:
@@ -47,14 +57,14 @@ def test_outcomes_of_a_pool_are_those_of_one_process() -> None:
         assert pooled[device].metrics == outcome.metrics
 
 
-def test_a_killed_worker_is_replaced_and_its_order_done_again() -> None:
+def test_a_killed_worker_is_replaced_and_its_order_done_again(workers: Workers) -> None:
     data, (asked, blobs) = shards(6), orders(6)
     pool = ProcessPool(data, 2)
     done: list[int] = []
     try:
         for order, outcome in pool.outcomes(asked, blobs.__getitem__, never):
             if not done:
-                os.kill(_children()[0], signal.SIGKILL)
+                os.kill(workers()[0], signal.SIGKILL)
             assert outcome.status == "ok", outcome.reason
             done.append(order.device)
     finally:
@@ -62,7 +72,7 @@ def test_a_killed_worker_is_replaced_and_its_order_done_again() -> None:
     assert sorted(done) == list(range(6))
 
 
-def test_workers_that_keep_dying_end_the_run_with_a_clear_error() -> None:
+def test_workers_that_keep_dying_end_the_run_with_a_clear_error(workers: Workers) -> None:
     class Deadly(Sequence[Shard]):
         """Shards of which one ends whatever process reads it."""
 
@@ -85,23 +95,23 @@ def test_workers_that_keep_dying_end_the_run_with_a_clear_error() -> None:
     finally:
         pool.close()
     assert caught.value.code == "simulation.worker"
-    assert not _children()
+    assert not workers()
 
 
-def test_stopping_ends_the_workers() -> None:
+def test_stopping_ends_the_workers(workers: Workers) -> None:
     pool = ProcessPool(shards(4), 2)
     asked, blobs = orders(4)
     stopping = [False, True]
     list(pool.outcomes(asked, blobs.__getitem__, lambda: stopping.pop(0) if stopping else True))
-    assert not _children()
+    assert not workers()
 
 
-def test_stopping_does_not_wait_for_an_order_to_be_done() -> None:
+def test_stopping_does_not_wait_for_an_order_to_be_done(workers: Workers) -> None:
     pool, (asked, blobs) = ProcessPool(shards(2, MANY), 2), orders(2, **LONG)
     answers = [False, False, True]
     assert not list(pool.outcomes(asked, blobs.__getitem__, lambda: answers.pop(0)))
     assert not answers
-    assert not _children()
+    assert not workers()
 
 
 @pytest.mark.slow
@@ -118,7 +128,9 @@ def test_workers_end_with_a_parent_that_is_killed(busy: bool) -> None:
     assert not left
 
 
-def test_where_no_process_can_be_started_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_process_can_be_started_it_says_so(
+    monkeypatch: pytest.MonkeyPatch, workers: Workers
+) -> None:
     forks: list[int] = []
 
     def fork() -> int:
@@ -133,7 +145,7 @@ def test_where_no_process_can_be_started_it_says_so(monkeypatch: pytest.MonkeyPa
     with pytest.raises(EdgeFedError, match="cannot be started: Resource temp") as caught:
         list(pool.outcomes(asked, blobs.__getitem__, never))
     assert caught.value.code == "simulation.worker"
-    assert not _children()
+    assert not workers()
 
 
 def test_pools_leave_no_open_files_behind() -> None:
@@ -146,5 +158,5 @@ def test_pools_leave_no_open_files_behind() -> None:
     assert psutil.Process().num_fds() == before
 
 
-def _children() -> list[int]:
-    return [child.pid for child in psutil.Process().children() if child.is_running()]
+def _all_children() -> set[int]:
+    return {child.pid for child in psutil.Process().children() if child.is_running()}
