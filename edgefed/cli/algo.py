@@ -74,7 +74,9 @@ def show(
 
 
 def _row(key: str, value: dict[str, Any]) -> tuple[str, ...]:
-    return key, str(value.get("default", "")), _range(value), value.get("description", "")
+    default = value.get("default", "")
+    told = "unset" if default is None else str(default)
+    return key, told, _range(value), value.get("description", "").replace("``", "")
 
 
 def _range(value: dict[str, Any]) -> str:

@@ -42,4 +42,6 @@ def test_an_unknown_algorithm_is_told_with_the_nearest_name(name: str, words: st
 def test_show_tells_the_range_of_a_number_that_can_be_left_out() -> None:
     rows = edgefed("algo", "show", "fedma").out.splitlines()
     (epochs,) = (row for row in rows if row.startswith("retrain_epochs "))
+    assert epochs.split()[1] == "unset"
     assert "≥ 0, ≤ 1000  " in epochs
+    assert not any("`" in row for row in rows)
