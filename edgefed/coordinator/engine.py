@@ -12,11 +12,10 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from edgefed.algorithms.base import Answer, Exchange, Finished
-from edgefed.algorithms.carried_state import check_carried_state
 from edgefed.clock import timestamp
 from edgefed.config.recipe import ModelSection
 from edgefed.coordinator.algorithm_reports import AlgorithmReports
-from edgefed.coordinator.augmentation import check_augmentation, with_augmentation
+from edgefed.coordinator.augmentation import with_augmentation
 from edgefed.coordinator.bounty_updates import LabelBounties, planned_state
 from edgefed.coordinator.device_admission import admit
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
@@ -38,6 +37,7 @@ from edgefed.coordinator.tasks import asked_exchange, open_exchange
 from edgefed.coordinator.trackers.base import TrackedRun
 from edgefed.coordinator.trackers.metrics import MetricFiles
 from edgefed.coordinator.trackers.tracking import Tracking
+from edgefed.coordinator.training_check import check_training
 from edgefed.errors import EdgeFedError, StorageError, TimeLimitError
 from edgefed.seeds import derive
 from edgefed.wire.tensors import weights_digest
@@ -160,9 +160,7 @@ class Engine:
             user_models=deps.user_models,
             memory=deps.memory,
         )
-        check_augmentation(self._recipe, run_model.spec.shape)
-        self._algorithm.check_model(run_model.model)
-        check_carried_state(self._algorithm, run_model.model)
+        check_training(self._recipe, self._algorithm, run_model.model)
         if checkpoint is None:
             seed, roster = derive(self._recipe.seed, "start"), admission.roster()
             checkpoint = Checkpoint(self._algorithm.start(run_model.model.weights(), roster, seed))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Any
 
 from edgefed.algorithms.base import Roster
-from edgefed.algorithms.carried_state import check_carried_state
 from edgefed.algorithms.registry import check_fleet, make
 from edgefed.config.recipe import Recipe
+from edgefed.coordinator.augmentation import with_augmentation
 from edgefed.coordinator.compatibility import Compatibility, DataSpec, check_compatibility
 from edgefed.coordinator.run_model import check_dataset, load_dataset, make_model
+from edgefed.coordinator.service_settings import ServiceSettings
+from edgefed.coordinator.training_check import check_training
 from edgefed.errors import NotAllowedError
 
 
@@ -19,15 +20,11 @@ class RunCheck:
     """Checks recipes against the devices that are there, one at a time, as it reads data.
 
     Args:
-        folder: where data sets are kept.
-        user_models: whether a model may be a user's own code, which is then imported.
-        memory: most bytes that training may take; 0 for half of what is free.
+        settings: of the coordinator; data sets are kept in its folder.
     """
 
-    def __init__(self, folder: Path, *, user_models: bool = False, memory: int = 0) -> None:
-        self._folder = folder
-        self._user_models = user_models
-        self._memory = memory
+    def __init__(self, settings: ServiceSettings) -> None:
+        self._settings = settings
         self._busy = threading.Lock()
 
     def report(self, recipe: Recipe, roster: Roster) -> dict[str, Any]:
@@ -48,19 +45,18 @@ class RunCheck:
 
     def _report(self, recipe: Recipe, roster: Roster) -> dict[str, Any]:
         check_fleet(make(recipe))
-        dataset = load_dataset(recipe, self._folder)
+        dataset = load_dataset(recipe, self._settings.folder / "data")
         check_dataset(recipe, dataset)
         found = check_compatibility(recipe, dataset, roster)
         if found.spec is not None and found.problem is None:
-            self._check_model(recipe, found.spec)
+            self._check_model(with_augmentation(recipe, dataset.preparation), found.spec)
         return _found(found, roster)
 
     def _check_model(self, recipe: Recipe, spec: DataSpec) -> None:
         """Check that the model takes the data, and that the algorithm can train it."""
-        allowed, algorithm = self._user_models, make(recipe)
-        model = make_model(recipe, spec.shape, spec.classes, self._memory, user_models=allowed)
-        algorithm.check_model(model)
-        check_carried_state(algorithm, model)
+        allowed, memory = self._settings.user_models, self._settings.memory
+        model = make_model(recipe, spec.shape, spec.classes, memory, user_models=allowed)
+        check_training(recipe, make(recipe), model)
 
 
 def _found(found: Compatibility, roster: Roster) -> dict[str, Any]:

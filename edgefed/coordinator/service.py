@@ -83,9 +83,7 @@ class Service:
         self._journal = EventJournal(settings.fleet, clock)
         self._journal.begin_with(lambda snapshot: with_last_run(snapshot, self._store))
         self._registry = DeviceRegistry(self._journal, clock)
-        self._run_check = RunCheck(
-            settings.folder / "data", user_models=settings.user_models, memory=settings.memory
-        )
+        self._run_check = RunCheck(settings)
         inbox: Inbox[NoReturn] = Inbox(clock)
         self._state = CoordinatorState(session=self._session, owner=self._owner, status="online")
         self._link = self._make_link(inbox)

@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgefed.algorithms.carried_state import check_carried_state
 from edgefed.algorithms.evaluation_place import evaluation_place, holdout_of
 from edgefed.algorithms.registry import AnyAlgorithm, make
 from edgefed.clock import Clock
 from edgefed.config.recipe import Recipe, SimulationSection
-from edgefed.coordinator.augmentation import check_augmentation, with_augmentation
+from edgefed.coordinator.augmentation import with_augmentation
 from edgefed.coordinator.engine import Engine
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import coordinator_scores
@@ -24,6 +23,7 @@ from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.saved_evaluation import ended_run
 from edgefed.coordinator.store import Store
 from edgefed.coordinator.trackers.base import Tracker
+from edgefed.coordinator.training_check import check_training
 from edgefed.data.partition import deal_recipe
 from edgefed.data.pixels import to_pixels
 from edgefed.data.types import Dataset, Shard
@@ -161,11 +161,9 @@ def _check(recipe: Recipe, algorithm: AnyAlgorithm, dataset: Dataset, memory: in
             code="data.none",
             hint="name a data set in the recipe's [data] table, such as digits",
         )
-    check_augmentation(with_augmentation(recipe, dataset.preparation), dataset.shape)
     check_dataset(recipe, dataset)
     model = make_model(recipe, dataset.shape, dataset.classes, memory, user_models=True)
-    algorithm.check_model(model)
-    check_carried_state(algorithm, model)
+    check_training(with_augmentation(recipe, dataset.preparation), algorithm, model)
 
 
 def _check_shards(recipe: Recipe, algorithm: AnyAlgorithm, shards: Sequence[Shard]) -> None:

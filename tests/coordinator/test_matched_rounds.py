@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from safetensors.numpy import load_file
 
 from edgefed.algorithms.base import Member, Roster
 from edgefed.algorithms.fedma_records import LAYER
+from edgefed.config.address import Address
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.run_check import RunCheck
 from edgefed.coordinator.run_records import OpenExchange
+from edgefed.coordinator.service_settings import ServiceSettings
 from edgefed.data.types import Shard
 from edgefed.errors import EdgeFedError
 from edgefed.learn.models import build
@@ -203,12 +206,13 @@ def test_run_check_refuses_what_the_run_would(
     tmp_path: Path, sections: dict[str, Any], allowed: bool, code: str
 ) -> None:
     members = (Member("device-00", 5, SHAPE, CLASSES),)
+    settings = ServiceSettings(Address("127.0.0.1", 1), "fleet", tmp_path)
     chosen = recipe(algorithm={"name": "fedma"}, data={"name": "none"}, **sections)
     with pytest.raises(EdgeFedError) as raised:
-        RunCheck(tmp_path, user_models=allowed).report(chosen, members)
+        RunCheck(replace(settings, user_models=allowed)).report(chosen, members)
     assert raised.value.code == code
     plain = recipe(algorithm={"name": "fedma"}, data={"name": "none"})
-    assert RunCheck(tmp_path).report(plain, members)["fits"]
+    assert RunCheck(settings).report(plain, members)["fits"]
 
 
 # -- its result -----------------------------------------------------------------------------------
