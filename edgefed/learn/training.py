@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,12 +17,12 @@ from edgefed.learn.capabilities import Phase, objective_generator
 from edgefed.learn.compiled_chain import Chain, chain_of
 from edgefed.learn.compiled_experts import CompiledExperts, compiled_experts_of
 from edgefed.learn.devices import pick_device, repeatable
+from edgefed.learn.epoch_losses import EpochLosses
 from edgefed.learn.extras_cache import ExtrasCache
 from edgefed.learn.freed_memory import keep_freed
 from edgefed.learn.jobs import (
     augment_generator,
     check_job,
-    diverged,
     finished,
     finished_variables,
     load,
@@ -256,7 +256,7 @@ class _Descent:
         phases = [
             (phase, self._chain(phase, context.extra), optimizer_of(schedule)) for phase in parts
         ]
-        losses = _Losses(CHECK_EVERY)
+        losses = EpochLosses(CHECK_EVERY)
         for order in permutations(count, schedule, self.job.seed):
             if done == total:
                 break
@@ -342,51 +342,6 @@ class _Descent:
         device = self.trainer.device
         draws = {name: torch.tensor(each, device=device) for name, each in drawn.items()}
         return Context(context.anchor, context.extra, draws)
-
-
-class _Losses:
-    """The losses of an epoch, looked at every so many steps.
-
-    Raises:
-        DataError: one is not a finite number.
-    """
-
-    def __init__(self, check_every: int) -> None:
-        self._check_every = check_every
-        self._waiting: list[torch.Tensor] = []
-        self._sizes: list[int] = []
-        self._sum = 0.0
-        self._count = 0
-
-    def restart(self) -> None:
-        """Begin an epoch."""
-        self._sum, self._count = 0.0, 0
-
-    def add(self, loss: torch.Tensor, size: int) -> None:
-        """Take the loss of a batch of ``size`` samples."""
-        self._waiting.append(loss)
-        self._sizes.append(size)
-        if len(self._waiting) >= self._check_every:
-            self.check()
-
-    def check(self) -> None:
-        """Look at the losses since the last look."""
-        for loss, size in self._looked_at():
-            if not np.isfinite(loss):
-                raise diverged("the loss is")
-            self._sum += loss * size
-            self._count += size
-
-    def mean(self) -> float:
-        """Return the mean since the epoch began, weighted by the sizes."""
-        return self._sum / self._count
-
-    def _looked_at(self) -> Iterator[tuple[float, int]]:
-        """Yield the waiting losses as numbers, with their sizes, and forget them."""
-        values = torch.stack(self._waiting).tolist() if self._waiting else []
-        sizes = self._sizes
-        self._waiting, self._sizes = [], []
-        yield from zip(values, sizes, strict=True)
 
 
 def _right(logits: torch.Tensor, batch: Batch) -> int:
