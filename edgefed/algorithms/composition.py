@@ -96,7 +96,7 @@ class Composition(WrappedAlgorithm):
             each.check_model(model)
 
     def can_carry_state(self) -> bool:
-        """Return whether neither the algorithm nor a part stands in the way."""
+        """Return whether the algorithm and all parts can carry a recurrent state."""
         return all(each.can_carry_state() for each in self._each)
 
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:

@@ -69,8 +69,10 @@ from edgefed.algorithms.fedma_records import (
 )
 from edgefed.algorithms.fedma_report import match_remarks, match_report
 from edgefed.algorithms.fedma_settings import FedMaSettings
+from edgefed.algorithms.training import loss_of
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, RecipeError
+from edgefed.learn.capabilities import is_single_pass
 from edgefed.learn.matching.layer_merging import is_recurrent
 from edgefed.learn.models import Model, complete_model
 from edgefed.learn.pooled_statistics import MeasuredStatistics, check_statistics
@@ -97,11 +99,11 @@ class FedMa(Algorithm[FedMaSettings]):
         self._check_network(self._network)
 
     def can_carry_state(self) -> bool:
-        """Return that devices train with the loss itself, in one pass per step."""
-        return True
+        """Return whether the loss calls the model once per step."""
+        return is_single_pass(loss_of(self.training))
 
     def _check_network(self, network: MatchedNetwork) -> None:
-        """Check that there is something to match, and recurrent weights where they shall count.
+        """Check that the network has units to match, and what ``quadratic`` needs.
 
         Raises:
             RecipeError: ``model.groups`` or ``algorithm.model``.

@@ -59,11 +59,12 @@ class DeviceHalf:
         place = self._place()
         if place == (self.task.round, self.step) and self.step > 0:
             return self._answer(self.device.private[LOCAL], self._figures())
-        frozen = self._global()
         if self.step == 0:
-            weights, frozen = self._gathered(frozen), {}
+            frozen: Tensors = {}
+            weights = self._gathered(self._global())
         else:
             self._check_place(place)
+            frozen = self._global()
             weights = {**self._scattered(frozen), **frozen}
         return Job(
             weights=part(weights, self.device.model.names),

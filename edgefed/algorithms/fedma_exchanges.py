@@ -22,7 +22,6 @@ from edgefed.algorithms.fedma_records import (
     MatchedNetwork,
     atoms_of,
     begun_anew,
-    most_held,
     part,
     widths_of,
 )
@@ -30,6 +29,7 @@ from edgefed.algorithms.fedma_settings import FedMaSettings
 from edgefed.learn.matching.steps import statistics_of
 from edgefed.learn.pooled_statistics import LARGEST
 from edgefed.learn.types import Tensors
+from edgefed.learn.unit_moves import most_held
 from edgefed.wire.tensors import TensorSpec
 
 MAX_WEIGHT = 1000.0
@@ -174,7 +174,7 @@ def device_atoms(state: State, network: MatchedNetwork, device: str) -> Tensors:
         return {group: known[group] for group in network.steps[step - 1].decides}
     widths, counts = network.local.widths, state.groups[COUNTS]
     known = atoms_of(state, ATOMS, device)
-    return known or {each: most_held(counts[each], widths[each]) for each in counts}
+    return known or most_held(counts, widths)
 
 
 def specs_of_weights(
@@ -182,14 +182,11 @@ def specs_of_weights(
 ) -> dict[str, TensorSpec]:
     """Return what weights look like in the widths of the round under way."""
     groups = network.local.resized(widths_of(state.groups[NEW_COUNTS]))
-    specs = {}
-    for name in names:
-        like = state.groups[WEIGHTS][name]
-        shape = list(like.shape)
-        for axis, segments in groups.axes_of(name).items():
-            shape[axis] = groups.size(segments)
-        specs[name] = TensorSpec(like.dtype.name, tuple(shape))
-    return specs
+    weights = state.groups[WEIGHTS]
+    return {
+        name: TensorSpec(weights[name].dtype.name, groups.shape_of(name, weights[name].shape))
+        for name in names
+    }
 
 
 def _is_measured(name: str) -> bool:

@@ -29,6 +29,7 @@ from edgefed.algorithms.fedma_records import (
     widths_of,
 )
 from edgefed.algorithms.fedma_settings import FedMaSettings
+from edgefed.algorithms.growth import growth_of
 from edgefed.algorithms.match_report import LayerMatch
 from edgefed.learn.matching.layer_merging import (
     DeviceLayer,
@@ -46,9 +47,8 @@ from edgefed.wire.codecs import CODECS, decode
 from edgefed.wire.tensors import specs_of
 
 LEAST_HOLDERS = 0.5
-"""A class that fewer of the devices have is averaged by samples. Only devices without the class
-learn to tell others from it; if their rows did not count, the row would grow from round to round
-until training diverges."""
+"""A class that a smaller share of the devices has is averaged by samples: averaged by class
+proportions, runs with two classes per device diverged (docs/fedma.md)."""
 
 
 def after_step(settings: FedMaSettings, state: State, answers: Sequence[Answer]) -> State:
@@ -246,23 +246,8 @@ def completed(state: State, statistics: Tensors) -> State:
     groups = state.groups
     before = groups[WEIGHTS]
     weights = part({**before, **groups[MATCHED], **statistics}, tuple(before))
-    growth = _size(weights) / local_size(MatchedNetwork.of(state), before)
+    growth = growth_of(weights, MatchedNetwork.of(state).local)
     done = {WEIGHTS: weights, ATOMS: groups[NEW_ATOMS], COUNTS: groups[NEW_COUNTS]}
     params = {**state.params, STEP: 0, GROWTH: growth}
     nothing: dict[str, Tensors] = {MATCHED: {}, NEW_ATOMS: {}, NEW_COUNTS: {}}
     return State(state.round + 1, {**groups, **done, **nothing}, params)
-
-
-def local_size(network: MatchedNetwork, weights: Tensors) -> int:
-    """Return the number of weights of a device's network; ``weights`` are of any widths."""
-    total = 0
-    for name, array in weights.items():
-        shape = list(array.shape)
-        for axis, segments in network.local.axes_of(name).items():
-            shape[axis] = network.local.size(segments)
-        total += int(np.prod(shape))
-    return total
-
-
-def _size(weights: Tensors) -> int:
-    return sum(array.size for array in weights.values())

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from edgefed.algorithms.base import Exchange, State
 from edgefed.config.recipe import ModelSection
 from edgefed.learn.matching.steps import Decides, Step, matching_steps
@@ -101,11 +99,6 @@ def atoms_of(state: State, kind: str, device: str) -> dict[str, Array]:
         if owner == device:
             found[group] = each
     return found
-
-
-def most_held(counts: Array, width: int) -> Array:
-    """Return the atoms that most devices have, in their order: int32 (width,)."""
-    return np.sort(np.argsort(-counts, kind="stable")[:width]).astype(np.int32)
 
 
 def part(weights: Tensors, names: Sequence[str]) -> Tensors:

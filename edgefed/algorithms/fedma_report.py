@@ -13,6 +13,7 @@ from edgefed.algorithms.fedma_records import (
     begins,
 )
 from edgefed.algorithms.fedma_settings import FedMaSettings
+from edgefed.algorithms.growth import bound_remarks
 from edgefed.algorithms.match_report import LayerMatch
 from edgefed.units import counted
 
@@ -49,15 +50,4 @@ def match_remarks(
         out = f"{counted(missed, 'device is', 'devices are')} left out until the next round"
         remarks.append(Remark(f"round {exchange.round}: {out}", warning=True))
     new = report.layers if after.round > before.round else ()
-    bound = [
-        each.layer for each in new if each.atoms >= settings.most_atoms(each.local) > each.local
-    ]
-    if bound:
-        remarks.append(
-            Remark(
-                f"round {exchange.round}: {', '.join(bound)} reached the bound of growth"
-                f" (most_growth = {settings.most_growth:g})",
-                warning=True,
-            )
-        )
-    return tuple(remarks)
+    return (*remarks, *bound_remarks(settings, exchange.round, new))

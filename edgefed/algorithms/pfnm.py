@@ -46,6 +46,7 @@ from edgefed.algorithms.class_shares import (
 )
 from edgefed.algorithms.cohort_sampling import draw
 from edgefed.algorithms.fedavg import delta_role, difference
+from edgefed.algorithms.growth import bound_remarks
 from edgefed.algorithms.pfnm_records import PfnmRecords, own_start
 from edgefed.algorithms.pfnm_settings import PfnmSettings
 from edgefed.algorithms.training import augment_of, loss_of, schedule_of
@@ -64,7 +65,7 @@ ASSIGNMENT = "assignment"
 INITIAL = "initial"
 MATCHED = "matched"
 """A task's parameters: the seed of the device's own initial weights, if it has any; and whether
-the global network comes of a matching."""
+the global network was matched before."""
 
 
 class Pfnm(Algorithm[PfnmSettings]):
@@ -173,12 +174,7 @@ class Pfnm(Algorithm[PfnmSettings]):
         if now.widths != then.widths:
             widths = ", ".join(f"{name} {width}" for name, width in now.widths.items())
             remarks.append(Remark(f"units of the global network: {widths}"))
-        for layer in now.layers:
-            bound = self.settings.most_atoms(layer.local)
-            if layer.atoms == bound > layer.local:
-                text = f"{layer.layer} has {bound} units, the most that most_growth allows"
-                remarks.append(Remark(text, warning=True))
-        return tuple(remarks)
+        return (*remarks, *bound_remarks(self.settings, now.matched, now.layers))
 
     def weights(self, state: State) -> Tensors:
         """Return the weights of the global network."""

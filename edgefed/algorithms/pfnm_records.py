@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from edgefed.algorithms.base import MatchReport, State
+from edgefed.algorithms.growth import growth_of
 from edgefed.algorithms.match_report import LayerMatch
 from edgefed.config.recipe import ModelSection
 from edgefed.learn.initial_weights import redrawn
@@ -17,7 +18,7 @@ from edgefed.learn.models import complete_model
 from edgefed.learn.network_groups import permutation_groups, resized
 from edgefed.learn.permutation_groups import PermutationGroups
 from edgefed.learn.types import Tensors
-from edgefed.learn.unit_moves import gather
+from edgefed.learn.unit_moves import gather, most_held
 
 
 @dataclass(frozen=True)
@@ -156,10 +157,7 @@ class PfnmRecords:
         """Return the atoms of a device's units; without an assignment, the most held ones."""
         if device in self.assignments:
             return dict(self.assignments[device])
-        return {
-            group: np.sort(np.argsort(-counts, kind="stable")[: self.groups.widths[group]])
-            for group, counts in self.counts.items()
-        }
+        return most_held(self.counts, self.groups.widths)
 
     def start(self, device: str, seed: int | None = None) -> Tensors:
         """Return the weights from which a device trains; see ``own_start``."""
@@ -169,13 +167,12 @@ class PfnmRecords:
         """Return what is known of the matching."""
         if not self.matched:
             return MatchReport(layers=self.layers)
-        local = self.start("")
         return MatchReport(
             round=self.matched,
             layers=self.layers,
             matched=len(self.layers),
             devices=len(self.assignments),
-            growth=_size(self.weights) / _size(local),
+            growth=growth_of(self.weights, self.groups),
         )
 
 
@@ -199,7 +196,3 @@ def _perceptron(weights: Tensors) -> ModelSection:
     """Return the section of a perceptron with these weights."""
     *hidden, _ = (len(array) for array in weights.values() if array.ndim == 2)
     return ModelSection.model_validate({"name": "mlp", "hidden": hidden})
-
-
-def _size(weights: Tensors) -> int:
-    return sum(array.size for array in weights.values())

@@ -9,7 +9,7 @@ gathering (``unit_moves``) follow from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -112,6 +112,18 @@ class PermutationGroups:
         """Return the number of entries of an axis."""
         return sum(
             len(segment.units(self.widths[segment.group])) * segment.block for segment in segments
+        )
+
+    def shape_of(self, weight: str, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape of a weight in these widths.
+
+        Args:
+            weight: its name.
+            shape: its shape in any widths.
+        """
+        axes = self.axes_of(weight)
+        return tuple(
+            self.size(axes[axis]) if axis in axes else size for axis, size in enumerate(shape)
         )
 
     def unit_classes(self, group: str) -> Array | None:

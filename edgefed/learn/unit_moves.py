@@ -52,6 +52,19 @@ def gather(
     return gathered
 
 
+def most_held(counts: Tensors, widths: Mapping[str, int]) -> Tensors:
+    """Return the atoms that most devices have, in their order: int32 (units,) by group.
+
+    Args:
+        counts: by group, how many devices have each atom.
+        widths: by group, how many atoms to return.
+    """
+    return {
+        group: np.sort(np.argsort(-each, kind="stable")[: widths[group]]).astype(np.int32)
+        for group, each in counts.items()
+    }
+
+
 def held(name: str, groups: PermutationGroups, atoms: Assignments, shape: tuple[int, ...]) -> Array:
     """Return which entries of a weight belong to a device's units: bool, as ``shape`` broadcasts.
 

@@ -1,4 +1,4 @@
-"""The settings that PFNM and FedMA share, and what a layer's matching makes of them."""
+"""The settings that PFNM and FedMA share, and how they set a layer's matching."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_the_maximum_a_posteriori_is_halfway_to_the_prior_with_equal_variances()
 
 
 def test_label_counts_weigh_the_output_layer() -> None:
-    """Both devices have the same units; what the classes make of them differs."""
+    """Devices with the same units differ by their shares of the classes."""
     players = Players(parts=[samples(8, 1), samples(4, 2)], trainer=trainer((2,)))
     start = players.trainer.model.weights()
     one = {**start, "out.weight": start["out.weight"] + np.float32(0.25)}
@@ -176,7 +176,7 @@ def test_growth_stops_at_its_bound_and_the_operator_is_told() -> None:
     told, warned = half.remarks(state, exchange, after)
     assert told.text == "units of the global network: fc1 6"
     assert not told.warning
-    assert warned.text == "fc1 has 6 units, the most that most_growth allows"
+    assert "fc1 reached the bound of growth (most_growth = " in warned.text
     assert warned.warning
     assert half.model(after) == ModelSection.model_validate(
         {"name": "mlp", "hidden": [6], "dropout": 0.0}

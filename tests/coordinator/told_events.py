@@ -16,7 +16,7 @@ def logged(world: World) -> None:
 
 
 def snapshot_of(world: World) -> Snapshot:
-    """Return what the events make of the first snapshot."""
+    """Return the snapshot after the events."""
     builder = SnapshotBuilder(FIRST)
     for event in world.events:
         builder.apply(event)

@@ -1,4 +1,4 @@
-"""Statistics of batch normalisation come to the same bits, whoever measures them."""
+"""All executors measure the statistics of batch normalisation to the same bits."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from edgefed.learn.types import Array, Tensors
 
 @dataclass(frozen=True)
 class MatchedPerceptron:
-    """The global network that matching makes of several.
+    """The global network that several networks were matched to.
 
     Attributes:
         weights: float64, by the names and in the order of the given ones.
