@@ -27,6 +27,7 @@ from edgefed.learn.types import Array, Job, Schedule, Tensors
 from edgefed.sharing.policy import Policy
 from edgefed.simulator.run import Simulation
 from tests.algorithms.play import Players, algorithm, asked, bits, trainer
+from tests.learn.permuted import permuted_perceptron
 from tests.run_fixture import CLASSES, SHAPE, samples
 
 
@@ -46,18 +47,6 @@ def logits(half: Algorithm[Any], state: State, inputs: Array) -> Array:
     return half.predictor(state, ModelPredictions(global_trainer(half, state)))(inputs)
 
 
-def permuted(network: Tensors, one: Array, two: Array) -> Tensors:
-    """Return a network of some units, in an order, of two hidden layers."""
-    return {
-        "fc1.weight": network["fc1.weight"][one],
-        "fc1.bias": network["fc1.bias"][one],
-        "fc2.weight": network["fc2.weight"][two][:, one],
-        "fc2.bias": network["fc2.bias"][two],
-        "out.weight": network["out.weight"][:, two],
-        "out.bias": network["out.bias"],
-    }
-
-
 def answer_of(device: str, after: Tensors, before: Tensors, *counts: int) -> Answer:
     groups = {"delta": Group({name: after[name] - before[name] for name in before})}
     if counts:
@@ -74,7 +63,9 @@ def test_permuted_copies_of_a_network_become_that_network_and_their_plain_mean_d
     job = Job(start, CrossEntropy(), Schedule(epochs=20, batch_size=8), seed=1)
     network = players.trainer.train(job, samples(200, 4)).weights
     rng = np.random.default_rng(3)
-    copies = [permuted(network, rng.permutation(12), rng.permutation(10)) for _ in range(4)]
+    copies = [
+        permuted_perceptron(network, rng.permutation(12), rng.permutation(10)) for _ in range(4)
+    ]
     predict = ModelPredictions(players.trainer)
     found = {}
     for name in ("pfnm", "fedavg"):
@@ -207,7 +198,7 @@ def test_the_next_start_of_each_device_is_what_it_holds_of_the_global_network() 
         one, two = (
             state.groups["assignments"][f"{question.device}/{group}"] for group in ("fc1", "fc2")
         )
-        assert bits(work.weights) == bits(permuted(weights, one, two))
+        assert bits(work.weights) == bits(permuted_perceptron(weights, one, two))
         assert work.objective == Proximal(CrossEntropy(), 0.5)
     atoms = [players.task(second, each).groups[ASSIGNMENT]["fc1"] for each in second.questions]
     assert len({each.tobytes() for each in atoms}) > 1, "or every device would hold the same"

@@ -178,3 +178,15 @@ def class_atoms(groups: PermutationGroups, seed: int) -> Assignments:
             order[own] = rng.permutation(own)
         atoms[name] = order
     return atoms
+
+
+def permuted_perceptron(network: Tensors, first: Array, second: Array) -> Tensors:
+    """Return an ``mlp`` of two hidden layers with some of its units, in these orders."""
+    return {
+        "fc1.weight": network["fc1.weight"][first],
+        "fc1.bias": network["fc1.bias"][first],
+        "fc2.weight": network["fc2.weight"][second][:, first],
+        "fc2.bias": network["fc2.bias"][second],
+        "out.weight": network["out.weight"][:, second],
+        "out.bias": network["out.bias"],
+    }

@@ -16,6 +16,7 @@ from edgefed.learn.permutation_groups import PermutationGroups
 from edgefed.learn.types import Array, Tensors
 from edgefed.learn.unit_moves import gather
 from edgefed.seeds import generator
+from tests.learn.permuted import permuted_perceptron
 
 
 def groups_of(*hidden: int) -> PermutationGroups:
@@ -54,19 +55,6 @@ def match(
     shrinks = made.average == "map"
     prior = Prior(lambda local: made, bias, shrinks, lambda name: generator(3, name))
     return match_perceptrons(networks, groups_of(*hidden), known, prior)
-
-
-def permuted(network: Tensors, *orders: Array) -> Tensors:
-    """Return a two-layer network with the units of its hidden layers in other orders."""
-    one, two = orders
-    return {
-        "fc1.weight": network["fc1.weight"][one],
-        "fc1.bias": network["fc1.bias"][one],
-        "fc2.weight": network["fc2.weight"][two][:, one],
-        "fc2.bias": network["fc2.bias"][two],
-        "out.weight": network["out.weight"][:, two],
-        "out.bias": network["out.bias"],
-    }
 
 
 def test_a_unit_of_two_devices_by_hand() -> None:
@@ -109,7 +97,7 @@ def test_a_unit_of_two_devices_by_hand() -> None:
 def test_permuted_copies_become_the_network_that_they_are_copies_of(average: str) -> None:
     network, rng = random_network(1, 6, 9, 7, 3), np.random.default_rng(2)
     orders = [(rng.permutation(9), rng.permutation(7)) for _ in range(4)]
-    found = match([permuted(network, *each) for each in orders], 9, 7, average=average)
+    found = match([permuted_perceptron(network, *each) for each in orders], 9, 7, average=average)
     for layer, width in (("fc1", 9), ("fc2", 7)):
         assert found.layers[layer].counts.tolist() == [4] * width
     assert list(found.layers) == ["fc1", "fc2"]
@@ -149,7 +137,7 @@ def test_noisy_copies_are_matched_and_scale_does_not_matter() -> None:
     copies, orders = [], []
     for _ in range(5):
         order = rng.permutation(10), rng.permutation(8)
-        copy = permuted(network, *order)
+        copy = permuted_perceptron(network, *order)
         copies.append({n: w + NOISE[n] * rng.standard_normal(w.shape) for n, w in copy.items()})
         orders.append(order)
     found = match(copies, 10, 8, bias=0.0)
