@@ -46,11 +46,7 @@ def open_exchange(
     seed = derive(recipe.seed, "downlink", seed_index)
     refs = {name: downlink.send(name, payload, seed) for name, payload in exchange.payloads.items()}
     shared = {
-        "run": run,
-        "exchange": f"{run}-{index}",
-        "index": index,
-        "model": section.model_dump(mode="json"),
-        **_of_the_exchange(exchange),
+        **_of_the_exchange(exchange, run, index, section),
         **_of_the_run(recipe, run_model, algorithm),
     }
     tasks = tuple(
@@ -85,9 +81,15 @@ def _max_reply_bytes(exchange: Exchange, model: Model, algorithm: Algorithm[Any]
     )
 
 
-def _of_the_exchange(exchange: Exchange) -> dict[str, Any]:
-    """Return what the algorithm set for an exchange: the same in all its tasks."""
+def _of_the_exchange(
+    exchange: Exchange, run: str, index: int, section: ModelSection
+) -> dict[str, Any]:
+    """Return the fields that are the same in all tasks of an exchange."""
     return {
+        "run": run,
+        "exchange": f"{run}-{index}",
+        "index": index,
+        "model": section.model_dump(mode="json"),
         "round": exchange.round,
         "question": exchange.name,
         "deadline": exchange.deadline,
