@@ -16,6 +16,15 @@ NAME_PATTERN = r"^[a-z0-9][a-z0-9-]{0,63}$"
 """A name that is safe in a topic, a file name and a host name."""
 
 
+FiniteNumber = Annotated[float, Field(allow_inf_nan=False)]
+
+PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+WeightPattern = Annotated[str, Field(min_length=1, max_length=256)]
+
+TrainChoice = Annotated[str, Field(pattern=r"^(all|head|last:[1-9][0-9]{0,3})$")]
+
+
 class Section(BaseModel):
     """A table of a recipe; unknown keys are refused."""
 
@@ -37,7 +46,22 @@ class ModelSection(OpenSection):
 
     name: str = "cnn"
     """Name of a model: ``cnn``, ``lenet5``, ``lenet5-wide``, ``lstm``, ``mlp``, ``resnet18``,
-    ``resnet20``, ``vgg9``; or ``package.module:factory`` for one of your own."""
+    ``resnet20``, ``vgg9``; a classifier of torchvision, such as
+    ``torchvision:mobilenet_v3_small``; or ``package.module:factory`` for one of your own."""
+
+    weights: Annotated[str, Field(max_length=4096)] = ""
+    """Initial weights from elsewhere: ``default`` for those that torchvision publishes, or a
+    ``.safetensors`` or ``.pth`` file. An output layer for other classes is not taken. Empty: drawn
+    from the run's seed."""
+
+    start: Annotated[str, Field(max_length=4096)] = ""
+    """A model of EdgeFed's to start from: ``run:r-0007``, or a run's ``model.safetensors``. The
+    output layer's rows are taken by the names of classes; new classes get new rows."""
+
+    train: TrainChoice | tuple[WeightPattern, ...] = "all"
+    """What is trained: ``all`` weights; the ``head``, which is the last linear layer; ``last:N``,
+    the last N layers with weights; or names of weights, with ``*`` and ``?`` for any characters
+    and any character: ``["classifier.*"]``. The others are frozen: devices receive them once."""
 
 
 class DataSection(OpenSection):
@@ -142,6 +166,17 @@ class TrainingSection(Section):
 
     flip: bool | None = None
     """Mirror half of the images of each batch left to right. Unset: the value of the data set."""
+
+
+class ImagesSection(Section):
+    """How the pixels of a run's images, from 0 to 1, become inputs, on every device alike."""
+
+    mean: Annotated[tuple[FiniteNumber, ...], Field(max_length=64)] = ()
+    """Mean of each channel, which is subtracted from the pixels. Unset: what the coordinator's data
+    set declares, else ImageNet's with a model of torchvision, else nothing."""
+
+    std: Annotated[tuple[PositiveNumber, ...], Field(max_length=64)] = ()
+    """Standard deviation of each channel, which the difference is divided by, like ``mean``."""
 
 
 class RoundsSection(Section):
@@ -278,8 +313,6 @@ class LabelsSection(Section):
 
 PersonalPreset = Literal["none", "biased", "lg", "fedper", "fedbn"]
 
-WeightPattern = Annotated[str, Field(min_length=1, max_length=256)]
-
 
 class PersonalSection(Section):
     """Weights that every device keeps to itself: its personal part of the model.
@@ -363,6 +396,7 @@ class Recipe(Section):
     data: DataSection = DataSection()
     algorithm: AlgorithmSection = AlgorithmSection()
     training: TrainingSection = TrainingSection()
+    images: ImagesSection = ImagesSection()
     rounds: RoundsSection = RoundsSection()
     labels: LabelsSection = LabelsSection()
     personal: PersonalSection = PersonalSection()

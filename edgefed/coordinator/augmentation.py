@@ -1,4 +1,4 @@
-"""Which crops and flips a run trains with: those of the recipe, else those of its data set.
+"""How a run prepares images: as the recipe says, else as its data set declares.
 
 Tasks carry them as plain values, because a real device has its own data. Virtual and real devices
 therefore do the same.
@@ -7,22 +7,28 @@ therefore do the same.
 from __future__ import annotations
 
 from edgefed.algorithms.training import augment_of
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipe import ImagesSection, Recipe
 from edgefed.data.types import Preparation
 from edgefed.learn.augment import check_augment
 
 
 def with_augmentation(recipe: Recipe, declared: Preparation) -> Recipe:
-    """Return the recipe with what the data set declares in every key of ``[training]`` left out.
+    """Return the recipe with what the data set declares in every key that it leaves out.
 
-    What comes to nothing is left out after all, so that tasks do not carry it.
+    These are crops and flips of ``[training]``, and ``mean`` and ``std`` of ``[images]``. What
+    comes to nothing is left out after all, so that tasks do not carry it.
     """
     training = recipe.training
     crop = declared.crop if training.crop is None else training.crop
     flip = declared.flip if training.flip is None else training.flip
     fill = (training.crop_fill or declared.crop_fill) if crop else None
     stated = {"crop": crop or None, "crop_fill": fill, "flip": flip or None}
-    return recipe.model_copy(update={"training": training.model_copy(update=stated)})
+    images = recipe.images
+    if not images.mean:
+        images = ImagesSection(mean=declared.mean, std=declared.std)
+    return recipe.model_copy(
+        update={"training": training.model_copy(update=stated), "images": images}
+    )
 
 
 def check_augmentation(recipe: Recipe, shape: tuple[int, ...]) -> None:

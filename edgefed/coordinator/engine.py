@@ -22,7 +22,7 @@ from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import Evaluation
 from edgefed.coordinator.label_audit import audited
-from edgefed.coordinator.model_file import model_metadata, model_tensors
+from edgefed.coordinator.model_file import described, model_tensors
 from edgefed.coordinator.newcomers import with_part
 from edgefed.coordinator.relay_checks import delivered_relays
 from edgefed.coordinator.reply_collector import make_collector
@@ -235,14 +235,16 @@ class Engine:
         weights = model_tensors(models)
         digest = weights_digest(weights)
         record = self._recorder.record
-        metadata = model_metadata(
+        description = described(
             record,
+            self._recipe,
             section=self._section(state),
             spec=state.run_model.spec,
             number=state.state.round,
             digest=digest,
             models=tuple(models),
         )
+        metadata = description.metadata()
         self._recorder.written(lambda: self._deps.store.save_model(record.run, weights, metadata))
         return digest
 

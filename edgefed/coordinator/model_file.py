@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
-from edgefed.config.recipe import ModelSection
+from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.compatibility import DataSpec
 from edgefed.coordinator.run_records import RunRecord
+from edgefed.learn.model_description import ModelDescription
+from edgefed.learn.models import complete_model
 from edgefed.learn.types import Tensors
+from edgefed.samples import PixelScale
 
 
 def model_tensors(models: Mapping[str, Tensors]) -> Tensors:
@@ -22,34 +24,37 @@ def model_tensors(models: Mapping[str, Tensors]) -> Tensors:
     }
 
 
-def model_metadata(
+def described(
     record: RunRecord,
+    recipe: Recipe,
     *,
     section: ModelSection,
     spec: DataSpec,
     number: int,
     digest: str,
     models: tuple[str, ...],
-) -> dict[str, str]:
-    """Return the metadata of a run's models.
+) -> ModelDescription:
+    """Return what a run's model file says of itself.
 
     Args:
         record: the run's row.
-        section: the network that all of them have.
-        spec: what its data look like; where its classes have names, ``classes`` is their list.
-        number: of the round after which the model is.
+        recipe: what the run trains, with what its data set declares.
+        section: the network that all of its models have.
+        spec: what its data look like.
+        number: of the round after which the models are.
         digest: of the file's tensors.
-        models: their names; of several, ``models`` is their list.
+        models: their names.
     """
-    metadata = {
-        "run": record.run,
-        "algorithm": record.algorithm,
-        "model": section.model_dump_json(),
-        "round": str(number),
-        "weights_digest": digest,
-    }
-    if spec.class_names:
-        metadata["classes"] = json.dumps(spec.class_names)
-    if len(models) > 1:
-        metadata["models"] = json.dumps(models)
-    return metadata
+    return ModelDescription(
+        section=complete_model(section),
+        shape=spec.shape,
+        outputs=spec.classes,
+        class_names=spec.class_names,
+        scale=PixelScale(recipe.images.mean, recipe.images.std),
+        loss=recipe.training.loss,
+        run=record.run,
+        algorithm=record.algorithm,
+        round=number,
+        weights_digest=digest,
+        models=models,
+    )

@@ -95,6 +95,11 @@ class Model:
         return np.float64 if wide else np.float32
 
     @property
+    def float_dtype(self) -> torch.dtype:
+        """The kind of number that the module computes in, as torch names it."""
+        return torch.float64 if self.float_kind is np.float64 else torch.float32
+
+    @property
     def input_kind(self) -> type[np.generic]:
         """The kind of number that an input is made of."""
         return self.float_kind if self.vocabulary is None else np.int64

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from edgefed.errors import DataError
@@ -18,21 +19,72 @@ class CachedSamples:
     """Samples on the training device.
 
     Attributes:
-        inputs: tensor (n, …) of the model's kind of number, or int64 for tokens.
+        inputs: tensor (n, …) of the model's kind of number, or int64 for tokens; empty for images
+            that are read batch by batch.
         targets: int64 labels (n,), or targets (n, classes) of the model's kind of number.
+        images: uint8 images that are read batch by batch; None for samples without.
     """
 
     inputs: torch.Tensor
     targets: torch.Tensor
+    images: ImageReader | None = None
 
     def batch(self, index: torch.Tensor) -> Batch:
         """Return the samples whose numbers ``index`` (batch,) holds."""
-        inputs, targets = (each.index_select(0, index) for each in (self.inputs, self.targets))
-        return Batch(channels_last(inputs), targets, index)
+        return self.scaled(self.unscaled(index))
+
+    def unscaled(self, index: torch.Tensor) -> Batch:
+        """Return the samples whose numbers ``index`` holds, images as uint8 before their scale."""
+        targets = self.targets.index_select(0, index)
+        if self.images is not None:
+            return Batch(self.images.read(index.cpu().numpy()), targets, index)
+        return Batch(channels_last(self.inputs.index_select(0, index)), targets, index)
+
+    def scaled(self, batch: Batch) -> Batch:
+        """Return a batch whose uint8 images have become what a model takes."""
+        if self.images is None:
+            return batch
+        return replace(batch, inputs=channels_last(self.images.scaled(batch.inputs)))
 
     def part(self, start: int, stop: int) -> Batch:
         """Return the samples from ``start`` up to ``stop``."""
-        return Batch(channels_last(self.inputs[start:stop]), self.targets[start:stop])
+        targets = self.targets[start:stop]
+        if self.images is not None:
+            rows = self.images.read(np.arange(start, start + len(targets)))
+            return Batch(channels_last(self.images.scaled(rows)), targets)
+        return Batch(channels_last(self.inputs[start:stop]), targets)
+
+
+class ImageReader:
+    """Reads uint8 images in batches and scales them on the training device.
+
+    Args:
+        samples: has uint8 images (n, channels, height, width), perhaps mapped from a file.
+        kind: the model's kind of number.
+        device: where the batches go.
+    """
+
+    def __init__(self, samples: Samples, kind: torch.dtype, device: torch.device) -> None:
+        self._images = samples.inputs
+        self._kind = kind
+        self._device = device
+        self._scale = [
+            torch.from_numpy(each.astype(np.float32)).to(device, kind)
+            for each in samples.scale.constants()
+        ]
+        self._plain = not samples.scale.mean
+
+    def read(self, rows: npt.NDArray[np.int64]) -> torch.Tensor:
+        """Return the images of these numbers, uint8 (rows, channels, height, width)."""
+        return torch.from_numpy(np.ascontiguousarray(self._images[rows])).to(self._device)
+
+    def scaled(self, images: torch.Tensor) -> torch.Tensor:
+        """Return uint8 images as inputs: (x / 255 - mean) / std."""
+        inputs = images.to(self._kind).div_(255)
+        if self._plain:
+            return inputs
+        mean, std = self._scale
+        return inputs.sub_(mean).div_(std)
 
 
 class SampleCache:
@@ -54,7 +106,12 @@ class SampleCache:
             return loaded
         check_samples(samples, self._model)
         kind = self._model.float_kind if samples.targets.dtype.kind == "f" else np.int64
-        loaded = CachedSamples(self.inputs(samples.inputs), self._load(samples.targets, kind))
+        targets = self._load(samples.targets, kind)
+        if samples.has_images:
+            reader = ImageReader(samples, self._model.float_dtype, self._device)
+            loaded = CachedSamples(torch.empty(0), targets, reader)
+        else:
+            loaded = CachedSamples(self.inputs(samples.inputs), targets)
         self._loaded[samples] = loaded
         return loaded
 
@@ -63,6 +120,7 @@ class SampleCache:
         pairs = [
             pair
             for samples, loaded in self._loaded.items()
+            if loaded.images is None
             for pair in ((samples.inputs, loaded.inputs), (samples.targets, loaded.targets))
         ]
         return sum(
@@ -95,6 +153,8 @@ def check_inputs(inputs: Array, model: Model) -> None:
             code="data.shape",
             hint="prepare this device's data for the recipe's model",
         )
+    if inputs.dtype == np.uint8:
+        return
     if not np.isfinite(inputs).all():
         raise DataError(
             "Some inputs are not numbers (NaN or infinite).",

@@ -277,11 +277,12 @@ class _Descent:
 
     def _batch(self, index: torch.Tensor, chance: torch.Generator) -> Batch:
         """Return the samples of these numbers, augmented if the job says so."""
-        batch, augment = self.data.batch(index), self.job.augment
+        augment = self.job.augment
         if augment is None:
-            return batch
+            return self.data.batch(index)
+        batch = self.data.unscaled(index)
         inputs = augmented(augment, batch.inputs, draw(augment, len(index), chance))
-        return Batch(channels_last(inputs), batch.targets, batch.rows)
+        return self.data.scaled(Batch(channels_last(inputs), batch.targets, batch.rows))
 
     def _chain(
         self, phase: Phase, extra: Mapping[str, torch.Tensor]

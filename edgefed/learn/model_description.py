@@ -1,0 +1,109 @@
+"""What a model file says of its weights: the network, its inputs and its classes.
+
+The metadata of a safetensors file are texts by name; lists are written as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from edgefed.config.recipe import ModelSection
+from edgefed.errors import DataError
+from edgefed.samples import UNSCALED, PixelScale
+
+_SHAPE = TypeAdapter(tuple[int, ...])
+_NAMES = TypeAdapter(tuple[str, ...])
+_SCALE = TypeAdapter(PixelScale)
+
+
+@dataclass(frozen=True)
+class ModelDescription:
+    """How to build the network of a model file, and how to use it.
+
+    Attributes:
+        section: the network.
+        shape: of one input: (channels, height, width) for images.
+        outputs: number of classes, or of numbers in a target.
+        class_names: what label 0, 1, … is called; empty where labels have no names.
+        scale: how the pixels of an image become inputs.
+        loss: the run's.
+        run: its id.
+        algorithm: its name.
+        round: after which the model is.
+        weights_digest: of the file's tensors.
+        models: names of the models in the file; one for most algorithms.
+    """
+
+    section: ModelSection
+    shape: tuple[int, ...]
+    outputs: int
+    class_names: tuple[str, ...] = ()
+    scale: PixelScale = UNSCALED
+    loss: str = "cross_entropy"
+    run: str = ""
+    algorithm: str = ""
+    round: int = 0
+    weights_digest: str = ""
+    models: tuple[str, ...] = ("model",)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What each class is called: its name, or its number."""
+        return self.class_names or tuple(str(number) for number in range(self.outputs))
+
+    def metadata(self) -> dict[str, str]:
+        """Return the metadata of the model file."""
+        metadata = {
+            "run": self.run,
+            "algorithm": self.algorithm,
+            "model": self.section.model_dump_json(),
+            "round": str(self.round),
+            "weights_digest": self.weights_digest,
+            "shape": json.dumps(self.shape),
+            "outputs": str(self.outputs),
+            "loss": self.loss,
+        }
+        if self.class_names:
+            metadata["classes"] = json.dumps(self.class_names)
+        if self.scale != UNSCALED:
+            metadata["scale"] = _SCALE.dump_json(self.scale).decode()
+        if len(self.models) > 1:
+            metadata["models"] = json.dumps(self.models)
+        return metadata
+
+
+def read_description(metadata: Mapping[str, str], where: Path) -> ModelDescription:
+    """Return what the metadata of a model file say.
+
+    Raises:
+        DataError: ``model.file``: it is no model file of this version.
+    """
+    try:
+        found = ModelDescription(
+            section=ModelSection.model_validate_json(metadata["model"]),
+            shape=_SHAPE.validate_json(metadata["shape"]),
+            outputs=int(metadata["outputs"]),
+            loss=metadata["loss"],
+            run=metadata["run"],
+            algorithm=metadata["algorithm"],
+            round=int(metadata["round"]),
+            weights_digest=metadata["weights_digest"],
+        )
+        if "classes" in metadata:
+            found = replace(found, class_names=_NAMES.validate_json(metadata["classes"]))
+        if "scale" in metadata:
+            found = replace(found, scale=_SCALE.validate_json(metadata["scale"]))
+        if "models" in metadata:
+            found = replace(found, models=_NAMES.validate_json(metadata["models"]))
+    except (KeyError, ValueError, ValidationError) as error:
+        raise DataError(
+            f"{where} does not say which model it holds.",
+            code="model.file",
+            hint="give the model.safetensors of a run of EdgeFed",
+        ) from error
+    return found
