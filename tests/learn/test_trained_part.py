@@ -126,6 +126,7 @@ def test_training_the_head_equals_torch_on_features() -> None:
     made, data = model("head"), samples()
     ours = Trainer(made, "cpu").train(job(made), data)
     module = model("all").module.eval()
+    assert isinstance(module, nn.Sequential)
     trunk, head = module[:-1], module[-1]
     assert isinstance(head, nn.Linear)
     with torch.no_grad():
