@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
+from edgefed.config.recipe import ClassWeights
 from edgefed.errors import DataError
 from edgefed.learn import capabilities
 from edgefed.learn.capabilities import Phase
@@ -46,6 +47,11 @@ class ManifoldMixing:
     split: int = 1
     embedding_grad: bool = False
     usual: Objective = field(default_factory=CrossEntropy)
+
+    @property
+    def class_weights(self) -> ClassWeights:
+        """The weights that the loss needs; see ``capabilities``."""
+        return capabilities.class_weights(self.usual)
 
     def check(self, model: Model, extra: Mapping[str, Array]) -> None:
         """Check that the model can be split there, and that the extras are what flows there.
