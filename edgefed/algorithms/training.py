@@ -93,12 +93,6 @@ def check_label_settings(training: TrainingSection) -> None:
             code="train.labels",
             hint=f'leave out training.{key}, or set training.loss = "cross_entropy"',
         )
-    if isinstance(training.class_weights, tuple) and not any(training.class_weights):
-        raise UsageError(
-            "All class weights are 0, so there is nothing to train.",
-            code="train.labels",
-            hint="give one class of training.class_weights a weight above 0",
-        )
 
 
 def refuse_label_settings(training: TrainingSection, who: str) -> None:

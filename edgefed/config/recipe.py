@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from edgefed.config.class_names import Classes
+from edgefed.config.class_weights import ClassWeights
 
 CodecName = Literal["fp32", "bf16", "int8"]
 
@@ -25,14 +26,6 @@ PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 WeightPattern = Annotated[str, Field(min_length=1, max_length=256)]
 
 TrainChoice = Annotated[str, Field(pattern=r"^(all|head|last:[1-9][0-9]{0,3})$")]
-
-
-ClassWeights = (
-    Literal["none", "balanced"]
-    | Annotated[
-        tuple[Annotated[float, Field(ge=0, le=1e6)], ...], Field(min_length=1, max_length=65536)
-    ]
-)
 
 
 class Section(BaseModel):

@@ -14,7 +14,7 @@ from typing import Protocol, cast, runtime_checkable
 import numpy as np
 import torch
 
-from edgefed.config.recipe import ClassWeights
+from edgefed.config.class_weights import ClassWeights
 from edgefed.learn.models import Model
 from edgefed.learn.types import Array, Batch, Context, Forward, Job, Objective, Params
 from edgefed.seeds import generator

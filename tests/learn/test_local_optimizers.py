@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +11,11 @@ import torch
 from torch.nn import functional
 from torch.optim import lr_scheduler
 
-from edgefed.config.recipe import ClassWeights, ModelSection
-from edgefed.errors import UsageError
+from edgefed.config.class_weights import ClassWeights
+from edgefed.config.recipe import ModelSection
+from edgefed.errors import DataError, UsageError
 from edgefed.learn.adam import Adam
+from edgefed.learn.client_stack import Client
 from edgefed.learn.local_optimizers import check_optimizer
 from edgefed.learn.models import Model, build
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
@@ -22,7 +24,7 @@ from edgefed.learn.rate_schedule import RateSchedule
 from edgefed.learn.sgd import Sgd, planned_steps
 from edgefed.learn.stacked_trainer import StackedTrainer
 from edgefed.learn.training import Trainer
-from edgefed.learn.types import Array, Job, Samples, Schedule, Tensors
+from edgefed.learn.types import Array, Job, Samples, Schedule, Tensors, Trained
 from edgefed.native.library import native
 from tests.learn import worlds
 
@@ -205,15 +207,16 @@ def test_a_stack_ends_where_each_client_ends(name: str, loss: CrossEntropy, most
 
 
 def test_clients_with_balanced_weights_share_a_stack(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, sizes = worlds.model("mlp"), []
-    jobs = [
-        worlds.job(model, ADAMW, objective=CrossEntropy(0.1, "balanced"), seed=s) for s in (1, 2)
-    ]
-    trainer = StackedTrainer(model, "cpu")
+    model, loss = worlds.model("mlp"), CrossEntropy(0.1, "balanced")
+    jobs = [worlds.job(model, ADAMW, objective=loss, seed=seed) for seed in (1, 2)]
+    trainer, sizes = StackedTrainer(model, "cpu"), list[int]()
     run = trainer._run
-    monkeypatch.setattr(
-        trainer, "_run", lambda clients, stop: (sizes.append(len(clients)), run(clients, stop))[1]
-    )
+
+    def counted(clients: Sequence[Client], stop: None) -> list[Trained | DataError]:
+        sizes.append(len(clients))
+        return run(clients, stop)
+
+    monkeypatch.setattr(trainer, "_run", counted)
     trainer.train(jobs, [worlds.samples(12, 1), worlds.samples(12, 2)])
     assert sizes == [2]
 

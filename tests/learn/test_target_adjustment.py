@@ -220,7 +220,8 @@ def test_the_kernels_loss_and_gradients_are_torchs(
 ) -> None:
     name, shape, classes, more = built
     model = a_model(name, shape, classes, **more)
-    objective: Objective = [*mixing(loss), loss][number]
+    every: list[Objective] = [*mixing(loss), loss]
+    objective = every[number]
     batch = a_batch(model, 6)
     seen = with_weights(a_context(model, objective, 6), model.classes)
     params, names = params_of(model), model.parameter_names

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch.nn import functional
 
-from edgefed.config.recipe import ClassWeights
+from edgefed.config.class_weights import ClassWeights
 from edgefed.learn.objectives.losses import soft
 from edgefed.learn.objectives.target_adjustment import CLASS_WEIGHTS, adjusted
 from edgefed.learn.types import Batch, Context, Forward, Params

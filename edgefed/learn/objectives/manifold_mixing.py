@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from edgefed.config.recipe import ClassWeights
+from edgefed.config.class_weights import ClassWeights
 from edgefed.errors import DataError
 from edgefed.learn import capabilities
 from edgefed.learn.capabilities import Phase

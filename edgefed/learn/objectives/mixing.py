@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from edgefed.config.recipe import ClassWeights
+from edgefed.config.class_weights import ClassWeights
 from edgefed.learn import capabilities
 from edgefed.learn.directional_derivative import along
 from edgefed.learn.objectives.losses import Loss, mixture, soft

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from edgefed.config.recipe import ClassWeights
+from edgefed.config.class_weights import ClassWeights
 from edgefed.errors import DataError
 from edgefed.learn.objectives.label_counts import label_counts
 from edgefed.learn.objectives.losses import soft
