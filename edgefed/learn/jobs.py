@@ -101,7 +101,8 @@ def with_class_weights(model: Model, job: Job, samples: Samples) -> Job:
     """Return a job with the class weights that its loss needs, computed of what it trains on.
 
     Raises:
-        DataError: there is not one weight for each class, or a label is none of the classes.
+        RecipeError: there is not one weight for each class.
+        DataError: a label is none of the classes.
     """
     choice = capabilities.class_weights(job.objective)
     if choice == "none":

@@ -14,7 +14,7 @@ from edgefed.algorithms.registry import built_in, make
 from edgefed.algorithms.training import schedule_of
 from edgefed.config.recipe import Recipe, TrainingSection
 from edgefed.coordinator.training_check import check_training
-from edgefed.errors import DataError, RecipeError, UsageError
+from edgefed.errors import RecipeError, UsageError
 from edgefed.learn.augment import Augment
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.local_mix import LocalMix
@@ -211,5 +211,5 @@ def test_losses_of_their_own_refuse_smoothing_and_weights(
 
 def test_class_weights_of_other_classes_are_refused_before_any_device_is_asked() -> None:
     chosen = Recipe.model_validate({"training": {"class_weights": [1, 2]}})
-    with pytest.raises(DataError, match="2 class weights, and the run has 3 classes"):
+    with pytest.raises(RecipeError, match="2 class weights, and the run has 3 classes"):
         check_training(chosen, make(chosen), trainer().model)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from edgefed.errors import DataError
+from edgefed.errors import RecipeError
 from edgefed.learn import capabilities
 from edgefed.learn.capabilities import Phase
 from edgefed.learn.compiled_chain import chain_of
@@ -126,7 +126,7 @@ def test_balanced_weights_of_soft_targets_count_shares() -> None:
 
 def test_numbers_are_taken_as_they_are_one_for_each_class() -> None:
     assert class_weights((1.0, 0.5), of_labels(0), 2).tolist() == [1.0, 0.5]
-    with pytest.raises(DataError, match="2 class weights, and the run has 3 classes") as caught:
+    with pytest.raises(RecipeError, match="2 class weights, and the run has 3 classes") as caught:
         class_weights((1.0, 0.5), of_labels(0), 3)
     assert caught.value.code == "train.class_weights"
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.run_records import RunRecord
-from edgefed.errors import DataError
+from edgefed.errors import RecipeError
 from edgefed.simulator.run import Simulation
 from tests.run_fixture import Ticking, samples
 
@@ -125,6 +125,6 @@ def test_the_loss_of_an_evaluation_is_neither_smoothed_nor_weighted(
 def test_weights_of_other_classes_are_refused_before_anything_is_written(
     wrong: list[float], data: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(DataError, match="and the run has 3 classes"):
+    with pytest.raises(RecipeError, match="and the run has 3 classes"):
         Simulation(plan(data, {"class_weights": wrong}), tmp_path / "state", Ticking())
     assert not (tmp_path / "state").exists()

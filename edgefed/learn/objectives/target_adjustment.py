@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from edgefed.config.class_weights import ClassWeights
-from edgefed.errors import DataError
+from edgefed.errors import RecipeError
 from edgefed.learn.objectives.label_counts import label_counts
 from edgefed.learn.objectives.losses import soft
 from edgefed.learn.types import Array, Samples
@@ -54,8 +54,8 @@ def class_weights(choice: ClassWeights, samples: Samples, classes: int) -> Array
     scikit-learn; a class without samples has weight 0.
 
     Raises:
-        DataError: ``train.class_weights``: there is not one number for each class;
-            ``train.label_counts``: a label is none of the classes.
+        RecipeError: ``train.class_weights``: there is not one number for each class.
+        DataError: ``train.label_counts``: a label is none of the classes.
     """
     if choice == "none":
         return np.ones(classes, np.float32)
@@ -73,10 +73,10 @@ def check_class_weights(choice: ClassWeights, classes: int) -> None:
     """Check that there is one number for each class, if there are numbers.
 
     Raises:
-        DataError: ``train.class_weights``.
+        RecipeError: ``train.class_weights``.
     """
     if isinstance(choice, tuple) and len(choice) != classes:
-        raise DataError(
+        raise RecipeError(
             f"There are {len(choice)} class weights, and the run has {classes} classes.",
             code="train.class_weights",
             hint='give training.class_weights a number for each class, or set it to "balanced"',
