@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from edgefed.config.recipe import ModelSection
 from edgefed.errors import RecipeError
 from edgefed.learn import capabilities
 from edgefed.learn.capabilities import Phase
 from edgefed.learn.compiled_chain import chain_of
+from edgefed.learn.models import build
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.fed_mix import FedMix
 from edgefed.learn.objectives.global_mix import GlobalMix
@@ -269,3 +272,22 @@ def test_both_updates_of_hidden_mixing_are_adjusted() -> None:
     results = [after(plain, plain), after(loss, loss), after(plain, loss)]
     found = {tuple(np.concatenate([part.ravel() for part in each.values()])) for each in results}
     assert len(found) == 3
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_mixing_behind_an_embedding_is_weighted(raw: bool) -> None:
+    section = ModelSection.model_validate({"name": "lstm", "hidden": 5, "embedding": 3})
+    model, rng = build(section, (4,), 3, 1), np.random.default_rng(1)
+    tokens = rng.integers(0, 3, (4, 4))
+    inputs = tokens if raw else np.eye(3, dtype=np.float32)[tokens]
+    extra = {"inputs": inputs, "targets": np.eye(3, dtype=np.float32)[[0, 1, 2, 0]]}
+    data = Samples(rng.integers(0, 3, (24, 4)), rng.integers(0, 3, 24))
+
+    def after(weights: tuple[float, ...]) -> Tensors:
+        objective = ManifoldMixing(NaiveMix(0.2, CrossEntropy(0.0, weights)))
+        objective = replace(objective, usual=CrossEntropy(0.0, weights))
+        job = Job(model.weights(), objective, Schedule(batch_size=6), 1, extra)
+        return Trainer(model, "cpu").train(job, data).weights
+
+    one, other = after((1.0, 1.0, 1.0)), after((1.0, 3.0, 0.2))
+    assert all(not np.array_equal(one[name], other[name]) for name in one)

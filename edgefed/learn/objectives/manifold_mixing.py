@@ -19,6 +19,7 @@ from edgefed.learn.capabilities import Phase
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.averaged_entries import DRAWN, unpacked
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
+from edgefed.learn.objectives.target_adjustment import CLASS_WEIGHTS
 from edgefed.learn.types import Array, Batch, Context, Forward, Objective, Params
 
 
@@ -128,5 +129,7 @@ class _Mixed:
         else:
             inputs = self.encoder.forward(params, inputs)
         taken = {"inputs": inputs, "targets": context.extra["targets"].index_select(0, which)}
+        if CLASS_WEIGHTS in context.extra:
+            taken[CLASS_WEIGHTS] = context.extra[CLASS_WEIGHTS]
         drawn = {**context.draws, DRAWN: torch.arange(len(inputs), device=inputs.device)}
         return replace(context, extra=taken, draws=drawn)
