@@ -41,6 +41,7 @@ class DeviceTask:
         groups: arrays by role, as the question named them.
         seed: of every draw that this task makes on this device.
         receivers: the devices to which the answer may send a blob, one to each.
+        rounds: planned rounds of the run, over which a learning rate may change.
         max_relay_bytes: the largest such blob.
         relays: what other devices sent to this one, by sender, sorted; of one sender in the order
             in which it was sent. Empty where the coordinator no longer has it.
@@ -55,6 +56,7 @@ class DeviceTask:
     receivers: tuple[str, ...] = ()
     max_relay_bytes: int = 0
     relays: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
+    rounds: int = 0
 
 
 @dataclass(frozen=True)

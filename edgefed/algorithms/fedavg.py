@@ -166,7 +166,7 @@ class FedAvg(Algorithm[AveragingSettings]):
         return Job(
             weights=weights,
             objective=self.objective(),
-            schedule=schedule_of(self.training, task.round),
+            schedule=schedule_of(self.training, task.round, task.rounds),
             seed=task.seed,
             augment=augment_of(self.training),
         )

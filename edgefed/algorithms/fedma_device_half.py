@@ -149,7 +149,10 @@ class DeviceHalf:
 
     def _schedule(self) -> Schedule:
         """Return how long and how fast this step trains."""
-        schedule, settings = schedule_of(self.training, self.task.round), self.settings
+        schedule, settings = (
+            schedule_of(self.training, self.task.round, self.task.rounds),
+            self.settings,
+        )
         if self.step == 0:
             return schedule
         epochs = self.training.epochs

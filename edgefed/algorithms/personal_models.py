@@ -175,7 +175,7 @@ class PersonalModels(WrappedAlgorithm):
 
     def _fine_tuned(self, task: DeviceTask, device: DeviceView) -> TrainedEvalJob:
         """Return the test of what the task's complete weights become in local training."""
-        schedule = schedule_of(self.training, max(1, task.round))
+        schedule = schedule_of(self.training, max(1, task.round), task.rounds)
         job = Job(
             weights=task.groups[WEIGHTS],
             objective=loss_of(self.training),

@@ -195,7 +195,7 @@ class Pfnm(Algorithm[PfnmSettings]):
         return Job(
             weights=_start(task, device),
             objective=self._objective(task),
-            schedule=schedule_of(self.training, task.round),
+            schedule=schedule_of(self.training, task.round, task.rounds),
             seed=task.seed,
             augment=augment_of(self.training),
         )

@@ -106,6 +106,7 @@ def _of_the_exchange(
 def _of_the_run(recipe: Recipe, run_model: RunModel, algorithm: Algorithm[Any]) -> dict[str, Any]:
     """Return the fields that are the same in all tasks of a run, with every setting written out."""
     return {
+        "rounds": recipe.rounds.count,
         "algorithm": recipe.algorithm.name,
         "settings": algorithm.settings.model_dump(mode="json"),
         "shape": run_model.spec.shape,

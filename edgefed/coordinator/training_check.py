@@ -9,10 +9,11 @@ from edgefed.algorithms.carried_state import check_carried_state
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.augmentation import check_augmentation
 from edgefed.learn.models import Model
+from edgefed.learn.objectives.target_adjustment import check_class_weights
 
 
 def check_training(recipe: Recipe, algorithm: Algorithm[Any], model: Model) -> None:
-    """Check augmentation, the algorithm's demands on the model, and a carried state.
+    """Check augmentation, class weights, the algorithm's demands on the model, a carried state.
 
     Args:
         recipe: with the augmentation that its data set declares.
@@ -23,5 +24,6 @@ def check_training(recipe: Recipe, algorithm: Algorithm[Any], model: Model) -> N
         DataError, RecipeError: the run cannot be trained.
     """
     check_augmentation(recipe, model.shape)
+    check_class_weights(recipe.training.class_weights, model.classes)
     algorithm.check_model(model)
     check_carried_state(algorithm, model)

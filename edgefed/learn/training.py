@@ -21,6 +21,7 @@ from edgefed.learn.epoch_losses import EpochLosses
 from edgefed.learn.extras_cache import ExtrasCache
 from edgefed.learn.feature_cache import FeatureCache, trains_on_features
 from edgefed.learn.freed_memory import keep_freed
+from edgefed.learn.gradient_clipping import clipped
 from edgefed.learn.jobs import (
     augment_generator,
     check_job,
@@ -30,6 +31,7 @@ from edgefed.learn.jobs import (
     load_variables,
     precision,
     samples_of,
+    with_class_weights,
 )
 from edgefed.learn.local_optimizers import LocalOptimizer, optimizer_of
 from edgefed.learn.models import Model
@@ -115,6 +117,7 @@ class Trainer:
         """
         samples = samples_of(job, samples)
         trained = check_job(self.model, job, len(samples))
+        job = with_class_weights(self.model, job, samples)
         features = trains_on_features(self.model, job)
         data, forward = self._inputs_or_features(samples, features=features)
         params = load(self.model, job.weights, self.device) | load_variables(job, self.device)
@@ -281,8 +284,9 @@ class _Descent:
                 if stop():
                     raise Stopped("Training was stopped.", hint="the task can be sent again")
                 batch, now = self._batch(index, chance), self._drawn(context, numbers, len(index))
+                rate = schedule.rate(done, total)
                 for phase, chain, optimizer in phases:
-                    loss = self._step(phase, chain, batch, now, optimizer)
+                    loss = self._step(phase, chain, batch, now, optimizer, rate)
                 losses.add(loss, len(index))
                 done += 1
                 progress(done / total)
@@ -320,23 +324,29 @@ class _Descent:
         batch: Batch,
         context: Context,
         optimizer: LocalOptimizer,
+        rate: float,
     ) -> torch.Tensor:
         """Make one update and return the loss before it."""
         weights = [self.params[name] for name in phase.trained]
         quick = chain.gradients(batch, phase.trained, context) if chain is not None else None
-        if quick is not None:
-            loss, found = quick
-            optimizer.step(weights, found)
-            return loss
+        loss, gradients, values = (
+            self._differentiated(phase, weights, batch, context) if quick is None else (*quick, {})
+        )
+        optimizer.step(weights, clipped(gradients, self.job.schedule.max_gradient_norm), rate)
+        for name, value in values.items():
+            self.params[name].copy_(value.detach())
+        return loss.detach()
+
+    def _differentiated(
+        self, phase: Phase, weights: list[torch.Tensor], batch: Batch, context: Context
+    ) -> tuple[torch.Tensor, list[torch.Tensor], Params]:
+        """Return an update's loss, its gradients and the variables that it assigns, by torch."""
         with precision(self.job.schedule.precision, self.trainer.device):
             loss, values = capabilities.loss_and_values(
                 phase.objective, self.forward, self.params, batch, context
             )
         gradients = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
-        optimizer.step(weights, list(gradients))
-        for name, value in values.items():
-            self.params[name].copy_(value.detach())
-        return loss.detach()
+        return loss, list(gradients), values
 
     def _context(self) -> Context:
         """Return what the objective may look at: a copy of the start, and the job's extras."""

@@ -87,6 +87,7 @@ class Task(Message):
 
     Attributes:
         run, exchange, index, round: what the task belongs to; ``index`` counts a run's exchanges.
+        rounds: planned rounds of the run, over which a learning rate may change.
         question: ``fit``, ``evaluate``, … as the algorithm names it.
         device: who is asked.
         deadline: seconds from now until the reply is late.
@@ -115,6 +116,7 @@ class Task(Message):
     exchange: Word
     index: Count
     round: Count
+    rounds: Count = 0
     question: Word
     device: Name
     deadline: Annotated[float, Field(gt=0, le=30 * 86400)]

@@ -189,6 +189,7 @@ class Worker:
             receivers=task.receivers,
             max_relay_bytes=task.max_relay_bytes,
             relays=relays_by_sender(task, read_relay),
+            rounds=task.rounds,
         )
         state = {key: value for key, value in private.items() if not key.startswith(FEEDBACK)}
         view = DeviceView(
