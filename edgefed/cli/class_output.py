@@ -10,7 +10,7 @@ from edgefed.console import columns
 MAX_CLASSES = 20
 """Classes that are shown; ``--json`` has all."""
 
-MAX_NAME = 20
+MAX_NAME = 18
 """Characters of a class that are shown, so that a row fits into 80."""
 
 SCORES = ("recall", "precision", "f1")
@@ -32,7 +32,7 @@ def _table(test: Mapping[str, Any]) -> str:
 
     rows = test["classes"]
     shown = columns([HEAD, *map(_row, rows[:MAX_CLASSES])])
-    text = f"Tested in {whose(test)}.\n{shown}"
+    text = f"Tested in {whose(test)}.".replace("; ", ";\n") + f"\n{shown}"
     if len(rows) <= MAX_CLASSES:
         return text
     return f"{text}\n… and {len(rows) - MAX_CLASSES} classes with a higher F1: --json"

@@ -322,7 +322,8 @@ def test_every_way_of_testing_counts(world: MakeWorld, name: str) -> None:
 
 
 def test_personal_weights_are_counted_too(world: MakeWorld) -> None:
-    plan = recipe(personal={"preset": "fedper", "fine_tune_epochs": 1}, evaluation=ON_DEVICES, rounds={"count": 2})
+    personal = {"preset": "fedper", "fine_tune_epochs": 1}
+    plan = recipe(personal=personal, evaluation=ON_DEVICES, rounds={"count": 2})
     here = world(plan, shards((9, 6), tested=4))
     record = here.engine().run()
     assert record.status == "finished", record.reason

@@ -48,7 +48,7 @@ def scores(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_a_fleet_counts_what_a_simulation_counts(tmp_path: Path) -> None:
     simulated = Simulation(plan(), tmp_path / "virtual", SystemClock()).run().record
     virtual = whole_run(Store(tmp_path / "virtual"), simulated.run)
-    settings: dict[str, dict[str, str]] = {}
+    settings: dict[str, dict[str, str]] = {"device-01": {}}
     with fleet(tmp_path / "home", plan(), holdout=HOLDOUT, settings=settings) as home:
         run = home.begin()
         real = home.finish(run)
