@@ -16,6 +16,9 @@ from edgefed.report.matching import matching_section
 from edgefed.report.run_data import RunData
 from edgefed.units import clock_time, counted, short_time, size
 
+LEVELS = {"worst": "worst device", "p10": "10th percentile of devices", "median": "median device"}
+"""How the accuracy spreads over devices, as curves are called."""
+
 
 def report(run_data: RunData) -> str:
     """Return the report of a run."""
@@ -89,6 +92,7 @@ def _accuracy(run_data: RunData) -> LineChart:
         key for row in run_data.rounds for key in row if key.startswith("accuracy_")
     )
     series = [
+        *(_curve(run_data, f"device_accuracy_{key}", name) for key, name in LEVELS.items()),
         *(_curve(run_data, key, f"{key.removeprefix('accuracy_')} devices") for key in modes),
         _curve(run_data, "accuracy", "held-out data of the coordinator"),
         _curve(run_data, "device_accuracy", "held-out data of the devices"),
