@@ -70,6 +70,6 @@ def _scores(
     )
     if not len(run_model.test):
         raise no_samples("evaluate runs of a fleet without --local, on devices")
-    state, loss = checkpoint.state, recipe.training.loss
-    scores = coordinator_scores(make(recipe), loss, state, run_model)
+    state = checkpoint.state
+    scores = coordinator_scores(recipe, make(recipe), state, run_model)
     return evaluation_result(record, state, scores, ())

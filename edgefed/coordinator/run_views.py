@@ -9,6 +9,8 @@ from typing import Any
 from edgefed.algorithms.mean_records import SHARED, holders
 from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.store import Store
+from edgefed.events.class_table import confusion_json
+from edgefed.events.snapshot import ConfusionView
 
 
 def run_row(record: RunRecord) -> dict[str, Any]:
@@ -30,4 +32,8 @@ def whole_run(store: Store, name: str) -> dict[str, Any]:
         "recipe": json.loads(record.recipe),
         "sharing": len(holders(store.group(record.run, SHARED))),
         "history": store.rounds(record.run),
+        "confusions": [
+            confusion_json(ConfusionView.model_validate(each), record.class_names)
+            for each in store.confusions(record.run)
+        ],
     }

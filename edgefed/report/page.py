@@ -9,11 +9,15 @@ from edgefed.charts.lines import LineChart, Series, line_chart
 from edgefed.charts.svg import clean
 from edgefed.config.write import tables_toml
 from edgefed.report import sections
+from edgefed.report.classes import classes_section
 from edgefed.report.experts import experts_section
 from edgefed.report.html import code, folded, page, pairs, section, tiles
 from edgefed.report.matching import matching_section
 from edgefed.report.run_data import RunData
 from edgefed.units import clock_time, counted, short_time, size
+
+LEVELS = {"worst": "worst device", "p10": "10th percentile of devices", "median": "median device"}
+"""How the accuracy spreads over devices, as curves are called."""
 
 
 def report(run_data: RunData) -> str:
@@ -26,6 +30,7 @@ def _body(run_data: RunData) -> Iterator[str]:
     yield tiles(_numbers(run_data.record))
     yield section("Accuracy", line_chart(_accuracy(run_data)))
     yield section("Loss", line_chart(_loss(run_data)))
+    yield classes_section(run_data)
     yield sections.traffic(run_data)
     yield sections.labels(run_data.summary)
     yield experts_section(run_data)
@@ -87,6 +92,7 @@ def _accuracy(run_data: RunData) -> LineChart:
         key for row in run_data.rounds for key in row if key.startswith("accuracy_")
     )
     series = [
+        *(_curve(run_data, f"device_accuracy_{key}", name) for key, name in LEVELS.items()),
         *(_curve(run_data, key, f"{key.removeprefix('accuracy_')} devices") for key in modes),
         _curve(run_data, "accuracy", "held-out data of the coordinator"),
         _curve(run_data, "device_accuracy", "held-out data of the devices"),
