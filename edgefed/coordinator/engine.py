@@ -13,7 +13,6 @@ from typing import Any
 
 from edgefed.algorithms.base import Answer, Exchange, Finished
 from edgefed.clock import timestamp
-from edgefed.config.recipe import ModelSection
 from edgefed.coordinator.algorithm_reports import AlgorithmReports
 from edgefed.coordinator.augmentation import with_augmentation
 from edgefed.coordinator.bounty_updates import LabelBounties, planned_state
@@ -22,7 +21,7 @@ from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import Evaluation
 from edgefed.coordinator.label_audit import audited
-from edgefed.coordinator.model_file import described, model_tensors
+from edgefed.coordinator.model_saver import ModelSaver
 from edgefed.coordinator.newcomers import with_part
 from edgefed.coordinator.relay_checks import delivered_relays
 from edgefed.coordinator.reply_collector import make_collector
@@ -40,7 +39,6 @@ from edgefed.coordinator.trackers.tracking import Tracking
 from edgefed.coordinator.training_check import check_training
 from edgefed.errors import EdgeFedError, StorageError, TimeLimitError
 from edgefed.seeds import derive
-from edgefed.wire.tensors import weights_digest
 
 
 class Engine:
@@ -80,6 +78,7 @@ class Engine:
         self._evaluation = Evaluation(
             self._recipe, self._algorithm, self._device_answers, self._recorder.warn
         )
+        self._models = ModelSaver(self._recorder, self._recipe, self._algorithm, deps.store)
         self._labels = LabelBounties(record.run, self._algorithm, deps.store, deps.journal)
         self._reports = AlgorithmReports(record.run, self._algorithm, deps.journal)
 
@@ -212,7 +211,7 @@ class Engine:
         digest = self._recorder.record.weights_digest
         try:
             if state is not None:
-                digest = self._save_model(state)
+                digest = self._models.save(state)
         except EdgeFedError as error:
             if self._put_off(error):
                 return
@@ -229,28 +228,6 @@ class Engine:
         """Let devices throw away their replies, but for those to an exchange that is still open."""
         over = state.open.index if state.open else self._recorder.record.exchanges
         self._fleet.closed(self._recorder.record.run, over - 1)
-
-    def _save_model(self, state: RunState) -> str:
-        models = self._algorithm.models(state.state)
-        weights = model_tensors(models)
-        digest = weights_digest(weights)
-        record = self._recorder.record
-        description = described(
-            record,
-            self._recipe,
-            section=self._section(state),
-            spec=state.run_model.spec,
-            number=state.state.round,
-            digest=digest,
-            models=tuple(models),
-        )
-        metadata = description.metadata()
-        self._recorder.written(lambda: self._deps.store.save_model(record.run, weights, metadata))
-        return digest
-
-    def _section(self, state: RunState) -> ModelSection:
-        """Return the network of the state's weights."""
-        return self._algorithm.model(state.state) or self._recipe.model
 
     # -- one exchange -------------------------------------------------------------------------
 
@@ -290,7 +267,7 @@ class Engine:
                 index=self._recorder.record.exchanges,
                 seed_index=self._recorder.record.seed_index,
                 recipe=self._recipe,
-                section=self._section(state),
+                section=self._models.section(state.state),
                 run_model=state.run_model,
                 algorithm=self._algorithm,
                 downlink=state.downlink,
