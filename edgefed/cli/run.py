@@ -21,6 +21,7 @@ from edgefed.cli.report import EPILOG as REPORT_EPILOG
 from edgefed.cli.report import report
 from edgefed.cli.run_check import EPILOG as CHECK_EPILOG
 from edgefed.cli.run_check import check
+from edgefed.cli.run_models import model_rows
 from edgefed.command_line import CommandLine
 from edgefed.console import columns, data, json_out, reported, talk
 from edgefed.units import counted, short_time, size
@@ -315,6 +316,7 @@ def _shown(record: dict[str, Any]) -> str:
         ("ended", ago(record["ended"])),
         ("time", short_time(record["seconds"])),
         ("classes", ", ".join(record["class_names"])),
+        *model_rows(record["models"]),
         ("digest", record["weights_digest"]),
         ("folder", record["folder"]),
     ]

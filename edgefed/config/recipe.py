@@ -206,6 +206,10 @@ class RoundsSection(Section):
     is still working, counted from the quorum or from the loss, whichever is later. ``deadline``:
     until the deadline, as for any other device."""
 
+    checkpoint_every: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """Rounds between two copies of the model that are kept, as
+    ``checkpoints/round-0010.safetensors`` in the run's folder; 0 for no copies."""
+
     retries: Annotated[int, Field(ge=0, le=100)] = 2
     """How often a round that missed its quorum is repeated before the run fails."""
 
@@ -234,6 +238,8 @@ EvaluationPlace = Literal["coordinator", "devices", "both"]
 
 EvaluationWeighting = Literal["samples", "devices"]
 
+ScoreName = Annotated[str, Field(max_length=128)]
+
 
 class EvaluationSection(Section):
     """How the model is evaluated."""
@@ -250,6 +256,23 @@ class EvaluationSection(Section):
     """With tests on devices: whether the mean over devices weighs each by its number of held-out
     samples (``samples``), or all equally (``devices``). Unset: as the algorithm's paper does it,
     ``samples`` for most."""
+
+    best_metric: ScoreName = ""
+    """The score that says which round is best, by its name in a round's row, such as ``loss`` or
+    ``device_accuracy``. The best round's model is kept as ``best.safetensors``. Unset:
+    ``accuracy``, or ``loss`` where there is no accuracy."""
+
+    better: Literal["higher", "lower"] | None = None
+    """Which values of ``best_metric`` are better. Unset: ``lower`` if ``loss`` or ``error`` is a
+    word of its name, otherwise ``higher``."""
+
+    stop_patience: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """The run stops early after this many evaluations without a better ``best_metric``; 0: it
+    never does."""
+
+    stop_min_change: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """With ``stop_patience``: a score is better if it differs by more than this from the last that
+    was."""
 
 
 class LabelsSection(Section):

@@ -38,6 +38,7 @@ from edgefed.coordinator.trackers.metrics import MetricFiles
 from edgefed.coordinator.trackers.tracking import Tracking
 from edgefed.coordinator.training_check import check_training
 from edgefed.errors import EdgeFedError, StorageError, TimeLimitError
+from edgefed.events.evaluation_history import history_of
 from edgefed.seeds import derive
 
 
@@ -93,8 +94,7 @@ class Engine:
         try:
             state = self._begin()
             self._tracking.begin()
-            self._loop(state)
-            self._end(state, "finished")
+            self._end(state, "finished", self._loop(state))
         except Stopping:
             pass
         except Aborted:
@@ -176,25 +176,31 @@ class Engine:
             self._give_up(opened)
             opened = None
         begins, orders = planned_state(self._algorithm, deps.store, run, checkpoint)
-        state = RunState(run_model, admission, begins, downlink, opened, scored, orders)
+        history = history_of(self._recipe.evaluation, rows)
+        state = RunState(run_model, admission, begins, downlink, opened, scored, history, orders)
+        self._models.keep_round(state)
         self._close_through(state)
         self._recorder.status("running")
         self._labels.tell(begins)
         self._reports.tell(begins)
         return state
 
-    def _loop(self, state: RunState) -> None:
+    def _loop(self, state: RunState) -> str:
+        """Work round after round; return why the run ends before its last one, or nothing."""
         while True:
             if state.state.round > state.scored:
                 self._score_round(state)
                 if self._controls.finishing:
-                    return
+                    return ""
+            state.history.check(self._recorder.warn)
+            if reason := state.history.stop_reason():
+                return reason
             if state.state.round < self._recipe.rounds.count:  # else nothing is left to wait for
                 self._pass_gate(state)
             self._controls.check()
             opened = state.open or self._plan(state)
             if opened is None:
-                return
+                return ""
             if opened.round > state.scored:  # else a part asks something after the last round
                 self._recorder.begin_round(opened.round)
             self._exchange(state, opened)
@@ -347,10 +353,13 @@ class Engine:
         due = state.open is not None or self._evaluation.is_due(number, self._controls.finishing)
         scores = self._evaluation.scores(state) if due else {}
         measured = self._reports.round_metrics(state.state)
-        self._tracking.round(self._recorder.close_round(number, scores, state.open, measured))
+        row = self._recorder.close_round(number, scores, state.open, measured)
+        self._tracking.round(row)
+        state.history.add(row)
         asked, state.scored, state.open = state.open, number, None
         if asked is not None:
             self._close_through(state)
+        self._models.keep_round(state)
 
     def _device_answers(self, state: RunState) -> Iterator[Answer]:
         """Ask the devices to test the model, and yield what they say."""

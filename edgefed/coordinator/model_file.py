@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
 
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.compatibility import DataSpec
 from edgefed.coordinator.run_records import RunRecord
+from edgefed.events.evaluation_history import BestRound
 from edgefed.learn.model_description import ModelDescription
 from edgefed.learn.models import complete_model
 from edgefed.learn.types import Tensors
 from edgefed.samples import PixelScale
+
+MODEL = "model.safetensors"
+"""The model file of a run's last round."""
+
+BEST = "best.safetensors"
+"""The model file of the round with the best score."""
+
+CHECKPOINTS = "checkpoints"
+"""The folder of models of every so many rounds."""
+
+
+def checkpoint_file(number: int) -> str:
+    """Return the model file of a round, from the run's folder."""
+    return f"{CHECKPOINTS}/round-{number:04d}.safetensors"
 
 
 def model_tensors(models: Mapping[str, Tensors]) -> Tensors:
@@ -33,6 +51,7 @@ def described(
     number: int,
     digest: str,
     models: tuple[str, ...],
+    best: BestRound | None = None,
 ) -> ModelDescription:
     """Return what a run's model file says of itself.
 
@@ -44,6 +63,7 @@ def described(
         number: of the round after which the models are.
         digest: of the file's tensors.
         models: their names.
+        best: the score by which they are the run's best, if the file is about that.
     """
     return ModelDescription(
         section=complete_model(section),
@@ -57,4 +77,15 @@ def described(
         round=number,
         weights_digest=digest,
         models=models,
+        metric=best.metric if best is not None else "",
+        score=best.score if best is not None else None,
     )
+
+
+def file_round(path: Path) -> int | None:
+    """Return the round of a model file; None if there is no such file that can be read."""
+    try:
+        with safe_open(path, framework="np") as file:
+            return int((file.metadata() or {})["round"])
+    except (OSError, SafetensorError, KeyError, ValueError):
+        return None

@@ -1,4 +1,4 @@
-"""Save a run's models in its folder: those of the last round, with what their file says of itself.
+"""Save a run's models in its folder: of the last round, of the best, and of every so many rounds.
 
 While the disk is full, saving waits, as for every file of a run (``RunRecorder.written``).
 """
@@ -9,10 +9,18 @@ from typing import Any
 
 from edgefed.algorithms.base import Algorithm, State
 from edgefed.config.recipe import ModelSection, Recipe
-from edgefed.coordinator.model_file import described, model_tensors
+from edgefed.coordinator.model_file import (
+    BEST,
+    MODEL,
+    checkpoint_file,
+    described,
+    file_round,
+    model_tensors,
+)
 from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.coordinator.run_state import RunState
 from edgefed.coordinator.store import Store
+from edgefed.events.evaluation_history import BestRound
 from edgefed.wire.tensors import weights_digest
 
 
@@ -40,21 +48,44 @@ class ModelSaver:
         Raises:
             StorageError: they cannot be written, or an order ended the wait for space.
         """
+        return self._write(state, MODEL)
+
+    def keep_round(self, state: RunState) -> None:
+        """Keep the models of the round that was closed last, if it is the best or a checkpoint.
+
+        A restart calls it again, as the process may have ended before. Files that are there stay:
+        exchanges since then may have changed the state.
+
+        Raises:
+            StorageError: they cannot be written, or an order ended the wait for space.
+        """
+        number, best = state.state.round, state.history.best
+        if not number or number != state.scored:
+            return
+        folder = self._store.run_folder(self._recorder.record.run)
+        if best is not None and best.round == number and file_round(folder / BEST) != number:
+            self._write(state, BEST, best)
+        every, file = self._recipe.rounds.checkpoint_every, checkpoint_file(number)
+        if every and number % every == 0 and file_round(folder / file) != number:
+            self._write(state, file)
+
+    def _write(self, state: RunState, file: str, best: BestRound | None = None) -> str:
         models = self._algorithm.models(state.state)
         weights = model_tensors(models)
         digest = weights_digest(weights)
-        record = self._recorder.record
+        run = self._recorder.record.run
         description = described(
-            record,
+            self._recorder.record,
             self._recipe,
             section=self.section(state.state),
             spec=state.run_model.spec,
             number=state.state.round,
             digest=digest,
             models=tuple(models),
+            best=best,
         )
         metadata = description.metadata()
-        self._recorder.written(lambda: self._store.save_model(record.run, weights, metadata))
+        self._recorder.written(lambda: self._store.save_model(run, weights, metadata, file))
         return digest
 
     def section(self, state: State) -> ModelSection:

@@ -6,13 +6,15 @@ from typing import Any
 
 from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.carried_state import check_carried_state
+from edgefed.algorithms.evaluation_place import evaluation_place
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.augmentation import check_augmentation
+from edgefed.errors import UsageError
 from edgefed.learn.models import Model
 
 
 def check_training(recipe: Recipe, algorithm: Algorithm[Any], model: Model) -> None:
-    """Check augmentation, the algorithm's demands on the model, and a carried state.
+    """Check augmentation, the algorithm's demands on the model, a carried state, the best metric.
 
     Args:
         recipe: with the augmentation that its data set declares.
@@ -20,8 +22,28 @@ def check_training(recipe: Recipe, algorithm: Algorithm[Any], model: Model) -> N
         model: the recipe's.
 
     Raises:
-        DataError, RecipeError: the run cannot be trained.
+        DataError, RecipeError, UsageError: the run cannot be trained.
     """
     check_augmentation(recipe, model.shape)
     algorithm.check_model(model)
     check_carried_state(algorithm, model)
+    _check_best_metric(recipe, algorithm)
+
+
+def _check_best_metric(recipe: Recipe, algorithm: Algorithm[Any]) -> None:
+    """Check that evaluations can give the score that says which round is best.
+
+    What else they give, the first one shows (``EvaluationHistory.check``).
+    """
+    metric, reason = recipe.evaluation.best_metric, ""
+    if recipe.training.loss == "squared_error" and "accuracy" in metric.split("_"):
+        reason = "squared error has no accuracy"
+    place = evaluation_place(recipe, algorithm)
+    if metric.startswith("device_") and place == "coordinator":
+        reason = "devices do not evaluate the model"
+    if reason:
+        raise UsageError(
+            f"No evaluation gives {metric!r}: {reason}.",
+            code="evaluation.metric",
+            hint="set evaluation.best_metric to loss, or change evaluation.on",
+        )
