@@ -112,6 +112,10 @@ class WrappedAlgorithm(Algorithm[Any]):
         """Return what is saved as the run's result."""
         return self.inner.models(state)
 
+    def with_models(self, state: State, models: Mapping[str, Tensors]) -> State:
+        """Return a state with the models of an earlier round."""
+        return self.inner.with_models(state, models)
+
     def predictor(self, state: State, predict: Predict) -> Predictor:
         """Return how the trained thing predicts."""
         return self.inner.predictor(state, predict)

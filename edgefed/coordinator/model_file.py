@@ -10,8 +10,9 @@ from safetensors import SafetensorError, safe_open
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.compatibility import DataSpec
 from edgefed.coordinator.run_records import RunRecord
+from edgefed.errors import StorageError
 from edgefed.events.evaluation_history import BestRound
-from edgefed.learn.model_description import ModelDescription
+from edgefed.learn.model_description import ModelDescription, read_description
 from edgefed.learn.models import complete_model
 from edgefed.learn.types import Tensors
 from edgefed.samples import PixelScale
@@ -89,3 +90,26 @@ def file_round(path: Path) -> int | None:
             return int((file.metadata() or {})["round"])
     except (OSError, SafetensorError, KeyError, ValueError):
         return None
+
+
+def read_models(path: Path) -> tuple[int, dict[str, Tensors]] | None:
+    """Return the round and the models of a model file by name; None without such a file.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    if not path.is_file():
+        return None
+    try:
+        with safe_open(path, framework="np") as file:
+            description = read_description(file.metadata() or {}, path)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dict
+    except (OSError, SafetensorError) as error:
+        raise StorageError(f"{path} cannot be read: {error}.", code="storage.damaged") from error
+    if len(description.models) == 1:
+        return description.round, {description.models[0]: tensors}
+    models: dict[str, Tensors] = {name: {} for name in description.models}
+    for key, tensor in tensors.items():
+        name, _, own = key.partition("/")
+        models[name][own] = tensor
+    return description.round, models

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from edgefed.algorithms.base import Answer, State
+from edgefed.algorithms.base import Algorithm, Answer, State
 from edgefed.algorithms.device_side import MODE
 from edgefed.algorithms.evaluation_place import evaluation_place
 from edgefed.algorithms.registry import make
@@ -20,6 +21,7 @@ from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import coordinator_scores, device_scores
 from edgefed.coordinator.evaluation_request import EvaluationRequest
+from edgefed.coordinator.model_file import BEST, read_models
 from edgefed.coordinator.reply_collector import make_collector
 from edgefed.coordinator.run_model import RunModel, make_run_model
 from edgefed.coordinator.run_recorder import RunRecorder
@@ -130,11 +132,14 @@ def evaluate(read: Callable[[], SavedRun], request: EvaluationRequest) -> dict[s
         request: what is asked.
 
     Raises:
-        UsageError: its algorithm has no such mode.
+        UsageError: its algorithm has no such mode, or there is no best model.
         DataError: nobody has samples for it.
         EdgeFedError: the run cannot be read, or is in the middle of an exchange.
     """
     saved = read()
+    if request.best:
+        folder = saved.deps.store.run_folder(saved.record.run)
+        saved = replace(saved, state=best_state(saved.deps.algorithm, saved.state, folder))
     modes = saved.deps.algorithm.evaluation_modes
     if request.mode and request.mode not in modes:
         raise UsageError(
@@ -174,6 +179,24 @@ def evaluation_result(
         "scores": {name: value if math.isfinite(value) else None for name, value in scores.items()},
         "devices": sorted((_row(answer) for answer in answers), key=lambda row: row["device"]),
     }
+
+
+def best_state(algorithm: Algorithm[Any], state: State, folder: Path) -> State:
+    """Return the state with the model of the best round, which the run's folder holds.
+
+    Raises:
+        UsageError: ``evaluate.best``: there is none, or it says too little without the state.
+        StorageError: it cannot be read.
+    """
+    found = read_models(folder / BEST)
+    if found is None:
+        raise UsageError(
+            f"Run {folder.name} has kept no model of its best round.",
+            code="evaluate.best",
+            hint="leave --best out; it is kept from the first evaluation on",
+        )
+    number, models = found
+    return replace(algorithm.with_models(state, models), round=number)
 
 
 def no_model(run: str) -> UsageError:

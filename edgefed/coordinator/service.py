@@ -232,13 +232,13 @@ class Service:
             hint=f"edgefed run show {run}",
         )
 
-    def evaluate(self, run: str, on: EvaluationPlace | None, mode: str) -> str:
+    def evaluate(self, run: str, on: EvaluationPlace | None, mode: str, *, best: bool) -> str:
         """Begin to test the model of a run that is paused or has ended; return the test's id.
 
         Raises:
             NotAllowedError: this run, or another one, is at work.
         """
-        request = EvaluationRequest(on, mode)
+        request = EvaluationRequest(on, mode, best)
         with self._guard:
             record = self._store.run(run)
             if next(iter(self._jobs), "") == run and record.status == "paused":

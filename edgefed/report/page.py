@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
 from edgefed.charts.lines import LineChart, Series, line_chart
 from edgefed.charts.svg import clean
+from edgefed.config.recipe import EvaluationSection
 from edgefed.config.write import tables_toml
+from edgefed.events.evaluation_history import history_of
 from edgefed.report import sections
 from edgefed.report.experts import experts_section
 from edgefed.report.html import code, folded, page, pairs, section, tiles
@@ -70,6 +74,7 @@ def _details(run_data: RunData) -> Iterator[tuple[str, str]]:
     yield "model", str(recipe.get("model", {}).get("name", ""))
     yield "data", str(recipe.get("data", {}).get("name", ""))
     yield "seed", str(recipe.get("seed", ""))
+    yield "best round", _best(run_data)
     for key, name in (
         ("created", "created"),
         ("started", "started"),
@@ -80,6 +85,16 @@ def _details(run_data: RunData) -> Iterator[tuple[str, str]]:
         ("hint", "hint"),
     ):
         yield name, str(run_data.record.get(key) or "")
+
+
+def _best(run_data: RunData) -> str:
+    """Return the best round and its score; nothing before the first evaluation."""
+    try:
+        section = EvaluationSection.model_validate(run_data.recipe.get("evaluation", {}))
+    except ValidationError:  # the recipe of another version
+        return ""
+    best = history_of(section, run_data.rounds).best
+    return f"{best.round}: {best.metric} {best.score:.4f}" if best is not None else ""
 
 
 def _accuracy(run_data: RunData) -> LineChart:
