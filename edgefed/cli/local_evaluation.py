@@ -76,5 +76,5 @@ def _scores(
     algorithm, state = make(recipe), checkpoint.state
     if best_of is not None:
         state = best_state(algorithm, state, best_of)
-    scores = coordinator_scores(algorithm, recipe.training.loss, state, run_model)
+    scores = coordinator_scores(recipe, algorithm, state, run_model)
     return evaluation_result(record, state, scores, ())

@@ -257,6 +257,15 @@ class EvaluationSection(Section):
     samples (``samples``), or all equally (``devices``). Unset: as the algorithm's paper does it,
     ``samples`` for most."""
 
+    confusion: bool = True
+    """Whether tests count samples by true and predicted label, for precision, recall and F1 of each
+    class. A device's counts tell how many samples of each label it holds out; a device that does
+    not share its labels (``share_labels``) sends none."""
+
+    top_k: Annotated[int, Field(ge=0, le=100)] = 5
+    """Tests also count the samples whose label is among the k with the largest outputs. With fewer
+    classes k is one less than these; below 2, as with 0, nothing is counted."""
+
     best_metric: ScoreName = ""
     """The score that says which round is best, by its name in a round's row, such as ``loss`` or
     ``device_accuracy``. The best round's model is kept as ``best.safetensors``. Unset:

@@ -32,6 +32,7 @@ from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.coordinator.run_records import Checkpoint, OpenExchange, RunRecord
 from edgefed.coordinator.run_state import RunState
 from edgefed.coordinator.saved_evaluation import evaluate_paused
+from edgefed.coordinator.scores import NO_SCORES
 from edgefed.coordinator.tasks import asked_exchange, open_exchange
 from edgefed.coordinator.trackers.base import TrackedRun
 from edgefed.coordinator.trackers.metrics import MetricFiles
@@ -351,7 +352,7 @@ class Engine:
         self._deps.journal.emit("exchange", phase="evaluate", detail="")
         # An exchange that an earlier life left open tells that it found it was time.
         due = state.open is not None or self._evaluation.is_due(number, self._controls.finishing)
-        scores = self._evaluation.scores(state) if due else {}
+        scores = self._evaluation.scores(state) if due else NO_SCORES
         measured = self._reports.round_metrics(state.state)
         row = self._recorder.close_round(number, scores, state.open, measured)
         self._tracking.round(row)

@@ -11,7 +11,9 @@ from edgefed.config.recipe import EvaluationSection
 from edgefed.coordinator.model_file import BEST, CHECKPOINTS, MODEL, file_round
 from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.store import Store
+from edgefed.events.class_table import confusion_json
 from edgefed.events.evaluation_history import history_of
+from edgefed.events.snapshot import ConfusionView
 
 
 def run_row(record: RunRecord) -> dict[str, Any]:
@@ -34,6 +36,10 @@ def whole_run(store: Store, name: str) -> dict[str, Any]:
         "recipe": json.loads(record.recipe),
         "sharing": len(holders(store.group(record.run, SHARED))),
         "history": history,
+        "confusions": [
+            confusion_json(ConfusionView.model_validate(each), record.class_names)
+            for each in store.confusions(record.run)
+        ],
         "models": _model_files(store, record, history),
     }
 

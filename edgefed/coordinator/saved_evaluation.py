@@ -7,7 +7,7 @@ an index of its own, which consumes no seed, so a run that goes on later ends in
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,10 @@ from edgefed.coordinator.run_model import RunModel, make_run_model
 from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.coordinator.run_records import OpenExchange, RunRecord
 from edgefed.coordinator.run_state import RunState
+from edgefed.coordinator.scores import NO_SCORES, Scores
 from edgefed.coordinator.tasks import open_exchange
 from edgefed.errors import DataError, NotAllowedError, UsageError
+from edgefed.events.class_table import confusion_json
 from edgefed.seeds import derive
 
 
@@ -158,25 +160,28 @@ def evaluate(read: Callable[[], SavedRun], request: EvaluationRequest) -> dict[s
     if request.on == "coordinator" and not len(test):
         raise no_samples("test it with: --on devices")
     answers: list[Answer] = []
-    scores: dict[str, float] = {}
+    scores = NO_SCORES
+    recipe, algorithm = saved.deps.recipe, saved.deps.algorithm
     if where != "coordinator" or not len(test):
         answers = _device_answers(saved, request.mode)
-        scores |= device_scores(saved.deps.recipe, saved.deps.algorithm, answers)
+        number = saved.state.round
+        scores |= device_scores(recipe, algorithm, saved.run_model, number, answers)
     if where != "devices" and len(test):
-        loss = saved.deps.recipe.training.loss
-        scores |= coordinator_scores(saved.deps.algorithm, loss, saved.state, saved.run_model)
+        scores |= coordinator_scores(recipe, algorithm, saved.state, saved.run_model)
     return evaluation_result(saved.record, saved.state, scores, answers)
 
 
 def evaluation_result(
-    record: RunRecord, state: State, scores: Mapping[str, float], answers: Sequence[Answer]
+    record: RunRecord, state: State, scores: Scores, answers: Sequence[Answer]
 ) -> dict[str, Any]:
     """Return what ``run evaluate --json`` prints: scores, None where not finite, and devices."""
+    names, values = record.class_names, scores.values.items()
     return {
         "run": record.run,
         "algorithm": record.algorithm,
         "round": state.round,
-        "scores": {name: value if math.isfinite(value) else None for name, value in scores.items()},
+        "scores": {name: value if math.isfinite(value) else None for name, value in values},
+        "confusions": [confusion_json(view, names) for view in scores.confusions],
         "devices": sorted((_row(answer) for answer in answers), key=lambda row: row["device"]),
     }
 

@@ -68,6 +68,11 @@ _TABLES = {
         ("run", "round"),
         "run",
     ),
+    "confusions": Table(
+        {"run": "text not null", "place": "text not null", "record": "text not null"},
+        ("run", "place"),
+        "run",
+    ),
     "relays": Table(
         {
             "run": "text not null",
@@ -252,15 +257,24 @@ class Store:
             self._forget_exchange(run, exchange)
 
     def save_round(
-        self, record: RunRecord, row: Mapping[str, Any], *, closes: OpenExchange | None = None
+        self,
+        record: RunRecord,
+        row: Mapping[str, Any],
+        confusions: Iterable[Mapping[str, Any]] = (),
+        *,
+        closes: OpenExchange | None = None,
     ) -> None:
         """Write a finished round and the run's row, and close the exchange that tested it.
+
+        ``confusions`` are the counts of its evaluation, which replace those of an earlier round.
 
         In one step, since an exchange that was closed alone would, after a restart, be asked again
         under a new index, from which the seeds of all later exchanges derive.
         """
         with self._writing(record):
             self._db.put("rounds", record.run, row["round"], json.dumps(row))
+            for each in confusions:
+                self._db.put("confusions", record.run, each["place"], json.dumps(each))
             self._forget_exchange(record.run, closes)
 
     def checkpoint(self, run: str) -> Checkpoint | None:
@@ -291,6 +305,11 @@ class Store:
         with _readable(f"the rounds of run {run}"):
             rows = [json.loads(str(text)) for _, _, text in self._db.rows("rounds", run)]
         return sorted(rows, key=lambda row: int(row["round"]))
+
+    def confusions(self, run: str) -> list[dict[str, Any]]:
+        """Return the counts of a run's last evaluation, of each place that was tested."""
+        with _readable(f"the confusion matrix of run {run}"):
+            return [json.loads(str(text)) for _, _, text in self._db.rows("confusions", run)]
 
     def save_model(
         self, run: str, weights: Tensors, metadata: Mapping[str, str], file: str = MODEL

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgefed.algorithms.base import Algorithm, Exchange, Question
+from edgefed.algorithms.evaluation_reply import with_confusion
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.relay_checks import task_relays
 from edgefed.coordinator.run_model import RunModel
 from edgefed.coordinator.run_records import OpenExchange
+from edgefed.learn.measures import measures_of
 from edgefed.learn.models import Model, complete_model
 from edgefed.seeds import derive
 from edgefed.wire.message_parts import DeliveredRelay
@@ -41,6 +43,9 @@ def open_exchange(
         ModelTooLargeError, RecipeError, DataError: its model cannot be built.
     """
     section = complete_model(exchange.model or section)
+    classes = run_model.spec.classes
+    measures = measures_of(recipe.evaluation, recipe.training.loss, classes)
+    exchange = with_confusion(exchange, measures, classes)
     model = run_model.trainers.get(section).model
     downlink.retire(exchange.retired)
     seed = derive(recipe.seed, "downlink", seed_index)
@@ -48,6 +53,7 @@ def open_exchange(
     shared = {
         **_of_the_exchange(exchange, run, index, section),
         **_of_the_run(recipe, run_model, algorithm),
+        "evaluation": _measured(recipe) if exchange.name == "evaluate" else {},
     }
     tasks = tuple(
         _task(question, shared, refs, derive(recipe.seed, "task", seed_index, question.device))
@@ -79,6 +85,11 @@ def _max_reply_bytes(exchange: Exchange, model: Model, algorithm: Algorithm[Any]
         2 * sum(role.nbytes for role in exchange.reply_roles.values()),
         algorithm.max_reply_bytes(exchange, model),
     )
+
+
+def _measured(recipe: Recipe) -> dict[str, Any]:
+    """Return what devices have to know of the recipe's section about evaluation."""
+    return recipe.evaluation.model_dump(mode="json", include={"confusion", "top_k"})
 
 
 def _of_the_exchange(

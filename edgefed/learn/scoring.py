@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from edgefed.config.recipe import LossName
+from edgefed.learn.measures import NOTHING_MORE, Measures, Tally
 from edgefed.learn.types import Array, Samples, Score, Tensors
 
 
@@ -27,7 +28,12 @@ Predictor = Callable[[Array], Array]
 """Inputs (n, …) to class scores (n, classes)."""
 
 
-def score(predictor: Predictor, samples: Samples, loss: LossName = "cross_entropy") -> Score:
+def score(
+    predictor: Predictor,
+    samples: Samples,
+    loss: LossName = "cross_entropy",
+    measures: Measures = NOTHING_MORE,
+) -> Score:
     """Return mean loss and accuracy of a predictor's outputs; zeros over no samples.
 
     Squared error has no accuracy: None.
@@ -43,8 +49,12 @@ def score(predictor: Predictor, samples: Samples, loss: LossName = "cross_entrop
         each, labels = log_softmax[np.arange(len(targets)), targets], targets
     else:
         each, labels = (log_softmax * targets).sum(axis=1), targets.argmax(axis=1)
+    tally = Tally(measures)
+    tally.add(scores, scores.argmax(axis=1), labels)
     return Score(
         loss=float(-each.mean()),
-        accuracy=float((scores.argmax(axis=1) == labels).mean()),
+        accuracy=tally.right / len(targets),
         samples=len(targets),
+        top_k_hits=tally.top_k_hits,
+        confusion=tally.confusion,
     )

@@ -31,6 +31,7 @@ from edgefed.learn.jobs import (
     samples_of,
 )
 from edgefed.learn.local_optimizers import LocalOptimizer, optimizer_of
+from edgefed.learn.measures import NOTHING_MORE, Measures, Tally
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.expert_mixture import ExpertMixture
 from edgefed.learn.objectives.squared_error import SquaredError
@@ -129,7 +130,11 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(
-        self, weights: Tensors, samples: Samples, loss: LossName = "cross_entropy"
+        self,
+        weights: Tensors,
+        samples: Samples,
+        loss: LossName = "cross_entropy",
+        measures: Measures = NOTHING_MORE,
     ) -> Score:
         """Return mean loss and accuracy of ``weights`` on ``samples``; zeros on none.
 
@@ -144,7 +149,7 @@ class Trainer:
         data = self._preloads.get(samples)
         params = load(self.model, weights, self.device)
         self.model.module.eval()
-        total, right = 0.0, 0
+        total, tally = 0.0, Tally(measures)
         with repeatable(self.device):
             for start in range(0, len(samples), EVAL_BATCH):
                 batch = data.part(start, start + EVAL_BATCH)
@@ -154,9 +159,12 @@ class Trainer:
                     total += float(error) * len(batch.targets)
                     continue
                 total += float(functional.cross_entropy(logits, batch.targets, reduction="sum"))
-                right += _right(logits, batch)
-        accuracy = None if loss == "squared_error" else right / len(samples)
-        return Score(total / len(samples), accuracy, len(samples))
+                tally.add(*_outputs(logits, batch))
+        if loss == "squared_error":
+            return Score(total / len(samples), None, len(samples))
+        accuracy = tally.right / len(samples)
+        more = (tally.top_k_hits, tally.confusion)
+        return Score(total / len(samples), accuracy, len(samples), *more)
 
     @torch.no_grad()
     def predict(self, weights: Tensors, inputs: Array) -> Array:
@@ -345,10 +353,12 @@ class _Descent:
         return Context(context.anchor, context.extra, draws)
 
 
-def _right(logits: torch.Tensor, batch: Batch) -> int:
-    """Return how many samples have their largest logit where their target is."""
+def _outputs(logits: torch.Tensor, batch: Batch) -> tuple[Array, Array, Array]:
+    """Return logits, the label of each sample's largest logit, and the true labels."""
     targets = batch.targets if batch.targets.dim() == 1 else batch.targets.argmax(dim=1)
-    return int((logits.argmax(dim=1) == targets).sum())
+    outputs = (logits.float(), logits.argmax(dim=1), targets)
+    scores, predicted, labels = (each.cpu().numpy() for each in outputs)
+    return scores, predicted, labels
 
 
 def _ignore(_fraction: float) -> None:

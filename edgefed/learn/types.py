@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy.typing as npt
 import torch
 
+from edgefed.evaluation.confusion import Confusion
 from edgefed.learn.augment import Augment
 from edgefed.samples import Samples as Samples  # noqa: PLC0414 - part of this module's words
 
@@ -143,8 +144,14 @@ class Score:
     """A test: mean loss and share of right answers over ``samples`` samples.
 
     Over no samples both are 0. Where the loss is squared error there is no share: None.
+
+    Attributes:
+        top_k_hits: samples whose label is among those of the k largest outputs.
+        confusion: samples by true and predicted label. Both are None where they are not measured.
     """
 
     loss: float
     accuracy: float | None
     samples: int
+    top_k_hits: int | None = None
+    confusion: Confusion | None = None

@@ -140,8 +140,8 @@ class Simulation:
         if record.status != "finished" or recipe.evaluation.on != "both" or not parts:
             return {}
         saved = ended_run(self._deps, record, self._tell)
-        loss = recipe.training.loss
-        return coordinator_scores(self._deps.algorithm, loss, saved.state, saved.run_model)
+        algorithm = self._deps.algorithm
+        return coordinator_scores(recipe, algorithm, saved.state, saved.run_model).values
 
     def _tell(self, text: str) -> None:
         """Put a line into the journal: how the run trains."""

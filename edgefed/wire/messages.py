@@ -100,6 +100,7 @@ class Task(Message):
         training: the recipe's training section.
         labels: its section about supplements for missing labels; empty for none.
         personal: its section about weights that stay on the device; empty for none.
+        evaluation: of a test, its section about what is measured; empty for loss and accuracy.
         codec: how the reply's tensors are encoded.
         error_feedback: whether what the code drops is carried into the next reply.
         samples: the number of samples that the device announced; the most its reply may weigh.
@@ -128,6 +129,7 @@ class Task(Message):
     training: dict[str, Any]
     labels: dict[str, Any] = {}
     personal: dict[str, Any] = {}
+    evaluation: dict[str, Any] = {}
     codec: Word
     error_feedback: bool = False
     samples: Count

@@ -17,14 +17,14 @@ from edgefed.algorithms.base import (
     Result,
     Work,
 )
-from edgefed.algorithms.device_side import MODE
+from edgefed.algorithms.evaluation_reply import measures_of_task
 from edgefed.data.class_names import in_words, numbered, renumbered, unlisted
 from edgefed.data.types import UNPREPARED, Preparation
 from edgefed.errors import DIVERGED, EdgeFedError
 from edgefed.learn.model_memory import ModelTooLargeError
 from edgefed.learn.targets import misfit
 from edgefed.learn.training import Stopped, Trainer
-from edgefed.learn.types import Array, Samples, Score, Tensors
+from edgefed.learn.types import Array, Samples, Tensors
 from edgefed.learn.user_models import is_user_model
 from edgefed.natural_noise.draw import DrawNoise, draw_noise
 from edgefed.sharing.policy import ANYTHING, Policy, Withheld
@@ -35,6 +35,7 @@ from edgefed.worker.persistent_state import PersistentState, checked_changes
 from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system
 from edgefed.worker.relays import ReadRelay, check_relays, no_relays, relays_by_sender
 from edgefed.worker.run_work import mode_of, run_work
+from edgefed.worker.scored import scored
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.uplink import FEEDBACK, encode_groups
 
@@ -273,12 +274,15 @@ def _result(
     progress: Callable[[float], None] | None,
     stop: Callable[[], bool] | None,
 ) -> Result:
-    return run_work(prepared.trainer, prepared.work, prepared.view.train, progress, stop)
+    measures = measures_of_task(prepared.task)
+    trainer, own = prepared.trainer, prepared.view.train
+    return run_work(trainer, prepared.work, own, progress, stop, measures)
 
 
 def _finished(prepared: Prepared, result: Result) -> Outcome:
     if prepared.task.question == "evaluate":
-        return _finite(_scored(result, mode_of(prepared.work)))
+        mode, policy = mode_of(prepared.work), prepared.view.policy
+        return _finite(scored(prepared.task, result, mode, policy))
     answer = prepared.algorithm.answer(prepared.seen, prepared.view, result)
     own, private, persistent = prepared.view.private, prepared.private, prepared.persistent
     return _answered(answer, prepared.task, own, private, persistent)
@@ -328,17 +332,6 @@ def _guarded(step: Callable[[], Done]) -> Done | Outcome:
         # Neither a task that only the sender can have got wrong nor the code of a user's own model
         # must end the thread that works.
         return Outcome(status="failed", reason=_brief(error))
-
-
-def _scored(result: Result, mode: str) -> Outcome:
-    if not isinstance(result, Score) or result.samples == 0:
-        return Outcome(status="refused", reason="the device holds out no samples for evaluation")
-    metrics = {"loss": result.loss}
-    if result.accuracy is not None:
-        metrics["accuracy"] = result.accuracy
-    if mode:
-        metrics[MODE + mode] = 1.0
-    return Outcome(status="ok", samples=result.samples, metrics=metrics)
 
 
 def _brief(error: BaseException) -> str:
