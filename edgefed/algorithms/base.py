@@ -170,7 +170,14 @@ class Remark:
 
 
 class ExchangeOwner(ABC):
-    """Both halves of the exchanges that an algorithm, or a part of it, owns."""
+    """Both halves of the exchanges that an algorithm, or a part of it, owns.
+
+    Attributes:
+        takes_user_loss: whether devices can train with any loss of outputs and targets: it is
+            neither mixed nor weighted, and nothing else depends on what it is.
+    """
+
+    takes_user_loss: bool = False
 
     @abstractmethod
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:

@@ -40,7 +40,7 @@ from edgefed.algorithms.base import (
     Work,
 )
 from edgefed.algorithms.personal_names import personal_names
-from edgefed.algorithms.training import augment_of, loss_of, schedule_of
+from edgefed.algorithms.training import augment_of, objective_of, schedule_of
 from edgefed.algorithms.wrapped_algorithm import WrappedAlgorithm
 from edgefed.config.recipe import PersonalSection
 from edgefed.errors import RecipeError
@@ -178,7 +178,7 @@ class PersonalModels(WrappedAlgorithm):
         schedule = schedule_of(self.training, max(1, task.round))
         job = Job(
             weights=task.groups[WEIGHTS],
-            objective=loss_of(self.training),
+            objective=objective_of(self.training),
             schedule=replace(schedule, epochs=self._section.fine_tune_epochs, max_steps=0),
             seed=derive(task.seed, "fine-tune"),
             augment=augment_of(self.training),

@@ -10,7 +10,16 @@ from edgefed.config.class_names import Classes
 
 CodecName = Literal["fp32", "bf16", "int8"]
 
-LossName = Literal["cross_entropy", "squared_error"]
+USER_FUNCTION = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*"
+
+LOSS_PATTERN = rf"^(cross_entropy|squared_error|{USER_FUNCTION})$"
+"""A loss of ours, or ``package.module:function``."""
+
+FUNCTION_PATTERN = rf"^{USER_FUNCTION}$"
+
+LossName = Annotated[str, Field(max_length=256, pattern=LOSS_PATTERN)]
+
+UserFunction = Annotated[str, Field(max_length=256, pattern=FUNCTION_PATTERN)]
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9-]{0,63}$"
 """A name that is safe in a topic, a file name and a host name."""
@@ -113,7 +122,8 @@ class TrainingSection(Section):
 
     loss: LossName = "cross_entropy"
     """The loss that training minimises and evaluation reports: ``cross_entropy`` for labels or
-    label distributions; ``squared_error``, the mean of (output - target)², for numeric targets."""
+    label distributions; ``squared_error``, the mean of (output - target)², for numeric targets; or
+    ``package.module:function`` for one of your own, of outputs and targets."""
 
     epochs: Annotated[int, Field(ge=1, le=1000)] = 1
     """Passes over the device's data in a round."""
@@ -265,6 +275,11 @@ class EvaluationSection(Section):
     top_k: Annotated[int, Field(ge=0, le=100)] = 5
     """Tests also count the samples whose label is among the k with the largest outputs. With fewer
     classes k is one less than these; below 2, as with 0, nothing is counted."""
+
+    metrics: Annotated[tuple[UserFunction, ...], Field(max_length=16)] = ()
+    """Metrics of your own, as ``package.module:function``: functions of outputs and targets that
+    return a numerator and a denominator, which are summed over devices. Each is told under the
+    function's name."""
 
     best_metric: ScoreName = ""
     """The score that says which round is best, by its name in a round's row, such as ``loss`` or

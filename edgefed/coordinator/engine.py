@@ -160,7 +160,7 @@ class Engine:
             user_models=deps.user_models,
             memory=deps.memory,
         )
-        check_training(self._recipe, self._algorithm, run_model.model)
+        check_training(self._recipe, self._algorithm, run_model.model, deps.dataset)
         if checkpoint is None:
             seed, roster = derive(self._recipe.seed, "start"), admission.roster()
             checkpoint = Checkpoint(self._algorithm.start(run_model.model.weights(), roster, seed))

@@ -9,21 +9,27 @@ from edgefed.algorithms.carried_state import check_carried_state
 from edgefed.algorithms.evaluation_place import evaluation_place
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.augmentation import check_augmentation
+from edgefed.coordinator.user_code_check import try_out_code
+from edgefed.data.types import Dataset
 from edgefed.errors import UsageError
 from edgefed.learn.models import Model
 
 
-def check_training(recipe: Recipe, algorithm: Algorithm[Any], model: Model) -> None:
-    """Check augmentation, the algorithm's demands on the model, a carried state, the best metric.
+def check_training(
+    recipe: Recipe, algorithm: Algorithm[Any], model: Model, dataset: Dataset
+) -> None:
+    """Check user code, augmentation, what the algorithm demands, a carried state, the best metric.
 
     Args:
         recipe: with the augmentation that its data set declares.
         algorithm: the recipe's; it may note what it needs to know of the model.
         model: the recipe's.
+        dataset: the recipe's, on a few samples of which a user's loss is tried out.
 
     Raises:
         DataError, RecipeError, UsageError: the run cannot be trained.
     """
+    try_out_code(recipe, algorithm, model, dataset)
     check_augmentation(recipe, model.shape)
     algorithm.check_model(model)
     check_carried_state(algorithm, model)

@@ -32,7 +32,8 @@ from edgefed.learn.networks.vgg9 import VGG9
 from edgefed.learn.output_layer import OutputLayer, captured_inputs, find_output_layer
 from edgefed.learn.recurrent_state import CarriedState, Recurrent
 from edgefed.learn.types import Params, Tensors
-from edgefed.learn.user_models import is_user_model, make_user_model, refused, try_out
+from edgefed.learn.user_code import refused
+from edgefed.learn.user_models import is_user_model, make_user_model, try_out
 
 NETWORKS: Mapping[str, Network] = {
     network.name: network
@@ -306,7 +307,7 @@ def make_module(
     """Return the module of a recipe's model, made on torch's current device; see ``build``."""
     if is_user_model(section.name):
         if not allow_user:
-            raise refused(section.name)
+            raise refused("model", section.name)
         return make_user_model(section.name, section.settings(), shape, classes)
     network = _find(section.name, networks)
     return network.make(_settings(network, section.settings()), shape, classes)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from edgefed.algorithms.base import Result
 from edgefed.algorithms.device_side import MODE
-from edgefed.algorithms.evaluation_reply import CONFUSION, TOP_K_HITS, confusion_group
+from edgefed.algorithms.evaluation_reply import (
+    CONFUSION,
+    DENOMINATOR,
+    NUMERATOR,
+    TOP_K_HITS,
+    confusion_group,
+)
 from edgefed.learn.types import Score
 from edgefed.sharing.policy import Policy
 from edgefed.wire.messages import Task
@@ -30,6 +36,8 @@ def scored(task: Task, result: Result, mode: str, policy: Policy) -> Outcome:
         metrics["accuracy"] = result.accuracy
     if result.top_k_hits is not None:
         metrics[TOP_K_HITS] = float(result.top_k_hits)
+    for name, (numerator, denominator) in result.fractions.items():
+        metrics |= {NUMERATOR + name: numerator, DENOMINATOR + name: denominator}
     if mode:
         metrics[MODE + mode] = 1.0
     groups = {}
