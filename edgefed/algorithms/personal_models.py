@@ -170,11 +170,17 @@ class PersonalModels(WrappedAlgorithm):
         own = _own(task, device)
         test = self.inner.eval_job(own, device)
         if self._section.fine_tune_epochs and len(device.test):
-            test = self._fine_tuned(own, device)
+            test = self._fine_tuned(own, device, test)
         return replace(test, mode=_mode(task, device) or test.mode)
 
-    def _fine_tuned(self, task: DeviceTask, device: DeviceView) -> TrainedEvalJob:
-        """Return the test of what the task's complete weights become in local training."""
+    def _fine_tuned(
+        self, task: DeviceTask, device: DeviceView, before: DeviceTest
+    ) -> TrainedEvalJob:
+        """Return the test of what the task's complete weights become in local training.
+
+        ``before`` is the test of the weights themselves.
+        """
+        assert not isinstance(before, TrainedEvalJob)
         schedule = schedule_of(self.training, max(1, task.round))
         job = Job(
             weights=task.groups[WEIGHTS],
@@ -190,7 +196,7 @@ class PersonalModels(WrappedAlgorithm):
             assert not isinstance(test, TrainedEvalJob)
             return test
 
-        return TrainedEvalJob(job, test)
+        return TrainedEvalJob(job, test, before=before)
 
 
 @dataclass(frozen=True)

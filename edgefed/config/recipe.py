@@ -378,7 +378,8 @@ class PersonalSection(Section):
     normalisation layers with their running statistics (``fedbn``); ``none`` for no preset."""
 
     fine_tune_epochs: Annotated[int, Field(ge=0, le=1000)] = 0
-    """Epochs for which a device trains before it tests the model; nothing of that is kept."""
+    """Epochs for which a device trains before it tests the model; nothing of that is kept.
+    ``accuracy`` is that of the fine-tuned models, ``accuracy_before`` that of the others."""
 
     @property
     def keeps_weights(self) -> bool:

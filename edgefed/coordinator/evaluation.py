@@ -8,9 +8,11 @@ from typing import Any
 from edgefed.algorithms.base import Algorithm, Answer, State
 from edgefed.algorithms.evaluation_place import evaluation_place
 from edgefed.algorithms.evaluation_reply import (
+    ACCURACY_BEFORE,
     CONFUSION,
     COUNTS,
     DENOMINATOR,
+    LOSS_BEFORE,
     NUMERATOR,
     TOP_K_HITS,
 )
@@ -107,6 +109,8 @@ def device_scores(
     labelled = any("accuracy" in answer.metrics for answer in answers)
     top = (measures.top_k_name,) if measures.top_k and labelled else ()
     names = ("accuracy", "loss", *top) if labelled else ("loss",)
+    before = (ACCURACY_BEFORE, LOSS_BEFORE)
+    names += tuple(name for name in before if any(name in each.metrics for each in answers))
     found = DeviceScores(names, recipe.evaluation.weighting or algorithm.evaluation_weighting)
     parts: list[Confusion] = []
     accuracies: list[float] = []

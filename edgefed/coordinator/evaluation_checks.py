@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from edgefed.algorithms.base import Group
 from edgefed.algorithms.evaluation_reply import (
+    ACCURACY_BEFORE,
     CONFUSION,
     COUNTS,
     DENOMINATOR,
@@ -33,6 +34,8 @@ def evaluation_problem(reply: Reply, groups: Mapping[str, Group], task: Task) ->
         whole = reply.metrics.get(DENOMINATOR + name)
         if NUMERATOR + name not in reply.metrics or whole is None or whole < 0:
             return f"its metric {name} is no fraction"
+    if not 0 <= reply.metrics.get(ACCURACY_BEFORE, 0) <= 1:
+        return f"its accuracy before fine-tuning is {reply.metrics[ACCURACY_BEFORE]:.3g}"
     accuracy = reply.metrics.get("accuracy")
     if accuracy is None:
         return "it has counts but no accuracy" if CONFUSION in groups else ""
