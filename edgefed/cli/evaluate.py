@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from edgefed.cli.class_output import class_tables
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.newest_run import newest
@@ -118,10 +119,10 @@ def _shown(found: dict[str, Any]) -> str:
         *((name, _number(name, value)) for name, value in sorted(found["scores"].items())),
     ]
     text = columns([(name, value) for name, value in rows if value])
-    if not found["devices"]:
-        return text
-    head = ("DEVICE", "MODE", "SAMPLES", "ACCURACY", "LOSS")
-    return f"{text}\n\n{columns([head, *map(_row, found['devices'])])}"
+    if found["devices"]:
+        head = ("DEVICE", "MODE", "SAMPLES", "ACCURACY", "LOSS")
+        text = f"{text}\n\n{columns([head, *map(_row, found['devices'])])}"
+    return text + class_tables(found["confusions"])
 
 
 def _number(name: str, value: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from edgefed.cli.ages import ago
 from edgefed.cli.audit import EPILOG as AUDIT_EPILOG
 from edgefed.cli.audit import audit
+from edgefed.cli.class_output import class_tables
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.evaluate import EPILOG as EVALUATE_EPILOG
 from edgefed.cli.evaluate import evaluate
@@ -279,11 +281,29 @@ def _growth(history: list[dict[str, Any]]) -> str:
     return f"{found[-1]:.2f} times the parameters of a device" if found else ""
 
 
+def _more_scores(history: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Return the last round's scores over classes, and how accuracy spreads over devices."""
+    last = _last_tested(history)
+    top = [name for name in last if re.fullmatch(r"top\d+_accuracy", name)]
+    rows = [
+        (name.replace("_", " "), f"{last[name]:.4f}")
+        for name in ("balanced_accuracy", "macro_precision", "macro_f1", *top)
+        if last.get(name) is not None
+    ]
+    levels = ("worst", "p10", "median")
+    spread = [(level, last.get(f"device_accuracy_{level}")) for level in levels]
+    told = [f"{level} {accuracy:.4f}" for level, accuracy in spread if accuracy is not None]
+    return [*rows, ("devices", f"accuracy {', '.join(told)}" if told else "")]
+
+
+def _last_tested(history: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the last round that was evaluated."""
+    return next((row for row in reversed(history) if row.get("accuracy") is not None), {})
+
+
 def _modes(history: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """Return the last accuracy of devices of each mode, such as those that have trained."""
-    last: dict[str, Any] = next(
-        (row for row in reversed(history) if row.get("accuracy") is not None), {}
-    )
+    last = _last_tested(history)
     modes = (key.removeprefix("devices_") for key in last if key.startswith("devices_"))
     found = [(mode, last.get(f"accuracy_{mode}"), int(last[f"devices_{mode}"])) for mode in modes]
     return [
@@ -308,6 +328,7 @@ def _shown(record: dict[str, Any]) -> str:
         ("rounds", f"{record['round']} of {record['rounds']}"),
         ("accuracy", accuracy),
         ("loss", loss),
+        *_more_scores(record["history"]),
         *_modes(record["history"]),
         ("growth", _growth(record["history"])),
         ("bytes", f"{size(record['bytes_up'])} up, {size(record['bytes_down'])} down"),
@@ -320,4 +341,6 @@ def _shown(record: dict[str, Any]) -> str:
         ("digest", record["weights_digest"]),
         ("folder", record["folder"]),
     ]
-    return columns([(name, value) for name, value in rows if value])
+    return columns([(name, value) for name, value in rows if value]) + class_tables(
+        record["confusions"]
+    )

@@ -24,8 +24,9 @@ class Scores:
     confusions: tuple[ConfusionView, ...] = ()
 
     def __or__(self, other: Scores) -> Scores:
-        """Return both; of scores of one name the other's."""
-        return Scores({**self.values, **other.values}, (*self.confusions, *other.confusions))
+        """Return both, the coordinator's counts first; of scores of one name the other's."""
+        views = sorted((*self.confusions, *other.confusions), key=lambda each: each.place)
+        return Scores({**self.values, **other.values}, tuple(views))
 
     def __bool__(self) -> bool:
         """Whether anybody tested."""

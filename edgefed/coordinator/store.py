@@ -309,7 +309,8 @@ class Store:
     def confusions(self, run: str) -> list[dict[str, Any]]:
         """Return the counts of a run's last evaluation, of each place that was tested."""
         with _readable(f"the confusion matrix of run {run}"):
-            return [json.loads(str(text)) for _, _, text in self._db.rows("confusions", run)]
+            rows = [json.loads(str(text)) for _, _, text in self._db.rows("confusions", run)]
+        return sorted(rows, key=lambda row: str(row["place"]))
 
     def save_model(
         self, run: str, weights: Tensors, metadata: Mapping[str, str], file: str = MODEL

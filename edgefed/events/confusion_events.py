@@ -12,14 +12,15 @@ from edgefed.events.snapshot import ConfusionView
 def with_confusion(
     known: Iterable[ConfusionView], fields: Mapping[str, Any]
 ) -> tuple[ConfusionView, ...]:
-    """Return the counts of each place after a ``confusion`` event, which replaces its place's.
+    """Return the counts after a ``confusion`` event, which replaces its place's; sorted by place.
 
     Raises:
         TypeError, ValueError: a field is missing or wrong.
     """
     view = ConfusionView.model_validate(fields)
     confusion_of(view)
-    return (*(each for each in known if each.place != view.place), view)
+    others = (each for each in known if each.place != view.place)
+    return tuple(sorted((*others, view), key=lambda each: each.place))
 
 
 def confusion_of(view: ConfusionView) -> Confusion:

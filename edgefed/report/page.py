@@ -13,6 +13,7 @@ from edgefed.config.recipe import EvaluationSection
 from edgefed.config.write import tables_toml
 from edgefed.events.evaluation_history import history_of
 from edgefed.report import sections
+from edgefed.report.classes import classes_section
 from edgefed.report.experts import experts_section
 from edgefed.report.html import code, folded, page, pairs, section, tiles
 from edgefed.report.matching import matching_section
@@ -30,6 +31,7 @@ def _body(run_data: RunData) -> Iterator[str]:
     yield tiles(_numbers(run_data.record))
     yield section("Accuracy", line_chart(_accuracy(run_data)))
     yield section("Loss", line_chart(_loss(run_data)))
+    yield classes_section(run_data)
     yield sections.traffic(run_data)
     yield sections.labels(run_data.summary)
     yield experts_section(run_data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -41,9 +42,13 @@ def test_a_simulation_is_tested_again(tmp_path: Path) -> None:
     run = simulate(tmp_path).json
     found = edgefed("run", "evaluate", "--local", "--json", state=tmp_path).json
     assert (found["run"], found["round"], found["devices"]) == (run["run"], 3, [])
-    assert found["scores"] == {"accuracy": run["accuracy"], "loss": run["loss"]}
+    told = {name: found["scores"][name] for name in ("accuracy", "loss")}
+    assert told == {"accuracy": run["accuracy"], "loss": run["loss"]}
+    shown = edgefed("run", "show", "--local", "--json", state=tmp_path).json
+    assert found["confusions"] == shown["confusions"]
+    assert found["scores"].items() <= shown["history"][-1].items()
     text = edgefed("run", "evaluate", run["run"][:6], "--local", state=tmp_path).out
-    assert f"accuracy  {run['accuracy']:.4f}" in text
+    assert re.search(f"^accuracy +{run['accuracy']:.4f}$", text, re.MULTILINE)
     asked = edgefed("run", "evaluate", "--local", "--on", "devices", state=tmp_path)
     asked.failed(2, "usage.evaluate", "--on")
     edgefed("run", "evaluate", "r-7", "--local", state=tmp_path).failed(5, "run.unknown")

@@ -51,7 +51,17 @@ def test_an_ended_run_is_tested_again_with_the_same_scores(world: MakeWorld) -> 
     assert here.record.weights_digest == digest
     assert evaluated(here, "devices")["scores"] == {
         name: score for name, score in found["scores"].items() if "device" in name
-    } | {name: found["scores"][f"device_{name}"] for name in ("accuracy", "loss")}
+    } | {
+        name.removeprefix("device_"): score
+        for name, score in found["scores"].items()
+        if name.startswith("device_") and not name.startswith("device_accuracy_")
+    }
+    # The counts are those of the last round, and of everybody who was asked now.
+    on_coordinator, on_devices = found["confusions"]
+    (before, _) = here.stores[0].confusions(here.run)
+    assert (on_coordinator["round"], on_coordinator["matrix"]) == (3, before["counts"])
+    assert (on_devices["devices"], on_devices["tested"]) == (4, 4)
+    assert sum(each["samples"] for each in on_devices["classes"]) == 12
 
 
 @pytest.mark.parametrize("personal", [{}, {"preset": "biased"}], ids=["shared", "personal"])
