@@ -296,6 +296,18 @@ def _more_scores(history: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [*rows, ("devices", f"accuracy {', '.join(told)}" if told else "")]
 
 
+def _own_scores(record: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the last scores before fine-tuning, and those of the users' own metrics."""
+    from edgefed.config.user_functions import metric_name
+
+    own = [metric_name(name) for name in record["recipe"]["evaluation"].get("metrics", ())]
+    names = ("accuracy_before", "loss_before", *own)
+    tested: dict[str, Any] = next(
+        (row for row in reversed(record["history"]) if row.get("loss") is not None), {}
+    )
+    return [(name, f"{tested[name]:.4f}") for name in names if tested.get(name) is not None]
+
+
 def _last_tested(history: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the last round that was evaluated."""
     return next((row for row in reversed(history) if row.get("accuracy") is not None), {})
@@ -329,6 +341,7 @@ def _shown(record: dict[str, Any]) -> str:
         ("accuracy", accuracy),
         ("loss", loss),
         *_more_scores(record["history"]),
+        *_own_scores(record),
         *_modes(record["history"]),
         ("growth", _growth(record["history"])),
         ("bytes", f"{size(record['bytes_up'])} up, {size(record['bytes_down'])} down"),

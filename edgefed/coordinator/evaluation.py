@@ -17,6 +17,7 @@ from edgefed.algorithms.evaluation_reply import (
     TOP_K_HITS,
 )
 from edgefed.config.recipe import Recipe
+from edgefed.config.user_functions import metric_name
 from edgefed.coordinator.reply_stats import DeviceScores
 from edgefed.coordinator.run_model import RunModel
 from edgefed.coordinator.run_state import RunState
@@ -26,7 +27,7 @@ from edgefed.evaluation.spread import spread
 from edgefed.learn.measures import Measures, measures_of
 from edgefed.learn.scoring import score
 from edgefed.learn.training import ModelPredictions
-from edgefed.learn.user_metrics import Fraction, divided, metric_name
+from edgefed.learn.user_metrics import Fraction, divided
 
 
 class Evaluation:

@@ -14,8 +14,8 @@ from edgefed.algorithms.evaluation_reply import (
     TOP_K_HITS,
     measures_of_task,
 )
+from edgefed.config.user_functions import metric_name
 from edgefed.evaluation.confusion import MAX_SAMPLES, Confusion, counts_problem
-from edgefed.learn.user_metrics import metric_name
 from edgefed.wire.messages import Reply, Task
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from edgefed.algorithms.base import Algorithm, Answer, State
 from edgefed.algorithms.device_side import MODE
 from edgefed.algorithms.evaluation_place import evaluation_place
+from edgefed.algorithms.evaluation_reply import ACCURACY_BEFORE, LOSS_BEFORE
 from edgefed.algorithms.registry import make
 from edgefed.coordinator.device_admission import Admission
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
@@ -226,7 +227,8 @@ def _row(answer: Answer) -> dict[str, Any]:
     """Return one device's own test."""
     metrics = answer.metrics
     modes = [name.removeprefix(MODE) for name in metrics if name.startswith(MODE)]
-    tested = {name: metrics[name] for name in ("accuracy", "loss") if name in metrics}
+    names = ("accuracy", "loss", ACCURACY_BEFORE, LOSS_BEFORE)
+    tested = {name: metrics[name] for name in names if name in metrics}
     return {"device": answer.device, "samples": answer.samples, "mode": "".join(modes), **tested}
 
 

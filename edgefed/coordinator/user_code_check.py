@@ -8,13 +8,14 @@ from typing import Any
 
 from edgefed.algorithms.base import Algorithm
 from edgefed.config.recipe import Recipe
+from edgefed.config.user_functions import metric_name
 from edgefed.data.types import Dataset
 from edgefed.errors import RecipeError
 from edgefed.learn.models import Model
 from edgefed.learn.types import Array
 from edgefed.learn.user_code import Kind, refused
 from edgefed.learn.user_losses import is_user_loss, try_out_loss
-from edgefed.learn.user_metrics import find_metrics, metric_name
+from edgefed.learn.user_metrics import find_metrics
 from edgefed.learn.user_models import is_user_model
 
 TAKEN = frozenset(

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from edgefed.config.user_functions import metric_name
 from edgefed.errors import DataError, EdgeFedError
 from edgefed.learn.user_code import FAILED, imported, told
 
@@ -24,11 +25,6 @@ MOST = 1e30
 
 Fraction = tuple[float, float]
 """A numerator and a denominator."""
-
-
-def metric_name(name: str) -> str:
-    """Return the name under which a metric is told: the function's own."""
-    return name.rpartition(":")[2].rpartition(".")[2]
 
 
 def measured(

@@ -20,6 +20,9 @@ from edgefed.report.matching import matching_section
 from edgefed.report.run_data import RunData
 from edgefed.units import clock_time, counted, short_time, size
 
+BEFORE = "accuracy_before"
+"""The devices' accuracy before they fine-tuned the model."""
+
 
 def report(run_data: RunData) -> str:
     """Return the report of a run."""
@@ -101,10 +104,14 @@ def _best(run_data: RunData) -> str:
 
 def _accuracy(run_data: RunData) -> LineChart:
     modes = dict.fromkeys(
-        key for row in run_data.rounds for key in row if key.startswith("accuracy_")
+        key
+        for row in run_data.rounds
+        for key in row
+        if key.startswith("accuracy_") and not key.startswith(BEFORE)
     )
     series = [
         *(_curve(run_data, key, f"{key.removeprefix('accuracy_')} devices") for key in modes),
+        _curve(run_data, BEFORE, "devices, before fine-tuning"),
         _curve(run_data, "accuracy", "held-out data of the coordinator"),
         _curve(run_data, "device_accuracy", "held-out data of the devices"),
     ]
