@@ -76,6 +76,18 @@ def test_the_best_model_is_shown_and_tested(tmp_path: Path) -> None:
     assert shown["reason"] in page
 
 
+def test_scores_of_ones_own_and_before_fine_tuning_are_shown(tmp_path: Path) -> None:
+    own = 'evaluation.metrics=["tests.learn.own_functions:even_recall"]'
+    tuned = ("--set", "personal.fine_tune_epochs=1")
+    simulate(tmp_path, "--set", own, *tuned)
+    last = edgefed("run", "show", "--local", "--json", state=tmp_path).json["history"][-1]
+    text = edgefed("run", "show", "--local", state=tmp_path).out
+    for name in ("even_recall", "accuracy_before", "loss_before"):
+        assert re.search(rf"^{name} +{last[name]:.4f}$", text, re.MULTILINE), name
+    found = edgefed("run", "evaluate", "--local", "--json", state=tmp_path).json
+    assert "even_recall" in found["scores"]
+
+
 def test_a_damaged_run_is_named(tmp_path: Path) -> None:
     runs = [simulate(tmp_path, "--rounds", "1").json["run"] for _ in range(2)]
     with closing(sqlite3.connect(tmp_path / "simulations" / "edgefed.db")) as db, db:
