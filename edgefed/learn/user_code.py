@@ -59,15 +59,17 @@ def imported(kind: Kind, name: str) -> Callable[..., Any]:
                 hint=f"define {path} in {module_name}, at the top level",
             ) from error
     if not callable(found):
-        raise RecipeError(
-            f"The {kind} {name} is {type(found).__name__}, which cannot be called.",
-            code=f"{kind}.{what}",
-            hint="name a function or a class that creates the module"
-            if kind == "model"
-            else "name a function",
-        )
+        raise _not_callable(kind, name, found)
     function: Callable[..., Any] = found
     return function
+
+
+def _not_callable(kind: Kind, name: str, found: object) -> RecipeError:
+    problem = f"The {kind} {name} is {type(found).__name__}, which cannot be called."
+    if kind == "model":
+        hint = "name a function or a class that creates the module"
+        return RecipeError(problem, code="model.factory", hint=hint)
+    return RecipeError(problem, code=f"{kind}.import", hint="name a function")
 
 
 def _module(kind: Kind, name: str, module_name: str) -> object:

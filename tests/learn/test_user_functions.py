@@ -70,7 +70,7 @@ def test_many_clients_at_once_train_as_one_after_another() -> None:
         ("a_matrix", "loss.output", "returns a tensor (4, 3)"),
         ("detached", "loss.output", "cannot be differentiated"),
         ("absent", "loss.import", "tests.learn.own_functions has no absent"),
-        ("NUMBER", "loss.function", "is int, which cannot be called"),
+        ("NUMBER", "loss.import", "is int, which cannot be called"),
     ],
 )
 def test_an_unusable_loss_is_told_in_one_line_before_anything_is_trained(
