@@ -135,6 +135,8 @@ class TrainedEvalJob:
 
     Attributes:
         job: the training.
+        before: the test of the model as it is before; its loss and accuracy are told beside. None
+            for no such test.
         test: given what training came to, returns the test.
         mode: as in ``EvalJob``; that of the test does not matter.
     """
@@ -142,6 +144,7 @@ class TrainedEvalJob:
     job: Job
     test: Callable[[Trained], EvalJob | PredictorEvalJob]
     mode: str = ""
+    before: EvalJob | PredictorEvalJob | None = None
 
 
 @dataclass(frozen=True)

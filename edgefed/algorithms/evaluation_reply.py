@@ -18,6 +18,12 @@ CONFUSION = "confusion"
 COUNTS = "counts"
 """Name of their array."""
 
+NUMERATOR, DENOMINATOR = "numerator_", "denominator_"
+"""Before the name of a user's own metric in the names of its two numbers."""
+
+ACCURACY_BEFORE, LOSS_BEFORE = "accuracy_before", "loss_before"
+"""Names of the scores before a device fine-tuned the model."""
+
 TOP_K_HITS = "top_k_hits"
 """Name of the metric that is the number of top-k hits."""
 

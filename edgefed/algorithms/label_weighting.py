@@ -17,6 +17,8 @@ from edgefed.learn.types import Job, Objective
 class LabelWeighting(FedAvg):
     """What such algorithms share; the counts are of the device's own samples and never leave it."""
 
+    takes_user_loss = False
+
     @abstractmethod
     def label_loss(self) -> Objective | None:
         """Return the loss, or None where the settings make it plain cross-entropy."""

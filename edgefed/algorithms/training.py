@@ -11,6 +11,7 @@ from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.squared_error import SquaredError
 from edgefed.learn.rate_schedule import RateSchedule
 from edgefed.learn.types import Schedule
+from edgefed.learn.user_losses import UserLoss, is_user_loss
 
 
 def schedule_of(training: TrainingSection, number: int, rounds: int = 0) -> Schedule:
@@ -66,8 +67,23 @@ def augment_of(training: TrainingSection) -> Augment | None:
     return Augment(training.crop or 0, training.crop_fill or "reflect", bool(training.flip))
 
 
+def objective_of(training: TrainingSection) -> CrossEntropy | SquaredError | UserLoss:
+    """Return the loss, which may be a user's own, as an objective by itself."""
+    return UserLoss(training.loss) if is_user_loss(training.loss) else loss_of(training)
+
+
 def loss_of(training: TrainingSection) -> CrossEntropy | SquaredError:
-    """Return the loss: an objective by itself, and what mixing objectives are made of."""
+    """Return the loss: an objective by itself, and what mixing objectives are made of.
+
+    Raises:
+        RecipeError: ``algorithm.loss``: it is a user's own, of which nothing more is known.
+    """
+    if is_user_loss(training.loss):
+        raise RecipeError(
+            f"The loss {training.loss} cannot be mixed: only its values are known.",
+            code="algorithm.loss",
+            hint='set training.loss = "cross_entropy", or choose fedavg',
+        )
     if training.loss == "squared_error":
         return SquaredError()
     return CrossEntropy(training.label_smoothing, training.class_weights)

@@ -22,6 +22,7 @@ EPILOG = examples(
     "edgefed run evaluate",
     "edgefed run evaluate r-0001 --on devices --json",
     "edgefed run evaluate r-0001 --on devices --mode fitted",
+    "edgefed run evaluate --best",
     "edgefed run evaluate --local",
 )
 
@@ -57,6 +58,9 @@ def evaluate(
     *,
     on: Place = None,
     mode: Mode = None,
+    best: Annotated[
+        bool, typer.Option("--best", help="Test the model of the best round, not of the last.")
+    ] = False,
     local: Local = False,
     as_json: Json = False,
 ) -> None:
@@ -68,24 +72,21 @@ def evaluate(
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
-        found = (
-            _locally(options, run, on, mode) if local else _by_coordinator(options, run, on, mode)
-        )
+        wanted = {"on": on, "mode": mode or "", "best": best}
+        found = _locally(options, run, wanted) if local else _by_coordinator(options, run, wanted)
         if as_json:
             json_out(found)
         else:
             data(_shown(found))
 
 
-def _by_coordinator(options: Globals, run: str, on: str | None, mode: str | None) -> dict[str, Any]:
+def _by_coordinator(options: Globals, run: str, wanted: dict[str, Any]) -> dict[str, Any]:
     from edgefed.cli.connection import connected
     from edgefed.cli.run_folders import suggesting_local
 
     command = f"edgefed run evaluate {run}".rstrip()
     with suggesting_local(command), connected(options) as coordinator:
-        started = coordinator.order(
-            "run.evaluate", run=run or newest(coordinator), on=on, mode=mode or ""
-        )
+        started = coordinator.order("run.evaluate", run=run or newest(coordinator), **wanted)
         return _result(coordinator, started["evaluation"])
 
 
@@ -96,17 +97,17 @@ def _result(coordinator: CoordinatorClient, evaluation: str) -> dict[str, Any]:
     return dict(found)
 
 
-def _locally(options: Globals, run: str, on: str | None, mode: str | None) -> dict[str, Any]:
+def _locally(options: Globals, run: str, wanted: dict[str, Any]) -> dict[str, Any]:
     from edgefed.cli.local_evaluation import evaluate_local
     from edgefed.errors import UsageError
 
-    if on in ("devices", "both") or mode:
+    if wanted["on"] in ("devices", "both") or wanted["mode"]:
         raise UsageError(
             "With --local there are no devices to ask.",
             code="usage.evaluate",
             hint="leave out --on and --mode, or ask the coordinator without --local",
         )
-    return evaluate_local(options.settings().value, run)
+    return evaluate_local(options.settings().value, run, best=wanted["best"])
 
 
 def _shown(found: dict[str, Any]) -> str:

@@ -23,6 +23,7 @@ from edgefed.cli.report import EPILOG as REPORT_EPILOG
 from edgefed.cli.report import report
 from edgefed.cli.run_check import EPILOG as CHECK_EPILOG
 from edgefed.cli.run_check import check
+from edgefed.cli.run_models import model_rows
 from edgefed.command_line import CommandLine
 from edgefed.console import columns, data, json_out, reported, talk
 from edgefed.units import counted, short_time, size
@@ -295,6 +296,18 @@ def _more_scores(history: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [*rows, ("devices", f"accuracy {', '.join(told)}" if told else "")]
 
 
+def _own_scores(record: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the last scores before fine-tuning, and those of the users' own metrics."""
+    from edgefed.config.user_functions import metric_name
+
+    own = [metric_name(name) for name in record["recipe"]["evaluation"].get("metrics", ())]
+    names = ("accuracy_before", "loss_before", *own)
+    tested: dict[str, Any] = next(
+        (row for row in reversed(record["history"]) if row.get("loss") is not None), {}
+    )
+    return [(name, f"{tested[name]:.4f}") for name in names if tested.get(name) is not None]
+
+
 def _last_tested(history: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the last round that was evaluated."""
     return next((row for row in reversed(history) if row.get("accuracy") is not None), {})
@@ -328,6 +341,7 @@ def _shown(record: dict[str, Any]) -> str:
         ("accuracy", accuracy),
         ("loss", loss),
         *_more_scores(record["history"]),
+        *_own_scores(record),
         *_modes(record["history"]),
         ("growth", _growth(record["history"])),
         ("bytes", f"{size(record['bytes_up'])} up, {size(record['bytes_down'])} down"),
@@ -336,6 +350,7 @@ def _shown(record: dict[str, Any]) -> str:
         ("ended", ago(record["ended"])),
         ("time", short_time(record["seconds"])),
         ("classes", ", ".join(record["class_names"])),
+        *model_rows(record["models"]),
         ("digest", record["weights_digest"]),
         ("folder", record["folder"]),
     ]

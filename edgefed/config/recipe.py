@@ -11,7 +11,16 @@ from edgefed.config.class_weights import ClassWeights
 
 CodecName = Literal["fp32", "bf16", "int8"]
 
-LossName = Literal["cross_entropy", "squared_error"]
+USER_FUNCTION = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*"
+
+LOSS_PATTERN = rf"^(cross_entropy|squared_error|{USER_FUNCTION})$"
+"""A loss of ours, or ``package.module:function``."""
+
+FUNCTION_PATTERN = rf"^{USER_FUNCTION}$"
+
+LossName = Annotated[str, Field(max_length=256, pattern=LOSS_PATTERN)]
+
+UserFunction = Annotated[str, Field(max_length=256, pattern=FUNCTION_PATTERN)]
 
 ScheduleName = Literal["constant", "cosine", "step", "linear"]
 
@@ -116,7 +125,8 @@ class TrainingSection(Section):
 
     loss: LossName = "cross_entropy"
     """The loss that training minimises and evaluation reports: ``cross_entropy`` for labels or
-    label distributions; ``squared_error``, the mean of (output - target)², for numeric targets."""
+    label distributions; ``squared_error``, the mean of (output - target)², for numeric targets; or
+    ``package.module:function`` for one of your own, of outputs and targets."""
 
     epochs: Annotated[int, Field(ge=1, le=1000)] = 1
     """Passes over the device's data in a round."""
@@ -246,6 +256,10 @@ class RoundsSection(Section):
     is still working, counted from the quorum or from the loss, whichever is later. ``deadline``:
     until the deadline, as for any other device."""
 
+    checkpoint_every: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """Rounds between two copies of the model that are kept, as
+    ``checkpoints/round-0010.safetensors`` in the run's folder; 0 for no copies."""
+
     retries: Annotated[int, Field(ge=0, le=100)] = 2
     """How often a round that missed its quorum is repeated before the run fails."""
 
@@ -274,6 +288,8 @@ EvaluationPlace = Literal["coordinator", "devices", "both"]
 
 EvaluationWeighting = Literal["samples", "devices"]
 
+ScoreName = Annotated[str, Field(max_length=128)]
+
 
 class EvaluationSection(Section):
     """How the model is evaluated."""
@@ -299,6 +315,28 @@ class EvaluationSection(Section):
     top_k: Annotated[int, Field(ge=0, le=100)] = 5
     """Tests also count the samples whose label is among the k with the largest outputs. With fewer
     classes k is one less than these; below 2, as with 0, nothing is counted."""
+
+    metrics: Annotated[tuple[UserFunction, ...], Field(max_length=16)] = ()
+    """Metrics of your own, as ``package.module:function``: functions of outputs and targets that
+    return a numerator and a denominator, which are summed over devices. Each is told under the
+    function's name."""
+
+    best_metric: ScoreName = ""
+    """The score that says which round is best, by its name in a round's row, such as ``loss`` or
+    ``device_accuracy``. The best round's model is kept as ``best.safetensors``. Unset:
+    ``accuracy``, or ``loss`` where there is no accuracy."""
+
+    better: Literal["higher", "lower"] | None = None
+    """Which values of ``best_metric`` are better. Unset: ``lower`` if ``loss`` or ``error`` is a
+    word of its name, otherwise ``higher``."""
+
+    stop_patience: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """The run stops early after this many evaluations without a better ``best_metric``; 0: it
+    never does."""
+
+    stop_min_change: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """With ``stop_patience``: a score is better if it differs by more than this from the last that
+    was."""
 
 
 class LabelsSection(Section):
@@ -380,7 +418,8 @@ class PersonalSection(Section):
     normalisation layers with their running statistics (``fedbn``); ``none`` for no preset."""
 
     fine_tune_epochs: Annotated[int, Field(ge=0, le=1000)] = 0
-    """Epochs for which a device trains before it tests the model; nothing of that is kept."""
+    """Epochs for which a device trains before it tests the model; nothing of that is kept.
+    ``accuracy`` is that of the fine-tuned models, ``accuracy_before`` that of the others."""
 
     @property
     def keeps_weights(self) -> bool:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from edgefed.algorithms.base import Algorithm, Answer, State
 from edgefed.algorithms.evaluation_place import evaluation_place
-from edgefed.algorithms.evaluation_reply import CONFUSION, COUNTS, TOP_K_HITS
+from edgefed.algorithms.evaluation_reply import (
+    ACCURACY_BEFORE,
+    CONFUSION,
+    COUNTS,
+    DENOMINATOR,
+    LOSS_BEFORE,
+    NUMERATOR,
+    TOP_K_HITS,
+)
 from edgefed.config.recipe import Recipe
+from edgefed.config.user_functions import metric_name
 from edgefed.coordinator.reply_stats import DeviceScores
 from edgefed.coordinator.run_model import RunModel
 from edgefed.coordinator.run_state import RunState
@@ -18,6 +27,7 @@ from edgefed.evaluation.spread import spread
 from edgefed.learn.measures import Measures, measures_of
 from edgefed.learn.scoring import score
 from edgefed.learn.training import ModelPredictions
+from edgefed.learn.user_metrics import Fraction, divided
 
 
 class Evaluation:
@@ -80,7 +90,8 @@ def coordinator_scores(
         values[measures.top_k_name] = central.top_k_hits / central.samples
     parts = [] if central.confusion is None else [central.confusion]
     averages, views = counted("coordinator", state.round, parts)
-    return Scores({**values, **averages, "loss": central.loss}, views)
+    own = divided({name: [each] for name, each in central.fractions.items()})
+    return Scores({**values, **averages, **own, "loss": central.loss}, views)
 
 
 def device_scores(
@@ -94,9 +105,13 @@ def device_scores(
 
     Counts by label are summed, so that each sample counts once; the spread is over devices.
     """
-    measures, squared = _measures(recipe, run_model), recipe.training.loss == "squared_error"
-    top = (measures.top_k_name,) if measures.top_k else ()
-    names = ("loss",) if squared else ("accuracy", "loss", *top)
+    answers, measures = list(answers), _measures(recipe, run_model)
+    # Of a user's own loss only the devices' targets tell whether there are labels.
+    labelled = any("accuracy" in answer.metrics for answer in answers)
+    top = (measures.top_k_name,) if measures.top_k and labelled else ()
+    names = ("accuracy", "loss", *top) if labelled else ("loss",)
+    before = (ACCURACY_BEFORE, LOSS_BEFORE)
+    names += tuple(name for name in before if any(name in each.metrics for each in answers))
     found = DeviceScores(names, recipe.evaluation.weighting or algorithm.evaluation_weighting)
     parts: list[Confusion] = []
     accuracies: list[float] = []
@@ -109,10 +124,18 @@ def device_scores(
     if not found.devices:
         return NO_SCORES
     averages, views = counted("devices", number, parts, found.devices)
-    means = {**found.means(), **averages}
+    own = {name: _fractions(name, answers) for name in map(metric_name, measures.metrics)}
+    means = {**found.means(), **averages, **divided(own)}
     on_devices = {f"device_{name}": value for name, value in means.items()}
     spreads = spread("device_accuracy", accuracies)
     return Scores({**means, **on_devices, **spreads, **found.means_by_mode()}, views)
+
+
+def _fractions(name: str, answers: Sequence[Answer]) -> list[Fraction]:
+    """Return what each device tells of a user's own metric."""
+    return [
+        (answer.metrics[NUMERATOR + name], answer.metrics[DENOMINATOR + name]) for answer in answers
+    ]
 
 
 def _measures(recipe: Recipe, run_model: RunModel) -> Measures:

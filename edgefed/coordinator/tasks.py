@@ -95,7 +95,7 @@ def _max_reply_bytes(exchange: Exchange, model: Model, algorithm: Algorithm[Any]
 
 def _measured(recipe: Recipe) -> dict[str, Any]:
     """Return what devices have to know of the recipe's section about evaluation."""
-    return recipe.evaluation.model_dump(mode="json", include={"confusion", "top_k"})
+    return recipe.evaluation.model_dump(mode="json", include={"confusion", "metrics", "top_k"})
 
 
 def _of_the_exchange(

@@ -21,10 +21,12 @@ class Measures:
     Attributes:
         confusion: whether it counts samples by true and predicted label.
         top_k: it counts samples whose label is among the k with the largest outputs; 0 for none.
+        metrics: names of users' own metrics.
     """
 
     confusion: bool = False
     top_k: int = 0
+    metrics: tuple[str, ...] = ()
 
     @property
     def top_k_name(self) -> str:
@@ -39,13 +41,13 @@ NOTHING_MORE = Measures()
 def measures_of(section: EvaluationSection, loss: LossName, classes: int) -> Measures:
     """Return what a recipe's tests measure; k is below the number of classes.
 
-    Squared error has no labels, so there is nothing more to measure.
+    Squared error has no labels to count, which leaves users' own metrics.
     """
     if loss == "squared_error":
-        return NOTHING_MORE
+        return Measures(metrics=section.metrics)
     top_k = min(section.top_k, classes - 1)
     counted = section.confusion and counts_shape(classes) is not None
-    return Measures(counted, top_k if top_k >= LEAST_TOP_K else 0)
+    return Measures(counted, top_k if top_k >= LEAST_TOP_K else 0, section.metrics)
 
 
 class Tally:

@@ -37,6 +37,7 @@ class ModelDescription:
         round: after which the model is.
         weights_digest: of the file's tensors.
         models: names of the models in the file; one for most algorithms.
+        metric, score: the score by which the round is the run's best; of no other model.
     """
 
     section: ModelSection
@@ -50,6 +51,8 @@ class ModelDescription:
     round: int = 0
     weights_digest: str = ""
     models: tuple[str, ...] = ("model",)
+    metric: str = ""
+    score: float | None = None
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -74,6 +77,8 @@ class ModelDescription:
             metadata["scale"] = _SCALE.dump_json(self.scale).decode()
         if len(self.models) > 1:
             metadata["models"] = json.dumps(self.models)
+        if self.score is not None:
+            metadata |= {"metric": self.metric, "score": repr(self.score)}
         return metadata
 
 
@@ -100,6 +105,9 @@ def read_description(metadata: Mapping[str, str], where: Path) -> ModelDescripti
             found = replace(found, scale=_SCALE.validate_json(metadata["scale"]))
         if "models" in metadata:
             found = replace(found, models=_NAMES.validate_json(metadata["models"]))
+        if "score" in metadata:
+            score = float(metadata["score"])
+            found = replace(found, metric=metadata["metric"], score=score)
     except (KeyError, ValueError, ValidationError) as error:
         raise DataError(
             f"{where} does not say which model it holds.",

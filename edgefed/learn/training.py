@@ -41,6 +41,7 @@ from edgefed.learn.objectives.squared_error import SquaredError
 from edgefed.learn.recurrent_state import CarriedState
 from edgefed.learn.sample_cache import CachedSamples, SampleCache, channels_last, check_inputs
 from edgefed.learn.sgd import batch_sizes, permutations, planned_steps
+from edgefed.learn.targets import has_accuracy
 from edgefed.learn.types import (
     Array,
     Batch,
@@ -53,6 +54,8 @@ from edgefed.learn.types import (
     Tensors,
     Trained,
 )
+from edgefed.learn.user_losses import UserLoss, is_user_loss
+from edgefed.learn.user_metrics import measured
 from edgefed.seeds import derive
 
 EVAL_BATCH = 256
@@ -153,33 +156,34 @@ class Trainer:
     ) -> Score:
         """Return mean loss and accuracy of ``weights`` on ``samples``; zeros on none.
 
-        Squared error has no accuracy: None.
+        Where targets are numbers there is no accuracy: None.
 
         Raises:
-            DataError: samples or weights that are not the model's.
+            DataError: samples or weights that are not the model's, or user code fails.
         """
         self.model.check(weights)
+        labelled = has_accuracy(loss, samples)
         if not len(samples):
-            return Score(0.0, None if loss == "squared_error" else 0.0, 0)
+            return Score(0.0, 0.0 if labelled else None, 0)
         data, forward = self._inputs_or_features(samples, features=self.model.trains_head_only)
         params = load(self.model, weights, self.device)
         self.model.module.eval()
-        total, tally = 0.0, Tally(measures)
+        total, tally, outputs = 0.0, Tally(measures), [torch.empty(0, self.model.classes)]
         with repeatable(self.device):
             for start in range(0, len(samples), EVAL_BATCH):
                 batch = data.part(start, start + EVAL_BATCH)
                 logits = forward(params, batch.inputs)
-                if loss == "squared_error":
-                    error = SquaredError().of(logits, batch.targets)
-                    total += float(error) * len(batch.targets)
-                    continue
-                total += float(functional.cross_entropy(logits, batch.targets, reduction="sum"))
-                tally.add(*_outputs(logits, batch))
-        if loss == "squared_error":
-            return Score(total / len(samples), None, len(samples))
-        accuracy = tally.right / len(samples)
-        more = (tally.top_k_hits, tally.confusion)
-        return Score(total / len(samples), accuracy, len(samples), *more)
+                total += _summed_loss(loss, logits, batch.targets)
+                if labelled:
+                    tally.add(*_outputs(logits, batch))
+                if measures.metrics:
+                    outputs.append(logits.float().cpu())
+            fractions = measured(measures.metrics, torch.cat(outputs), data.targets.cpu())
+        mean, count = total / len(samples), len(samples)
+        if not labelled:
+            return Score(mean, None, count, fractions=fractions)
+        right = tally.right / count
+        return Score(mean, right, count, tally.top_k_hits, tally.confusion, fractions)
 
     @torch.no_grad()
     def predict(self, weights: Tensors, inputs: Array) -> Array:
@@ -370,6 +374,14 @@ class _Descent:
         device = self.trainer.device
         draws = {name: torch.tensor(each, device=device) for name, each in drawn.items()}
         return Context(context.anchor, context.extra, draws)
+
+
+def _summed_loss(loss: LossName, logits: torch.Tensor, targets: torch.Tensor) -> float:
+    """Return the sum of a batch's losses."""
+    if loss == "cross_entropy":
+        return float(functional.cross_entropy(logits, targets, reduction="sum"))
+    mean = UserLoss(loss) if is_user_loss(loss) else SquaredError()
+    return float(mean.of(logits, targets)) * len(targets)
 
 
 def _outputs(logits: torch.Tensor, batch: Batch) -> tuple[Array, Array, Array]:

@@ -163,6 +163,8 @@ class Score:
     Attributes:
         top_k_hits: samples whose label is among those of the k largest outputs.
         confusion: samples by true and predicted label. Both are None where they are not measured.
+        fractions: numerator and denominator of each of the users' own metrics, by name.
+        before: the score before the device fine-tuned the model; None where it did not.
     """
 
     loss: float
@@ -170,3 +172,5 @@ class Score:
     samples: int
     top_k_hits: int | None = None
     confusion: Confusion | None = None
+    fractions: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    before: Score | None = None

@@ -164,7 +164,7 @@ def _check(recipe: Recipe, algorithm: AnyAlgorithm, dataset: Dataset, memory: in
         )
     check_dataset(recipe, dataset)
     model = make_model(recipe, dataset.shape, dataset.classes, memory, user_models=True)
-    check_training(with_augmentation(recipe, dataset.preparation), algorithm, model)
+    check_training(with_augmentation(recipe, dataset.preparation), algorithm, model, dataset)
 
 
 def _check_shards(recipe: Recipe, algorithm: AnyAlgorithm, shards: Sequence[Shard]) -> None:

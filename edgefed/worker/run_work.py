@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from edgefed.algorithms.base import (
     Chosen,
@@ -51,7 +52,9 @@ def run_work(
     if isinstance(work, (EvalJob, PredictorEvalJob)):
         return _tested(trainer, work, measures)
     if isinstance(work, TrainedEvalJob):
-        return _tested(trainer, work.test(trainer.train(work.job, own, progress, stop)), measures)
+        before = None if work.before is None else _tested(trainer, work.before, NOTHING_MORE)
+        after = work.test(trainer.train(work.job, own, progress, stop))
+        return replace(_tested(trainer, after, measures), before=before)
     if isinstance(work, Encoding):
         return trainer.encode(work.weights, work.samples.inputs, work.split)
     if isinstance(work, DensityFit):

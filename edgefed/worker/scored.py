@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from edgefed.algorithms.base import Result
 from edgefed.algorithms.device_side import MODE
-from edgefed.algorithms.evaluation_reply import CONFUSION, TOP_K_HITS, confusion_group
+from edgefed.algorithms.evaluation_reply import (
+    ACCURACY_BEFORE,
+    CONFUSION,
+    DENOMINATOR,
+    LOSS_BEFORE,
+    NUMERATOR,
+    TOP_K_HITS,
+    confusion_group,
+)
 from edgefed.learn.types import Score
 from edgefed.sharing.policy import Policy
 from edgefed.wire.messages import Task
@@ -30,6 +38,12 @@ def scored(task: Task, result: Result, mode: str, policy: Policy) -> Outcome:
         metrics["accuracy"] = result.accuracy
     if result.top_k_hits is not None:
         metrics[TOP_K_HITS] = float(result.top_k_hits)
+    if result.before is not None:
+        metrics[LOSS_BEFORE] = result.before.loss
+        if result.before.accuracy is not None:
+            metrics[ACCURACY_BEFORE] = result.before.accuracy
+    for name, (numerator, denominator) in result.fractions.items():
+        metrics |= {NUMERATOR + name: numerator, DENOMINATOR + name: denominator}
     if mode:
         metrics[MODE + mode] = 1.0
     groups = {}

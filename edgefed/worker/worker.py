@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ from edgefed.learn.model_memory import ModelTooLargeError
 from edgefed.learn.targets import misfit
 from edgefed.learn.training import Stopped, Trainer
 from edgefed.learn.types import Array, Samples, Tensors
+from edgefed.learn.user_losses import is_user_loss
 from edgefed.learn.user_models import is_user_model
 from edgefed.learn.warm_trainers import FrozenBlob
 from edgefed.natural_noise.draw import DrawNoise, draw_noise
@@ -241,9 +242,9 @@ class Worker:
         """Return why this device cannot do the task, or nothing."""
         if len(train) == 0:
             return "the device has no data"
-        name = str(task.model.get("name", ""))
-        if is_user_model(name) and not self._trainer_cache.user_models:
-            return f"it does not run {name}: user_models is off in its settings"
+        code = next(_user_code(task), "")
+        if code and not self._trainer_cache.user_models:
+            return f"it does not run {code}: user_models is off in its settings"
         shape = tuple(train.inputs.shape[1:])
         if shape != tuple(task.shape):
             return f"its inputs are {_times(shape)}, the run trains {_times(tuple(task.shape))}"
@@ -252,6 +253,15 @@ class Worker:
         if train.targets.ndim == 1 and int(train.targets.max()) >= task.classes:
             return f"it has label {int(train.targets.max())}, the run has {task.classes} classes"
         return ""
+
+
+def _user_code(task: Task) -> Iterator[str]:
+    """Yield the names of users' own code in a task: model, loss and metrics."""
+    if is_user_model(name := str(task.model.get("name", ""))):
+        yield name
+    if is_user_loss(loss := str(task.training.get("loss", ""))):
+        yield loss
+    yield from map(str, task.evaluation.get("metrics", ()))
 
 
 def complete(

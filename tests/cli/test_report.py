@@ -260,7 +260,7 @@ class Nobody:
     def check(self, recipe: Recipe) -> dict[str, Any]:
         raise NotImplementedError
 
-    def evaluate(self, run: str, on: str | None, mode: str) -> str:
+    def evaluate(self, run: str, on: str | None, mode: str, *, best: bool) -> str:
         raise NotImplementedError
 
 
