@@ -135,9 +135,9 @@ def watch(context: typer.Context, run: RunIdOrLast = "", as_json: Json = False) 
 
 
 def _follow(options: Globals, run: str, as_json: bool) -> None:
+    from edgefed.api.run_summary import failure_of
     from edgefed.cli.connection import connected
     from edgefed.cli.follow_run import ENDED, follow
-    from edgefed.cli.recipes import failure_of
     from edgefed.clock import SystemClock
     from edgefed.config.address import parse_address
 

@@ -370,10 +370,13 @@ class Engine:
         due = state.open is not None or self._evaluation.is_due(number, self._controls.finishing)
         scores = self._evaluation.scores(state) if due else {}
         measured = self._reports.round_metrics(state.state)
-        self._tracking.round(self._recorder.close_round(number, scores, state.open, measured))
+        row = self._recorder.close_round(number, scores, state.open, measured)
+        self._tracking.round(row)
         asked, state.scored, state.open = state.open, number, None
         if asked is not None:
             self._close_through(state)
+        merged = state.state
+        self._deps.on_round(row, lambda: model_tensors(self._algorithm.models(merged)))
 
     def _device_answers(self, state: RunState) -> Iterator[Answer]:
         """Ask the devices to test the model, and yield what they say."""

@@ -14,9 +14,17 @@ from edgefed.coordinator.fleet import Fleet
 from edgefed.coordinator.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.store import Store
-from edgefed.coordinator.trackers.base import Tracker
+from edgefed.coordinator.trackers.base import Row, Tracker
 from edgefed.data.types import Dataset
+from edgefed.learn.types import Tensors
 from edgefed.wire.blobs import BlobCache
+
+OnRound = Callable[[Row, Callable[[], Tensors]], None]
+"""Called after each round, with its row and with what returns the tensors of a model file."""
+
+
+def ignore_round(row: Row, weights: Callable[[], Tensors]) -> None:
+    """Do nothing after a round."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,7 @@ class EngineDeps:
         user_models: whether the recipe may name a user's own code as its model.
         memory: most bytes that training the model may take here; 0 for half of what is free.
         audit: whether to record what answers tell of labels, in the run's folder.
+        on_round: called after each round; an ``EdgeFedError`` that it raises fails the run.
         release: deletes what else can be fetched again, beside blobs, when the disk is full.
     """
 
@@ -48,3 +57,4 @@ class EngineDeps:
     memory: int = 0
     audit: bool = False
     release: Callable[[], None] = lambda: None
+    on_round: OnRound = ignore_round
