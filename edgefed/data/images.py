@@ -51,7 +51,7 @@ def read_images(
     pixels: list[Array] = []
     positions: list[int] = []
     for position, path in enumerate(paths):
-        image = _read_image(path, options)
+        image = read_pixels(path, options.size, options.greyscale)
         if image is None:
             continue
         if pixels and image.shape != pixels[0].shape:
@@ -63,23 +63,30 @@ def read_images(
     return np.stack(pixels) if pixels else np.zeros((0, 1, 1), np.uint8), positions
 
 
-def _read_image(path: Path, options: ImageOptions) -> Array | None:
-    """Return an image's pixels; None for a file that is no image.
+def read_pixels(path: Path, size: int, greyscale: bool) -> Array | None:
+    """Return an image's pixels, uint8 (height, width[, 3]); None for a file that is no image.
+
+    The image is turned as its EXIF data says, converted to RGB or grey, and scaled, in this order.
+    Training and prediction read their images here, so that they see the same pixels.
+
+    Args:
+        path: the file.
+        size: height and width to scale to; 0 to leave both as they are.
+        greyscale: one channel instead of three.
 
     Raises:
         DataError: ``data.too_large``.
     """
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path, formats=FORMATS) as image:
                 check_pixels(image.size, str(path))
-                plain = image.convert("L" if options.greyscale else "RGB")
-                if options.size:
-                    side = (options.size, options.size)
-                    plain = plain.resize(side, Image.Resampling.BILINEAR)
+                plain = ImageOps.exif_transpose(image).convert("L" if greyscale else "RGB")
+                if size:
+                    plain = plain.resize((size, size), Image.Resampling.BILINEAR)
                 return np.asarray(plain)
     except EdgeFedError:
         raise
