@@ -99,7 +99,7 @@ class LoadedModel:
             batch: how many inputs are computed at a time.
 
         Raises:
-            DataError: ``predict.input``: the model cannot take them; ``predict.image``: a file is
+            DataError: ``predict.input``: the model cannot take them; ``data.unreadable``: a file is
                 no image.
         """
         if isinstance(inputs, (str, PathLike)):
@@ -111,12 +111,12 @@ class LoadedModel:
         parts = (array[start : start + batch] if array.ndim else array for start in starts)
         return self._joined(self.compute(model_inputs(part, self._model)) for part in parts)
 
-    def pixels(self, path: Path) -> Pixels | None:
-        """Return an image file as the model takes it, uint8; None for a file that is no image.
+    def pixels(self, path: Path) -> Pixels:
+        """Return an image file as the model takes it, uint8.
 
         Raises:
-            DataError: ``predict.input``: the model takes no images; ``data.too_large``: the image
-                has too many pixels.
+            DataError: ``predict.input``: the model takes no images; ``data.unreadable``: the file
+                is missing, or no image; ``data.too_large``: the image has too many pixels.
         """
         if not self.takes_images:
             shape = "x".join(map(str, self.shape))
@@ -127,23 +127,16 @@ class LoadedModel:
             )
         channels, height, width = self.shape
         size = height if height == width else 0
-        found = read_pixels(path, size, greyscale=channels == 1)
-        return None if found is None else fitted(found, self.shape)
+        return fitted(read_pixels(path, size, greyscale=channels == 1), self.shape)
 
     def _of_files(self, paths: Sequence[Path], batch: int) -> Predictions:
         def parts() -> Iterator[Array]:
             for start in range(0, max(1, len(paths)), batch):
-                images = [self._readable(path) for path in paths[start : start + batch]]
+                images = [self.pixels(path) for path in paths[start : start + batch]]
                 pixels = np.stack(images) if images else np.zeros((0, *self.shape), np.uint8)
                 yield self.compute(pixels)
 
         return self._joined(parts())
-
-    def _readable(self, path: Path) -> Pixels:
-        pixels = self.pixels(path)
-        if pixels is None:
-            raise unreadable(path)
-        return pixels
 
     def _joined(self, parts: Iterator[Array]) -> Predictions:
         return Predictions(np.concatenate(list(parts)), self.labels)
@@ -163,11 +156,3 @@ class LoadedModel:
     def inputs_of(self, array: Array) -> Array:
         """Return a user's array as ``compute`` takes it; see ``inputs.model_inputs``."""
         return model_inputs(array, self._model)
-
-
-def unreadable(path: Path) -> DataError:
-    """Return the error of a file that is no image, or a damaged one."""
-    what = "cannot be read as an image" if path.is_file() else "does not exist"
-    return DataError(
-        f"{path} {what}.", code="predict.image", hint="give PNG, JPEG, BMP, GIF, TIFF or WebP files"
-    )
