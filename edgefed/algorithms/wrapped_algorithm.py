@@ -112,6 +112,10 @@ class WrappedAlgorithm(Algorithm[Any]):
         """Return what is saved as the run's result."""
         return self.inner.models(state)
 
+    def model_shares(self, state: State) -> Mapping[str, float]:
+        """Return what each of several models counts in their predictions."""
+        return self.inner.model_shares(state)
+
     def predictor(self, state: State, predict: Predict) -> Predictor:
         """Return how the trained thing predicts."""
         return self.inner.predictor(state, predict)

@@ -243,6 +243,7 @@ class Engine:
             number=state.state.round,
             digest=digest,
             models=tuple(models),
+            shares=self._algorithm.model_shares(state.state),
         )
         metadata = description.metadata()
         self._recorder.written(lambda: self._deps.store.save_model(record.run, weights, metadata))

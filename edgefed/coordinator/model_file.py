@@ -33,6 +33,7 @@ def described(
     number: int,
     digest: str,
     models: tuple[str, ...],
+    shares: Mapping[str, float],
 ) -> ModelDescription:
     """Return what a run's model file says of itself.
 
@@ -44,6 +45,7 @@ def described(
         number: of the round after which the models are.
         digest: of the file's tensors.
         models: their names.
+        shares: what each of them counts in their predictions; empty where they have no mean.
     """
     return ModelDescription(
         section=complete_model(section),
@@ -57,4 +59,5 @@ def described(
         round=number,
         weights_digest=digest,
         models=models,
+        shares=tuple(shares.get(name, 0.0) for name in models) if shares else (),
     )

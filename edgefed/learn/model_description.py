@@ -9,8 +9,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError
@@ -19,6 +20,7 @@ from edgefed.samples import UNSCALED, PixelScale
 _SHAPE = TypeAdapter(tuple[int, ...])
 _NAMES = TypeAdapter(tuple[str, ...])
 _SCALE = TypeAdapter(PixelScale)
+_SHARES = TypeAdapter(tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...])
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class ModelDescription:
         round: after which the model is.
         weights_digest: of the file's tensors.
         models: names of the models in the file; one for most algorithms.
+        shares: what each of several models counts in the mean of their predictions; empty where the
+            run predicts in another way.
     """
 
     section: ModelSection
@@ -50,6 +54,7 @@ class ModelDescription:
     round: int = 0
     weights_digest: str = ""
     models: tuple[str, ...] = ("model",)
+    shares: tuple[float, ...] = ()
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -74,6 +79,8 @@ class ModelDescription:
             metadata["scale"] = _SCALE.dump_json(self.scale).decode()
         if len(self.models) > 1:
             metadata["models"] = json.dumps(self.models)
+        if self.shares:
+            metadata["shares"] = json.dumps(self.shares)
         return metadata
 
 
@@ -100,6 +107,8 @@ def read_description(metadata: Mapping[str, str], where: Path) -> ModelDescripti
             found = replace(found, scale=_SCALE.validate_json(metadata["scale"]))
         if "models" in metadata:
             found = replace(found, models=_NAMES.validate_json(metadata["models"]))
+        if "shares" in metadata:
+            found = replace(found, shares=_SHARES.validate_json(metadata["shares"]))
     except (KeyError, ValueError, ValidationError) as error:
         raise DataError(
             f"{where} does not say which model it holds.",
