@@ -8,14 +8,14 @@ if TYPE_CHECKING:
     from edgefed.config.recipe import Recipe
     from edgefed.data.types import Dataset
     from edgefed.errors import EdgeFedError
-    from edgefed.prediction.load import (  # type: ignore[import-not-found,unused-ignore]
-        load_model,
-    )
+    from edgefed.prediction.load import load_model
+    from edgefed.prediction.loaded_model import LoadedModel
     from edgefed.samples import Samples
 
 __all__ = [
     "Dataset",
     "EdgeFedError",
+    "LoadedModel",
     "Recipe",
     "Result",
     "RoundResult",
@@ -28,6 +28,7 @@ __all__ = [
 _MODULES = {
     "Dataset": "edgefed.data.types",
     "EdgeFedError": "edgefed.errors",
+    "LoadedModel": "edgefed.prediction.loaded_model",
     "Recipe": "edgefed.config.recipe",
     "Result": "edgefed.api.result",
     "RoundResult": "edgefed.api.rounds",

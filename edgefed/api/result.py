@@ -20,9 +20,7 @@ from edgefed.files import write_atomic
 from edgefed.units import counted
 
 if TYPE_CHECKING:
-    from edgefed.prediction.load import (  # type: ignore[import-not-found,unused-ignore]
-        LoadedModel,
-    )
+    from edgefed.prediction.loaded_model import LoadedModel
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,7 +61,8 @@ class Result:
         from edgefed.prediction.load import load_model
 
         with tempfile.TemporaryDirectory(prefix="edgefed-") as folder:
-            return load_model(self.save(Path(folder) / "model.safetensors"))
+            path = self.save(Path(folder) / "model.safetensors")
+            return load_model(path, user_models=True)  # the run has imported it already
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the model to a ``.safetensors`` file and return its path.
