@@ -49,6 +49,15 @@ class ModelFile:
         known = set(self.network.names)
         return tuple(name for name, tensors in self.models.items() if known & tensors.keys())
 
+    def tensors(self) -> Tensors:
+        """Return all tensors in the order in which their digest was computed, which files lose."""
+        several, order = len(self.models) > 1, self.network.names
+        return {
+            f"{model}/{name}" if several else name: tensors[name]
+            for model, tensors in self.models.items()
+            for name in (order if tensors.keys() == set(order) else tensors)
+        }
+
     def module(self, name: str, *, user_models: bool) -> nn.Module:
         """Return a model's network with its weights, for predictions."""
         model = _built(self.path, self.description, user_models)
@@ -84,7 +93,7 @@ def read_model_file(path: Path, *, user_models: bool = False) -> ModelFile:
         raise _damaged(path, "it lacks the weights of its models")
     for name in names:
         network.check(content.models[name])
-    if weights_digest(_ordered(content)) != description.weights_digest:
+    if weights_digest(content.tensors()) != description.weights_digest:
         raise _damaged(path, "its tensors are not those that its run wrote")
     return content
 
@@ -158,16 +167,6 @@ def _models(description: ModelDescription, tensors: Tensors) -> dict[str, Tensor
         name, _, part = key.partition("/")
         models.setdefault(name, {})[part] = array
     return models
-
-
-def _ordered(content: ModelFile) -> Tensors:
-    """Return the tensors in the order in which their digest was computed, which files lose."""
-    several, order = len(content.models) > 1, content.network.names
-    return {
-        f"{model}/{name}" if several else name: tensors[name]
-        for model, tensors in content.models.items()
-        for name in (order if tensors.keys() == set(order) else tensors)
-    }
 
 
 def chosen_models(content: ModelFile, name: str) -> dict[str, float]:
