@@ -122,6 +122,8 @@ def _checked_network(path: Path, description: ModelDescription, user_models: boo
         DataError: ``model.weights``: the network has more weights than the file.
     """
     section, inputs = _section(description), (description.shape, description.outputs)
+    if min(*description.shape, description.outputs, 1) < 1:
+        raise _not_buildable(path, f"inputs {description.shape}, {description.outputs} outputs")
     with _buildable(path):
         needed = training_bytes(section, *inputs, allow_user=user_models)
     if needed is not None and needed // COPIES > path.stat().st_size:
@@ -151,11 +153,16 @@ def _buildable(path: Path) -> Iterator[None]:
     except EdgeFedError:
         raise
     except BUILD_FAILED as error:
-        raise DataError(
-            f"{path} describes a network that cannot be built: {str(error).splitlines()[0][:200]}.",
-            code="model.file",
-            hint="give the model.safetensors of a run of EdgeFed",
-        ) from error
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        raise _not_buildable(path, first[:200]) from error
+
+
+def _not_buildable(path: Path, why: str) -> DataError:
+    return DataError(
+        f"{path} describes a network that cannot be built: {why}.",
+        code="model.file",
+        hint="give the model.safetensors of a run of EdgeFed",
+    )
 
 
 def _models(description: ModelDescription, tensors: Tensors) -> dict[str, Tensors]:
