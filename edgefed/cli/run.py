@@ -12,6 +12,8 @@ from edgefed.cli.audit import audit
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.evaluate import EPILOG as EVALUATE_EPILOG
 from edgefed.cli.evaluate import evaluate
+from edgefed.cli.export import EPILOG as EXPORT_EPILOG
+from edgefed.cli.export import export
 from edgefed.cli.help import examples
 from edgefed.cli.means import EPILOG as MEANS_EPILOG
 from edgefed.cli.means import means
@@ -31,6 +33,7 @@ app.command(epilog=MEANS_EPILOG)(means)
 app.command(epilog=AUDIT_EPILOG)(audit)
 app.command(epilog=CHECK_EPILOG)(check)
 app.command(epilog=EVALUATE_EPILOG)(evaluate)
+app.command(epilog=EXPORT_EPILOG)(export)
 
 RunId = Annotated[str, typer.Argument(help="Run id or its beginning.", show_default=False)]
 RunIdOrLast = Annotated[

@@ -49,6 +49,15 @@ class ModelFile:
         known = set(self.network.names)
         return tuple(name for name, tensors in self.models.items() if known & tensors.keys())
 
+    def tensors(self) -> Tensors:
+        """Return all tensors in the order in which their digest was computed, which files lose."""
+        several, order = len(self.models) > 1, self.network.names
+        return {
+            f"{model}/{name}" if several else name: tensors[name]
+            for model, tensors in self.models.items()
+            for name in (order if tensors.keys() == set(order) else tensors)
+        }
+
     def module(self, name: str, *, user_models: bool) -> nn.Module:
         """Return a model's network with its weights, for predictions."""
         model = _built(self.path, self.description, user_models)
@@ -84,7 +93,7 @@ def read_model_file(path: Path, *, user_models: bool = False) -> ModelFile:
         raise _damaged(path, "it lacks the weights of its models")
     for name in names:
         network.check(content.models[name])
-    if weights_digest(_ordered(content)) != description.weights_digest:
+    if weights_digest(content.tensors()) != description.weights_digest:
         raise _damaged(path, "its tensors are not those that its run wrote")
     return content
 
@@ -113,6 +122,8 @@ def _checked_network(path: Path, description: ModelDescription, user_models: boo
         DataError: ``model.weights``: the network has more weights than the file.
     """
     section, inputs = _section(description), (description.shape, description.outputs)
+    if min(*description.shape, description.outputs, 1) < 1:
+        raise _not_buildable(path, f"inputs {description.shape}, {description.outputs} outputs")
     with _buildable(path):
         needed = training_bytes(section, *inputs, allow_user=user_models)
     if needed is not None and needed // COPIES > path.stat().st_size:
@@ -142,11 +153,16 @@ def _buildable(path: Path) -> Iterator[None]:
     except EdgeFedError:
         raise
     except BUILD_FAILED as error:
-        raise DataError(
-            f"{path} describes a network that cannot be built: {str(error).splitlines()[0][:200]}.",
-            code="model.file",
-            hint="give the model.safetensors of a run of EdgeFed",
-        ) from error
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        raise _not_buildable(path, first[:200]) from error
+
+
+def _not_buildable(path: Path, why: str) -> DataError:
+    return DataError(
+        f"{path} describes a network that cannot be built: {why}.",
+        code="model.file",
+        hint="give the model.safetensors of a run of EdgeFed",
+    )
 
 
 def _models(description: ModelDescription, tensors: Tensors) -> dict[str, Tensors]:
@@ -158,16 +174,6 @@ def _models(description: ModelDescription, tensors: Tensors) -> dict[str, Tensor
         name, _, part = key.partition("/")
         models.setdefault(name, {})[part] = array
     return models
-
-
-def _ordered(content: ModelFile) -> Tensors:
-    """Return the tensors in the order in which their digest was computed, which files lose."""
-    several, order = len(content.models) > 1, content.network.names
-    return {
-        f"{model}/{name}" if several else name: tensors[name]
-        for model, tensors in content.models.items()
-        for name in (order if tensors.keys() == set(order) else tensors)
-    }
 
 
 def chosen_models(content: ModelFile, name: str) -> dict[str, float]:

@@ -55,7 +55,7 @@ class Predictions:
     @property
     def classes(self) -> npt.NDArray[np.int64]:
         """The number of the most probable class of each input, (n,)."""
-        return self.probabilities.argmax(axis=1).astype(np.int64)
+        return np.asarray(self.probabilities.argmax(axis=1), np.int64)
 
     @property
     def labels(self) -> tuple[str, ...]:
