@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from copy import copy
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from edgefed.coordinator.device_admission import admit
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import Evaluation
+from edgefed.coordinator.initial_weights import put_initial_weights
 from edgefed.coordinator.label_audit import audited
 from edgefed.coordinator.model_file import described, model_tensors
 from edgefed.coordinator.newcomers import with_part
@@ -28,7 +30,7 @@ from edgefed.coordinator.relay_checks import delivered_relays
 from edgefed.coordinator.reply_collector import make_collector
 from edgefed.coordinator.reply_stats import ReplyStats, missed_quorum
 from edgefed.coordinator.run_controls import Aborted, Stopping
-from edgefed.coordinator.run_model import check_dataset, make_run_model
+from edgefed.coordinator.run_model import RunModel, check_dataset, make_run_model
 from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.coordinator.run_records import Checkpoint, OpenExchange, RunRecord
 from edgefed.coordinator.run_state import RunState
@@ -39,6 +41,7 @@ from edgefed.coordinator.trackers.metrics import MetricFiles
 from edgefed.coordinator.trackers.tracking import Tracking
 from edgefed.coordinator.training_check import check_training
 from edgefed.errors import EdgeFedError, StorageError, TimeLimitError
+from edgefed.learn.types import Tensors
 from edgefed.seeds import derive
 from edgefed.wire.tensors import weights_digest
 
@@ -159,9 +162,11 @@ class Engine:
             admission.spec,
             user_models=deps.user_models,
             memory=deps.memory,
+            frozen=deps.store.frozen(run) if checkpoint else None,
         )
         check_training(self._recipe, self._algorithm, run_model.model)
         if checkpoint is None:
+            self._put_initial_weights(run_model)
             seed, roster = derive(self._recipe.seed, "start"), admission.roster()
             checkpoint = Checkpoint(self._algorithm.start(run_model.model.weights(), roster, seed))
             first, begun = checkpoint.state, timestamp(deps.clock.now())
@@ -183,6 +188,16 @@ class Engine:
         self._labels.tell(begins)
         self._reports.tell(begins)
         return state
+
+    def _put_initial_weights(self, run_model: RunModel) -> None:
+        """Give a new run's model the weights that its recipe starts from; keep the frozen ones."""
+        store, section = self._deps.store, self._recipe.model
+        for told in put_initial_weights(
+            run_model.model, section, run_model.spec, self._deps.data_folder, store.run_folder
+        ):
+            self._recorder.note(told)
+        run, frozen = self._recorder.record.run, run_model.model.frozen_weights()
+        self._recorder.written(lambda: store.save_frozen(run, frozen))
 
     def _loop(self, state: RunState) -> None:
         while True:
@@ -231,7 +246,7 @@ class Engine:
         self._fleet.closed(self._recorder.record.run, over - 1)
 
     def _save_model(self, state: RunState) -> str:
-        models = self._algorithm.models(state.state)
+        models = self._models(state)
         weights = model_tensors(models)
         digest = weights_digest(weights)
         record = self._recorder.record
@@ -248,6 +263,11 @@ class Engine:
         metadata = description.metadata()
         self._recorder.written(lambda: self._deps.store.save_model(record.run, weights, metadata))
         return digest
+
+    def _models(self, state: RunState) -> dict[str, Tensors]:
+        """Return the complete weights of the run's models."""
+        own, models = state.run_model.model, self._algorithm.models(state.state)
+        return {name: own.complete(weights) for name, weights in models.items()}
 
     def _section(self, state: RunState) -> ModelSection:
         """Return the network of the state's weights."""
@@ -376,8 +396,8 @@ class Engine:
         asked, state.scored, state.open = state.open, number, None
         if asked is not None:
             self._close_through(state)
-        merged = state.state
-        self._deps.on_round(row, lambda: model_tensors(self._algorithm.models(merged)))
+        now = copy(state)
+        self._deps.on_round(row, lambda: model_tensors(self._models(now)))
 
     def _device_answers(self, state: RunState) -> Iterator[Answer]:
         """Ask the devices to test the model, and yield what they say."""

@@ -134,6 +134,7 @@ class Simulation:
                 trackers=trackers,
                 user_models=user_models,
                 memory=memory,
+                data_folder=data_folder,
                 audit=audit,
                 on_round=on_round,
             )
