@@ -34,7 +34,7 @@ class Shapes(Dataset[tuple[Image.Image, int]]):
     def __getitem__(self, index: int) -> tuple[Image.Image, int]:
         rng = np.random.default_rng((self.seed, index))
         label = int(rng.integers(2))
-        pixels = rng.integers(0, 120, (SIZE, SIZE, 3))
+        pixels = rng.integers(0, 200, (SIZE, SIZE, 3))
         top, left = rng.integers(0, SIZE - 8, 2)
         part = pixels[top : top + 8, left : left + 8]
         if label == 0:
@@ -67,7 +67,7 @@ class Network(nn.Module):
 
 RECIPE = {
     "model": {"name": "__main__:Network", "width": 12},
-    "training": {"optimizer": "adam", "learning_rate": 0.003, "epochs": 2},
+    "training": {"optimizer": "adam", "learning_rate": 0.003, "epochs": 3},
     "rounds": {"count": 20},
 }
 

@@ -10,8 +10,8 @@ from edgefed.data.digits import DigitsOptions, load_digits
 
 RECIPE = {
     "model": {"name": "cnn"},
-    "data": {"name": "digits", "partition": "classes", "classes_per_device": 3},
-    "training": {"learning_rate": 0.1},
+    "data": {"name": "digits", "partition": "dirichlet", "alpha": 0.5},
+    "training": {"learning_rate": 0.1, "epochs": 2},
     "rounds": {"count": 12},
     "simulation": {"devices": 8},
 }

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from edgefed.api.rounds import RoundResult
-from tests.run_fixture import Samples, samples
+from edgefed.samples import Samples
+from tests.run_fixture import samples
 
 Arrays = tuple[Any, Any]
 

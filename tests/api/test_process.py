@@ -28,7 +28,7 @@ from tests.api.small import TEST, TRAIN, arrays, recipe
 from tests.processes import PATIENCE, clean_environment
 
 DATA: dict[str, Any] = {"data": arrays(TRAIN), "test": arrays(TEST)}
-DROPOUT = {"model": {"name": "tests.api.drawing_model:make"}}
+DROPOUT: dict[str, Any] = {"model": {"name": "tests.api.drawing_model:make"}}
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +42,7 @@ def _temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 
 def small(workers: int = 1, **sections: Any) -> str:
+    """Return the digest of a small run."""
     tables = recipe(simulation={"workers": workers}, **sections)
     return edgefed.simulate(tables, **DATA).weights_digest
 
@@ -176,6 +177,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("kept", [True, False])
 def test_ctrl_c_leaves_nothing_half_written(workers: int, kept: bool, tmp_path: Path) -> None:
@@ -206,7 +208,8 @@ def test_ctrl_c_leaves_nothing_half_written(workers: int, kept: bool, tmp_path: 
         assert record.round == rounds >= 3
 
 
-def test_an_error_of_ours_in_a_program_that_used_many_threads_before() -> None:
+@pytest.mark.slow
+def test_it_works_after_torch_has_computed_with_many_threads() -> None:
     """Worker processes are forked from a process whose torch has computed with many threads."""
     code = (
         "import torch, edgefed; torch.set_num_threads(4);"
