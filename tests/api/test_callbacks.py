@@ -115,3 +115,15 @@ def test_a_callback_may_simulate_too() -> None:
 
     outer = edgefed.simulate(recipe(), callbacks=inner, **DATA)
     assert {outer.weights_digest, *digests} == {outer.weights_digest}
+
+
+def test_the_weights_of_a_round_are_complete_where_some_are_frozen() -> None:
+    seen: list[edgefed.RoundResult] = []
+    head = recipe(model={"name": "mlp", "hidden": [4], "train": "head"})
+    result = edgefed.simulate(head, callbacks=seen.append, **DATA)
+    first, last = seen[0].weights, seen[1].weights
+    assert (
+        last.keys() == result.weights.keys() == {"fc1.bias", "fc1.weight", "out.bias", "out.weight"}
+    )
+    assert np.array_equal(first["fc1.weight"], last["fc1.weight"])
+    assert not np.array_equal(first["out.weight"], last["out.weight"])
