@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +12,7 @@ from device_agent.options import Data, Holdout, Name, Threads, agent_settings, l
 from edgefed.command_line import program
 from edgefed.common_options import common_options
 from edgefed.console import columns, data, json_out, reported, start, talk
+from edgefed.prediction.options import Csv, Inputs, ModelName, Processor, Top, UserModels
 from edgefed.stop_signals import stop_signals
 from edgefed.units import counted
 
@@ -250,6 +252,48 @@ def ledger(
         else:
             talk("nothing released yet")
         data(columns(totals_as_rows(device, policy, releases)))
+
+
+@app.command()
+def predict(
+    context: typer.Context,
+    source: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A model.safetensors.", show_default=False)
+    ],
+    inputs: Inputs,
+    *,
+    top: Top = 1,
+    as_csv: Csv = False,
+    model: ModelName = "",
+    user_models: UserModels = False,
+    device: Processor = "",
+) -> None:
+    """Predict images, or the inputs of NPZ files, on this device with the model of a file.
+
+    Each line has the input, its most probable class and the class's probability. Of a folder with
+    a folder for each class, and of an NPZ file with labels, the accuracy is printed, too. Images
+    that cannot be read are left out and listed at the end, with exit code 7.
+    """
+    options = common_options(context)
+    with reported(options.json):
+        from edgefed.learn.devices import set_threads
+        from edgefed.prediction.command import PredictRequest, form_of, predict_and_print
+
+        form = form_of(options.json, as_csv)
+        settings = agent_settings(options)
+        set_threads(settings.threads)
+        predict_and_print(
+            PredictRequest(
+                source=source.expanduser(),
+                inputs=inputs,
+                top=top,
+                form=form,
+                quiet=options.quiet,
+                model=model,
+                user_models=user_models or settings.user_models,
+                device=device,
+            )
+        )
 
 
 @app.command()

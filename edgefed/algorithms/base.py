@@ -340,6 +340,14 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         weights = {name: before[name] for name in state.groups["weights"]}
         return replace(state, groups={**state.groups, "weights": weights})
 
+    def model_shares(self, state: State) -> Mapping[str, float]:
+        """Return what each of several ``models`` counts in the mean that ``predictor`` returns.
+
+        Empty where there is one model, or where ``predictor`` is not a mean of predictions.
+        """
+        del state
+        return {}
+
     def predictor(self, state: State, predict: Predict) -> Predictor:
         """Return how the trained thing predicts, given how a single model does."""
         weights = self.weights(state)

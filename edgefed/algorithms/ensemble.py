@@ -144,6 +144,12 @@ class Ensemble(Algorithm[EnsembleSettings]):
         names = [model_name(number) for number in range(len(state.params[SAMPLES]))]
         return {name: state.groups[name] for name in names} or {"model": state.groups["weights"]}
 
+    def model_shares(self, state: State) -> Mapping[str, float]:
+        """Return equal shares, or those of the samples, as ``weighting`` says."""
+        by_examples = self.settings.weighting == "examples"
+        counts = [count if by_examples else 1 for count in _counts(state)]
+        return {model_name(number): n / sum(counts) for number, n in enumerate(counts)}
+
     def predictor(self, state: State, predict: Predict) -> Predictor:
         """Return the mean of the probabilities that the models predict."""
         models = list(self.models(state).values())

@@ -300,6 +300,14 @@ class FedMoe(Algorithm[ExpertSettings]):
         table = {TABLE: state.groups[TABLE]} if TABLE in state.groups else {}
         return {**{role(k): each for k, each in enumerate(experts)}, **table}
 
+    def model_shares(self, state: State) -> Mapping[str, float]:
+        """Return the load; nothing where gates of devices weigh the experts for each sample."""
+        count = self.settings.experts
+        if count == 1 or collected_gates(state) is not None:
+            return {}
+        load = load_of(mixtures_of(state), count)
+        return {role(k): share for k, share in enumerate(load)}
+
     def predictor(self, state: State, predict: Predict) -> Predictor:
         """Return how the coordinator predicts: by the gates that it has, or else by the load."""
         experts = experts_of(state, self.settings.experts)

@@ -160,6 +160,11 @@ class IFCA(FedAvg):
         names = [model_name(number) for number in self._numbers]
         return {name: state.groups[name] for name in names}
 
+    def model_shares(self, state: State) -> Mapping[str, float]:
+        """Return equal shares."""
+        names = self.models(state)
+        return dict.fromkeys(names, 1 / len(names))
+
     def predictor(self, state: State, predict: Predict) -> Predictor:
         """Return the mean of what the models predict, as no samples say which of them fits."""
         models, loss = tuple(self.models(state).values()), self.training.loss

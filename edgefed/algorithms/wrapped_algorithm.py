@@ -117,6 +117,10 @@ class WrappedAlgorithm(Algorithm[Any]):
         """Return a state with the models of an earlier round."""
         return self.inner.with_models(state, models)
 
+    def model_shares(self, state: State) -> Mapping[str, float]:
+        """Return what each of several models counts in their predictions."""
+        return self.inner.model_shares(state)
+
     def predictor(self, state: State, predict: Predict) -> Predictor:
         """Return how the trained thing predicts."""
         return self.inner.predictor(state, predict)

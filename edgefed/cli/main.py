@@ -15,6 +15,7 @@ from edgefed.cli import (
     label,
     match,
     noise,
+    predict,
     reproduce,
     run,
     sim,
@@ -38,6 +39,7 @@ app.command(epilog=status.EPILOG)(status.status)
 app.command(epilog=ui.EPILOG)(ui.ui)
 app.command(epilog=coordinator.EPILOG)(coordinator.coordinator)
 app.add_typer(run.app, name="run")
+app.command(epilog=predict.EPILOG)(predict.predict)
 app.add_typer(device.app, name="device")
 app.add_typer(label.app, name="label")
 app.add_typer(expert.app, name="expert")

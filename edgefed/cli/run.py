@@ -14,6 +14,8 @@ from edgefed.cli.class_output import class_tables
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.evaluate import EPILOG as EVALUATE_EPILOG
 from edgefed.cli.evaluate import evaluate
+from edgefed.cli.export import EPILOG as EXPORT_EPILOG
+from edgefed.cli.export import export
 from edgefed.cli.help import examples
 from edgefed.cli.means import EPILOG as MEANS_EPILOG
 from edgefed.cli.means import means
@@ -34,6 +36,7 @@ app.command(epilog=MEANS_EPILOG)(means)
 app.command(epilog=AUDIT_EPILOG)(audit)
 app.command(epilog=CHECK_EPILOG)(check)
 app.command(epilog=EVALUATE_EPILOG)(evaluate)
+app.command(epilog=EXPORT_EPILOG)(export)
 
 RunId = Annotated[str, typer.Argument(help="Run id or its beginning.", show_default=False)]
 RunIdOrLast = Annotated[
@@ -138,9 +141,9 @@ def watch(context: typer.Context, run: RunIdOrLast = "", as_json: Json = False) 
 
 
 def _follow(options: Globals, run: str, as_json: bool) -> None:
+    from edgefed.api.run_summary import failure_of
     from edgefed.cli.connection import connected
     from edgefed.cli.follow_run import ENDED, follow
-    from edgefed.cli.recipes import failure_of
     from edgefed.clock import SystemClock
     from edgefed.config.address import parse_address
 

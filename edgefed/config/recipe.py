@@ -85,8 +85,8 @@ class DataSection(OpenSection):
 
     name: str = "digits"
     """Name of a data set: ``digits``, ``npz``, ``folder``, ``mnist``, ``fashion-mnist``,
-    ``emnist``, ``cifar10``, ``cifar100``, ``svhn``, ``femnist``, ``shakespeare``; ``none`` for
-    none."""
+    ``emnist``, ``cifar10``, ``cifar100``, ``svhn``, ``femnist``, ``shakespeare``; ``memory``
+    for data that a Python program passes; ``none`` for none."""
 
     classes: Classes = ()
     """The run's classes in order, by name: ``["cat", "dog"]``. Devices map their labels to this

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from copy import copy
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -374,6 +375,8 @@ class Engine:
         if asked is not None:
             self._close_through(state)
         self._models.keep_round(state)
+        now = copy(state)
+        self._deps.on_round(row, lambda: self._models.tensors(now))
 
     def _device_answers(self, state: RunState) -> Iterator[Answer]:
         """Ask the devices to test the model, and yield what they say."""

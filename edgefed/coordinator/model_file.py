@@ -52,6 +52,7 @@ def described(
     number: int,
     digest: str,
     models: tuple[str, ...],
+    shares: Mapping[str, float],
     best: BestRound | None = None,
 ) -> ModelDescription:
     """Return what a run's model file says of itself.
@@ -64,6 +65,7 @@ def described(
         number: of the round after which the models are.
         digest: of the file's tensors.
         models: their names.
+        shares: what each of them counts in their predictions; empty where they have no mean.
         best: the score by which they are the run's best, if the file is about that.
     """
     return ModelDescription(
@@ -80,6 +82,7 @@ def described(
         models=models,
         metric=best.metric if best is not None else "",
         score=best.score if best is not None else None,
+        shares=tuple(shares.get(name, 0.0) for name in models) if shares else (),
     )
 
 

@@ -21,6 +21,7 @@ from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.coordinator.run_state import RunState
 from edgefed.coordinator.store import Store
 from edgefed.events.evaluation_history import BestRound
+from edgefed.learn.types import Tensors
 from edgefed.wire.tensors import weights_digest
 
 
@@ -70,12 +71,8 @@ class ModelSaver:
             self._write(state, file)
 
     def _write(self, state: RunState, file: str, best: BestRound | None = None) -> str:
-        own = state.run_model.model
-        models = {
-            name: own.complete(weights)
-            for name, weights in self._algorithm.models(state.state).items()
-        }
-        weights = model_tensors(models)
+        models = tuple(self._algorithm.models(state.state))
+        weights = self.tensors(state)
         digest = weights_digest(weights)
         run = self._recorder.record.run
         description = described(
@@ -85,12 +82,18 @@ class ModelSaver:
             spec=state.run_model.spec,
             number=state.state.round,
             digest=digest,
-            models=tuple(models),
+            models=models,
+            shares=self._algorithm.model_shares(state.state),
             best=best,
         )
         metadata = description.metadata()
         self._recorder.written(lambda: self._store.save_model(run, weights, metadata, file))
         return digest
+
+    def tensors(self, state: RunState) -> Tensors:
+        """Return the tensors of a model file: the complete weights of the state's models."""
+        own, models = state.run_model.model, self._algorithm.models(state.state)
+        return model_tensors({name: own.complete(each) for name, each in models.items()})
 
     def section(self, state: State) -> ModelSection:
         """Return the network of the state's weights."""

@@ -21,6 +21,10 @@ FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".webp"})
 
 
+UNREADABLE = "data.unreadable"
+"""Code of the error of a file that is no image."""
+
+
 class ImageOptions(Section):
     """How image files become inputs."""
 
@@ -51,9 +55,12 @@ def read_images(
     pixels: list[Array] = []
     positions: list[int] = []
     for position, path in enumerate(paths):
-        image = _read_image(path, options)
-        if image is None:
-            continue
+        try:
+            image = read_pixels(path, options.size, options.greyscale)
+        except DataError as error:
+            if error.code == UNREADABLE:
+                continue
+            raise
         if pixels and image.shape != pixels[0].shape:
             raise _sizes_differ(paths[positions[0]], pixels[0], path, image)
         needed += image.size * VALUE_BYTES
@@ -63,23 +70,31 @@ def read_images(
     return np.stack(pixels) if pixels else np.zeros((0, 1, 1), np.uint8), positions
 
 
-def _read_image(path: Path, options: ImageOptions) -> Array | None:
-    """Return an image's pixels; None for a file that is no image.
+def read_pixels(path: Path, size: int = 0, greyscale: bool = False) -> Array:
+    """Return an image's pixels, uint8 (height, width[, 3]).
+
+    The image is turned as its EXIF data says, converted to RGB or grey, and scaled, in this order.
+    Training and prediction read their images here, so that they see the same pixels.
+
+    Args:
+        path: the file.
+        size: height and width to scale to; 0 to leave both as they are.
+        greyscale: one channel instead of three.
 
     Raises:
-        DataError: ``data.too_large``.
+        DataError: ``data.unreadable``: it is missing, or no image; ``data.too_large``: it has too
+            many pixels.
     """
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path, formats=FORMATS) as image:
                 check_pixels(image.size, str(path))
-                plain = image.convert("L" if options.greyscale else "RGB")
-                if options.size:
-                    side = (options.size, options.size)
-                    plain = plain.resize(side, Image.Resampling.BILINEAR)
+                plain = ImageOps.exif_transpose(image).convert("L" if greyscale else "RGB")
+                if size:
+                    plain = plain.resize((size, size), Image.Resampling.BILINEAR)
                 return np.asarray(plain)
     except EdgeFedError:
         raise
@@ -88,8 +103,12 @@ def _read_image(path: Path, options: ImageOptions) -> Array | None:
     except MemoryError as error:
         raise _too_many_pixels(str(path), "memory does not suffice for it") from error
     # A damaged file makes Pillow's decoders fail in many ways.
-    except Exception:
-        return None
+    except Exception as error:
+        raise DataError(
+            f"{path} is no image that can be read.",
+            code=UNREADABLE,
+            hint="copy the file again, or remove it",
+        ) from error
 
 
 def check_pixels(sides: tuple[int, int], where: str) -> None:

@@ -9,8 +9,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError
@@ -19,6 +20,7 @@ from edgefed.samples import UNSCALED, PixelScale
 _SHAPE = TypeAdapter(tuple[int, ...])
 _NAMES = TypeAdapter(tuple[str, ...])
 _SCALE = TypeAdapter(PixelScale)
+_SHARES = TypeAdapter(tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...])
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class ModelDescription:
         weights_digest: of the file's tensors.
         models: names of the models in the file; one for most algorithms.
         metric, score: the score by which the round is the run's best; of no other model.
+        shares: what each of several models counts in the mean of their predictions; empty where the
+            run predicts in another way.
     """
 
     section: ModelSection
@@ -53,6 +57,7 @@ class ModelDescription:
     models: tuple[str, ...] = ("model",)
     metric: str = ""
     score: float | None = None
+    shares: tuple[float, ...] = ()
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -79,6 +84,8 @@ class ModelDescription:
             metadata["models"] = json.dumps(self.models)
         if self.score is not None:
             metadata |= {"metric": self.metric, "score": repr(self.score)}
+        if self.shares:
+            metadata["shares"] = json.dumps(self.shares)
         return metadata
 
 
@@ -108,6 +115,8 @@ def read_description(metadata: Mapping[str, str], where: Path) -> ModelDescripti
         if "score" in metadata:
             score = float(metadata["score"])
             found = replace(found, metric=metadata["metric"], score=score)
+        if "shares" in metadata:
+            found = replace(found, shares=_SHARES.validate_json(metadata["shares"]))
     except (KeyError, ValueError, ValidationError) as error:
         raise DataError(
             f"{where} does not say which model it holds.",

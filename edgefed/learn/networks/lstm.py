@@ -114,7 +114,7 @@ def _kernel(
 ) -> tuple[torch.Tensor, State]:
     """Return the outputs and the new state of layers of one width, by torch's kernel."""
     width = layers[0][1].shape[1]
-    hidden = memory = values.new_zeros(len(layers), len(values), width)
+    hidden = memory = values.new_zeros(len(layers), values.shape[0], width)
     if state:
         hidden, memory = torch.stack(state[::2]), torch.stack(state[1::2])
     weights = [tensor for layer in layers for tensor in layer]
@@ -131,7 +131,7 @@ def _spelled(
     """Return a layer's outputs and its new state, step by step."""
     inward, across, bias, more = weights
     projected = functional.linear(values, inward, bias + more)
-    hidden = memory = values.new_zeros(len(values), across.shape[1])
+    hidden = memory = values.new_zeros(values.shape[0], across.shape[1])
     if state:
         hidden, memory = state
     outputs = []

@@ -34,7 +34,10 @@ def can_take(
     They take float32 on the CPU, outside of autocast and of torch's function transforms. What does
     not fit together is left to torch, which says why.
     """
-    if native().library is None or inputs.dim() != 4 or weight.dim() != 4 or not len(inputs):
+    # A watched call may have no number of samples yet: reading its length would fix one.
+    if is_watched() or native().library is None:
+        return False
+    if inputs.dim() != 4 or weight.dim() != 4 or not len(inputs):
         return False
     after, before, kernel, across = weight.shape
     least = min(inputs.shape[2:]) + 2 * padding
@@ -48,7 +51,6 @@ def can_take(
         and least > kernel
         and (bias is None or bias.shape == (after,))
         and all(is_plain(each) for each in (inputs, weight, bias) if each is not None)
-        and not is_watched()
     )
 
 

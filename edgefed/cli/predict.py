@@ -1,0 +1,71 @@
+"""``edgefed predict``: use the model of a run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from edgefed.cli.context import globals_of
+from edgefed.cli.help import examples
+from edgefed.cli.options import Json
+from edgefed.console import reported
+from edgefed.prediction.options import Best, Csv, Inputs, ModelName, Processor, Top, UserModels
+
+EPILOG = examples(
+    "edgefed predict latest photo.jpg",
+    "edgefed predict r-0007 photos/ --top 3 --json",
+    "edgefed predict model.safetensors test.npz --csv",
+)
+
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="Run id or its beginning, latest, a run's folder, or a model.safetensors.",
+        show_default=False,
+    ),
+]
+
+
+def predict(
+    context: typer.Context,
+    source: Source,
+    inputs: Inputs,
+    *,
+    top: Top = 1,
+    as_csv: Csv = False,
+    as_json: Json = False,
+    model: ModelName = "",
+    best: Best = False,
+    user_models: UserModels = False,
+    device: Processor = "",
+) -> None:
+    """Predict images, or the inputs of NPZ files, with the model of a run.
+
+    Each line has the input, its most probable class and the class's probability. Of a folder with
+    a folder for each class, and of an NPZ file with labels, the accuracy is printed, too. Images
+    that cannot be read are left out and listed at the end, with exit code 7.
+    """
+    options = globals_of(context)
+    as_json = as_json or options.json
+    with reported(as_json):
+        from edgefed.cli.model_source import model_source
+        from edgefed.prediction.command import PredictRequest, form_of, predict_and_print
+
+        form = form_of(as_json, as_csv)
+        settings = options.settings().value
+        found = model_source(settings.state, source)
+        predict_and_print(
+            PredictRequest(
+                source=found.path,
+                inputs=inputs,
+                top=top,
+                form=form,
+                quiet=options.quiet,
+                model=model,
+                best=best,
+                user_models=user_models or settings.user_models or found.is_simulated,
+                device=device,
+            )
+        )

@@ -1,0 +1,92 @@
+"""Predict what a command names, part by part; what cannot be read is an answer, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgefed.errors import DataError
+from edgefed.prediction.inputs import Pixels
+from edgefed.prediction.inputs_found import Archive, Found, ImageFile
+from edgefed.prediction.loaded_model import BATCH, LoadedModel
+from edgefed.prediction.predictions import Predictions
+
+SKIPPED = ("data.unreadable", "data.too_large")
+"""Codes of the errors of one image, which do not concern the others."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What the model predicts of one input.
+
+    Attributes:
+        path: the file.
+        row: the input's number in an NPZ file; None for an image file.
+        expected: the class that the input is known to have; empty for none.
+        outputs: probabilities, or numbers; None for a file that cannot be read.
+        error: why it cannot be read.
+    """
+
+    path: Path
+    row: int | None
+    expected: str
+    outputs: npt.NDArray[Any] | None
+    error: str = ""
+
+    @property
+    def name(self) -> str:
+        """The file, with the number of its row."""
+        return str(self.path) if self.row is None else f"{self.path}[{self.row}]"
+
+    def predictions(self, labels: tuple[str, ...]) -> Predictions:
+        """Return the outputs as predictions of one input."""
+        assert self.outputs is not None
+        return Predictions(self.outputs[None], labels)
+
+
+def answers(model: LoadedModel, found: Found, batch: int = BATCH) -> Iterator[list[Answer]]:
+    """Yield what a model predicts of files and arrays, in their order, a batch at a time.
+
+    Raises:
+        DataError: ``predict.input``: the model takes no such inputs.
+    """
+    for start in range(0, len(found.images), batch):
+        yield _of_images(model, found.images[start : start + batch])
+    for archive in found.archives:
+        for start in range(0, len(archive.inputs), batch):
+            yield _of_rows(model, archive, range(start, min(start + batch, len(archive.inputs))))
+
+
+def _of_images(model: LoadedModel, files: Sequence[ImageFile]) -> list[Answer]:
+    read = [_read(model, file.path) for file in files]
+    pixels = [each for each in read if not isinstance(each, str)]
+    outputs = iter(model.compute(np.stack(pixels)) if pixels else ())
+    return [
+        Answer(file.path, None, file.expected, None, each)
+        if isinstance(each, str)
+        else Answer(file.path, None, file.expected, next(outputs))
+        for file, each in zip(files, read, strict=True)
+    ]
+
+
+def _read(model: LoadedModel, path: Path) -> Pixels | str:
+    """Return an image's pixels, or why it cannot be read."""
+    try:
+        return model.pixels(path)
+    except DataError as error:
+        if error.code in SKIPPED:
+            return error.message
+        raise
+
+
+def _of_rows(model: LoadedModel, archive: Archive, rows: range) -> list[Answer]:
+    outputs = model.compute(model.inputs_of(archive.inputs[rows.start : rows.stop]))
+    return [
+        Answer(archive.path, row, archive.expected[row], found)
+        for row, found in zip(rows, outputs, strict=True)
+    ]

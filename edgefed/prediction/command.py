@@ -1,0 +1,189 @@
+"""The command ``predict`` of both programs: predict images and arrays, and print the answers."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgefed.clock import SystemClock
+from edgefed.console import data, json_out, talk
+from edgefed.errors import PartlyDoneError, UnknownNameError, UsageError
+from edgefed.prediction.answer_lines import AnswerLines, Form
+from edgefed.prediction.answers import Answer, answers
+from edgefed.prediction.inputs_found import Found, find_inputs
+from edgefed.prediction.load import load_model
+from edgefed.prediction.loaded_model import LoadedModel
+from edgefed.prediction.model_file import MODEL_FILE
+from edgefed.prediction.progress_line import ProgressLine
+from edgefed.units import counted
+
+BEST_FILE = "best.safetensors"
+"""The file of a run's best round, in the run's folder."""
+
+SHOWN = 10
+"""Files that cannot be read and are named at the end."""
+
+
+@dataclass(frozen=True)
+class PredictRequest:
+    """What the command is asked.
+
+    Attributes:
+        source: a model file, or a run's folder.
+        inputs: images, folders and NPZ files.
+        top: how many classes are shown.
+        form: how answers are printed.
+        quiet: print no notes.
+        model: the only model of the file to use; empty for all.
+        best: use the weights of the best round.
+        user_models: allow a user's own code.
+        device: where it is computed; empty for a GPU if there is one.
+    """
+
+    source: Path
+    inputs: Sequence[Path]
+    top: int = 1
+    form: Form = "text"
+    quiet: bool = False
+    model: str = ""
+    best: bool = False
+    user_models: bool = False
+    device: str = ""
+
+
+def form_of(as_json: bool, as_csv: bool) -> Form:
+    """Return how answers are printed.
+
+    Raises:
+        UsageError: both are asked for.
+    """
+    if as_json and as_csv:
+        raise UsageError("Answers are printed as JSON or as CSV, not both.")
+    return "json" if as_json else "csv" if as_csv else "text"
+
+
+def model_path(source: Path, best: bool) -> Path:
+    """Return the model file of a source.
+
+    Raises:
+        UnknownNameError: ``model.none``: the run's folder has no such file.
+        UsageError: ``--best`` with a file.
+    """
+    if not source.is_dir():
+        if best:
+            raise UsageError("--best chooses a file of a run, and a file is already given.")
+        return source
+    path = source / (BEST_FILE if best else MODEL_FILE)
+    if not path.is_file():
+        raise UnknownNameError(
+            f"{source} has no {path.name}.",
+            code="model.none",
+            hint="leave --best out" if best else "a run writes its model when it ends",
+        )
+    return path
+
+
+def predict_and_print(request: PredictRequest) -> None:
+    """Predict what is asked, and print an answer for each input.
+
+    Raises:
+        PartlyDoneError: ``predict.unreadable``: images cannot be read; the others are predicted.
+        EdgeFedError: the model or an input cannot be used.
+    """
+    model = load_model(
+        model_path(request.source, request.best),
+        model=request.model,
+        user_models=request.user_models,
+        device=request.device or None,
+    )
+    found = find_inputs(request.inputs, model.labels)
+    if not request.quiet:
+        for remark in found.remarks:
+            talk(f"! {remark}")
+    printer = _Printer(request, model, found)
+    for part in answers(model, found):
+        printer.take(part)
+    printer.end()
+
+
+class _Printer:
+    """Prints answers when they come, and counts them."""
+
+    def __init__(self, request: PredictRequest, model: LoadedModel, found: Found) -> None:
+        names = [len(str(image.path)) for image in found.images]
+        names += [len(f"{each.path}[{len(each.inputs)}]") for each in found.archives]
+        width = max(names, default=0)
+        self._lines = AnswerLines(model.labels, model.description.outputs, request.top, width)
+        self._labels = model.labels
+        self._request = request
+        self._progress = ProgressLine(
+            sys.stderr, found.count, "inputs", SystemClock(), quiet=request.quiet
+        )
+        self._done = 0
+        self._counts: Counter[str] = Counter()
+        self._unread: list[Answer] = []
+        if request.form == "csv":
+            data(self._lines.csv_head())
+
+    def take(self, part: Sequence[Answer]) -> None:
+        """Print answers."""
+        self._progress.clear()
+        for answer in part:
+            self._print(answer)
+            self._count(answer)
+        self._done += len(part)
+        self._progress.show(self._done)
+
+    def end(self) -> None:
+        """Print what all answers amount to.
+
+        Raises:
+            PartlyDoneError: some images cannot be read.
+        """
+        self._progress.clear()
+        summary = self._summary()
+        if self._request.form == "json":
+            json_out({"summary": summary})
+        elif "accuracy" in summary:
+            right, known = self._counts["right"], summary["labelled"]
+            line = f"accuracy {summary['accuracy']:.4f} ({right} of {known})"
+            talk(line) if self._request.form == "csv" else data(f"\n{line}")
+        if self._unread:
+            raise _unreadable(self._unread, self._done)
+
+    def _print(self, answer: Answer) -> None:
+        if self._request.form == "json":
+            json_out(self._lines.json(answer))
+        elif self._request.form == "csv":
+            data(self._lines.csv(answer))
+        elif answer.outputs is not None:
+            data(self._lines.text(answer))
+
+    def _count(self, answer: Answer) -> None:
+        if answer.outputs is None:
+            self._unread.append(answer)
+        elif answer.expected:
+            self._counts["labelled"] += 1
+            label = answer.predictions(self._labels).labels[0]
+            self._counts["right"] += label == answer.expected
+
+    def _summary(self) -> dict[str, Any]:
+        labelled = self._counts["labelled"]
+        accuracy = {"accuracy": self._counts["right"] / labelled} if labelled else {}
+        counts = {"inputs": self._done, "unreadable": len(self._unread), "labelled": labelled}
+        return {**counts, **accuracy}
+
+
+def _unreadable(unread: Sequence[Answer], total: int) -> PartlyDoneError:
+    told = [answer.error for answer in unread[:SHOWN]]
+    if len(unread) > SHOWN:
+        told.append(f"and {len(unread) - SHOWN} more")
+    return PartlyDoneError(
+        "\n".join([f"{len(unread)} of {counted(total, 'input')} cannot be read:", *told]),
+        code="predict.unreadable",
+        hint="copy the files again, or remove them; the others are predicted",
+    )

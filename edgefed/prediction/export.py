@@ -1,0 +1,230 @@
+"""Write a trained model for other programs, and check what was written against torch.
+
+The preprocessing is inside: an exported image model takes uint8 images as decoders return them,
+(n, height, width, channels) of any size, turned upright and in RGB or grey, and returns
+probabilities. A model of other inputs takes its own floats, or tokens. The number of inputs is
+open.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import uuid
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from edgefed.errors import DataError, EdgeFedError, UsageError
+from edgefed.files import storage_error
+from edgefed.optional import wanted
+from edgefed.prediction.export_check import Run, check_export
+from edgefed.prediction.inputs import Array
+from edgefed.prediction.loaded_model import LoadedModel
+from edgefed.prediction.networks import PhotoOutputs
+
+Format = Literal["torch-export", "onnx"]
+"""How a program with its weights is written."""
+
+METADATA_FILE = "edgefed.json"
+"""The file in a torch export that holds what it says of itself."""
+
+TRACED = 2
+"""Inputs of the example that the model is traced with."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What an exported program takes and returns.
+
+    Attributes:
+        input: the name of its argument.
+        output: the name of its result.
+        example: inputs to trace it with.
+        open: names of the dimensions whose lengths are open, by their place.
+    """
+
+    input: str
+    output: str
+    example: torch.Tensor
+    open: Mapping[int, str]
+
+    def shape(self) -> list[int | str]:
+        """Return the shape of the argument, with names for lengths that are open."""
+        lengths = enumerate(self.example.shape)
+        return [self.open.get(place, length) for place, length in lengths]
+
+
+def export_model(
+    model: LoadedModel, form: Format, path: Path, *, resize: bool = True
+) -> dict[str, Any]:
+    """Write a model as a program, check it, and return what the file says of itself.
+
+    The file appears only when it was checked: it returns the outputs of ``model``, up to 1e-4, for
+    several numbers and sizes of inputs.
+
+    Args:
+        model: on the CPU.
+        form: ``torch-export``, for ``torch.export.load``; or ``onnx``.
+        path: the file to write.
+        resize: scale images of any size inside; without, images must have the model's size.
+
+    Raises:
+        UsageError: ``export.missing``: a package that writes or checks the file is not installed;
+            ``export.torch``: this torch is too old.
+        DataError: ``export.failed``: torch cannot export this network.
+        CheckFailedError: ``export.differs``: the file returns something else than torch.
+        StorageError: it cannot be written.
+    """
+    program, signature = _program(model, resize), _signature(model, resize)
+    metadata = _metadata(model, signature)
+    writer = _write_onnx if form == "onnx" else _write_torch
+    if form == "onnx":
+        for package in ("onnx", "onnxscript", "onnxruntime"):
+            wanted(package, "onnx", "export.missing")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
+    try:
+        with _exportable(model.description.section.name):
+            run = writer(_traced(program, signature), signature, metadata, draft)
+        check_export(model, run, resize=resize)
+        draft.replace(path)
+    except OSError as error:
+        raise storage_error(path, error) from error
+    finally:
+        with suppress(OSError):
+            draft.unlink()
+    return metadata
+
+
+def _program(model: LoadedModel, resize: bool) -> nn.Module:
+    """Return the module that is exported."""
+    if not model.takes_images:
+        return copy.deepcopy(model.outputs).cpu().eval()
+    _, height, width = model.shape
+    size = (height, width) if resize else None
+    return PhotoOutputs(copy.deepcopy(model.images).cpu(), size).eval()
+
+
+def _signature(model: LoadedModel, resize: bool) -> Signature:
+    output = "probabilities" if model.labels else "outputs"
+    if model.takes_images:
+        channels, height, width = model.shape
+        free = {1: "height", 2: "width"} if resize else {}
+        sides = (height + 5, width + 9) if resize else (height, width)
+        example = torch.zeros(TRACED, *sides, channels, dtype=torch.uint8)
+        return Signature("images", output, example, {0: "batch", **free})
+    kind = torch.float32 if model.vocabulary is None else torch.int64
+    name = "inputs" if model.vocabulary is None else "tokens"
+    return Signature(name, output, torch.zeros(TRACED, *model.shape, dtype=kind), {0: "batch"})
+
+
+def _metadata(model: LoadedModel, signature: Signature) -> dict[str, Any]:
+    """Return what the file says of itself; ``labels`` are in the order of the probabilities."""
+    told = model.description
+    kind = str(signature.example.dtype).removeprefix("torch.")
+    return {
+        "run": told.run,
+        "round": told.round,
+        "algorithm": told.algorithm,
+        "network": told.section.name,
+        "weights_digest": told.weights_digest,
+        "labels": list(model.labels),
+        "input": signature.input,
+        "input_type": kind,
+        "input_shape": signature.shape(),
+        "output": signature.output,
+    }
+
+
+def _traced(program: nn.Module, signature: Signature) -> torch.export.ExportedProgram:
+    if not hasattr(torch, "export") or not hasattr(torch.export, "Dim"):
+        raise UsageError(
+            f"torch {torch.__version__} cannot export models.",
+            code="export.torch",
+            hint="pip install --upgrade torch",
+        )
+    free = {place: torch.export.Dim(name, min=1) for place, name in signature.open.items()}
+    return torch.export.export(program, (signature.example,), dynamic_shapes=(free,))
+
+
+def _write_torch(
+    traced: torch.export.ExportedProgram,
+    signature: Signature,
+    metadata: dict[str, Any],
+    path: Path,
+) -> Run:
+    """Write a file for ``torch.export.load``, and return how it is run."""
+    del signature
+    with path.open("wb") as file:
+        torch.export.save(traced, file, extra_files={METADATA_FILE: json.dumps(metadata)})
+    return torch_run(path)
+
+
+def torch_run(path: Path) -> Run:
+    """Return how torch runs a file of ours on the CPU."""
+    with path.open("rb") as file:
+        module = torch.export.load(file).module()
+
+    @torch.no_grad()
+    def run(inputs: Array) -> Array:
+        outputs: Array = module(torch.from_numpy(inputs)).numpy()
+        return outputs
+
+    return run
+
+
+def _write_onnx(
+    traced: torch.export.ExportedProgram,
+    signature: Signature,
+    metadata: dict[str, Any],
+    path: Path,
+) -> Run:
+    """Write an ONNX file, and return how ONNX Runtime runs it."""
+    program = torch.onnx.export(
+        traced,
+        input_names=[signature.input],
+        output_names=[signature.output],
+        dynamo=True,
+        verbose=False,
+    )
+    assert program is not None
+    texts = {
+        key: each if isinstance(each, str) else json.dumps(each) for key, each in metadata.items()
+    }
+    program.model.metadata_props.update(texts)
+    program.save(path, external_data=False)
+    return onnx_run(path)
+
+
+def onnx_run(path: Path) -> Run:
+    """Return how ONNX Runtime runs a file of ours on the CPU."""
+    runtime = wanted("onnxruntime", "onnx", "export.missing")
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda inputs: session.run(None, {name: inputs})[0]
+
+
+@contextmanager
+def _exportable(name: str) -> Iterator[None]:
+    """Turn what torch's exporters raise into an error of ours, and keep their warnings silent."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except (EdgeFedError, OSError):
+        raise
+    # Exporters fail in as many ways as networks have.
+    except Exception as error:
+        first = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise DataError(
+            f"The model {name} cannot be exported: {first[:200]}.",
+            code="export.failed",
+            hint="use operations that torch.export supports, or --format safetensors",
+        ) from error

@@ -1,0 +1,158 @@
+"""A trained model that predicts: from arrays or image files, on the CPU or a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from edgefed.data.images import read_pixels
+from edgefed.errors import DataError
+from edgefed.learn.devices import pick_device, repeatable
+from edgefed.learn.model_description import ModelDescription
+from edgefed.learn.models import Model
+from edgefed.learn.sample_cache import channels_last
+from edgefed.prediction.inputs import Pixels, fitted, is_image_shape, model_inputs
+from edgefed.prediction.networks import ImageOutputs, Outputs
+from edgefed.prediction.predictions import Predictions
+
+Array: TypeAlias = npt.NDArray[Any]
+PathLikes: TypeAlias = "str | PathLike[str] | Sequence[str | PathLike[str]]"
+"""An image file, or several."""
+
+BATCH = 64
+"""Inputs that go through a model at a time."""
+
+
+class LoadedModel:
+    """A model of a run, ready to predict; ``edgefed.prediction.load.load_model`` returns it.
+
+    Args:
+        description: what its file says of it.
+        model: its network, as training knows it.
+        outputs: the networks with their weights.
+        device: where it computes, as ``pick_device`` takes it.
+    """
+
+    def __init__(
+        self,
+        description: ModelDescription,
+        model: Model,
+        outputs: Outputs,
+        device: str | None = None,
+    ) -> None:
+        self.description = description
+        self.device = pick_device(device)
+        self._model = model
+        self._outputs = outputs.to(self.device).eval()
+        self._images = ImageOutputs(outputs, description.scale).to(self.device).eval()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one input: (channels, height, width) for images."""
+        return self._model.shape
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What each class is called; empty for a model that predicts numbers."""
+        return self.description.labels if self._outputs.is_classifier else ()
+
+    @property
+    def vocabulary(self) -> int | None:
+        """How many tokens the model knows; None where its inputs are no tokens."""
+        return self._model.vocabulary
+
+    @property
+    def takes_images(self) -> bool:
+        """Whether image files can be predicted."""
+        return self.vocabulary is None and is_image_shape(self.shape)
+
+    @property
+    def outputs(self) -> Outputs:
+        """The networks, from inputs to probabilities or numbers."""
+        return self._outputs
+
+    @property
+    def images(self) -> ImageOutputs:
+        """The networks, from uint8 pixels of their size to probabilities or numbers."""
+        return self._images
+
+    def predict(self, inputs: Array | PathLikes, *, batch: int = BATCH) -> Predictions:
+        """Return what the model predicts.
+
+        At most ``batch`` inputs are converted, scaled and computed at a time, so memory does not
+        grow with their number.
+
+        Args:
+            inputs: one of
+
+                - uint8 images (n, height, width), (n, height, width, channels) or (n, channels,
+                  height, width) of any size;
+                - floats (n, …) of the model's shape, scaled as in training;
+                - tokens, integers (n, length);
+                - the path of an image file, or a sequence of paths.
+            batch: how many inputs are computed at a time.
+
+        Raises:
+            DataError: ``predict.input``: the model cannot take them; ``data.unreadable``: a file is
+                no image.
+        """
+        if isinstance(inputs, (str, PathLike)):
+            inputs = [inputs]
+        if isinstance(inputs, Sequence):
+            return self._of_files([Path(path) for path in inputs], batch)
+        array = np.asarray(inputs)
+        starts = range(0, max(1, len(array) if array.ndim else 1), batch)
+        parts = (array[start : start + batch] if array.ndim else array for start in starts)
+        return self._joined(self.compute(model_inputs(part, self._model)) for part in parts)
+
+    def pixels(self, path: Path) -> Pixels:
+        """Return an image file as the model takes it, uint8.
+
+        Raises:
+            DataError: ``predict.input``: the model takes no images; ``data.unreadable``: the file
+                is missing, or no image; ``data.too_large``: the image has too many pixels.
+        """
+        if not self.takes_images:
+            shape = "x".join(map(str, self.shape))
+            raise DataError(
+                f"The model takes no images: one input is {shape}.",
+                code="predict.input",
+                hint="give an NPZ file with inputs as x",
+            )
+        channels, height, width = self.shape
+        size = height if height == width else 0
+        return fitted(read_pixels(path, size, greyscale=channels == 1), self.shape)
+
+    def _of_files(self, paths: Sequence[Path], batch: int) -> Predictions:
+        def parts() -> Iterator[Array]:
+            for start in range(0, max(1, len(paths)), batch):
+                images = [self.pixels(path) for path in paths[start : start + batch]]
+                pixels = np.stack(images) if images else np.zeros((0, *self.shape), np.uint8)
+                yield self.compute(pixels)
+
+        return self._joined(parts())
+
+    def _joined(self, parts: Iterator[Array]) -> Predictions:
+        return Predictions(np.concatenate(list(parts)), self.labels)
+
+    @torch.no_grad()
+    def compute(self, inputs: Array) -> npt.NDArray[np.float32]:
+        """Return the outputs of one batch of what ``inputs.model_inputs`` returns."""
+        network = self._images if self._takes_pixels(inputs) else self._outputs
+        with repeatable(self.device):
+            tensor = torch.from_numpy(np.ascontiguousarray(inputs)).to(self.device)
+            found: npt.NDArray[np.float32] = network(channels_last(tensor)).float().cpu().numpy()
+        return found
+
+    def _takes_pixels(self, inputs: Array) -> bool:
+        return inputs.dtype == np.uint8 and self.vocabulary is None
+
+    def inputs_of(self, array: Array) -> Array:
+        """Return a user's array as ``compute`` takes it; see ``inputs.model_inputs``."""
+        return model_inputs(array, self._model)

@@ -1,0 +1,219 @@
+"""Read a model file and build its networks; a damaged or foreign file is one clear error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import nn
+
+from edgefed.config.recipe import ModelSection
+from edgefed.data.paths import require_file
+from edgefed.errors import DataError, EdgeFedError, UsageError
+from edgefed.files import storage_error
+from edgefed.learn.model_description import ModelDescription, read_description
+from edgefed.learn.model_memory import COPIES, training_bytes
+from edgefed.learn.models import Model, build
+from edgefed.learn.types import Tensors
+from edgefed.wire.tensors import weights_digest
+
+MODEL_FILE = "model.safetensors"
+"""The file of a run's last round, in the run's folder."""
+
+BUILD_FAILED = (RuntimeError, OverflowError, ValueError, MemoryError, TypeError)
+"""How torch refuses shapes and settings that no network of ours was trained with."""
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """The checked content of a model file.
+
+    Attributes:
+        path: the file.
+        description: what it says of its models.
+        models: the tensors of each of them, by its name.
+        network: a network of theirs, with initial weights.
+    """
+
+    path: Path
+    description: ModelDescription
+    models: Mapping[str, Tensors]
+    network: Model
+
+    def networks(self) -> tuple[str, ...]:
+        """Return the names of the models that are networks; the others only accompany them."""
+        known = set(self.network.names)
+        return tuple(name for name, tensors in self.models.items() if known & tensors.keys())
+
+    def tensors(self) -> Tensors:
+        """Return all tensors in the order in which their digest was computed, which files lose."""
+        several, order = len(self.models) > 1, self.network.names
+        return {
+            f"{model}/{name}" if several else name: tensors[name]
+            for model, tensors in self.models.items()
+            for name in (order if tensors.keys() == set(order) else tensors)
+        }
+
+    def module(self, name: str, *, user_models: bool) -> nn.Module:
+        """Return a model's network with its weights, for predictions."""
+        model = _built(self.path, self.description, user_models)
+        weights = {key: torch.from_numpy(array) for key, array in self.models[name].items()}
+        # Tied weights have one name in the file and several in the module.
+        model.module.load_state_dict(weights, strict=False)
+        return model.module.requires_grad_(False).eval()
+
+
+def read_model_file(path: Path, *, user_models: bool = False) -> ModelFile:
+    """Return the content of a model file, checked against its network and its digest.
+
+    Args:
+        path: the file.
+        user_models: whether the network may be a user's own code, which is then imported.
+
+    Raises:
+        MissingDataError: there is no such file.
+        DataError: ``model.file``: it is not a model file; ``model.weights``: its tensors are not
+            those of its network; ``model.damaged``: they have changed; ``model.refused``: the
+            network is a user's own code.
+        RecipeError: this version has no such network, or the user's code fails.
+        StorageError: it cannot be read.
+    """
+    require_file(path)
+    with _readable(path), safe_open(path, "numpy") as file:
+        description = read_description(file.metadata() or {}, path)
+        network = _checked_network(path, description, user_models)
+        tensors: Tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    content = ModelFile(path, description, _models(description, tensors), network)
+    names = content.networks()
+    if not names:
+        raise _damaged(path, "it lacks the weights of its models")
+    for name in names:
+        network.check(content.models[name])
+    if weights_digest(content.tensors()) != description.weights_digest:
+        raise _damaged(path, "its tensors are not those that its run wrote")
+    return content
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Turn what a file that is no safetensors file causes into an error of ours."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(path, error) from error
+    except (SafetensorError, ValueError, TypeError, KeyError) as error:
+        if isinstance(error, EdgeFedError):
+            raise
+        raise DataError(
+            f"{path} is no safetensors file, or only a part of one.",
+            code="model.file",
+            hint="give the model.safetensors of a run of EdgeFed",
+        ) from error
+
+
+def _checked_network(path: Path, description: ModelDescription, user_models: bool) -> Model:
+    """Return the file's network; what is larger than the file is not built.
+
+    Raises:
+        DataError: ``model.weights``: the network has more weights than the file.
+    """
+    section, inputs = _section(description), (description.shape, description.outputs)
+    if min(*description.shape, description.outputs, 1) < 1:
+        raise _not_buildable(path, f"inputs {description.shape}, {description.outputs} outputs")
+    with _buildable(path):
+        needed = training_bytes(section, *inputs, allow_user=user_models)
+    if needed is not None and needed // COPIES > path.stat().st_size:
+        raise DataError(
+            f"{path} has fewer weights than its model {section.name}.",
+            code="model.weights",
+            hint="the file is damaged or was not written by EdgeFed; copy it again",
+        )
+    return _built(path, description, user_models)
+
+
+def _built(path: Path, description: ModelDescription, user_models: bool) -> Model:
+    section, inputs = _section(description), (description.shape, description.outputs)
+    with _buildable(path):
+        return build(section, *inputs, seed=0, allow_user=user_models)
+
+
+def _section(description: ModelDescription) -> ModelSection:
+    """Return the network alone: all of its weights are in the file."""
+    return ModelSection(name=description.section.name, **description.section.settings())
+
+
+@contextmanager
+def _buildable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except EdgeFedError:
+        raise
+    except BUILD_FAILED as error:
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        raise _not_buildable(path, first[:200]) from error
+
+
+def _not_buildable(path: Path, why: str) -> DataError:
+    return DataError(
+        f"{path} describes a network that cannot be built: {why}.",
+        code="model.file",
+        hint="give the model.safetensors of a run of EdgeFed",
+    )
+
+
+def _models(description: ModelDescription, tensors: Tensors) -> dict[str, Tensors]:
+    """Return the tensors of each model of a file."""
+    if len(description.models) == 1:
+        return {description.models[0]: tensors}
+    models: dict[str, Tensors] = {name: {} for name in description.models}
+    for key, array in tensors.items():
+        name, _, part = key.partition("/")
+        models.setdefault(name, {})[part] = array
+    return models
+
+
+def chosen_models(content: ModelFile, name: str) -> dict[str, float]:
+    """Return the models that predict, each with its share.
+
+    Args:
+        content: of the file.
+        name: of the only model to take; empty for all of them together.
+
+    Raises:
+        UsageError: ``model.several``: there is no such model, or they cannot be combined.
+    """
+    names, known = content.networks(), dict(_shares(content.description))
+    if name in names:
+        return {name: 1.0}
+    shares = {each: known[each] for each in names if known.get(each, 0) > 0}
+    if not name and len(names) == 1:
+        return {names[0]: 1.0}
+    if not name and shares:
+        return shares
+    listed = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+    told = (
+        f"{content.path} has no model '{name}'"
+        if name
+        else f"{content.path} holds {len(names)} models, which it does not say how to combine"
+    )
+    raise UsageError(
+        f"{told}.",
+        code="model.several",
+        hint=f"choose one with --model: {listed}" if len(names) > 1 else "leave --model out",
+    )
+
+
+def _shares(description: ModelDescription) -> Iterator[tuple[str, float]]:
+    yield from zip(description.models, description.shares, strict=False)
+
+
+def _damaged(path: Path, what: str) -> DataError:
+    return DataError(
+        f"{path} is damaged: {what}.",
+        code="model.damaged",
+        hint="copy the file again, or take the one in the run's folder",
+    )
