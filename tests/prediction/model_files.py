@@ -40,7 +40,7 @@ def described(
     name: str = "cnn", *, outputs: int = len(NAMES), shape: tuple[int, ...] = (), **changes: Any
 ) -> ModelDescription:
     """Describe a small network; ``shape`` replaces its own."""
-    settings, own = OWN[name]
+    settings, own = OWN.get(name, ({}, COLOUR))
     section = complete_model(ModelSection(name=name, **settings))
     shape = shape or own
     coloured = len(shape) == 3 and shape[0] == 3
