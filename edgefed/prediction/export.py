@@ -191,6 +191,7 @@ def _write_onnx(
         traced,
         input_names=[signature.input],
         output_names=[signature.output],
+        dynamic_shapes=(dict(signature.open),),
         dynamo=True,
         verbose=False,
     )
