@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -174,7 +175,8 @@ def torch_run(path: Path) -> Run:
 
     @torch.no_grad()
     def run(inputs: Array) -> Array:
-        outputs: Array = module(torch.from_numpy(inputs)).numpy()
+        own = np.require(inputs, requirements=["C", "W"])
+        outputs: Array = module(torch.from_numpy(own)).numpy()
         return outputs
 
     return run
