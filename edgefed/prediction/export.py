@@ -88,7 +88,7 @@ def export_model(
     writer = _write_onnx if form == "onnx" else _write_torch
     if form == "onnx":
         for package in ("onnx", "onnxscript", "onnxruntime"):
-            wanted(package, "onnx", "export.missing")
+            wanted(package, "onnx", code="export.missing")
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
     try:
@@ -208,7 +208,7 @@ def _write_onnx(
 
 def onnx_run(path: Path) -> Run:
     """Return how ONNX Runtime runs a file of ours on the CPU."""
-    runtime = wanted("onnxruntime", "onnx", "export.missing")
+    runtime = wanted("onnxruntime", "onnx", code="export.missing")
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
     return lambda inputs: session.run(None, {name: inputs})[0]

@@ -1,4 +1,4 @@
-"""``predict`` and ``run export``: models of runs and files, inputs of all kinds, what is printed."""
+"""``predict`` and ``run export``: models of runs and files, all kinds of inputs, the output."""
 
 from __future__ import annotations
 

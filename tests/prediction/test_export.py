@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from edgefed.errors import CheckFailedError, UsageError
-from edgefed.prediction import networks
+from edgefed.prediction import networks, resizing
 from edgefed.prediction.export import METADATA_FILE, export_model, onnx_run, torch_run
 from edgefed.prediction.export_check import TOLERANCE, check_export
 from edgefed.prediction.export_weights import export_weights
@@ -64,7 +64,7 @@ def test_a_program_says_what_it_is(tmp_path: Path) -> None:
 
     model = load_model(model_file(tmp_path), device="cpu")
     for form in ("torch-export", "onnx"):
-        export_model(model, form, tmp_path / form)  # type: ignore[arg-type]
+        export_model(model, form, tmp_path / form)
     extra = {METADATA_FILE: ""}
     torch.export.load(str(tmp_path / "torch-export"), extra_files=extra)
     session = onnxruntime.InferenceSession(tmp_path / "onnx", providers=["CPUExecutionProvider"])
@@ -100,11 +100,11 @@ def test_a_program_that_predicts_something_else_is_refused(
 ) -> None:
     model = load_model(model_file(tmp_path), device="cpu")
     (tmp_path / "program").write_text("an earlier one")
-    whole = networks.resized
+    whole = resizing.resized
     monkeypatch.setattr(networks, "resized", lambda images, *size: whole(images, *size) + 2)
     for form in ("torch-export", "onnx"):
         with pytest.raises(CheckFailedError) as caught:
-            export_model(model, form, tmp_path / "program")  # type: ignore[arg-type]
+            export_model(model, form, tmp_path / "program")
         assert caught.value.code == "export.differs"
     assert (tmp_path / "program").read_text() == "an earlier one"
     assert sorted(each.name for each in tmp_path.iterdir()) == ["model.safetensors", "program"]

@@ -28,7 +28,7 @@ def simulated(state: Path, *words: str) -> Path:
         state=state,
     )  # fmt: skip
     assert told.code == 0, told
-    return state / "simulations" / "runs" / told.json["run"]
+    return Path(state, "simulations", "runs", told.json["run"])
 
 
 @pytest.mark.parametrize(
