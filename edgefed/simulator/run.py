@@ -176,8 +176,8 @@ class Simulation:
         if record.status != "finished" or recipe.evaluation.on != "both" or not parts:
             return {}
         saved = ended_run(self._deps, record, self._tell)
-        loss = recipe.training.loss
-        return coordinator_scores(self._deps.algorithm, loss, saved.state, saved.run_model)
+        algorithm = self._deps.algorithm
+        return coordinator_scores(recipe, algorithm, saved.state, saved.run_model).values
 
     def _tell(self, text: str) -> None:
         """Put a line into the journal: how the run trains."""
@@ -201,7 +201,7 @@ def _check(
         )
     check_dataset(recipe, dataset)
     model = make_model(recipe, dataset.shape, dataset.classes, memory, user_models=user_models)
-    check_training(with_augmentation(recipe, dataset.preparation), algorithm, model)
+    check_training(with_augmentation(recipe, dataset.preparation), algorithm, model, dataset)
 
 
 def _check_shards(recipe: Recipe, algorithm: AnyAlgorithm, shards: Sequence[Shard]) -> None:
