@@ -84,6 +84,14 @@ def start(app: typer.Typer) -> None:
         sys.exit(error.exit_code)
 
 
+def collect_at_end() -> None:
+    """Let Python search for cycles at the end after all.
+
+    Some packages of torch's exporters complain on stderr about objects that are left.
+    """
+    atexit.unregister(gc.freeze)
+
+
 def columns(rows: Sequence[tuple[str, ...]]) -> str:
     """Return rows as text, each column as wide as its widest cell."""
     if not rows:

@@ -12,7 +12,7 @@ from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import Json
 from edgefed.cli.predict import Source
-from edgefed.console import data, json_out, reported, talk
+from edgefed.console import collect_at_end, data, json_out, reported, talk
 from edgefed.prediction.options import Best, ModelName, UserModels
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ def _written(
 
         texts = export_weights(source, file, model=model, user_models=user_models)
         return {**texts, "labels": json.loads(texts["labels"])}
+    collect_at_end()
     from edgefed.prediction.export import export_model
     from edgefed.prediction.load import load_model
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -87,7 +88,7 @@ def export_model(
     writer = _write_onnx if form == "onnx" else _write_torch
     if form == "onnx":
         for package in ("onnx", "onnxscript", "onnxruntime"):
-            wanted(package, "onnx", "export.missing")
+            wanted(package, "onnx", code="export.missing")
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
     try:
@@ -174,7 +175,8 @@ def torch_run(path: Path) -> Run:
 
     @torch.no_grad()
     def run(inputs: Array) -> Array:
-        outputs: Array = module(torch.from_numpy(inputs)).numpy()
+        own = np.require(inputs, requirements=["C", "W"])
+        outputs: Array = module(torch.from_numpy(own)).numpy()
         return outputs
 
     return run
@@ -191,6 +193,7 @@ def _write_onnx(
         traced,
         input_names=[signature.input],
         output_names=[signature.output],
+        dynamic_shapes=(dict(signature.open),),
         dynamo=True,
         verbose=False,
     )
@@ -205,7 +208,7 @@ def _write_onnx(
 
 def onnx_run(path: Path) -> Run:
     """Return how ONNX Runtime runs a file of ours on the CPU."""
-    runtime = wanted("onnxruntime", "onnx", "export.missing")
+    runtime = wanted("onnxruntime", "onnx", code="export.missing")
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
     return lambda inputs: session.run(None, {name: inputs})[0]

@@ -146,7 +146,8 @@ class LoadedModel:
         """Return the outputs of one batch of what ``inputs.model_inputs`` returns."""
         network = self._images if self._takes_pixels(inputs) else self._outputs
         with repeatable(self.device):
-            tensor = torch.from_numpy(np.ascontiguousarray(inputs)).to(self.device)
+            own = np.require(inputs, requirements=["C", "W"])  # torch takes no other array
+            tensor = torch.from_numpy(own).to(self.device)
             found: npt.NDArray[np.float32] = network(channels_last(tensor)).float().cpu().numpy()
         return found
 

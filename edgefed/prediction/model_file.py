@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
@@ -61,9 +60,7 @@ class ModelFile:
     def module(self, name: str, *, user_models: bool) -> nn.Module:
         """Return a model's network with its weights, for predictions."""
         model = _built(self.path, self.description, user_models)
-        weights = {key: torch.from_numpy(array) for key, array in self.models[name].items()}
-        # Tied weights have one name in the file and several in the module.
-        model.module.load_state_dict(weights, strict=False)
+        model.put_weights(self.models[name])
         return model.module.requires_grad_(False).eval()
 
 

@@ -29,7 +29,10 @@ BASH = shutil.which("bash") or ""
 BROKER = "192.0.2.7:1883"
 """The broker's address in the pages."""
 
-PREPARED = {"getting-started.md": ("cam-1.npz", "cam-2.npz")}
+PREPARED = {
+    "getting-started.md": ("cam-1.npz", "cam-2.npz"),
+    "using-a-model.md": ("photos", "new"),
+}
 """Files that a page's first Python block makes."""
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.numpy import save_file
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from edgefed.config.recipe import ModelSection
 from edgefed.learn.model_description import ModelDescription
@@ -40,7 +41,7 @@ def described(
     name: str = "cnn", *, outputs: int = len(NAMES), shape: tuple[int, ...] = (), **changes: Any
 ) -> ModelDescription:
     """Describe a small network; ``shape`` replaces its own."""
-    settings, own = OWN[name]
+    settings, own = OWN.get(name, ({}, COLOUR))
     section = complete_model(ModelSection(name=name, **settings))
     shape = shape or own
     coloured = len(shape) == 3 and shape[0] == 3
@@ -53,16 +54,24 @@ def described(
 def network(description: ModelDescription, seed: int = 1) -> tuple[Model, Tensors]:
     """Return a network and weights of it; its running statistics and scores are not trivial."""
     model = build(description.section, description.shape, description.outputs, seed)
-    rng = np.random.default_rng(seed)
+    if model.has_batch_norm:
+        _settle(model)
     weights = model.weights()
-    for name, array in weights.items():
-        if name.endswith("running_mean"):
-            array[...] = rng.normal(0, 0.2, array.shape)
-        elif name.endswith("running_var"):
-            array[...] = rng.uniform(0.5, 1.5, array.shape)
     last = [name for name in model.parameter_names if name.endswith("weight")][-1]
     weights[last] *= 300 if description.section.name == "vgg9" else 6
     return model, weights
+
+
+@torch.no_grad()
+def _settle(model: Model) -> None:
+    """Let batch normalisation measure noise, so that signals reach the end of a deep network."""
+    for part in model.module.modules():
+        if isinstance(part, _BatchNorm):
+            part.momentum = None
+            part.reset_running_stats()
+    model.module.train()
+    generator = torch.Generator().manual_seed(3)
+    model.module(torch.randn(32, *model.shape, generator=generator))
 
 
 def write_model(path: Path, description: ModelDescription, tensors: Tensors) -> Path:
