@@ -105,7 +105,7 @@ def check_label_settings(training: TrainingSection) -> None:
     key = "label_smoothing" if training.label_smoothing else "class_weights"
     if training.loss != "cross_entropy":
         raise UsageError(
-            f"training.{key} changes labels, and the loss {training.loss} has none.",
+            f"training.{key} belongs to cross-entropy, and the loss is {training.loss}.",
             code="train.labels",
             hint=f'leave out training.{key}, or set training.loss = "cross_entropy"',
         )
