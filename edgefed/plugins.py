@@ -74,19 +74,20 @@ class Plugins(Generic[Member]):
     Args:
         kind: what one of them is called.
         group: of their entry points.
-        code: of errors about them.
         built_in: returns the names that no package may take.
         check: given a name and what a package offers under it, returns that as a plug-in; raises
             ValueError with the reason why it is none.
+        code: of errors about them.
     """
 
     def __init__(
         self,
         kind: str,
         group: str,
-        code: str,
         built_in: Callable[[], Collection[str]],
         check: Callable[[str, object], Member],
+        *,
+        code: str,
     ) -> None:
         self.kind = kind
         self.group = group

@@ -55,7 +55,7 @@ def _checked(name: str, member: object) -> type[AnyAlgorithm]:
     return member
 
 
-PLUGINS = Plugins("algorithm", "edgefed.algorithms", "algorithm.plugin", built_in, _checked)
+PLUGINS = Plugins("algorithm", "edgefed.algorithms", built_in, _checked, code="algorithm.plugin")
 """The algorithms of installed packages."""
 
 

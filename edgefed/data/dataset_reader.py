@@ -51,14 +51,14 @@ class DatasetReader:
 
 def dataset_plugins(built_in: Callable[[], tuple[str, ...]]) -> Plugins[DatasetReader]:
     """Return the data sets that packages offer beside those that are built in."""
-    return Plugins("data set", "edgefed.datasets", "data.plugin", built_in, _checked)
+    return Plugins("data set", "edgefed.datasets", built_in, _checked, code="data.plugin")
 
 
 def read_guarded(name: str, read: Callable[[], object]) -> Dataset:
     """Return what a package's code reads, checked.
 
     Raises:
-        DataError: ``data.plugin``: it fails, or what it reads is no data set.
+        DataError: ``data.reader``: it fails, or what it reads is no data set.
     """
     try:
         dataset = read()
@@ -117,7 +117,7 @@ def _part_problem(dataset: Dataset, part: Samples) -> str:
 def _failed(name: str, why: str) -> DataError:
     return DataError(
         f"Data set '{name}' cannot be read: {' '.join(why.split())[:500].rstrip('.')}.",
-        code="data.plugin",
+        code="data.reader",
         hint="check its keys, or report this to the authors of the package that offers it",
     )
 

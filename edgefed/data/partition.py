@@ -196,7 +196,7 @@ def _split(chosen: Partitioner, request: Request, rng: np.random.Generator) -> P
     """Return the parts of a partition, checked; a package's errors are ours.
 
     Raises:
-        DataError: the samples cannot be shared out like that, or ``partition.plugin``.
+        DataError: the samples cannot be shared out like that.
     """
     name, labels = request.section.partition, request.labels
     if name in PARTITIONERS:
@@ -215,7 +215,7 @@ def _split(chosen: Partitioner, request: Request, rng: np.random.Generator) -> P
         raise DataError(
             f"The partition '{name}' of {PARTITION_PLUGINS.package(name)} failed:"
             f" {' '.join(why.split())[:500].rstrip('.')}.",
-            code="partition.plugin",
+            code="data.partition",
             hint="report this to the authors of that package",
         ) from error
     return parts

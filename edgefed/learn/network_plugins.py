@@ -15,7 +15,7 @@ from edgefed.plugins import Plugins
 
 def network_plugins(built_in: Callable[[], Collection[str]]) -> Plugins[Network]:
     """Return the networks that packages offer beside those that are built in."""
-    return Plugins("model", "edgefed.models", "model.plugin", built_in, _checked)
+    return Plugins("model", "edgefed.models", built_in, _checked, code="model.plugin")
 
 
 def _checked(name: str, member: object) -> Network:

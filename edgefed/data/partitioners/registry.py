@@ -207,7 +207,11 @@ def _checked(name: str, member: object) -> Partitioner:
 
 
 PARTITION_PLUGINS = Plugins(
-    "partition", "edgefed.partitioners", "partition.plugin", lambda: PARTITIONERS, _checked
+    "partition",
+    "edgefed.partitioners",
+    lambda: PARTITIONERS,
+    _checked,
+    code="partition.plugin",
 )
 """The partitions of installed packages."""
 
