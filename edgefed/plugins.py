@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -94,6 +95,7 @@ class Plugins(Generic[Member]):
         self.code = code
         self._built_in = built_in
         self._check = check
+        self._added: dict[str, Member] = {}
 
     def offers(self, found: Iterable[EntryPoint] | None = None) -> Offers:
         """Return what packages offer; nothing is imported.
@@ -123,6 +125,8 @@ class Plugins(Generic[Member]):
         Raises:
             PluginError: a package offers it, but it cannot be used.
         """
+        if name in self._added:
+            return self._added[name]
         offered = self.offers()
         if name in offered.refused:
             raise self._error(
@@ -130,6 +134,22 @@ class Plugins(Generic[Member]):
                 "uninstall all but one of the packages that offer it, or rename theirs",
             )
         return self.load(offered.usable[name]) if name in offered.usable else None
+
+    @contextmanager
+    def added(self, name: str, member: object) -> Iterator[None]:
+        """Offer something for the length of a block, in this process, as if it were installed.
+
+        Raises:
+            ValueError: it cannot be offered.
+        """
+        if name in self._built_in():
+            raise ValueError(f"EdgeFed has {_with_article(self.kind)} '{name}'")
+        before = dict(self._added)
+        self._added[name] = self._check(name, member)
+        try:
+            yield
+        finally:
+            self._added = before
 
     def load(self, point: EntryPoint) -> Member:
         """Import a plug-in.
