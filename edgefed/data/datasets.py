@@ -16,6 +16,7 @@ from edgefed.data.dataset_reader import DatasetReader, dataset_plugins, read_gua
 from edgefed.data.digits import DigitsOptions, load_digits
 from edgefed.data.femnist import FemnistOptions, load_femnist
 from edgefed.data.folder import FolderOptions, load_folder
+from edgefed.data.hugging_face import HuggingFaceOptions, load_hugging_face
 from edgefed.data.none import NoneOptions, load_none
 from edgefed.data.npz import NpzOptions, load_npz
 from edgefed.data.options import DataOptions, checked_options, nearest
@@ -68,6 +69,7 @@ _LOADERS: dict[str, _Loader[Any]] = {
         )
         for name, which in VISION_SETS.items()
     },
+    "huggingface": _Loader(HuggingFaceOptions, load_hugging_face),
     "femnist": _Loader(FemnistOptions, load_femnist),
     "shakespeare": _Loader(TextOptions, load_shakespeare),
     "none": _Loader(NoneOptions, load_none),

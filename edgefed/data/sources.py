@@ -7,6 +7,8 @@
 | ``text:FILE`` | a ``.txt`` or ``.jsonl`` file, or a folder; see `edgefed.data.shakespeare` |
 | ``mnist:FOLDER`` | MNIST, downloaded into ``FOLDER`` if it is missing; likewise |
 | | ``fashion-mnist``, ``emnist``, ``cifar10``, ``cifar100`` and ``svhn`` |
+| ``huggingface:PATH`` | a folder or file of Hugging Face's ``datasets``; see |
+| | `edgefed.data.hugging_face` |
 | ``NAME:PATH`` | data of an installed package; see `edgefed.data.dataset_reader` |
 
 After a ``?``, each source accepts options that prepare its inputs, such as
@@ -29,11 +31,12 @@ from urllib.parse import parse_qsl
 from pydantic import Field
 
 from edgefed.data.alphabets import AlphabetName
-from edgefed.data.checks import require_samples
+from edgefed.data.checks import count_classes, require_samples
 from edgefed.data.dataset_reader import SourceReader, read_guarded
 from edgefed.data.datasets import DATASET_PLUGINS
 from edgefed.data.folder import read_folder
 from edgefed.data.holdout import hold_out
+from edgefed.data.hugging_face import ColumnOptions, read_table
 from edgefed.data.images import ImageOptions
 from edgefed.data.limits import SizedOptions
 from edgefed.data.npz import read_npz
@@ -68,6 +71,10 @@ class _NpzSource(SizedOptions, PreparationOptions):
 
 class _FolderSource(ImageOptions, SizedOptions, PreparationOptions):
     """Options of a folder of images."""
+
+
+class _HuggingFaceSource(ColumnOptions, SizedOptions, PreparationOptions):
+    """Options of a table of Hugging Face's ``datasets``."""
 
 
 class _TextSource(SizedOptions, PreparationOptions):
@@ -241,6 +248,13 @@ def _read_folder(source: Source, options: _FolderSource, holdout: float) -> _Con
     )
 
 
+def _read_hugging_face(source: Source, options: _HuggingFaceSource, holdout: float) -> _Content:
+    del holdout
+    table = read_table(str(source.path), options, options.split, options.max_bytes)
+    classes = len(table.class_names) or count_classes(str(source.path), table.samples)
+    return _Content(table.samples, None, classes, class_names=table.class_names)
+
+
 def _read_text(source: Source, options: _TextSource, holdout: float) -> _Content:
     keys = options.model_dump(include={"max_bytes", *_TextSource.__annotations__})
     chosen = TextOptions(path=str(source.path), test_share=holdout, **keys)
@@ -258,6 +272,7 @@ def _read_vision(source: Source, options: _VisionSource, holdout: float) -> _Con
 _KINDS: dict[str, _Kind] = {
     "npz": _Kind(_NpzSource, _read_npz),
     "folder": _Kind(_FolderSource, _read_folder),
+    "huggingface": _Kind(_HuggingFaceSource, _read_hugging_face),
     "text": _Kind(_TextSource, _read_text),
     **{
         name: _Kind(
