@@ -13,9 +13,10 @@ that offers a name which is already taken, is reported and does not hide others.
 from __future__ import annotations
 
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -158,7 +159,8 @@ class Plugins(Generic[Member]):
             PluginError: the import fails, or what it names is no such plug-in.
         """
         try:
-            member = point.load()
+            with redirect_stdout(sys.stderr):  # stdout is data
+                member = point.load()
         except (Exception, SystemExit) as error:  # whatever the package does, the others work
             raise self.broken(point.name, [point], f"{type(error).__name__}: {error}") from error
         try:
