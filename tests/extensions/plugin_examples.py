@@ -79,7 +79,7 @@ def read_rows(options: RowsOptions, folder: Path | None) -> Any:
     if options.mode == "shape":
         shape = (5,)
     if options.mode == "kind":
-        inputs = inputs.astype(np.float64)  # type: ignore[assignment] # wrong on purpose
+        inputs = inputs.astype(np.float64)
     samples = Samples(inputs, labels)
     return Dataset(samples, Samples(inputs[:0], labels[:0]), 2, shape)
 
