@@ -278,7 +278,7 @@ def _images(
     found: list[Array] = []
     needed = 0
     for number, row in enumerate(rows):
-        pixels = _pixels(row[columns.image], columns, f"{where}, image {number},")
+        pixels = pixels_of(row[columns.image], columns, f"{where}, image {number},")
         if found and pixels.shape != found[0].shape:
             raise DataError(
                 f"{where} has images of {found[0].shape[1]}x{found[0].shape[0]} and of"
@@ -291,8 +291,12 @@ def _images(
     return np.stack(found) if found else np.zeros((0, 1, 1), np.uint8)
 
 
-def _pixels(value: Any, columns: ColumnOptions, where: str) -> Array:
-    """Return an image's pixels: uint8 (height, width[, 3])."""
+def pixels_of(value: object, columns: ColumnOptions, where: str) -> Array:
+    """Return an image's pixels: uint8 (height, width[, 3]), turned as its camera was held.
+
+    Raises:
+        DataError: it is no image, or too large a one.
+    """
     from PIL import Image, ImageOps
 
     if not isinstance(value, Image.Image):

@@ -15,7 +15,12 @@ from PIL import Image
 from edgefed.config.recipe import DataSection
 from edgefed.data.dataset_reader import DatasetReader
 from edgefed.data.datasets import load
-from edgefed.data.hugging_face import HuggingFaceOptions, load_hugging_face
+from edgefed.data.hugging_face import (
+    ColumnOptions,
+    HuggingFaceOptions,
+    load_hugging_face,
+    pixels_of,
+)
 from edgefed.data.sources import load_device
 from edgefed.errors import DataError
 from edgefed.testing.datasets import check_dataset
@@ -102,6 +107,33 @@ def test_images_are_scaled_made_grey_and_turned_as_their_camera_was_held(tmp_pat
     found = load(section(**keys), tmp_path, 1).train
     assert found.inputs.shape == (2, 1, 2, 2)
     assert np.array_equal(found.inputs[0], found.inputs[1])
+
+
+def test_an_image_that_the_package_leaves_turned_is_put_upright(tmp_path: Path) -> None:
+    upright = Image.fromarray(np.arange(12, dtype=np.uint8).reshape(3, 4) * 20)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    upright.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "turned.png", exif=exif)
+    with Image.open(tmp_path / "turned.png") as turned:
+        assert turned.size == (3, 4)
+        found = pixels_of(turned, ColumnOptions(greyscale=True), "it")
+    assert np.array_equal(found, np.asarray(upright))
+
+
+@needs_package
+def test_names_of_classes_are_numbered_as_in_the_training_part(tmp_path: Path) -> None:
+    import datasets
+
+    kinds = {"train": ["cat", "owl", "cat"], "test": ["owl"], "strange": ["dog"]}
+    splits = {
+        name: datasets.Dataset.from_dict({"x": [float(k) for k in range(len(own))], "label": own})
+        for name, own in kinds.items()
+    }
+    datasets.DatasetDict(splits).save_to_disk(str(tmp_path / "t"))
+    found = load(section(path="t", features=["x"], test_split="test"), tmp_path, 1)
+    assert (found.class_names, found.test.targets.tolist()) == (("cat", "owl"), [1])
+    with pytest.raises(DataError, match="a class 'dog', which the training part lacks"):
+        load(section(path="t", features=["x"], test_split="strange"), tmp_path, 1)
 
 
 @needs_package
