@@ -59,7 +59,8 @@ class ModelSection(OpenSection):
     name: str = "cnn"
     """Name of a model: ``cnn``, ``lenet5``, ``lenet5-wide``, ``lstm``, ``mlp``, ``resnet18``,
     ``resnet20``, ``vgg9``; a classifier of torchvision, such as
-    ``torchvision:mobilenet_v3_small``; or ``package.module:factory`` for one of your own."""
+    ``torchvision:mobilenet_v3_small``; one of a plug-in; or ``package.module:factory`` for one of
+    your own."""
 
     weights: Annotated[str, Field(max_length=4096)] = ""
     """Initial weights from elsewhere: ``default`` for those that torchvision publishes, or a
@@ -85,8 +86,9 @@ class DataSection(OpenSection):
 
     name: str = "digits"
     """Name of a data set: ``digits``, ``npz``, ``folder``, ``mnist``, ``fashion-mnist``,
-    ``emnist``, ``cifar10``, ``cifar100``, ``svhn``, ``femnist``, ``shakespeare``; ``memory``
-    for data that a Python program passes; ``none`` for none."""
+    ``emnist``, ``cifar10``, ``cifar100``, ``svhn``, ``femnist``, ``shakespeare``,
+    ``huggingface``; ``memory`` for data that a Python program passes; ``none`` for none; or one of
+    a plug-in."""
 
     classes: Classes = ()
     """The run's classes in order, by name: ``["cat", "dog"]``. Devices map their labels to this
@@ -97,7 +99,7 @@ class DataSection(OpenSection):
     partition: str = "classes"
     """How the training data is partitioned over virtual devices: ``classes``, ``overlap``,
     ``disjoint-random``, ``niid-label``, ``shards``, ``dirichlet``, ``dirichlet-equal``,
-    ``pachinko``, ``natural``, ``quantity``, ``growing``, ``iid``."""
+    ``pachinko``, ``natural``, ``quantity``, ``growing``, ``iid``; or one of a plug-in."""
 
     classes_per_device: Annotated[int, Field(ge=1)] = 2
     """With ``classes``, ``overlap``, ``disjoint-random`` or ``niid-label``: number of labels that
