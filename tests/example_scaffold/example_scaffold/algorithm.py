@@ -152,7 +152,7 @@ class Scaffold(Algorithm[ScaffoldSettings]):
         return Job(
             weights=task.groups["weights"],
             objective=Corrected(loss_of(self.training)),
-            schedule=schedule_of(self.training, task.round),
+            schedule=schedule_of(self.training, task.round, task.rounds),
             seed=task.seed,
             extra=difference(task.groups[CONTROL], own),
             augment=augment_of(self.training),
@@ -162,7 +162,7 @@ class Scaffold(Algorithm[ScaffoldSettings]):
         """Send y_i - x and c_i+ - c_i, and keep both control variates."""
         assert isinstance(result, Trained)
         delta = difference(result.weights, task.groups["weights"])
-        rate = schedule_of(self.training, task.round).learning_rate
+        rate = schedule_of(self.training, task.round, task.rounds).learning_rate
         change = {
             name: -(control + delta[name] / np.float32(result.steps * rate))
             for name, control in task.groups[CONTROL].items()
