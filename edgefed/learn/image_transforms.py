@@ -18,10 +18,13 @@ from edgefed.errors import DataError
 from edgefed.seeds import derive
 
 Transform = Callable[[torch.Tensor], torch.Tensor]
-"""From a uint8 image (channels, height, width) to another one."""
+"""From one uint8 image (1, channels, height, width) to another."""
 
 COLOUR_CHANNELS = (1, 3)
 """Numbers of channels whose colours can be changed: grey, and red, green and blue."""
+
+CROP_SIDES = (3 / 4, 4 / 3)
+"""Ratio of a crop's width to its height, as torchvision has it."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +100,11 @@ def transformed(
     """
     height, width = images.shape[-2:]
     steps = _steps(transforms, (height, width), tuple(neutral.flatten().tolist()))
+    done = torch.empty_like(images)
     with torch.random.fork_rng(devices=[]):
-        done = [_one(steps, image, seed) for image, seed in zip(images, seeds, strict=True)]
-    return torch.stack(done)
+        for number, seed in enumerate(seeds):
+            done[number : number + 1] = _one(steps, images[number : number + 1], seed)
+    return done
 
 
 def _one(steps: Sequence[tuple[str, Transform]], image: torch.Tensor, seed: int) -> torch.Tensor:
@@ -120,15 +125,10 @@ def _steps(
 def _made(
     wanted: ImageTransforms, size: tuple[int, int], neutral: tuple[int, ...]
 ) -> Iterator[tuple[str, Transform]]:
-    import torchvision
-
-    # The first releases of these transforms warn of changes to come.
-    torchvision.disable_beta_transforms_warning()
     from torchvision.transforms import v2
 
     if wanted.resized_crop:
-        scale = (wanted.resized_crop, 1.0)
-        yield "resized_crop", v2.RandomResizedCrop(size, scale=scale, antialias=True)
+        yield "resized_crop", _resized_crop(wanted.resized_crop, size)
     if wanted.flip:
         yield "flip", v2.RandomHorizontalFlip()
     if wanted.rand_augment:
@@ -137,3 +137,21 @@ def _made(
         yield "colours", v2.ColorJitter(*wanted.colours)
     if wanted.erase:
         yield "erase", v2.RandomErasing(wanted.erase, value=[float(each) for each in neutral])
+
+
+def _resized_crop(least: float, size: tuple[int, int]) -> Transform:
+    """Return torchvision's ``RandomResizedCrop``, with the same draws and the same pixels.
+
+    It takes half the time: torchvision's kernels are fast only where an image's channels lie side
+    by side in memory, and those of a piece of an image do not until it is copied.
+    """
+    from torchvision.transforms import v2
+
+    def cropped(image: torch.Tensor) -> torch.Tensor:
+        place = v2.RandomResizedCrop.get_params(image, (least, 1.0), CROP_SIDES)
+        piece = v2.functional.crop(image, *place)
+        together = piece.contiguous(memory_format=torch.channels_last)
+        whole: torch.Tensor = v2.functional.resize(together, list(size), antialias=True)
+        return whole
+
+    return cropped
