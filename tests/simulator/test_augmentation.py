@@ -215,6 +215,17 @@ def test_a_fleet_whose_inputs_are_no_images_is_not_asked_to_transform_them(tmp_p
     here.close()
 
 
+@pytest.mark.parametrize("table", [{}, {"magnitude": 3}])
+def test_tasks_tell_of_images_what_the_recipe_says(table: dict[str, Any], tmp_path: Path) -> None:
+    here = World(tmp_path, recipe(images=table))
+    fleet = TamperedFleet(here.devices)
+    here.engine(fleet).run()
+    assert here.record.status == "finished"
+    stated = ImagesSection.model_validate(table).model_dump(mode="json") if table else {}
+    assert [each.images for asked in fleet.asked for each in asked.tasks] == [stated] * 12
+    here.close()
+
+
 @pytest.mark.parametrize(
     "wanted",
     [
