@@ -7,6 +7,7 @@ are in ``image_transforms``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +16,9 @@ from torch.nn import functional
 
 from edgefed.errors import DataError
 from edgefed.learn.image_transforms import ImageTransforms, check_transforms
+
+LARGE = 16384
+"""Values of an image that a CPU copies by itself; smaller ones are faster together."""
 
 
 @dataclass(frozen=True)
@@ -97,12 +101,30 @@ def augmented(
         draws: one for each image.
         neutral: the pixel (channels or 1, 1, 1) that ``zeros`` stands for; None for zeros.
     """
-    device, (height, width) = inputs.device, inputs.shape[2:]
+    padded = _padded(augment, inputs, neutral)
+    if inputs.device.type == "cpu" and inputs[:1].numel() >= LARGE:
+        return _cut(padded, torch.empty_like(inputs), draws)
+    return _gathered(padded, inputs.shape[2:], draws)
+
+
+def _cut(padded: torch.Tensor, into: torch.Tensor, draws: Draws) -> torch.Tensor:
+    """Return each image's piece, copied image by image; several times faster for large images."""
+    height, width = into.shape[2:]
+    places = torch.stack([draws.rows, draws.columns, draws.flips.long()], dim=1).tolist()
+    for number, (row, column, flip) in enumerate(places):
+        piece = padded[number, :, row : row + height, column : column + width]
+        into[number] = piece.flip(-1) if flip else piece
+    return into
+
+
+def _gathered(padded: torch.Tensor, size: Sequence[int], draws: Draws) -> torch.Tensor:
+    """Return each image's piece, by one gather of all pixels."""
+    device, (height, width) = padded.device, size
     down, across = torch.arange(height), torch.arange(width)
     rows = draws.rows[:, None] + down
     columns = draws.columns[:, None] + torch.where(draws.flips[:, None], across.flip(0), across)
-    which = torch.arange(len(inputs), device=device)[:, None, None]
-    pixels = _padded(augment, inputs, neutral).permute(0, 2, 3, 1)
+    which = torch.arange(len(padded), device=device)[:, None, None]
+    pixels = padded.permute(0, 2, 3, 1)
     taken = pixels[which, rows.to(device)[:, :, None], columns.to(device)[:, None, :]]
     return taken.permute(0, 3, 1, 2).contiguous()
 
