@@ -16,7 +16,14 @@ from edgefed.algorithms.complete_sections import complete_section
 from edgefed.algorithms.composition import NO_LABELS, NOTHING_PERSONAL, compose
 from edgefed.algorithms.training import check_label_settings, schedule_of
 from edgefed.config.layers import Layer
-from edgefed.config.recipe import LabelsSection, PersonalSection, Recipe, TrainingSection
+from edgefed.config.recipe import (
+    NO_IMAGES,
+    ImagesSection,
+    LabelsSection,
+    PersonalSection,
+    Recipe,
+    TrainingSection,
+)
 from edgefed.config.validate import check_section
 from edgefed.errors import UnknownNameError, UsageError
 from edgefed.learn.local_optimizers import check_optimizer
@@ -102,7 +109,7 @@ def make(recipe: Recipe, layer: Layer | None = None) -> AnyAlgorithm:
         layer,
         hint=f"edgefed algo show {recipe.algorithm.name}",
     )
-    algorithm = kind(settings, recipe.training, recipe.rounds)
+    algorithm = kind(settings, recipe.training, recipe.rounds, recipe.images)
     return compose(algorithm, recipe.labels, recipe.personal)
 
 
@@ -112,6 +119,7 @@ def make_device_half(
     training: Mapping[str, Any],
     labels: Mapping[str, Any] | None = None,
     personal: Mapping[str, Any] | None = None,
+    images: Mapping[str, Any] | None = None,
 ) -> AnyAlgorithm:
     """Return the algorithm of a task: the device's half, with nothing left to its own defaults.
 
@@ -121,6 +129,7 @@ def make_device_half(
         training: every key of the recipe's ``[training]`` table.
         labels: every key of its ``[labels]`` table; None or empty for no supplements.
         personal: every key of its ``[personal]`` table; None or empty for no personal weights.
+        images: every key of its ``[images]`` table; None or empty for a table that says nothing.
 
     Raises:
         UnknownNameError: there is no such algorithm here.
@@ -129,7 +138,11 @@ def make_device_half(
     """
     kind = find(name)
     own = complete_section(kind.Settings, settings, f"algorithm '{name}'")
-    half = kind(own, complete_section(TrainingSection, training, "training"))
+    half = kind(
+        own,
+        complete_section(TrainingSection, training, "training"),
+        images=complete_section(ImagesSection, images, "images") if images else NO_IMAGES,
+    )
     return compose(
         half,
         complete_section(LabelsSection, labels, "labels") if labels else NO_LABELS,

@@ -155,7 +155,7 @@ class Scaffold(Algorithm[ScaffoldSettings]):
             schedule=schedule_of(self.training, task.round, task.rounds),
             seed=task.seed,
             extra=difference(task.groups[CONTROL], own),
-            augment=augment_of(self.training),
+            augment=augment_of(self.training, self.images),
         )
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
