@@ -23,6 +23,9 @@ from edgefed.units import clock_time, counted, short_time, size
 BEFORE = "accuracy_before"
 """The devices' accuracy before they fine-tuned the model."""
 
+LEVELS = {"worst": "worst device", "p10": "10th percentile of devices", "median": "median device"}
+"""How the accuracy spreads over devices, as curves are called."""
+
 
 def report(run_data: RunData) -> str:
     """Return the report of a run."""
@@ -110,6 +113,7 @@ def _accuracy(run_data: RunData) -> LineChart:
         if key.startswith("accuracy_") and not key.startswith(BEFORE)
     )
     series = [
+        *(_curve(run_data, f"device_accuracy_{key}", name) for key, name in LEVELS.items()),
         *(_curve(run_data, key, f"{key.removeprefix('accuracy_')} devices") for key in modes),
         _curve(run_data, BEFORE, "devices, before fine-tuning"),
         _curve(run_data, "accuracy", "held-out data of the coordinator"),

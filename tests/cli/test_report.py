@@ -129,6 +129,7 @@ def test_the_classes_have_a_picture_and_a_table(tmp_path: Path) -> None:
         page.words
     )
     assert page.words.count("true label") == 2
+    assert {"worst device", "10th percentile of devices"} <= set(page.words)
     assert {"ant", EVIL, "cow", "most mistaken for"} <= set(page.words)
     last = here.rows[-1]
     for name in ("balanced_accuracy", "macro_f1", "device_balanced_accuracy"):

@@ -15,9 +15,9 @@ METRIC = "shop.metrics:fruit_recall"
 def problem(metrics: dict[str, float], *names: str) -> str:
     """Return what is wrong with a test that tells these metrics; ``names`` are asked for."""
     asked: dict[str, Any] = {"confusion": False, "top_k": 0, "metrics": list(names)}
-    task = Task.model_construct(evaluation=asked, training={}, classes=3)
-    reply = Reply.model_construct(samples=4, metrics={"loss": 1.0, **metrics})
-    return evaluation_problem(reply, {}, task)
+    task: dict[str, Any] = {"evaluation": asked, "training": {}, "classes": 3}
+    reply: dict[str, Any] = {"samples": 4, "metrics": {"loss": 1.0, **metrics}}
+    return evaluation_problem(Reply.model_construct(**reply), {}, Task.model_construct(**task))
 
 
 @pytest.mark.parametrize(
