@@ -188,7 +188,7 @@ class Ensemble(Algorithm[EnsembleSettings]):
             objective=loss_of(self.training),
             schedule=schedule_of(self.training, task.round),
             seed=task.seed,
-            augment=augment_of(self.training),
+            augment=augment_of(self.training, self.images),
         )
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:

@@ -168,7 +168,7 @@ class FedAvg(Algorithm[AveragingSettings]):
             objective=self.objective(),
             schedule=schedule_of(self.training, task.round),
             seed=task.seed,
-            augment=augment_of(self.training),
+            augment=augment_of(self.training, self.images),
         )
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:

@@ -18,7 +18,14 @@ from edgefed.algorithms.composition import NO_LABELS, NOTHING_PERSONAL, compose
 from edgefed.algorithms.plugins import Offers, load, offers
 from edgefed.algorithms.training import schedule_of
 from edgefed.config.layers import Layer
-from edgefed.config.recipe import LabelsSection, PersonalSection, Recipe, TrainingSection
+from edgefed.config.recipe import (
+    NO_IMAGES,
+    ImagesSection,
+    LabelsSection,
+    PersonalSection,
+    Recipe,
+    TrainingSection,
+)
 from edgefed.config.validate import check_section
 from edgefed.errors import UnknownNameError, UsageError
 from edgefed.learn.local_optimizers import check_optimizer
@@ -111,7 +118,7 @@ def make(recipe: Recipe, layer: Layer | None = None) -> AnyAlgorithm:
         layer,
         hint=f"edgefed algo show {recipe.algorithm.name}",
     )
-    algorithm = kind(settings, recipe.training, recipe.rounds)
+    algorithm = kind(settings, recipe.training, recipe.rounds, recipe.images)
     return compose(algorithm, recipe.labels, recipe.personal)
 
 
@@ -121,6 +128,7 @@ def make_device_half(
     training: Mapping[str, Any],
     labels: Mapping[str, Any] | None = None,
     personal: Mapping[str, Any] | None = None,
+    images: Mapping[str, Any] | None = None,
 ) -> AnyAlgorithm:
     """Return the algorithm of a task: the device's half, with nothing left to its own defaults.
 
@@ -130,6 +138,7 @@ def make_device_half(
         training: every key of the recipe's ``[training]`` table.
         labels: every key of its ``[labels]`` table; None or empty for no supplements.
         personal: every key of its ``[personal]`` table; None or empty for no personal weights.
+        images: every key of its ``[images]`` table; None or empty for a table that says nothing.
 
     Raises:
         UnknownNameError: there is no such algorithm here.
@@ -138,7 +147,11 @@ def make_device_half(
     """
     kind = find(name)
     own = complete_section(kind.Settings, settings, f"algorithm '{name}'")
-    half = kind(own, complete_section(TrainingSection, training, "training"))
+    half = kind(
+        own,
+        complete_section(TrainingSection, training, "training"),
+        images=complete_section(ImagesSection, images, "images") if images else NO_IMAGES,
+    )
     return compose(
         half,
         complete_section(LabelsSection, labels, "labels") if labels else NO_LABELS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from edgefed.config.recipe import TrainingSection
+from edgefed.config.recipe import ImagesSection, TrainingSection
 from edgefed.learn.augment import Augment
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.squared_error import SquaredError
@@ -22,12 +22,13 @@ def schedule_of(training: TrainingSection, number: int) -> Schedule:
     return Schedule(**{**values, "learning_rate": training.learning_rate * decay})
 
 
-def augment_of(training: TrainingSection) -> Augment | None:
+def augment_of(training: TrainingSection, images: ImagesSection) -> Augment | None:
     """Return what is done to the images of each batch; None for nothing.
 
     A key that is left out does nothing here: a task says in plain values what the run's data set
     declares.
     """
+    del images
     if not training.crop and not training.flip:
         return None
     return Augment(training.crop or 0, training.crop_fill or "reflect", bool(training.flip))

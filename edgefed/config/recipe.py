@@ -178,6 +178,15 @@ class ImagesSection(Section):
     std: Annotated[tuple[PositiveNumber, ...], Field(max_length=64)] = ()
     """Standard deviation of each channel, which the difference is divided by, like ``mean``."""
 
+    @property
+    def wanted(self) -> bool:
+        """Whether the table says anything."""
+        return self != NO_IMAGES
+
+
+NO_IMAGES = ImagesSection()
+"""Images become inputs as they are."""
+
 
 class RoundsSection(Section):
     """Number of rounds, size of the cohort, time limits."""

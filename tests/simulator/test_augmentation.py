@@ -74,10 +74,10 @@ def digest(folder: Path, chosen: Recipe) -> str:
 def test_what_a_recipe_leaves_out_its_data_set_declares(
     training: dict[str, Any], declared: Preparation, expected: Augment | None
 ) -> None:
-    told = with_augmentation(recipe(training=training), declared).training
-    assert augment_of(told) == expected
+    told = with_augmentation(recipe(training=training), declared)
+    assert augment_of(told.training, told.images) == expected
     if expected is None:
-        assert told.model_dump(exclude_defaults=True) == {}, "tasks carry nothing"
+        assert told.training.model_dump(exclude_defaults=True) == {}, "tasks carry nothing"
 
 
 def test_a_fleet_whose_inputs_are_no_images_is_asked_nothing(tmp_path: Path) -> None:
