@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from edgefed.config.class_names import Classes
 
@@ -177,6 +177,13 @@ class ImagesSection(Section):
 
     std: Annotated[tuple[PositiveNumber, ...], Field(max_length=64)] = ()
     """Standard deviation of each channel, which the difference is divided by, like ``mean``."""
+
+    @model_validator(mode="after")
+    def _both(self) -> ImagesSection:
+        """Check that mean and deviation are of the same channels."""
+        if len(self.mean) != len(self.std):
+            raise ValueError("mean and std need one number each for every channel")
+        return self
 
     @property
     def wanted(self) -> bool:

@@ -111,9 +111,11 @@ class ClientStack:
         self._clients = clients
         self._job = clients[0].job
         self._trained = trained
-        self._inputs = torch.cat([client.data.inputs for client in clients])
+        self._has_images = any(client.data.images is not None for client in clients)
+        if not self._has_images:
+            self._inputs = torch.cat([client.data.inputs for client in clients])
         self._targets = torch.cat([client.data.targets for client in clients])
-        self._device = self._inputs.device
+        self._device = self._targets.device
         self._params, self._anchor, self._shared_anchor = self._start()
         self._phases = [
             _Phase(phase, stacked_optimizer_of(self._job.schedule, self._part(phase.trained)))
@@ -243,7 +245,7 @@ class ClientStack:
         ]
         index = torch.stack(parts).to(self._device, non_blocking=True)
         begins = torch.tensor([offsets[number] for number in tick.clients], device=self._device)
-        inputs, augment = self._inputs[index], self._job.augment
+        inputs, augment = self._unscaled(tick, orders, index), self._job.augment
         if augment is not None:
             drawn = [draw(augment, tick.size, self._chances[number]) for number in tick.clients]
             inputs = torch.stack(
@@ -252,7 +254,33 @@ class ClientStack:
                     for each, chance in zip(inputs, drawn, strict=True)
                 ]
             )
+        inputs = self._scaled(tick, inputs)
         return Batch(inputs, self._targets[index], index - begins.unsqueeze(1))
+
+    def _unscaled(
+        self, tick: Tick, orders: Sequence[torch.Tensor], index: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the inputs of a tick (clients, size, …), images before their scale."""
+        if not self._has_images:
+            return self._inputs[index]
+        parts = [
+            self._clients[number].data.unscaled(
+                orders[number][start : start + tick.size].to(self._device)
+            )
+            for number, start in zip(tick.clients, tick.starts, strict=True)
+        ]
+        return torch.stack([part.inputs for part in parts])
+
+    def _scaled(self, tick: Tick, inputs: torch.Tensor) -> torch.Tensor:
+        """Return the inputs of a tick as a model takes them."""
+        if not self._has_images:
+            return inputs
+        none = torch.empty(0)
+        parts = [
+            self._clients[number].data.scaled(Batch(each, none)).inputs
+            for number, each in zip(tick.clients, inputs, strict=True)
+        ]
+        return torch.stack(parts)
 
     def _losses(
         self, phase: Phase, who: Who, weights: Params, kept: Params, batch: Batch, draws: Params

@@ -34,7 +34,7 @@ def score(predictor: Predictor, samples: Samples, loss: LossName = "cross_entrop
     """
     if not len(samples):
         return Score(0.0, None if loss == "squared_error" else 0.0, 0)
-    scores, targets = predictor(samples.inputs).astype(np.float64), samples.targets
+    scores, targets = predictor(samples.model_inputs).astype(np.float64), samples.targets
     if loss == "squared_error":
         return Score(float(np.square(scores - targets).mean()), None, len(targets))
     shifted = scores - scores.max(axis=1, keepdims=True)

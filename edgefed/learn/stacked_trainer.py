@@ -220,6 +220,7 @@ def _kind(job: Job, data: CachedSamples) -> tuple[object, ...]:
     """Return what must be equal among the clients of a stack."""
     return (
         job.objective, job.schedule, job.frozen, job.augment, data.targets.dim(),
+        data.images is None,
         _shapes(job.extra), _shapes(job.variables),
     )  # fmt: skip
 
