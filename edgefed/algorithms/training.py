@@ -6,6 +6,7 @@ from dataclasses import fields
 
 from edgefed.config.recipe import ImagesSection, TrainingSection
 from edgefed.learn.augment import Augment
+from edgefed.learn.image_transforms import ImageTransforms
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.squared_error import SquaredError
 from edgefed.learn.types import Schedule
@@ -28,10 +29,18 @@ def augment_of(training: TrainingSection, images: ImagesSection) -> Augment | No
     A key that is left out does nothing here: a task says in plain values what the run's data set
     declares.
     """
-    del images
-    if not training.crop and not training.flip:
+    transforms = transforms_of(images)
+    if not training.crop and not training.flip and transforms is None:
         return None
-    return Augment(training.crop or 0, training.crop_fill or "reflect", bool(training.flip))
+    fill = training.crop_fill or "reflect"
+    return Augment(training.crop or 0, fill, bool(training.flip), transforms)
+
+
+def transforms_of(images: ImagesSection) -> ImageTransforms | None:
+    """Return what torchvision does to each image; None for nothing."""
+    values = {field.name: getattr(images, field.name) for field in fields(ImageTransforms)}
+    transforms = ImageTransforms(**values)
+    return transforms if transforms.wanted else None
 
 
 def loss_of(training: TrainingSection) -> CrossEntropy | SquaredError:

@@ -1,7 +1,8 @@
 """Augmentation: random crops and flips of a batch of images, pure in a seeded generator.
 
 The usual augmentation of CIFAR training: pad the image, crop it at a random place to its previous
-size, and flip it left to right with probability ½.
+size, and flip it left to right with probability ½. Torchvision's transforms, which follow on these,
+are in ``image_transforms``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 from torch.nn import functional
 
 from edgefed.errors import DataError
+from edgefed.learn.image_transforms import ImageTransforms, check_transforms
 
 
 @dataclass(frozen=True)
@@ -25,11 +27,13 @@ class Augment:
         fill: what those pixels are: ``zeros``, which is the mean of normalised inputs, or
             ``reflect``, the image mirrored at its edge.
         flip: whether half of the images, drawn at random, are mirrored left to right.
+        transforms: what torchvision does to each image after that; None for nothing.
     """
 
     padding: int = 0
     fill: Literal["zeros", "reflect"] = "zeros"
     flip: bool = False
+    transforms: ImageTransforms | None = None
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,11 @@ def check_augment(augment: Augment, shape: tuple[int, ...]) -> None:
     """Check that inputs of ``shape`` can be augmented.
 
     Raises:
-        DataError: they are not images, or padding is negative or more than reflection can fill.
+        DataError: they are not images, padding is negative or more than reflection can fill, or
+            their channels have no colours to change.
     """
+    if augment.transforms is not None:
+        check_transforms(augment.transforms, shape)
     if len(shape) != 3:
         told = "×".join(str(size) for size in shape) or "a single number"
         raise DataError(
@@ -79,19 +86,35 @@ def draw(augment: Augment, count: int, generator: torch.Generator) -> Draws:
     return Draws(rows, columns, flips & augment.flip)
 
 
-def augmented(augment: Augment, inputs: torch.Tensor, draws: Draws) -> torch.Tensor:
-    """Return the images (batch, channels, height, width) after what was drawn for them."""
+def augmented(
+    augment: Augment, inputs: torch.Tensor, draws: Draws, neutral: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return the images (batch, channels, height, width) after what was drawn for them.
+
+    Args:
+        augment: how far they move.
+        inputs: a model's inputs, or uint8 images.
+        draws: one for each image.
+        neutral: the pixel (channels or 1, 1, 1) that ``zeros`` stands for; None for zeros.
+    """
     device, (height, width) = inputs.device, inputs.shape[2:]
     down, across = torch.arange(height), torch.arange(width)
     rows = draws.rows[:, None] + down
     columns = draws.columns[:, None] + torch.where(draws.flips[:, None], across.flip(0), across)
     which = torch.arange(len(inputs), device=device)[:, None, None]
-    pixels = _padded(augment, inputs).permute(0, 2, 3, 1)
+    pixels = _padded(augment, inputs, neutral).permute(0, 2, 3, 1)
     taken = pixels[which, rows.to(device)[:, :, None], columns.to(device)[:, None, :]]
     return taken.permute(0, 3, 1, 2).contiguous()
 
 
-def _padded(augment: Augment, inputs: torch.Tensor) -> torch.Tensor:
+def _padded(augment: Augment, inputs: torch.Tensor, neutral: torch.Tensor | None) -> torch.Tensor:
     """Return the images with padding on all four sides."""
-    mode = "reflect" if augment.fill == "reflect" else "constant"
-    return functional.pad(inputs, (augment.padding,) * 4, mode=mode) if augment.padding else inputs
+    sides = (augment.padding,) * 4
+    if not augment.padding:
+        return inputs
+    if augment.fill == "reflect":
+        return functional.pad(inputs, sides, mode="reflect")
+    if neutral is None:
+        return functional.pad(inputs, sides)
+    inside = functional.pad(torch.ones_like(inputs, dtype=torch.bool), sides)
+    return torch.where(inside, functional.pad(inputs, sides), neutral)

@@ -18,6 +18,7 @@ from edgefed.errors import DataError, UsageError
 from edgefed.learn.client_stack import Client, ClientStack
 from edgefed.learn.devices import pick_device, repeatable
 from edgefed.learn.extras_cache import ExtrasCache
+from edgefed.learn.job_batches import check_pixels
 from edgefed.learn.jobs import check_job, samples_of
 from edgefed.learn.models import Model
 from edgefed.learn.sample_cache import CachedSamples, SampleCache
@@ -110,7 +111,9 @@ class StackedTrainer:
             try:
                 used = samples_of(job, own)
                 check_job(self.model, job, len(used))
-                clients.append(Client(job, self._preloads.get(used), place))
+                data = self._preloads.get(used)
+                check_pixels(job, data)
+                clients.append(Client(job, data, place))
             except DataError as error:
                 results[place] = error
         for group in _alike(clients):
@@ -220,7 +223,6 @@ def _kind(job: Job, data: CachedSamples) -> tuple[object, ...]:
     """Return what must be equal among the clients of a stack."""
     return (
         job.objective, job.schedule, job.frozen, job.augment, data.targets.dim(),
-        data.images is None,
         _shapes(job.extra), _shapes(job.variables),
     )  # fmt: skip
 
