@@ -10,6 +10,10 @@ from edgefed.config.recipe import CodecName, ModelSection
 from edgefed.learn.types import Tensors
 from edgefed.wire.tensors import TensorSpec
 
+FROZEN = "frozen"
+"""Role, and name of the payload, of a model's frozen weights: every task that concerns the recipe's
+own model has it, beside what its exchange sends. No exchange may use it otherwise."""
+
 
 @dataclass(frozen=True)
 class Payload:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefed.cli.run_folders import found
@@ -11,6 +10,7 @@ from edgefed.cli.run_folders import found
 if TYPE_CHECKING:
     from edgefed.config.settings import Settings
     from edgefed.coordinator.run_records import Checkpoint, RunRecord
+    from edgefed.learn.types import Tensors
 
 
 def evaluate_local(settings: Settings, name: str) -> dict[str, Any]:
@@ -31,12 +31,17 @@ def evaluate_local(settings: Settings, name: str) -> dict[str, Any]:
     place = folder.parent.parent
     with closing(Store(place)) as store:
         record, checkpoint = store.run(folder.name), store.checkpoint(folder.name)
+        frozen = store.frozen(folder.name)
     allowed = settings.user_models or place.name == "simulations"
-    return _scores(settings.state / "data", settings.memory, record, checkpoint, allowed)
+    return _scores(settings, record, checkpoint, frozen, allowed)
 
 
 def _scores(
-    data: Path, memory: int, record: RunRecord, checkpoint: Checkpoint | None, user_models: bool
+    settings: Settings,
+    record: RunRecord,
+    checkpoint: Checkpoint | None,
+    frozen: Tensors,
+    user_models: bool,
 ) -> dict[str, Any]:
     from edgefed.algorithms.registry import make
     from edgefed.config.recipe import Recipe
@@ -56,7 +61,12 @@ def _scores(
         raise no_model(record.run)
     recipe = Recipe.model_validate_json(record.recipe)
     run_model = make_run_model(
-        recipe, load_dataset(recipe, data), record.spec, user_models=user_models, memory=memory
+        recipe,
+        load_dataset(recipe, settings.state / "data"),
+        record.spec,
+        user_models=user_models,
+        memory=settings.memory,
+        frozen=frozen,
     )
     if not len(run_model.test):
         raise no_samples("evaluate runs of a fleet without --local, on devices")

@@ -21,6 +21,7 @@ from edgefed.coordinator.device_admission import admit
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import Evaluation
+from edgefed.coordinator.initial_weights import put_initial_weights
 from edgefed.coordinator.label_audit import audited
 from edgefed.coordinator.model_file import described, model_tensors
 from edgefed.coordinator.newcomers import with_part
@@ -28,7 +29,7 @@ from edgefed.coordinator.relay_checks import delivered_relays
 from edgefed.coordinator.reply_collector import make_collector
 from edgefed.coordinator.reply_stats import ReplyStats, missed_quorum
 from edgefed.coordinator.run_controls import Aborted, Stopping
-from edgefed.coordinator.run_model import check_dataset, make_run_model
+from edgefed.coordinator.run_model import RunModel, check_dataset, make_run_model
 from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.coordinator.run_records import Checkpoint, OpenExchange, RunRecord
 from edgefed.coordinator.run_state import RunState
@@ -159,9 +160,11 @@ class Engine:
             admission.spec,
             user_models=deps.user_models,
             memory=deps.memory,
+            frozen=deps.store.frozen(run) if checkpoint else None,
         )
         check_training(self._recipe, self._algorithm, run_model.model)
         if checkpoint is None:
+            self._put_initial_weights(run_model)
             seed, roster = derive(self._recipe.seed, "start"), admission.roster()
             checkpoint = Checkpoint(self._algorithm.start(run_model.model.weights(), roster, seed))
             first, begun = checkpoint.state, timestamp(deps.clock.now())
@@ -183,6 +186,16 @@ class Engine:
         self._labels.tell(begins)
         self._reports.tell(begins)
         return state
+
+    def _put_initial_weights(self, run_model: RunModel) -> None:
+        """Give a new run's model the weights that its recipe starts from; keep the frozen ones."""
+        store, section = self._deps.store, self._recipe.model
+        for told in put_initial_weights(
+            run_model.model, section, run_model.spec, self._deps.data_folder, store.run_folder
+        ):
+            self._recorder.note(told)
+        run, frozen = self._recorder.record.run, run_model.model.frozen_weights()
+        self._recorder.written(lambda: store.save_frozen(run, frozen))
 
     def _loop(self, state: RunState) -> None:
         while True:
@@ -231,7 +244,11 @@ class Engine:
         self._fleet.closed(self._recorder.record.run, over - 1)
 
     def _save_model(self, state: RunState) -> str:
-        models = self._algorithm.models(state.state)
+        own = state.run_model.model
+        models = {
+            name: own.complete(weights)
+            for name, weights in self._algorithm.models(state.state).items()
+        }
         weights = model_tensors(models)
         digest = weights_digest(weights)
         record = self._recorder.record

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from edgefed.algorithms.base import Algorithm
@@ -30,6 +31,7 @@ class EngineDeps:
         user_models: whether the recipe may name a user's own code as its model.
         memory: most bytes that training the model may take here; 0 for half of what is free.
         audit: whether to record what answers tell of labels, in the run's folder.
+        data_folder: where relative paths of the recipe start; None for the working folder.
         release: deletes what else can be fetched again, beside blobs, when the disk is full.
     """
 
@@ -47,4 +49,5 @@ class EngineDeps:
     user_models: bool = False
     memory: int = 0
     audit: bool = False
+    data_folder: Path | None = None
     release: Callable[[], None] = lambda: None

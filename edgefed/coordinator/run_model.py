@@ -14,7 +14,7 @@ from edgefed.learn.model_memory import build_within, default_memory
 from edgefed.learn.models import Model, complete_model
 from edgefed.learn.targets import check_targets
 from edgefed.learn.training import Trainer
-from edgefed.learn.types import Samples
+from edgefed.learn.types import Samples, Tensors
 from edgefed.learn.user_models import is_user_model, refused
 from edgefed.learn.warm_trainers import Trainers
 from edgefed.seeds import derive
@@ -107,6 +107,7 @@ def make_run_model(
     *,
     user_models: bool = False,
     memory: int = 0,
+    frozen: Tensors | None = None,
 ) -> RunModel:
     """Return the subject of a run.
 
@@ -116,13 +117,17 @@ def make_run_model(
         spec: shape and classes of the run's data.
         user_models: whether the model may be a user's own code, which is then imported.
         memory: most bytes that training may take; 0 for half of what is free.
+        frozen: the frozen weights of a run that has begun; none of a new one, or of a model
+            without.
 
     Raises:
         ModelTooLargeError: training takes more.
-        DataError: ``model.refused``.
+        DataError: ``model.refused``; ``model.weights``: the frozen ones are another model's.
         RecipeError: there is no such model, or it does not take such inputs.
     """
     model = make_model(recipe, spec.shape, spec.classes, memory, user_models=user_models)
+    if frozen:
+        model.put_frozen(frozen)
     trainers = ModelTrainers(recipe.model, Trainer(model), spec, memory, user_models)
     return RunModel(model, trainers, spec, dataset.test)
 

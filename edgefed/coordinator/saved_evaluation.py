@@ -69,6 +69,7 @@ def ended_run(deps: EngineDeps, record: RunRecord, warn: Callable[[str], None]) 
         record.spec,
         user_models=deps.user_models,
         memory=deps.memory,
+        frozen=deps.store.frozen(record.run),
     )
 
     def reserve_exchange() -> RunRecord:

@@ -291,6 +291,7 @@ class Service:
             algorithm=make(recipe),
             fleet=self._fleet,
             dataset=load_dataset(recipe, self._settings.folder / "data"),
+            data_folder=self._settings.folder / "data",
             store=self._store,
             cache=self._cache,
             relays=self._relays,

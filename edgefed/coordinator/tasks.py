@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm, Exchange, Question
+from edgefed.algorithms.base import Algorithm, Exchange, Payload, Question
+from edgefed.algorithms.exchange import FROZEN
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.relay_checks import task_relays
@@ -45,12 +46,17 @@ def open_exchange(
     downlink.retire(exchange.retired)
     seed = derive(recipe.seed, "downlink", seed_index)
     refs = {name: downlink.send(name, payload, seed) for name, payload in exchange.payloads.items()}
+    every = {}
+    if model.frozen_names:
+        every[FROZEN] = downlink.send(FROZEN, Payload(model.frozen_weights(), "fp32"), seed)
     shared = {
         **_of_the_exchange(exchange, run, index, section),
         **_of_the_run(recipe, run_model, algorithm),
     }
     tasks = tuple(
-        _task(question, shared, refs, derive(recipe.seed, "task", seed_index, question.device))
+        _task(
+            question, shared, refs, every, derive(recipe.seed, "task", seed_index, question.device)
+        )
         for question in exchange.questions
     )
     grace = recipe.rounds.lost_grace
@@ -115,15 +121,27 @@ def _of_the_run(recipe: Recipe, run_model: RunModel, algorithm: Algorithm[Any]) 
 
 
 def _task(
-    question: Question, shared: Mapping[str, Any], refs: Mapping[str, BlobRef], seed: int
+    question: Question,
+    shared: Mapping[str, Any],
+    refs: Mapping[str, BlobRef],
+    every: Mapping[str, BlobRef],
+    seed: int,
 ) -> Task:
-    """Return a device's task; ``shared`` holds the fields that all tasks of an exchange share."""
+    """Return a device's task.
+
+    Args:
+        question: what it is asked.
+        shared: the fields that all tasks of an exchange share.
+        refs: references to the payloads, by their names.
+        every: the blobs that all tasks of an exchange have, by role.
+        seed: the task's own.
+    """
     return Task(
         **shared,
         device=question.device,
         seed=seed,
         samples=question.samples,
-        blobs={role: refs[name] for role, name in question.blobs.items()},
+        blobs={**every, **{role: refs[name] for role, name in question.blobs.items()}},
         params=dict(question.params),
         receivers=question.receivers,
         relays=tuple(

@@ -1,18 +1,20 @@
 """Estimate the memory that training a model takes, before allocating it.
 
 The module is created on torch's ``meta`` device, where tensors have a shape but no values. The
-estimate is `COPIES` times its weights and buffers: the module's own, the blob with the weights and
-its arrays, the weights in training and their initial values, gradients, moments, intermediate
-values of an objective, and the answer with its encoding. Activations of a batch and the samples are
+estimate is `COPIES` times its trained weights and buffers: the module's own, the blob with the
+weights and its arrays, the weights in training and their initial values, gradients, moments,
+intermediate values of an objective, and the answer with its encoding. Frozen weights count
+`FROZEN_COPIES` times. Activations of a batch and the samples are
 not included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from edgefed.config.recipe import ModelSection
@@ -20,11 +22,16 @@ from edgefed.errors import DataError
 from edgefed.free_memory import free_memory
 from edgefed.learn.models import Model, build, make_module, module_bytes, seeded
 from edgefed.learn.networks.base import Shape
+from edgefed.learn.trained_part import frozen_part
 from edgefed.learn.user_models import FAILED, is_user_model
 from edgefed.units import size
 
 COPIES = 11
 """Copies of the weights that exist at once; on a CPU, ``fedprox`` takes 9.2, with Adam 10.3."""
+
+FROZEN_COPIES = 4
+"""Copies of frozen weights: the module's own, the blob, its arrays, and those of the features'
+computation in another order of memory."""
 
 _DRAWS = ("normal_", "uniform_", "trunc_normal_", "random_", "bernoulli_")
 
@@ -53,12 +60,28 @@ def training_bytes(
     try:
         with seeded(0), torch.device("meta"), _Undrawn():
             module = make_module(section, shape, classes, allow_user=allow_user)
+            return needed_bytes(module, _frozen(section, module))
     except FAILED:
         if not (is_user_model(section.name) and allow_user):
             raise
         # Code that looks at values fails where there are none; it says more when it is run.
         return None
-    return COPIES * module_bytes(module)
+
+
+def _frozen(section: ModelSection, module: nn.Module) -> frozenset[str]:
+    """Return what is frozen, where the last linear layer is taken for the output layer.
+
+    Finding out would put inputs through the module, and ``meta`` would load torch's compiler.
+    """
+    linear = [name for name, part in module.named_modules() if isinstance(part, nn.Linear)]
+    return frozen_part(module, section.train, lambda: linear[-1] if linear else "")
+
+
+def needed_bytes(module: nn.Module, frozen: Collection[str]) -> int:
+    """Return how many bytes training a module takes, of which some weights are frozen."""
+    state = module.state_dict(keep_vars=True)
+    still = sum(int(state[name].numel()) * int(state[name].element_size()) for name in frozen)
+    return COPIES * (module_bytes(module) - still) + FROZEN_COPIES * still
 
 
 def check_memory(name: str, needed: int, available: int) -> None:
@@ -104,7 +127,7 @@ def build_within(
     check_memory(section.name, needed or 0, available)
     make_room(needed or 0)
     model = build(section, shape, classes, seed, allow_user=allow_user)
-    check_memory(section.name, COPIES * model.weight_bytes, available)
+    check_memory(section.name, needed_bytes(model.module, model.frozen_names), available)
     return model
 
 

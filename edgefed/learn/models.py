@@ -28,9 +28,15 @@ from edgefed.learn.networks.lstm import LSTM
 from edgefed.learn.networks.mlp import MLP
 from edgefed.learn.networks.resnet18 import RESNET18
 from edgefed.learn.networks.resnet20 import RESNET20
+from edgefed.learn.networks.torchvision_classifiers import (
+    is_torchvision,
+    torchvision_network,
+    try_classifier,
+)
 from edgefed.learn.networks.vgg9 import VGG9
 from edgefed.learn.output_layer import OutputLayer, captured_inputs, find_output_layer
 from edgefed.learn.recurrent_state import CarriedState, Recurrent
+from edgefed.learn.trained_part import frozen_part, still_layers
 from edgefed.learn.types import Params, Tensors
 from edgefed.learn.user_models import is_user_model, make_user_model, refused, try_out
 
@@ -55,6 +61,9 @@ class Model:
         buffer_names: names of what is kept beside them, such as running statistics, and parameters
             that the module does not want trained (``requires_grad`` off).
         names: both, in the order of the module's state; tied weights are named once.
+        frozen_names: names of the weights and buffers that nobody trains, which are a part of the
+            module and of no payload; see ``trained_part``.
+        all_names: ``names`` and ``frozen_names``, in the order of the module's state.
         section: the recipe's ``[model]`` table that it was built from; None for a module that came
             without one.
         has_batch_norm: whether a sample's result depends on the others of its batch in training,
@@ -68,6 +77,7 @@ class Model:
         classes: int,
         vocabulary: int | None = None,
         section: ModelSection | None = None,
+        frozen: frozenset[str] = frozenset(),
     ) -> None:
         self.module = module
         self.shape = shape
@@ -77,11 +87,74 @@ class Model:
         state = module.state_dict()
         wanted = {name: part.requires_grad for name, part in module.named_parameters()}
         kept = {name for name, _ in module.named_buffers()} | wanted.keys()
-        self.names = tuple(name for name in state if name in kept)
+        self.all_names = tuple(name for name in state if name in kept)
+        self.names = tuple(name for name in self.all_names if name not in frozen)
+        self.frozen_names = tuple(name for name in self.all_names if name in frozen)
         self.parameter_names = tuple(name for name in self.names if wanted.get(name))
         self.buffer_names = tuple(name for name in self.names if not wanted.get(name))
-        self.has_batch_norm = any(isinstance(part, _BatchNorm) for part in module.modules())
+        self._still = still_layers(module, frozen) if frozen else ()
+        self._frozen_arrays: Tensors | None = None
+        for name, part in module.named_parameters():
+            part.requires_grad_(part.requires_grad and name not in frozen)
+        self.has_batch_norm = not self.trains_head_only and any(
+            isinstance(part, _BatchNorm) and part not in self._still for part in module.modules()
+        )
         self._halves: dict[int, tuple[Model, Model]] = {}
+
+    @property
+    def trains_head_only(self) -> bool:
+        """Whether all but the output layer is frozen, and always in evaluation mode."""
+        return self.section is not None and self.section.train == "head"
+
+    def training_mode(self) -> None:
+        """Put the module into training mode, but for layers that are frozen."""
+        self.module.train(not self.trains_head_only)
+        for layer in self._still:
+            layer.eval()
+
+    def frozen_weights(self) -> Tensors:
+        """Return the frozen arrays, by name; the very same ones at each call."""
+        if self._frozen_arrays is None:
+            state = self.module.state_dict()
+            self._frozen_arrays = {
+                name: np.array(state[name].cpu().numpy(), order="C") for name in self.frozen_names
+            }
+        return self._frozen_arrays
+
+    def put_frozen(self, arrays: Tensors) -> None:
+        """Copy frozen arrays into the module.
+
+        Raises:
+            DataError: ``model.weights``: they are another model's.
+        """
+        self._check(arrays, self.frozen_names)
+        self._put(arrays)
+        self._frozen_arrays = None
+
+    def put_weights(self, weights: Tensors) -> None:
+        """Copy all arrays, trained and frozen, into the module.
+
+        Raises:
+            DataError: ``model.weights``: they are another model's.
+        """
+        self._check(weights, self.all_names)
+        self._put(weights)
+        self._frozen_arrays = None
+
+    def _put(self, arrays: Tensors) -> None:
+        state = self.module.state_dict()
+        for name, array in arrays.items():
+            state[name].copy_(torch.from_numpy(np.array(array)))
+
+    def complete(self, weights: Tensors) -> Tensors:
+        """Return trained weights together with the frozen ones, in the module's order.
+
+        Arrays that are no weights of this model, such as a table of experts, stay as they are.
+        """
+        if not self.frozen_names or weights.keys() != set(self.names):
+            return weights
+        both = {**self.frozen_weights(), **weights}
+        return {name: both[name] for name in self.all_names}
 
     @property
     def weight_bytes(self) -> int:
@@ -180,8 +253,9 @@ class Model:
         if split not in self._halves:
             front, rear = halves(self.module, split)
             shape = _output_shape(self, front)
-            encoder = Model(front, self.shape, prod(shape), self.vocabulary)
-            self._halves[split] = encoder, Model(rear, shape, self.classes)
+            frozen = frozenset(self.frozen_names)
+            encoder = Model(front, self.shape, prod(shape), self.vocabulary, frozen=frozen)
+            self._halves[split] = encoder, Model(rear, shape, self.classes, frozen=frozen)
         return self._halves[split]
 
     def encode(self, params: Params, inputs: torch.Tensor, split: int) -> torch.Tensor:
@@ -201,7 +275,7 @@ class Model:
         return self.halves(split)[1].forward(params, hidden)
 
     def weights(self) -> Tensors:
-        """Return a copy of the module's own parameters and buffers, in the order of ``names``."""
+        """Return a copy of the module's own trained arrays, in the order of ``names``."""
         state = self.module.state_dict()
         return {name: np.array(state[name].cpu().numpy(), order="C") for name in self.names}
 
@@ -211,8 +285,12 @@ class Model:
         Raises:
             DataError: they are another model's.
         """
+        self._check(weights, self.names)
+
+    def _check(self, weights: Tensors, names: tuple[str, ...]) -> None:
+        """Check that arrays have these names, with the shapes of this model's."""
         state = self.module.state_dict()
-        wanted = {name: tuple(state[name].shape) for name in self.names}
+        wanted = {name: tuple(state[name].shape) for name in names}
         given = {name: tuple(array.shape) for name, array in weights.items()}
         if given == wanted:
             return
@@ -261,11 +339,31 @@ def build(
         module = make_module(section, shape, classes, networks, allow_user=allow_user)
         if is_user_model(section.name):
             tokens = try_out(section.name, module, shape, classes)
-            return Model(module, shape, classes, tokens, section)
-    network = _find(section.name, networks)
-    settings = _settings(network, section.settings())
-    tokens = network.vocabulary and network.vocabulary(settings, classes)
-    return Model(module, shape, classes, tokens, section)
+        else:
+            network = _find(section.name, networks)
+            settings = _settings(network, section.settings())
+            tokens = network.vocabulary and network.vocabulary(settings, classes)
+            if is_torchvision(section.name):
+                try_classifier(section.name, module, shape)
+    return Model(module, shape, classes, tokens, section, frozen_of(section, module, shape, tokens))
+
+
+def frozen_of(
+    section: ModelSection, module: nn.Module, shape: Shape, tokens: int | None
+) -> frozenset[str]:
+    """Return the names of the weights that a recipe's ``model.train`` freezes.
+
+    Raises:
+        RecipeError, DataError: as ``frozen_part``.
+    """
+
+    def output_layer() -> str:
+        part = next(module.parameters())
+        kind = part.dtype if tokens is None else torch.int64
+        inputs = torch.zeros(2, *shape, dtype=kind, device=part.device)
+        return find_output_layer(module, inputs).name
+
+    return frozen_part(module, section.train, output_layer)
 
 
 def complete_model(
@@ -273,15 +371,16 @@ def complete_model(
 ) -> ModelSection:
     """Return a section with every setting of its network written out, defaults too.
 
-    The settings of a user's own model are its code's; they stay as they are.
+    The settings of a user's own model are its code's; they stay as they are. Where initial weights
+    come from is left out: the section then says what devices have to know.
 
     Raises:
         RecipeError: no such model, or a setting that it does not have or cannot take.
     """
     if is_user_model(section.name):
-        return section
-    settings = network_settings(section, networks)
-    return ModelSection(name=section.name, **settings.model_dump(mode="json"))
+        return section.model_copy(update={"weights": "", "start": ""})
+    settings = network_settings(section, networks).model_dump(mode="json")
+    return ModelSection(name=section.name, train=section.train, **settings)
 
 
 def network_settings(
@@ -340,6 +439,8 @@ def seeded(seed: int) -> Iterator[None]:
 
 def _find(name: str, networks: Mapping[str, Network]) -> Network:
     """Return the network of that name."""
+    if is_torchvision(name):
+        return torchvision_network(name)
     if name in networks:
         return networks[name]
     raise RecipeError(

@@ -54,4 +54,10 @@ def _known(section: ModelSection) -> Network:
             code="model.groups",
             hint=f"choose one of {', '.join(known)}, or another algorithm",
         )
+    if section.train != "all":
+        raise RecipeError(
+            f"The units of the model {section.name} cannot be matched: some weights are frozen.",
+            code="model.groups",
+            hint='set model.train = "all", or choose another algorithm',
+        )
     return network

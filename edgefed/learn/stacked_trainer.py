@@ -154,7 +154,7 @@ class StackedTrainer:
 
         seeds = [client.job.seed for client in clients]
         trained = check_job(self.model, clients[0].job, len(clients[0]))
-        self.model.module.train()
+        self.model.training_mode()
         with repeatable(self.device, derive(seeds[0], "dropout", *seeds)):
             return ClientStack(self.model, clients, trained, self.extras).run(check)
 
@@ -181,7 +181,7 @@ def why_not(model: Model) -> str:
     def total(params: Params, batch: torch.Tensor) -> torch.Tensor:
         return model.forward(params, batch).square().sum()
 
-    model.module.train()
+    model.training_mode()
     with repeatable(device, 0), warnings.catch_warnings():
         # Torch works through such an operation client by client, slower than we would.
         warnings.filterwarnings("error", message=".*performance drop.*")

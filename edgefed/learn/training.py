@@ -18,6 +18,7 @@ from edgefed.learn.compiled_experts import CompiledExperts, compiled_experts_of
 from edgefed.learn.devices import pick_device, repeatable
 from edgefed.learn.epoch_losses import EpochLosses
 from edgefed.learn.extras_cache import ExtrasCache
+from edgefed.learn.feature_cache import FeatureCache, trains_on_features
 from edgefed.learn.freed_memory import keep_freed
 from edgefed.learn.job_batches import JobBatches, check_pixels
 from edgefed.learn.jobs import (
@@ -87,10 +88,12 @@ class Trainer:
         model.module.to(self.device)
         self.extras = ExtrasCache(self.device)
         self._preloads = SampleCache(model, self.device)
+        self._features = FeatureCache(model, self._preloads, self.device)
 
     def held_bytes(self) -> int:
         """Return how many bytes stay taken between jobs: the module's, and copies of samples."""
-        return self.model.weight_bytes + self._preloads.copied_bytes()
+        copies = self._preloads.copied_bytes() + self._features.held_bytes()
+        return self.model.weight_bytes + copies
 
     def train(
         self,
@@ -114,7 +117,8 @@ class Trainer:
         """
         samples = samples_of(job, samples)
         trained = check_job(self.model, job, len(samples))
-        data = self._preloads.get(samples)
+        features = trains_on_features(self.model, job)
+        data, forward = self._inputs_or_features(samples, features=features)
         check_pixels(job, data)
         params = load(self.model, job.weights, self.device) | load_variables(job, self.device)
         for name in trained:
@@ -122,13 +126,21 @@ class Trainer:
         if job.variables and self.device.type == "cpu":
             keep_freed(sum(params[name].nbytes for name in trained))
         carried = self.model.carrying_state() if job.schedule.carry_state else None
-        descent = _Descent(self, job, data, params, trained, carried)
-        self.model.module.train()
+        descent = _Descent(self, job, data, params, trained, carried or forward, carried)
+        self.model.training_mode()
         with repeatable(self.device, derive(job.seed, "dropout")):
             steps, loss = descent.run(progress or _ignore, stop or _never)
         after = {name: tensor.detach().cpu().numpy() for name, tensor in params.items()}
         weights, variables = finished(job, after), finished_variables(job, after)
         return Trained(weights, len(samples), steps, loss, variables)
+
+    def _inputs_or_features(
+        self, samples: Samples, *, features: bool
+    ) -> tuple[CachedSamples, Forward]:
+        """Return what batches are drawn from, and what is called with them."""
+        if features:
+            return self._features.get(samples), self._features.forward
+        return self._preloads.get(samples), self.model.forward
 
     @torch.no_grad()
     def evaluate(
@@ -144,7 +156,7 @@ class Trainer:
         self.model.check(weights)
         if not len(samples):
             return Score(0.0, None if loss == "squared_error" else 0.0, 0)
-        data = self._preloads.get(samples)
+        data, forward = self._inputs_or_features(samples, features=self.model.trains_head_only)
         params = load(self.model, weights, self.device)
         self.model.module.eval()
         total, right = 0.0, 0
@@ -152,7 +164,7 @@ class Trainer:
             size = eval_batch(samples.inputs)
             for start in range(0, len(samples), size):
                 batch = data.part(start, start + size)
-                logits = self.model.forward(params, batch.inputs)
+                logits = forward(params, batch.inputs)
                 if loss == "squared_error":
                     error = SquaredError().of(logits, batch.targets)
                     total += float(error) * len(batch.targets)
@@ -238,8 +250,9 @@ class _Descent:
     Attributes:
         params: all weights and variables on the device; the trained ones change in place.
         trained: names of the trained ones.
-        carried: the model's forward pass with the state that it carries; None where each batch
-            begins with a state of zeros.
+        forward: the model, or what of it is computed for each batch, as objectives call it.
+        carried: ``forward`` with the state that it carries; None where each batch begins with a
+            state of zeros.
     """
 
     trainer: Trainer
@@ -247,6 +260,7 @@ class _Descent:
     data: CachedSamples
     params: Params
     trained: tuple[str, ...]
+    forward: Forward
     carried: CarriedState | None
 
     def run(self, progress: Callable[[float], None], stop: Callable[[], bool]) -> tuple[int, float]:
@@ -313,18 +327,13 @@ class _Descent:
             return loss
         with precision(self.job.schedule.precision, self.trainer.device):
             loss, values = capabilities.loss_and_values(
-                phase.objective, self._forward, self.params, batch, context
+                phase.objective, self.forward, self.params, batch, context
             )
         gradients = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
         optimizer.step(weights, list(gradients))
         for name, value in values.items():
             self.params[name].copy_(value.detach())
         return loss.detach()
-
-    @property
-    def _forward(self) -> Forward:
-        """The model as objectives call it."""
-        return self.trainer.model.forward if self.carried is None else self.carried
 
     def _context(self) -> Context:
         """Return what the objective may look at: a copy of the start, and the job's extras."""

@@ -20,6 +20,7 @@ from torch.nn.parameter import is_lazy
 
 from edgefed.errors import DataError, EdgeFedError, RecipeError
 from edgefed.learn.networks.base import Shape
+from edgefed.learn.networks.torchvision_classifiers import is_torchvision
 
 ANY_TOKEN = 2**31
 """The vocabulary of a model that takes tokens and holds no embedding to tell how many."""
@@ -35,7 +36,7 @@ NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 def is_user_model(name: str) -> bool:
     """Return whether a model's name means a user's own code."""
-    return ":" in name
+    return ":" in name and not is_torchvision(name)
 
 
 def refused(name: str) -> DataError:

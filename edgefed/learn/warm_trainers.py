@@ -5,18 +5,34 @@ from __future__ import annotations
 import json
 import sys
 from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from edgefed.config.recipe import ModelSection
 from edgefed.learn.devices import pick_device
-from edgefed.learn.model_memory import COPIES, build_within, default_memory
+from edgefed.learn.model_memory import build_within, default_memory, needed_bytes
 from edgefed.learn.training import Trainer
+from edgefed.learn.types import Tensors
 
 MAX_TRAINERS = 32
 """Trainers that stay warm, however small they are: an algorithm may change its model each round."""
 
 UNBOUNDED = sys.maxsize
 """The memory of whoever has looked at the model's size already."""
+
+
+@dataclass(frozen=True)
+class FrozenBlob:
+    """A model's frozen weights, which are read only where its trainer is made.
+
+    Attributes:
+        digest: tells them from others.
+        read: returns them.
+    """
+
+    digest: str
+    read: Callable[[], Tensors]
 
 
 class Trainers:
@@ -36,15 +52,28 @@ class Trainers:
         self._kept: OrderedDict[str, Trainer] = OrderedDict()
 
     def get(
-        self, model: dict[str, Any], shape: tuple[int, ...], classes: int, *, allow_user: bool
+        self,
+        model: dict[str, Any],
+        shape: tuple[int, ...],
+        classes: int,
+        *,
+        allow_user: bool,
+        frozen: FrozenBlob | None = None,
     ) -> Trainer:
         """Return the trainer of a model; its initial weights do not matter.
+
+        Args:
+            model: the ``[model]`` table.
+            shape: of one input.
+            classes: number of labels.
+            allow_user: as ``build`` takes it.
+            frozen: the model's frozen weights; None for a model without.
 
         Raises:
             ModelTooLargeError: training it takes more than ``memory``.
             RecipeError, DataError: the model cannot be built.
         """
-        key = json.dumps([model, shape, classes], sort_keys=True)
+        key = json.dumps([model, shape, classes, frozen and frozen.digest], sort_keys=True)
         trainer = self._kept.pop(key, None)
         if trainer is None:
             built = build_within(
@@ -56,10 +85,11 @@ class Trainers:
                 allow_user=allow_user,
                 make_room=self._make_room,
             )
+            built.put_frozen(frozen.read() if frozen is not None else {})
             trainer = Trainer(built, self._accelerator)
         if self._kept:
             # The others may have grown, and code of a user's own may tell its size only now.
-            self._make_room(COPIES * trainer.model.weight_bytes)
+            self._make_room(needed_bytes(trainer.model.module, trainer.model.frozen_names))
         self._kept[key] = trainer
         if len(self._kept) > MAX_TRAINERS:
             self._kept.popitem(last=False)

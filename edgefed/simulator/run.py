@@ -118,6 +118,7 @@ class Simulation:
             trackers=trackers,
             user_models=True,
             memory=memory,
+            data_folder=data_folder,
             audit=audit,
         )
         self._engine = Engine(record, self._deps)

@@ -9,7 +9,7 @@ from typing import Any
 from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.registry import make_device_half
 from edgefed.learn.training import Trainer
-from edgefed.learn.warm_trainers import Trainers
+from edgefed.learn.warm_trainers import FrozenBlob, Trainers
 from edgefed.wire.messages import Task
 
 MAX_ALGORITHMS = 32
@@ -32,13 +32,20 @@ class TrainerCache:
         self._trainers = Trainers(accelerator, memory)
         self._algorithms: OrderedDict[str, Algorithm[Any]] = OrderedDict()
 
-    def trainer(self, model: dict[str, Any], shape: tuple[int, ...], classes: int) -> Trainer:
+    def trainer(
+        self,
+        model: dict[str, Any],
+        shape: tuple[int, ...],
+        classes: int,
+        frozen: FrozenBlob | None = None,
+    ) -> Trainer:
         """Return the trainer for a model; its initial weights do not matter.
 
         Raises:
             ModelTooLargeError: training it takes more than ``memory``.
+            DataError: the frozen weights are not the model's.
         """
-        return self._trainers.get(model, shape, classes, allow_user=self.user_models)
+        return self._trainers.get(model, shape, classes, allow_user=self.user_models, frozen=frozen)
 
     def most_bytes(self) -> int:
         """Return the most bytes that training may take."""

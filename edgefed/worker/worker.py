@@ -18,6 +18,7 @@ from edgefed.algorithms.base import (
     Work,
 )
 from edgefed.algorithms.device_side import MODE
+from edgefed.algorithms.exchange import FROZEN
 from edgefed.data.class_names import in_words, numbered, renumbered, unlisted
 from edgefed.data.run_scale import with_scale
 from edgefed.data.types import UNPREPARED, Preparation
@@ -27,6 +28,7 @@ from edgefed.learn.targets import misfit
 from edgefed.learn.training import Stopped, Trainer
 from edgefed.learn.types import Array, Samples, Score, Tensors
 from edgefed.learn.user_models import is_user_model
+from edgefed.learn.warm_trainers import FrozenBlob
 from edgefed.natural_noise.draw import DrawNoise, draw_noise
 from edgefed.samples import PixelScale
 from edgefed.sharing.policy import ANYTHING, Policy, Withheld
@@ -199,13 +201,15 @@ class Worker:
         wrong = misfit(algorithm.training.loss, own.train)
         if wrong:
             return Outcome(status="refused", reason=f"its targets {wrong} (training.loss)")
-        trainer = self._trainer_cache.trainer(task.model, task.shape, task.classes)
+        sent = task.blobs.get(FROZEN)
+        frozen = None if sent is None else FrozenBlob(sent.digest, lambda: read(FROZEN))
+        trainer = self._trainer_cache.trainer(task.model, task.shape, task.classes, frozen)
         seen = DeviceTask(
             question=task.question,
             round=task.round,
             device=task.device,
             seed=task.seed,
-            groups={role: read(role) for role in task.blobs},
+            groups={role: read(role) for role in task.blobs if role != FROZEN},
             params=task.params,
             receivers=task.receivers,
             max_relay_bytes=task.max_relay_bytes,

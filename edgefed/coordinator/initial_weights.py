@@ -1,0 +1,148 @@
+"""What a run starts from: drawn weights, weights from elsewhere, or a model of an earlier run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from edgefed.config.recipe import ModelSection
+from edgefed.coordinator.compatibility import DataSpec
+from edgefed.coordinator.pretrained_weights import fitted, pretrained
+from edgefed.data.paths import require_file, resolve
+from edgefed.errors import DataError, RecipeError, UnknownNameError
+from edgefed.learn.model_description import ModelDescription, read_description
+from edgefed.learn.models import Model
+from edgefed.learn.types import Tensors
+
+RUN = "run:"
+"""How ``model.start`` names a run."""
+
+
+def put_initial_weights(
+    model: Model,
+    section: ModelSection,
+    spec: DataSpec,
+    folder: Path | None,
+    run_folder: Callable[[str], Path],
+) -> tuple[str, ...]:
+    """Give a model the weights that its recipe starts from; return what the operator should know.
+
+    Args:
+        model: the run's, with values drawn from its seed.
+        section: the recipe's ``[model]`` table.
+        spec: what the run's data look like.
+        folder: where relative paths start.
+        run_folder: returns the folder of a run's files.
+
+    Raises:
+        RecipeError: ``model.start``: both keys are set, or the file holds several models.
+        UnknownNameError: ``run.unknown``: there is no such run.
+        EdgeFedError: the file is missing, unreadable, or another network's.
+    """
+    if section.weights and section.start:
+        raise RecipeError(
+            "A run starts from model.weights or from model.start, not from both.",
+            code="model.start",
+            hint="omit one of them",
+        )
+    told = ""
+    if section.weights:
+        weights, told = pretrained(model, section.weights, folder)
+        model.put_weights(weights)
+    elif section.start:
+        path = _model_file(section.start, folder, run_folder)
+        weights, told = _started(model, spec, path)
+        model.put_weights(weights)
+    return (told,) if told else ()
+
+
+def _model_file(start: str, folder: Path | None, run_folder: Callable[[str], Path]) -> Path:
+    """Return the file that ``model.start`` names."""
+    if not start.startswith(RUN):
+        path = resolve(start, folder)
+        require_file(path)
+        return path
+    run = start.removeprefix(RUN)
+    files = run_folder(run) if run and "/" not in run and run != ".." else Path()
+    if not files.name or not files.is_dir():
+        near = sorted(each.name for each in run_folder("x").parent.glob(f"{run}*"))
+        if run and len(near) == 1:
+            files = run_folder(near[0])
+        else:
+            raise UnknownNameError(
+                f"There is no run '{run}' to start from.",
+                code="run.unknown",
+                hint="edgefed run list shows the runs; or give the path of a model.safetensors",
+            )
+    path = files / "model.safetensors"
+    if not path.is_file():
+        raise RecipeError(
+            f"Run {files.name} has not saved a model yet.",
+            code="model.start",
+            hint=f"wait for its end, or end it: edgefed run finish {files.name}",
+        )
+    return path
+
+
+def _started(model: Model, spec: DataSpec, path: Path) -> tuple[Tensors, str]:
+    """Return the weights of a saved model, with an output layer for this run's classes."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise DataError(
+            f"{path} cannot be read: {error}.",
+            code="model.file",
+            hint="give the model.safetensors of a run of EdgeFed",
+        ) from error
+    before = read_description(metadata, path)
+    if len(before.models) > 1:
+        raise RecipeError(
+            f"{path} holds {len(before.models)} models, and a run starts from one.",
+            code="model.start",
+            hint="start from a run of an algorithm that trains one model",
+        )
+    kept = _kept_rows(before, spec)
+    if kept is not None:
+        found = _with_rows(model, found, kept)
+    arrays, _ = fitted(model, found, str(path))
+    if kept is None:
+        return arrays, ""
+    new = spec.classes - len(kept)
+    return arrays, f"the output layer keeps {len(kept)} classes of {path} and has {new} new ones"
+
+
+def _kept_rows(before: ModelDescription, spec: DataSpec) -> list[tuple[int, int]] | None:
+    """Return which output now was which before, as (now, before); None where all are the same."""
+    if before.class_names == spec.class_names and before.outputs == spec.classes:
+        return None
+    if before.class_names and spec.class_names:
+        return [
+            (now, before.class_names.index(name))
+            for now, name in enumerate(spec.class_names)
+            if name in before.class_names
+        ]
+    return [(number, number) for number in range(min(before.outputs, spec.classes))]
+
+
+def _with_rows(
+    model: Model, found: dict[str, torch.Tensor], kept: list[tuple[int, int]]
+) -> dict[str, torch.Tensor]:
+    """Return tensors whose output layer is the model's own, with the rows that are kept."""
+    layer, state = model.output_layer.name, model.module.state_dict()
+    changed = dict(found)
+    for kind in ("weight", "bias"):
+        name = f"{layer}.{kind}" if layer else kind
+        if name not in state or name not in found:
+            continue
+        rows = np.array(state[name].numpy())
+        for now, was in kept:
+            rows[now] = found[name][was].numpy()
+        changed[name] = torch.from_numpy(rows)
+    return changed

@@ -1,0 +1,170 @@
+"""Weights that were trained elsewhere, for a run's network: torchvision's own, or a file.
+
+An output layer for another number of classes is left as it was drawn. Everything else must fit:
+what does not is named.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from edgefed.data.paths import require_file, resolve
+from edgefed.errors import DataError, MissingDataError, RecipeError
+from edgefed.learn.models import Model
+from edgefed.learn.networks.torchvision_classifiers import PREFIX, is_torchvision
+from edgefed.learn.types import Tensors
+
+PUBLISHED = "default"
+"""What ``model.weights`` says for torchvision's own."""
+
+NESTED = ("state_dict", "model", "model_state_dict", "weights")
+"""Where files of training programs keep a network's weights among other things."""
+
+AUXILIARY = ("aux", "AuxLogits")
+"""How the names of auxiliary classifiers begin, which are built for training elsewhere only."""
+
+SHOWN = 4
+"""Most names that an error lists."""
+
+
+def pretrained(model: Model, weights: str, folder: Path | None) -> tuple[Tensors, str]:
+    """Return all arrays of a model with weights from elsewhere, and what to tell the operator.
+
+    Args:
+        model: the run's, with its own initial values.
+        weights: ``default``, or the path of a ``.safetensors`` or ``.pth`` file.
+        folder: where a relative path starts; None for the working folder.
+
+    Raises:
+        RecipeError: ``model.weights``: there are no such weights for this network.
+        MissingDataError: ``data.missing``: no file; ``model.download``: no network.
+        DataError: ``model.weights``: the file is no weights, or those of another network.
+    """
+    if weights == PUBLISHED:
+        return fitted(model, _published(model), f"torchvision's weights of {_name(model)}")
+    path = resolve(weights, folder)
+    require_file(path)
+    return fitted(model, _read(path), str(path))
+
+
+def fitted(model: Model, found: Mapping[str, torch.Tensor], where: str) -> tuple[Tensors, str]:
+    """Return the arrays of ``found`` in a model's shapes, and what to tell the operator.
+
+    Raises:
+        DataError: ``model.weights``: they are another network's.
+    """
+    state = model.module.state_dict()
+    head = _head_names(model)
+    arrays: Tensors = {}
+    left: list[str] = []
+    wrong: list[str] = []
+    for name in model.all_names:
+        given = found.get(name)
+        if given is not None and given.shape == state[name].shape:
+            arrays[name] = np.array(given.detach().to(state[name].dtype).numpy(), order="C")
+            continue
+        if name in head or (given is None and name.endswith("num_batches_tracked")):
+            left += [name] * (name in head)
+            arrays[name] = np.array(state[name].numpy(), order="C")
+            continue
+        wrong.append(f"{name} is {_shape(given)}, not {_shape(state[name])}")
+    wrong += [
+        f"{name} is not a part of the network"
+        for name in found
+        if name not in state and name not in head and not name.startswith(AUXILIARY)
+    ]
+    if wrong:
+        more = f", and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+        raise DataError(
+            f"{where} does not fit the model {_name(model)}: {', '.join(wrong[:SHOWN])}{more}.",
+            code="model.weights",
+            hint="choose the network that these weights were trained with",
+        )
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise DataError(
+                f"{where} holds values in {name} that are not finite.",
+                code="model.weights",
+                hint="choose other weights",
+            )
+    layer = left[0].rpartition(".")[0] if left else ""
+    return arrays, f"the output layer {layer} is new: {where} has other classes" if left else ""
+
+
+def _head_names(model: Model) -> frozenset[str]:
+    """Return the names of the output layer's weights; of the last layer's if it is not linear."""
+    try:
+        layer = model.output_layer.name
+    except DataError:
+        layer = model.all_names[-1].rpartition(".")[0]
+    return frozenset(name for name in model.all_names if name.rpartition(".")[0] == layer)
+
+
+def _published(model: Model) -> Mapping[str, torch.Tensor]:
+    """Return what torchvision publishes for a network; downloaded once into torch's cache."""
+    name = _name(model)
+    if not is_torchvision(name):
+        raise RecipeError(
+            f"There are no published weights for the model {name}.",
+            code="model.weights",
+            hint=f'choose a "{PREFIX}…" model, or a file of weights',
+        )
+    import torchvision
+
+    weights = torchvision.models.get_model_weights(name.removeprefix(PREFIX)).DEFAULT
+    try:
+        state: Mapping[str, torch.Tensor] = weights.get_state_dict(progress=False, check_hash=True)
+    except (OSError, RuntimeError) as error:
+        target = Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name
+        raise MissingDataError(
+            f"The weights of {name} cannot be downloaded: {' '.join(str(error).split())[:200]}.",
+            code="model.download",
+            hint=f"connect this machine, or copy {weights.url} to {target}",
+        ) from error
+    return state
+
+
+def _read(path: Path) -> Mapping[str, torch.Tensor]:
+    """Return the tensors of a file by name."""
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return dict(load_file(path))
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise _unreadable(path, "it holds more than tensors, and is not opened") from error
+    except Exception as error:
+        # Damaged files make their readers fail in many ways.
+        raise _unreadable(path, " ".join(str(error).split())[:200]) from error
+    for key in NESTED:
+        if isinstance(found, dict) and isinstance(found.get(key), dict):
+            found = found[key]
+    if not isinstance(found, dict) or not all(
+        isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in found.items()
+    ):
+        raise _unreadable(path, "it is not a state_dict: tensors by name")
+    return found
+
+
+def _unreadable(path: Path, why: str) -> DataError:
+    return DataError(
+        f"{path} cannot be read as weights: {why}.",
+        code="model.weights",
+        hint="save the network's state_dict with torch.save, or with safetensors",
+    )
+
+
+def _name(model: Model) -> str:
+    return model.section.name if model.section is not None else type(model.module).__name__
+
+
+def _shape(tensor: torch.Tensor | None) -> str:
+    if tensor is None:
+        return "missing"
+    return "x".join(str(side) for side in tensor.shape) or "a single number"
