@@ -36,6 +36,10 @@ class Augment:
     transforms: ImageTransforms | None = None
 
 
+LARGE_VALUES = 2**14
+"""Values from which on an image is cut out by itself on a CPU."""
+
+
 @dataclass(frozen=True)
 class Draws:
     """What was drawn for a batch, on the CPU.
@@ -98,6 +102,8 @@ def augmented(
         neutral: the pixel (channels or 1, 1, 1) that ``zeros`` stands for; None for zeros.
     """
     device, (height, width) = inputs.device, inputs.shape[2:]
+    if device.type == "cpu" and inputs[0].numel() >= LARGE_VALUES:
+        return _one_by_one(_padded(augment, inputs, neutral), draws, height, width)
     down, across = torch.arange(height), torch.arange(width)
     rows = draws.rows[:, None] + down
     columns = draws.columns[:, None] + torch.where(draws.flips[:, None], across.flip(0), across)
@@ -105,6 +111,17 @@ def augmented(
     pixels = _padded(augment, inputs, neutral).permute(0, 2, 3, 1)
     taken = pixels[which, rows.to(device)[:, :, None], columns.to(device)[:, None, :]]
     return taken.permute(0, 3, 1, 2).contiguous()
+
+
+def _one_by_one(padded: torch.Tensor, draws: Draws, height: int, width: int) -> torch.Tensor:
+    """Return the pieces of large images, which a CPU copies faster by rows than by pixels."""
+    count, channels = padded.shape[:2]
+    taken = torch.empty(count, height, width, channels, dtype=padded.dtype).permute(0, 3, 1, 2)
+    moved = zip(draws.rows.tolist(), draws.columns.tolist(), draws.flips.tolist(), strict=True)
+    for number, (row, column, flip) in enumerate(moved):
+        piece = padded[number, :, row : row + height, column : column + width]
+        taken[number] = piece.flip(-1) if flip else piece
+    return taken
 
 
 def _padded(augment: Augment, inputs: torch.Tensor, neutral: torch.Tensor | None) -> torch.Tensor:
@@ -116,5 +133,11 @@ def _padded(augment: Augment, inputs: torch.Tensor, neutral: torch.Tensor | None
         return functional.pad(inputs, sides, mode="reflect")
     if neutral is None:
         return functional.pad(inputs, sides)
-    inside = functional.pad(torch.ones_like(inputs, dtype=torch.bool), sides)
-    return torch.where(inside, functional.pad(inputs, sides), neutral)
+    (count, channels, height, width), edge = inputs.shape, augment.padding
+    size = (height + 2 * edge, width + 2 * edge)
+    one = neutral.to(inputs.dtype).expand(1, channels, *size)
+    one = one.contiguous(memory_format=torch.channels_last)
+    padded = torch.empty_like(one.expand(count, -1, -1, -1), memory_format=torch.channels_last)
+    padded.copy_(one)
+    padded[:, :, edge : edge + height, edge : edge + width] = inputs
+    return padded

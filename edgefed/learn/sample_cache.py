@@ -30,6 +30,7 @@ def eval_batch(inputs: Array) -> int:
         return EVAL_BATCH
     return max(1, min(EVAL_BATCH, IMAGE_VALUES // math.prod(inputs.shape[1:])))
 
+
 FAR = 0.5
 """How far outside of 0 to 1 a pixel may be; noise takes a few that far."""
 
