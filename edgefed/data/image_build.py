@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from edgefed.data.build_progress import tell_progress
 from edgefed.data.image_index import INDEX, ImageIndex, read_index, write_index
 from edgefed.data.images import UNREADABLE, ImageOptions, Pixels, read_pixels, sizes_differ
 from edgefed.errors import DataError, EdgeFedError, StorageError
 from edgefed.files import free_bytes, storage_error
+from edgefed.progress import tell_progress
 from edgefed.units import size
 
 MAX_THREADS = 4

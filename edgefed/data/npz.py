@@ -25,7 +25,7 @@ from edgefed.data.jpeg import unpacked
 from edgefed.data.limits import MAX_BYTES
 from edgefed.data.options import SplitOptions
 from edgefed.data.paths import DECODED, resolve
-from edgefed.data.preparation import normalized, read_preparation
+from edgefed.data.preparation import normalized, read_preparation, scaled_by
 from edgefed.data.types import (
     UNPREPARED,
     Array,
@@ -143,10 +143,11 @@ def read_npz(path: Path, folder: Path | None = None, max_bytes: int = MAX_BYTES)
     test = _test_part(path, arrays, train)
     classes = _classes(path, arrays, train, test)
     preparation = read_preparation(arrays, str(path))
-    if preparation.mean and arrays[first].dtype == np.uint8:
-        # A shard of images in bytes: what was done to its inputs is still to be done.
-        train = normalized(train, preparation)
-        test = None if test is None else normalized(test, preparation)
+    if preparation.mean:
+        # Of images in bytes, what a shard says was done to its inputs is still to be done.
+        known = normalized if arrays[first].dtype == np.uint8 else scaled_by
+        train = known(train, preparation)
+        test = None if test is None else known(test, preparation)
     return NpzContent(
         train,
         test,

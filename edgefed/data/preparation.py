@@ -124,13 +124,19 @@ def prepare(
     return train, test, preparation
 
 
+def scaled_by(samples: Samples, preparation: Preparation) -> Samples:
+    """Return samples that say that their inputs were scaled by a preparation."""
+    return replace(samples, scale=PixelScale(preparation.mean, preparation.std))
+
+
 def normalized(samples: Samples, preparation: Preparation) -> Samples:
     """Return samples whose inputs had the preparation's mean and deviation taken.
 
     Those of uint8 images are taken where a batch becomes inputs.
     """
+    samples = scaled_by(samples, preparation)
     if samples.has_images:
-        return replace(samples, scale=PixelScale(preparation.mean, preparation.std))
+        return samples
     channels = _channels(samples.inputs)
     mean, std = (_along(value, samples.inputs) for value in preparation.scale(channels))
     inputs = samples.inputs - mean
