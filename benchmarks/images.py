@@ -199,7 +199,8 @@ def main() -> None:
     parser.add_argument("--train", nargs=2, type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.train:
-        print(json.dumps(training(*options.train, options.steps)))
+        folder, state = options.train
+        print(json.dumps(training(folder, state, options.steps)))
         return
     found = measured(options.images, options.steps)
     print(json.dumps(found) if options.json else _table(found))

@@ -127,8 +127,8 @@ def test_the_samples_of_devices_stay_in_the_file(photos: Path) -> None:
     shards = deal_recipe(dataset, chosen, 0.2)
     files = {
         id(images.file) if images is not None else None
-        for part in (dataset, *shards)
-        for images in (stored(part.train.inputs), stored(part.test.inputs))
+        for samples in (dataset.train, dataset.test, *(part.train for part in shards))
+        for images in (stored(samples.inputs),)
     }
     assert len(files) == 1 and None not in files
 
