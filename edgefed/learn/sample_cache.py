@@ -24,6 +24,10 @@ IMAGE_VALUES = 2**22
 """Most values of the images that a test has in memory where it reads them batch by batch."""
 
 
+CACHED_VALUES = 2**17
+"""Values of images that are scaled at a time on a CPU."""
+
+
 def eval_batch(inputs: Array) -> int:
     """Return how many samples a test puts through the model at a time."""
     if inputs.dtype != np.uint8 and scaled_images(inputs) is None:
@@ -136,9 +140,10 @@ class ImageReader:
         if self._device.type != "cpu":
             return self._scale_(images.to(self._kind).contiguous())
         inputs = torch.empty_like(images, dtype=self._kind)
-        for number in range(len(images)):
-            # An image stays in the cache of the processor, and a batch does not.
-            self._scale_(inputs[number : number + 1].copy_(images[number : number + 1]))
+        # A few images stay in the cache of the processor, and a batch does not.
+        few = max(1, CACHED_VALUES // images[:1].numel()) if len(images) else 1
+        for part, pixels in zip(inputs.split(few), images.split(few), strict=True):
+            self._scale_(part.copy_(pixels))
         return inputs
 
     def _scale_(self, inputs: torch.Tensor) -> torch.Tensor:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextvars
 import os
 import pickle
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -283,6 +286,21 @@ def test_a_disk_that_takes_no_more_is_one_error_and_leaves_nothing(tmp_path: Pat
     assert raised.value.code == "storage.limit"
     assert not [*root.rglob("pixels-*"), *root.rglob(INDEX)]
     assert len(read_folder(folder, AS_IT_IS, root).samples) == 12
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="no unshare here")
+def test_a_disk_that_fills_up_meanwhile_is_one_error_and_leaves_nothing(tmp_path: Path) -> None:
+    folder, disk = photos(tmp_path / "photos", 60, side=64), tmp_path / "disk"
+    disk.mkdir()
+    mount = f"mount -t tmpfs -o size=1m tmpfs {disk}"
+    alone = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    if subprocess.run([*alone, mount], capture_output=True, check=False).returncode:
+        pytest.skip("a process may not mount a disk of its own here")
+    module = f"{sys.executable} -m tests.data.filling_disk {folder} {disk}"
+    done = subprocess.run([*alone, f"{mount} && exec {module}"], capture_output=True, check=True)
+    error, left = done.stdout.decode().splitlines()
+    assert error.startswith("storage.full The disk is full: cannot write ")
+    assert left == "[]"
 
 
 def test_images_that_the_disk_has_no_room_for_are_refused_at_the_first(tmp_path: Path) -> None:
