@@ -24,9 +24,9 @@ def main() -> None:
     try:
         read_folder(folder, ImageOptions(), disk / "decoded")
     except EdgeFedError as error:
-        print(error.code, error.message)
+        sys.stdout.write(f"{error.code} {error.message}\n")
     files = [path for path in disk.rglob("*") if path.is_file() and path != ballast]
-    print([path.name for path in files if path.stat().st_size])
+    sys.stdout.write(f"{[path.name for path in files if path.stat().st_size]}\n")
 
 
 if __name__ == "__main__":
