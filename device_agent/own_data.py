@@ -21,4 +21,4 @@ def load_data(settings: AgentSettings) -> DeviceData:
             code="data.unset",
             hint="name it with --data npz:FILE or --data folder:FOLDER",
         )
-    return load_device(settings.data, settings.holdout)
+    return load_device(settings.data, settings.holdout, settings.state / "data")

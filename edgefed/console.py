@@ -17,7 +17,11 @@ import typer
 
 from edgefed.ctrl_c import end_at_once_on_ctrl_c
 from edgefed.errors import EdgeFedError, InterruptedRunError
+from edgefed.progress import tell_progress_to
 from edgefed.stop_signals import interruptible
+
+BAR_WIDTH = 30
+"""Characters of a progress bar."""
 
 
 def data(text: str) -> None:
@@ -60,7 +64,12 @@ def fail(error: EdgeFedError, as_json: bool = False) -> NoReturn:
 
 @contextmanager
 def reported(as_json: bool = False) -> Iterator[None]:
-    """Turn an error of ours, or Ctrl-C, inside a ``with`` block into its message and exit code."""
+    """Turn an error of ours, or Ctrl-C, inside a ``with`` block into its message and exit code.
+
+    On a terminal, long preparations inside the block draw a bar on stderr.
+    """
+    if sys.stderr.isatty() and not as_json:
+        tell_progress_to(_bar)
     with interruptible():
         try:
             yield
@@ -68,6 +77,18 @@ def reported(as_json: bool = False) -> Iterator[None]:
             fail(error, as_json)
         except KeyboardInterrupt:
             fail(InterruptedRunError("Interrupted."), as_json)
+
+
+def _bar(what: str, done: int, total: int) -> None:
+    """Draw a bar over the last one on stderr, where it has changed by a hundredth."""
+    share = done * 100 // max(1, total)
+    if 0 < done < total and share == (done - 1) * 100 // total:
+        return
+    filled = share * BAR_WIDTH // 100
+    end = "\n" if done == total else ""
+    bar = "=" * filled + " " * (BAR_WIDTH - filled)
+    sys.stderr.write(f"\r{what} [{bar}] {done:,} of {total:,}{end}")
+    sys.stderr.flush()
 
 
 def start(app: typer.Typer) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from edgefed.progress import log_progress, tell_progress_to
+
 OWN = ("edgefed", "device_agent", "broker")
 """Our own packages; of others, warnings are enough."""
 
@@ -23,6 +25,7 @@ def start_log(*, quiet: bool = False, verbose: bool = False) -> None:
         quiet: warnings only.
         verbose: also what helps to find a bug, with the module that says it.
     """
+    tell_progress_to(log_progress)
     name = " %(name)s:" if verbose else ""
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine(f"%(asctime)s %(levelname)s{name} %(message)s"))

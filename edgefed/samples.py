@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+
+from edgefed.stored_images import StoredImages
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,43 @@ UNSCALED = PixelScale()
 """Inputs are pixels from 0 to 1, or no images."""
 
 
+class ScaledImages:
+    """uint8 images as the inputs of a model: an array of them that is scaled where it is indexed.
+
+    Args:
+        images: uint8 (n, channels, height, width).
+        scale: how they become inputs.
+    """
+
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, images: npt.NDArray[np.uint8], scale: PixelScale) -> None:
+        self.images = images
+        self._scale = scale
+        self.shape = images.shape
+        self.ndim = images.ndim
+        self.size = images.size
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: Any) -> npt.NDArray[np.float32]:
+        """Return the inputs of a number, a slice, an array of numbers or of choices."""
+        return self._scale.inputs(self.images[index])
+
+    def __array__(self, dtype: npt.DTypeLike = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        del copy  # what is scaled is a copy
+        return self[:] if dtype is None else self[:].astype(dtype)
+
+
 @dataclass(frozen=True, eq=False)
 class Samples:
     """Samples; equal only to itself, as arrays have no single truth value.
 
     Attributes:
         inputs: float32 array (n, …), int64 tokens (n, length), or uint8 images (n, channels,
-            height, width), which may be mapped from a file and become float32 batch by batch.
+            height, width), which become float32 batch by batch and may be ``StoredImages``, which
+            are read where they are indexed.
         targets: int64 labels (n,), or float32 targets (n, classes): shares of labels, or
             numbers, one for each output.
         columns: int64 arrays (n,) by name, of what else is known of each sample, such as the
@@ -77,9 +109,52 @@ class Samples:
         return self.scale.inputs(inputs) if self.has_images else inputs
 
     @property
+    def model_inputs(self) -> npt.NDArray[Any]:
+        """All inputs as a model takes them; images are read and scaled where they are indexed."""
+        if not self.has_images:
+            return self.inputs
+        return cast("npt.NDArray[Any]", ScaledImages(self.inputs, self.scale))
+
+    def take(self, index: npt.NDArray[Any]) -> Samples:
+        """Return some samples in the order of ``index``, copied but for images in a file."""
+        columns = {name: column[index] for name, column in self.columns.items()}
+        return replace(
+            self, inputs=chosen(self.inputs, index), targets=self.targets[index], columns=columns
+        )
+
+    @property
     def has_labels(self) -> bool:
         """Whether targets are labels, and not a row of numbers for each sample."""
         return self.targets.ndim == 1 and self.targets.dtype.kind in "iu"
 
     def __len__(self) -> int:
         return len(self.targets)
+
+
+def stored(inputs: npt.NDArray[Any] | StoredImages) -> StoredImages | None:
+    """Return inputs that are images in a file; None for an array in memory."""
+    return inputs if isinstance(inputs, StoredImages) else None
+
+
+def scaled_images(inputs: npt.NDArray[Any] | ScaledImages) -> ScaledImages | None:
+    """Return inputs that are scaled where they are indexed; None for an array."""
+    return inputs if isinstance(inputs, ScaledImages) else None
+
+
+def chosen(inputs: npt.NDArray[Any], index: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return some inputs, copied but for images in a file, which are not read."""
+    images = stored(inputs)
+    return inputs[index] if images is None else as_inputs(images.select(index))
+
+
+def as_inputs(images: StoredImages) -> npt.NDArray[Any]:
+    """Return images in a file as the inputs of ``Samples``."""
+    return cast("npt.NDArray[Any]", images)
+
+
+def joined_inputs(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Return the inputs of all parts, part by part; images in one file are not read."""
+    images = [each for each in map(stored, parts) if each is not None]
+    if len(images) == len(parts) and len({id(each.file) for each in images}) == 1:
+        return as_inputs(StoredImages(images[0].file, np.concatenate([i.rows for i in images])))
+    return np.concatenate(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgefed.algorithms.registry import algorithms
-from edgefed.config.recipe import TrainingSection
+from edgefed.config.recipe import ImagesSection, TrainingSection
 
 
 def complete(values: dict[str, Any]) -> dict[str, Any]:
@@ -13,8 +13,10 @@ def complete(values: dict[str, Any]) -> dict[str, Any]:
     known = algorithms().get(values["algorithm"])
     settings = known.Settings().model_dump(mode="json") if known is not None else {}
     training = TrainingSection().model_dump(mode="json")
+    images = ImagesSection().model_dump(mode="json")
     return {
         **values,
         "settings": {**settings, **values["settings"]},
         "training": {**training, **values["training"]},
+        **({"images": {**images, **values["images"]}} if "images" in values else {}),
     }

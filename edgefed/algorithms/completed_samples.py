@@ -22,6 +22,9 @@ from edgefed.learn.types import Array, Samples
 from edgefed.seeds import derive, generator
 from edgefed.units import size
 
+BLOCK = 256
+"""Real samples to copy at a time."""
+
 
 @dataclass(frozen=True)
 class Need:
@@ -87,14 +90,17 @@ def completed(
     check_size(extra, shape)
     inputs = np.empty((len(real) + extra, *shape), real.inputs.dtype)
     targets = np.empty(len(real) + extra, real.targets.dtype)
-    inputs[: len(real)], targets[: len(real)] = real.inputs, real.targets
+    for at in range(0, len(real), BLOCK):
+        inputs[at : min(at + BLOCK, len(real))] = real.inputs[at : at + BLOCK]
+    targets[: len(real)] = real.targets
     start = len(real)
     for part in parts:
         for pixels in _pixels(part, device, settings, kept, seed):
-            inputs[start : start + len(pixels)] = from_pixels(pixels, device.preparation)
+            added = pixels if real.has_images else from_pixels(pixels, device.preparation)
+            inputs[start : start + len(pixels)] = added
             targets[start : start + len(pixels)] = part.label
             start += len(pixels)
-    return Samples(inputs, targets)
+    return Samples(inputs, targets, scale=real.scale)
 
 
 def _parts(

@@ -175,8 +175,10 @@ class GateCollection(ExchangePart):
         if OWN not in device.private or not device.policy.share_gate:
             return Answer(task.device, len(device.train), {})
         wanted = bool(task.params.get(DENSITY)) and device.policy.share_density
-        if wanted and can_be_fitted(device.train.inputs):
-            return DensityFit(device.train.inputs, task.seed)
+        if wanted:
+            inputs = device.train.float_inputs()
+            if can_be_fitted(inputs):
+                return DensityFit(inputs, task.seed)
         return self._gate(task, device)
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:

@@ -154,7 +154,8 @@ def _source_report(source: str, options: Globals) -> dict[str, Any]:
     from edgefed.data.report import holding, report
     from edgefed.data.sources import load_device
 
-    held = load_device(source, AgentSettings.model_fields["holdout"].get_default())
+    holdout = AgentSettings.model_fields["holdout"].get_default()
+    held = load_device(source, holdout, options.settings().value.state / "data")
     _warn(options, held.warnings)
     return {"source": source, **report([holding(held.name, held)])}
 

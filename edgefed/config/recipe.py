@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from edgefed.config.class_names import Classes
 from edgefed.config.class_weights import ClassWeights
@@ -265,6 +265,13 @@ class ImagesSection(Section):
     erase: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Probability with which a rectangle of 2 to 33 % of an image's area takes the colour
     ``mean``, or black."""
+
+    @model_validator(mode="after")
+    def _both(self) -> ImagesSection:
+        """Check that mean and deviation are of the same channels."""
+        if len(self.mean) != len(self.std):
+            raise ValueError("mean and std need one number each for every channel")
+        return self
 
     @property
     def wanted(self) -> bool:

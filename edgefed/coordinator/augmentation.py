@@ -6,17 +6,29 @@ therefore do the same.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edgefed.algorithms.training import augment_of
 from edgefed.config.recipe import Recipe
-from edgefed.data.types import Preparation
+from edgefed.data.run_scale import with_scale
+from edgefed.data.types import Dataset, Preparation
+from edgefed.errors import DataError, RecipeError
 from edgefed.learn.augment import check_augment
+from edgefed.samples import PixelScale
+
+TORCHVISION = "torchvision:"
+"""What the names of torchvision's networks begin with."""
+
+IMAGENET = PixelScale((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+"""How torchvision scales the images of ImageNet, on which its weights were trained."""
 
 
 def with_augmentation(recipe: Recipe, declared: Preparation) -> Recipe:
     """Return the recipe with what the data set declares in every key that it leaves out.
 
-    These are crops and flips of ``[training]``, and ``mean`` and ``std`` of ``[images]``. What
-    comes to nothing is left out after all, so that tasks do not carry it.
+    These are crops and flips of ``[training]``, and ``mean`` and ``std`` of ``[images]``; where
+    neither says anything, images for a network of torchvision are scaled as its weights expect.
+    What comes to nothing is left out after all, so that tasks do not carry it.
     """
     training = recipe.training
     crop = declared.crop if training.crop is None else training.crop
@@ -25,10 +37,34 @@ def with_augmentation(recipe: Recipe, declared: Preparation) -> Recipe:
     stated = {"crop": crop or None, "crop_fill": fill, "flip": flip or None}
     images = recipe.images
     if not images.mean:
-        images = images.model_copy(update={"mean": declared.mean, "std": declared.std})
+        scale = PixelScale(declared.mean, declared.std)
+        if not declared.mean and recipe.model.name.startswith(TORCHVISION):
+            scale = IMAGENET
+        images = images.model_copy(update={"mean": scale.mean, "std": scale.std})
     return recipe.model_copy(
         update={"training": training.model_copy(update=stated), "images": images}
     )
+
+
+def with_run_scale(recipe: Recipe, dataset: Dataset) -> Dataset:
+    """Return a data set whose images are scaled as those of all devices of a run.
+
+    Raises:
+        RecipeError: the data set was scaled otherwise, or has other channels.
+    """
+    images = with_augmentation(recipe, dataset.preparation).images
+    try:
+        train, test, preparation = with_scale(
+            dataset.train, dataset.test, dataset.preparation, PixelScale(images.mean, images.std)
+        )
+    except DataError as error:
+        raise RecipeError(
+            f"The recipe's [images] table does not fit data set '{recipe.data.name}': it"
+            f" {error.message}.",
+            code="recipe.images",
+            hint="leave out normalize of [data], or mean and std of [images]",
+        ) from error
+    return replace(dataset, train=train, test=test, preparation=preparation)
 
 
 def check_augmentation(recipe: Recipe, shape: tuple[int, ...]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgefed.config.recipe import ModelSection, Recipe
+from edgefed.coordinator.augmentation import with_run_scale
 from edgefed.coordinator.compatibility import DataSpec
 from edgefed.coordinator.user_code_check import check_code_allowed
 from edgefed.data.datasets import Dataset, load
@@ -75,8 +76,8 @@ class RunModel:
 
 
 def load_dataset(recipe: Recipe, folder: Path | None) -> Dataset:
-    """Return the recipe's data set."""
-    return load(recipe.data, folder, derive(recipe.seed, "data"))
+    """Return the recipe's data set, images scaled as the run's."""
+    return with_run_scale(recipe, load(recipe.data, folder, derive(recipe.seed, "data")))
 
 
 def check_dataset(recipe: Recipe, dataset: Dataset) -> None:

@@ -15,19 +15,20 @@ from pathlib import Path
 import numpy as np
 
 from edgefed.config.class_names import normal
-from edgefed.data.checks import check_class_count, checked_samples
+from edgefed.data.checks import check_class_count
 from edgefed.data.class_names import checked_names
 from edgefed.data.columns import with_columns
 from edgefed.data.folder_columns import COLUMNS_FILE, read_columns
 from edgefed.data.holdout import hold_out
-from edgefed.data.images import ImageOptions, image_files, read_images
-from edgefed.data.limits import MAX_BYTES, MAX_NAMES_BYTES, check_file
+from edgefed.data.image_cache import cached_images
+from edgefed.data.images import ImageOptions, image_files
+from edgefed.data.limits import MAX_NAMES_BYTES, check_file
 from edgefed.data.options import SplitOptions
-from edgefed.data.paths import require_folder, resolve
+from edgefed.data.paths import DECODED, require_folder, resolve
 from edgefed.data.types import ClassNames, Dataset
 from edgefed.errors import DataError
 from edgefed.files import storage_error
-from edgefed.samples import Samples
+from edgefed.samples import Samples, as_inputs
 from edgefed.seeds import generator
 from edgefed.units import counted
 
@@ -42,7 +43,8 @@ class FolderContent:
         samples: never empty.
         class_names: what the labels are called, with or without images; empty for a number that
             no folder has.
-        warnings: what the user should know, such as files that were skipped.
+        warnings: what the user should know, such as files that were skipped, which is said when
+            the images are decoded and not each time.
     """
 
     samples: Samples
@@ -71,7 +73,8 @@ def load_folder(options: FolderOptions, folder: Path | None) -> Dataset:
     Raises:
         DataError: there are no images, or they differ in size and no size is set.
     """
-    content = read_folder(resolve(options.path, folder), options, options.max_bytes)
+    images = resolve(options.path, folder)
+    content = read_folder(images, options, (folder or images.parent) / DECODED)
     rng = generator(0, "data", "folder", "test")
     train, test = hold_out(content.samples, options.test_share, rng)
     return Dataset(
@@ -84,13 +87,18 @@ def load_folder(options: FolderOptions, folder: Path | None) -> Dataset:
     )
 
 
-def read_folder(folder: Path, options: ImageOptions, max_bytes: int = MAX_BYTES) -> FolderContent:
-    """Return every readable image of ``folder/class/``, in [0, 1], (n, channels, height, width).
+def read_folder(folder: Path, options: ImageOptions, decoded: Path) -> FolderContent:
+    """Return every readable image of ``folder/class/``, uint8 (n, channels, height, width).
+
+    Args:
+        folder: of the classes' folders.
+        options: how image files become inputs.
+        decoded: keeps the decoded images of this and other folders.
 
     Raises:
         DataError: there are no images, they differ in size and no size is set, or they are larger
             than is allowed.
-        StorageError: the folder cannot be listed.
+        StorageError: the folder cannot be listed, or the decoded images cannot be kept.
     """
     require_folder(folder)
     try:
@@ -102,17 +110,21 @@ def read_folder(folder: Path, options: ImageOptions, max_bytes: int = MAX_BYTES)
     except OSError as error:
         raise storage_error(folder, error) from error
     paths = [path for path, _ in files]
-    pixels, positions = read_images(paths, options, max_bytes)
-    if not positions:
+    if not paths:
+        raise _no_images(folder, labels, 0, len(loose))
+    found = cached_images(decoded, folder, paths, options)
+    positions = found.positions
+    if found.images is None:
         raise _no_images(folder, labels, len(files), len(loose))
     targets = np.array([files[position][1] for position in positions], np.int64)
-    samples = checked_samples(pixels, targets, str(folder))
+    samples = Samples(as_inputs(found.images), targets)
     try:
         columns = read_columns(folder, [paths[position] for position in positions])
     except OSError as error:
         raise storage_error(folder, error) from error
     samples = with_columns(samples, columns, str(folder / COLUMNS_FILE))
-    warnings = (*_skipped(folder, paths, positions), *_unsorted(folder, loose))
+    skipped = _skipped(folder, paths, positions) if found.is_new else ()
+    warnings = (*skipped, *_unsorted(folder, loose))
     return FolderContent(samples, labels.class_names, warnings)
 
 

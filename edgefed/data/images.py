@@ -1,28 +1,54 @@
-"""Read image files as pixels of one shape; unreadable files are reported, not fatal."""
+"""Read an image file as upright uint8 pixels."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+import threading
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from edgefed.config.recipe import Section
-from edgefed.data.limits import MAX_PIXELS, VALUE_BYTES, check_bytes
-from edgefed.data.types import Array
+from edgefed.data.limits import MAX_PIXELS
 from edgefed.errors import DataError, EdgeFedError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as ImageFile
+
+Pixels = npt.NDArray[np.uint8]
+Shape = tuple[int, int, int]
+"""Height, width and channels of an image."""
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """What a file may be, whatever its name says; other decoders of Pillow start programs."""
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".webp"})
 
-
 UNREADABLE = "data.unreadable"
 """Code of the error of a file that is no image."""
+
+MAX_CACHE_BYTES = 64 * 2**30
+"""Most bytes of a folder's decoded images, unless ``max_bytes`` says otherwise."""
+
+LARGE_PIXELS = 2**23
+"""Images with more pixels are decoded one at a time, however many threads decode."""
+
+_LARGE = threading.Lock()
+
+_ORIENTATION = 0x0112
+_TURNS = {
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_270",
+    7: "TRANSVERSE",
+    8: "ROTATE_90",
+}
+"""How an image is turned upright, by its EXIF orientation."""
 
 
 class ImageOptions(Section):
@@ -34,68 +60,37 @@ class ImageOptions(Section):
     greyscale: bool = False
     """One channel instead of red, green and blue."""
 
+    max_bytes: Annotated[int, Field(ge=1)] = MAX_CACHE_BYTES
+    """Maximum size on disk of the folder's decoded images in bytes, one for each value; more are
+    refused when the first one was read."""
+
 
 def image_files(folder: Path) -> list[Path]:
     """Return the image files that lie in ``folder`` itself, by name."""
     return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
 
 
-def read_images(
-    paths: Sequence[Path], options: ImageOptions, max_bytes: int
-) -> tuple[Array, list[int]]:
-    """Return uint8 pixels (n, height, width[, 3]) and the positions of the files they come from.
+def read_pixels(path: Path, size: int = 0, greyscale: bool = False) -> Pixels:
+    """Return an image file's pixels as everything here sees them: (height, width[, 3]).
 
-    A file that cannot be read has no position and no pixels.
-
-    Raises:
-        DataError: the images differ in size and ``options.size`` is 0; ``data.too_large``: one has
-            too many pixels, or all of them take more than ``max_bytes``.
-    """
-    needed = 0
-    pixels: list[Array] = []
-    positions: list[int] = []
-    for position, path in enumerate(paths):
-        try:
-            image = read_pixels(path, options.size, options.greyscale)
-        except DataError as error:
-            if error.code == UNREADABLE:
-                continue
-            raise
-        if pixels and image.shape != pixels[0].shape:
-            raise _sizes_differ(paths[positions[0]], pixels[0], path, image)
-        needed += image.size * VALUE_BYTES
-        check_bytes(needed, max_bytes, f"The folder of {path}")
-        pixels.append(image)
-        positions.append(position)
-    return np.stack(pixels) if pixels else np.zeros((0, 1, 1), np.uint8), positions
-
-
-def read_pixels(path: Path, size: int = 0, greyscale: bool = False) -> Array:
-    """Return an image's pixels, uint8 (height, width[, 3]).
-
-    The image is turned as its EXIF data says, converted to RGB or grey, and scaled, in this order.
-    Training and prediction read their images here, so that they see the same pixels.
+    The image is turned upright as its EXIF orientation says.
 
     Args:
         path: the file.
-        size: height and width to scale to; 0 to leave both as they are.
-        greyscale: one channel instead of three.
+        size: height and width to scale to; 0 for its own.
+        greyscale: whether to return one value for each pixel, without an axis of channels.
 
     Raises:
         DataError: ``data.unreadable``: it is missing, or no image; ``data.too_large``: it has too
             many pixels.
     """
-    from PIL import Image, ImageOps
+    from PIL import Image
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path, formats=FORMATS) as image:
-                check_pixels(image.size, str(path))
-                plain = ImageOps.exif_transpose(image).convert("L" if greyscale else "RGB")
-                if size:
-                    plain = plain.resize((size, size), Image.Resampling.BILINEAR)
-                return np.asarray(plain)
+        with Image.open(path, formats=FORMATS) as image:
+            check_pixels(image.size, str(path))
+            with _LARGE if image.size[0] * image.size[1] > LARGE_PIXELS else nullcontext():
+                return _converted(image, size, greyscale)
     except EdgeFedError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -109,6 +104,31 @@ def read_pixels(path: Path, size: int = 0, greyscale: bool = False) -> Array:
             code=UNREADABLE,
             hint="copy the file again, or remove it",
         ) from error
+
+
+def _converted(image: ImageFile, size: int, greyscale: bool) -> Pixels:
+    """Return the pixels of an image that is open, upright and scaled."""
+    from PIL import Image
+
+    plain = image.convert("L" if greyscale else "RGB")
+    turn = _TURNS.get(_orientation(image))
+    if turn is not None:
+        plain = plain.transpose(Image.Transpose[turn])
+    if size:
+        plain = plain.resize((size, size), Image.Resampling.BILINEAR)
+    return np.asarray(plain)
+
+
+def _orientation(image: ImageFile) -> int:
+    """Return the EXIF orientation of an image that was decoded; 1 is upright.
+
+    Pillow itself turns a TIFF image upright when it decodes it.
+    """
+    try:
+        return int(image.getexif().get(_ORIENTATION, 1))
+    # EXIF that is damaged makes Pillow fail in many ways, and the image is as good as without.
+    except Exception:
+        return 1
 
 
 def check_pixels(sides: tuple[int, int], where: str) -> None:
@@ -130,9 +150,10 @@ def _too_many_pixels(where: str, what: str) -> DataError:
     )
 
 
-def _sizes_differ(first: Path, one: Array, second: Path, other: Array) -> DataError:
-    side = min(*one.shape[:2], *other.shape[:2])
-    sizes = [f"{image.shape[1]}x{image.shape[0]}" for image in (one, other)]
+def sizes_differ(first: Path, one: Shape, second: Path, other: Shape) -> DataError:
+    """Return the error of two images of different (height, width, channels)."""
+    side = min(*one[:2], *other[:2])
+    sizes = [f"{shape[1]}x{shape[0]}" for shape in (one, other)]
     return DataError(
         f"{first} is {sizes[0]} pixels but {second} is {sizes[1]}.",
         hint=f"scale them all: folder:FOLDER?size={side} on a device, size = {side} in a recipe",

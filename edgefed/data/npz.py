@@ -24,8 +24,8 @@ from edgefed.data.holdout import held_out_positions
 from edgefed.data.jpeg import unpacked
 from edgefed.data.limits import MAX_BYTES
 from edgefed.data.options import SplitOptions
-from edgefed.data.paths import resolve
-from edgefed.data.preparation import read_preparation
+from edgefed.data.paths import DECODED, resolve
+from edgefed.data.preparation import normalized, read_preparation, scaled_by
 from edgefed.data.types import (
     UNPREPARED,
     Array,
@@ -46,8 +46,6 @@ KNOWN = (
     *GROUPS,
     *("coarse", "vocabulary", "preparation"),
 )
-DECODED = "decoded"
-"""Folder for images that were decoded once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,13 +142,19 @@ def read_npz(path: Path, folder: Path | None = None, max_bytes: int = MAX_BYTES)
     require_samples(train, str(path))
     test = _test_part(path, arrays, train)
     classes = _classes(path, arrays, train, test)
+    preparation = read_preparation(arrays, str(path))
+    if preparation.mean:
+        # Of images in bytes, what a shard says was done to its inputs is still to be done.
+        known = normalized if arrays[first].dtype == np.uint8 else scaled_by
+        train = known(train, preparation)
+        test = None if test is None else known(test, preparation)
     return NpzContent(
         train,
         test,
         classes,
         _groups(arrays, len(train), path),
         _coarse(arrays, classes, path),
-        read_preparation(arrays, str(path)),
+        preparation,
         warnings,
         _class_names(arrays, path) if train.has_labels else (),
     )

@@ -6,6 +6,9 @@ from pathlib import Path
 
 from edgefed.errors import MissingDataError
 
+DECODED = "decoded"
+"""Folder for images that were decoded once."""
+
 
 def resolve(path: str, folder: Path | None) -> Path:
     """Return ``path`` with ``~`` expanded; a relative one starts at ``folder``, or here."""

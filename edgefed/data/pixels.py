@@ -13,7 +13,7 @@ import numpy as np
 from edgefed.data.preparation import normalized
 from edgefed.data.types import Array, Preparation
 from edgefed.errors import DataError
-from edgefed.samples import Samples
+from edgefed.samples import UNSCALED, Samples
 
 ROUNDING = 1e-3
 """By how much a pixel may be outside of 0 to 1 once its standardisation is undone."""
@@ -21,6 +21,8 @@ ROUNDING = 1e-3
 
 def to_pixels(samples: Samples, preparation: Preparation) -> Samples:
     """Return samples whose inputs are pixels from 0 to 1, as float32; all else stays as it is.
+
+    Those of uint8 images are made where they are indexed.
 
     Args:
         samples: images (n, channels, height, width) or (n, height, width).
@@ -30,6 +32,9 @@ def to_pixels(samples: Samples, preparation: Preparation) -> Samples:
         DataError: ``mix.pixels``: they are no images, or their pixels are not from 0 to 1.
     """
     _check_images(samples.inputs)
+    if samples.has_images:
+        plain = replace(samples, scale=UNSCALED)
+        return replace(plain, inputs=plain.model_inputs)
     pixels = _restored(samples.inputs, preparation)
     low, high = (float(pixels.min()), float(pixels.max())) if pixels.size else (0.0, 1.0)
     if not -ROUNDING <= low <= high <= 1 + ROUNDING:
@@ -53,8 +58,6 @@ def from_pixels(pixels: Array, preparation: Preparation) -> Array:
 
 def _restored(inputs: Array, preparation: Preparation) -> Array:
     """Return a copy of inputs with the preparation's scale undone."""
-    if inputs.dtype == np.uint8:
-        return inputs.astype(np.float32) / np.float32(255)
     pixels: Array = inputs.astype(np.float32)
     if preparation.mean:
         along = (-1, 1, 1) if inputs.ndim == 4 else (1,)

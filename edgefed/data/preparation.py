@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 from edgefed.config.recipe import Section
 from edgefed.data.types import UNPREPARED, Array, CropFill, Dataset, Preparation
 from edgefed.errors import DataError, RecipeError
-from edgefed.samples import Samples
+from edgefed.samples import PixelScale, Samples
 
 
 def _listed(value: Any) -> Any:
@@ -117,15 +117,26 @@ def prepare(
         preparation = replace(preparation, flip=True)
     if options.normalize:
         stated = Moments(options.mean, options.std) if options.mean else published
-        moments = stated or measured(train.inputs)
+        moments = stated or measured(train.model_inputs)
         preparation = replace(preparation, mean=moments.mean, std=moments.std)
         _check_channels(train.inputs, preparation)
         train, test = normalized(train, preparation), normalized(test, preparation)
     return train, test, preparation
 
 
+def scaled_by(samples: Samples, preparation: Preparation) -> Samples:
+    """Return samples that say that their inputs were scaled by a preparation."""
+    return replace(samples, scale=PixelScale(preparation.mean, preparation.std))
+
+
 def normalized(samples: Samples, preparation: Preparation) -> Samples:
-    """Return samples whose inputs had the preparation's mean and deviation taken."""
+    """Return samples whose inputs had the preparation's mean and deviation taken.
+
+    Those of uint8 images are taken where a batch becomes inputs.
+    """
+    samples = scaled_by(samples, preparation)
+    if samples.has_images:
+        return samples
     channels = _channels(samples.inputs)
     mean, std = (_along(value, samples.inputs) for value in preparation.scale(channels))
     inputs = samples.inputs - mean
@@ -193,7 +204,7 @@ def _check_request(inputs: Array, options: PreparationOptions, before: Preparati
         raise _unfit("mean", "`mean` and `std` need one number each for every channel")
     if options.mean and not options.normalize:
         raise _unfit("mean", "`normalize` is not set")
-    if options.normalize and inputs.dtype.kind != "f":
+    if options.normalize and inputs.dtype.kind == "i":
         raise _unfit("normalize", "the inputs are tokens of a text")
     if not options.crop and not options.flip:
         return

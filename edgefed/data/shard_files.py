@@ -12,25 +12,28 @@ from edgefed.data.npz import read_npz
 from edgefed.data.preparation import PREPARATION, stored_preparation
 from edgefed.data.types import UNPREPARED, Array, Shard, no_samples
 from edgefed.files import write_atomic
+from edgefed.samples import Samples
 
 
 def write_shard(path: Path, shard: Shard) -> None:
     """Write ``shard`` as an NPZ file, whole or not at all, so that every bit reads back.
+
+    Images in bytes stay bytes; a reader scales them as training does.
 
     Raises:
         StorageError: the file cannot be written.
     """
     buffer = io.BytesIO()
     arrays: dict[str, Array] = {
-        "x_train": shard.train.inputs,
+        "x_train": _inputs(shard.train),
         "y_train": shard.train.targets,
-        "x_test": shard.test.inputs,
+        "x_test": _inputs(shard.test),
         "y_test": shard.test.targets,
         "classes": _classes(shard),
         **{f"{TRAIN}{name}": column for name, column in shard.train.columns.items()},
         **{f"{TEST}{name}": column for name, column in shard.test.columns.items()},
     }
-    if shard.train.inputs.dtype.kind in "iu":
+    if shard.train.inputs.dtype.kind == "i":
         # The next character is one of the alphabet that the tokens are from.
         arrays["vocabulary"] = np.array(shard.classes, np.int64)
     if shard.preparation != UNPREPARED:
@@ -54,6 +57,11 @@ def read_shard(path: Path) -> Shard:
         content.preparation,
         class_names=content.class_names,
     )
+
+
+def _inputs(samples: Samples) -> Array:
+    """Return inputs as a file has them: images in bytes with the channels last."""
+    return np.moveaxis(samples.inputs[:], 1, -1) if samples.has_images else samples.inputs
 
 
 def _classes(shard: Shard) -> Array:

@@ -41,6 +41,7 @@ from edgefed.data.images import ImageOptions
 from edgefed.data.limits import SizedOptions
 from edgefed.data.npz import read_npz
 from edgefed.data.options import checked_options, nearest
+from edgefed.data.paths import DECODED
 from edgefed.data.preparation import Moments, PreparationOptions, prepare
 from edgefed.data.shakespeare import TextOptions, load_shakespeare
 from edgefed.data.types import UNPREPARED, ClassNames, DeviceData, Preparation
@@ -69,7 +70,7 @@ class _NpzSource(SizedOptions, PreparationOptions):
     """Options of an NPZ file."""
 
 
-class _FolderSource(ImageOptions, SizedOptions, PreparationOptions):
+class _FolderSource(ImageOptions, PreparationOptions):
     """Options of a folder of images."""
 
 
@@ -116,7 +117,7 @@ class _Kind:
     """A kind of source: its options, how it is read, and the moments that papers use with it."""
 
     options: type[PreparationOptions]
-    read: Callable[[Source, Any, float], _Content]
+    read: Callable[[Source, Any, float, Path], _Content]
     published: Moments | None = None
 
 
@@ -145,13 +146,14 @@ def parse_source(text: str) -> Source:
     return Source(kind, Path(path).expanduser(), dict(parse_qsl(options, keep_blank_values=True)))
 
 
-def load_device(source: str, holdout: float) -> DeviceData:
+def load_device(source: str, holdout: float, folder: Path | None = None) -> DeviceData:
     """Return what the device trains on and tests on.
 
     Args:
         source: ``KIND:PATH``, as in the table above.
         holdout: share of the samples to keep for evaluation, in [0, 1), where the source has no
             test part of its own.
+        folder: keeps the decoded images of a folder; None for the folder that it is in.
 
     Raises:
         DataError: the data is missing, damaged, empty, or cannot be trained on.
@@ -163,7 +165,8 @@ def load_device(source: str, holdout: float) -> DeviceData:
     where = f"Data '{parsed.kind}:{parsed.path}'"
     options = checked_options(kind.options, parsed.options, where)
     _check_moments(kind, options, where)
-    content = kind.read(parsed, options, holdout)
+    decoded = (folder or parsed.path.parent) / DECODED
+    content = kind.read(parsed, options, holdout, decoded)
     train, test = content.train, content.test
     if test is None:
         train, test = hold_out(train, holdout, generator(0, "data", "device", "holdout"))
@@ -223,8 +226,8 @@ def _check_moments(kind: _Kind, options: PreparationOptions, where: str) -> None
         )
 
 
-def _read_npz(source: Source, options: _NpzSource, holdout: float) -> _Content:
-    del holdout
+def _read_npz(source: Source, options: _NpzSource, holdout: float, decoded: Path) -> _Content:
+    del holdout, decoded
     content = read_npz(source.path, max_bytes=options.max_bytes)
     return _Content(
         content.train,
@@ -236,9 +239,9 @@ def _read_npz(source: Source, options: _NpzSource, holdout: float) -> _Content:
     )
 
 
-def _read_folder(source: Source, options: _FolderSource, holdout: float) -> _Content:
+def _read_folder(source: Source, options: _FolderSource, holdout: float, decoded: Path) -> _Content:
     del holdout
-    content = read_folder(source.path, options, options.max_bytes)
+    content = read_folder(source.path, options, decoded)
     return _Content(
         content.samples,
         None,
@@ -248,22 +251,25 @@ def _read_folder(source: Source, options: _FolderSource, holdout: float) -> _Con
     )
 
 
-def _read_hugging_face(source: Source, options: _HuggingFaceSource, holdout: float) -> _Content:
-    del holdout
+def _read_hugging_face(
+    source: Source, options: _HuggingFaceSource, holdout: float, decoded: Path
+) -> _Content:
+    del holdout, decoded
     table = read_table(str(source.path), options, options.split, options.max_bytes)
     classes = len(table.class_names) or count_classes(str(source.path), table.samples)
     return _Content(table.samples, None, classes, class_names=table.class_names)
 
 
-def _read_text(source: Source, options: _TextSource, holdout: float) -> _Content:
+def _read_text(source: Source, options: _TextSource, holdout: float, decoded: Path) -> _Content:
+    del decoded
     keys = options.model_dump(include={"max_bytes", *_TextSource.__annotations__})
     chosen = TextOptions(path=str(source.path), test_share=holdout, **keys)
     dataset = load_shakespeare(chosen, None)
     return _Content(dataset.train, dataset.test, dataset.classes, dataset.warnings)
 
 
-def _read_vision(source: Source, options: _VisionSource, holdout: float) -> _Content:
-    del holdout
+def _read_vision(source: Source, options: _VisionSource, holdout: float, decoded: Path) -> _Content:
+    del holdout, decoded
     split = options.split if isinstance(options, _EmnistSource) else ""
     dataset = read_vision(VISION_SETS[source.kind], source.path, split)
     return _Content(dataset.train, dataset.test, dataset.classes, dataset.warnings)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgefed.natural_noise.draw import DrawNoise, draw_noise
-from edgefed.samples import Samples
+from edgefed.samples import Samples, joined_inputs
 from edgefed.sharing.policy import ANYTHING, Policy
 
 Array = npt.NDArray[Any]
@@ -139,9 +139,8 @@ class Shard:
 
 
 def take(samples: Samples, indices: Indices) -> Samples:
-    """Return the samples at ``indices``, copied, in that order."""
-    columns = {name: column[indices] for name, column in samples.columns.items()}
-    return Samples(samples.inputs[indices], samples.targets[indices], columns)
+    """Return the samples at ``indices`` in that order, copied but for images in a file."""
+    return samples.take(indices)
 
 
 def joined(parts: Sequence[Samples]) -> Samples:
@@ -151,11 +150,9 @@ def joined(parts: Sequence[Samples]) -> Samples:
     columns = {
         name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns
     }
-    inputs, targets = (
-        np.concatenate([part.inputs for part in parts]),
-        np.concatenate([part.targets for part in parts]),
-    )
-    return Samples(inputs, targets, columns)
+    inputs = joined_inputs([part.inputs for part in parts])
+    targets = np.concatenate([part.targets for part in parts])
+    return Samples(inputs, targets, columns, parts[0].scale)
 
 
 def no_samples(shape: tuple[int, ...] = ()) -> Samples:

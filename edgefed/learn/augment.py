@@ -40,6 +40,10 @@ class Augment:
     transforms: ImageTransforms | None = None
 
 
+LARGE_VALUES = 2**14
+"""Values from which on an image is cut out by itself on a CPU."""
+
+
 @dataclass(frozen=True)
 class Draws:
     """What was drawn for a batch, on the CPU.
@@ -138,5 +142,11 @@ def _padded(augment: Augment, inputs: torch.Tensor, neutral: torch.Tensor | None
         return functional.pad(inputs, sides, mode="reflect")
     if neutral is None:
         return functional.pad(inputs, sides)
-    inside = functional.pad(torch.ones_like(inputs, dtype=torch.bool), sides)
-    return torch.where(inside, functional.pad(inputs, sides), neutral)
+    (count, channels, height, width), edge = inputs.shape, augment.padding
+    size = (height + 2 * edge, width + 2 * edge)
+    one = neutral.to(inputs.dtype).expand(1, channels, *size)
+    one = one.contiguous(memory_format=torch.channels_last)
+    padded = torch.empty_like(one.expand(count, -1, -1, -1), memory_format=torch.channels_last)
+    padded.copy_(one)
+    padded[:, :, edge : edge + height, edge : edge + width] = inputs
+    return padded

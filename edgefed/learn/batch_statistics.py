@@ -29,8 +29,8 @@ from edgefed.errors import DataError
 from edgefed.learn.devices import repeatable
 from edgefed.learn.jobs import diverged, load
 from edgefed.learn.models import Model
-from edgefed.learn.sample_cache import SampleCache, channels_last, check_inputs
-from edgefed.learn.training import EVAL_BATCH, Stopped, Trainer
+from edgefed.learn.sample_cache import EVAL_BATCH, SampleCache, channels_last, check_inputs
+from edgefed.learn.training import Stopped, Trainer
 from edgefed.learn.types import Array, Params, Tensors
 
 MEAN, VARIANCE = "running_mean", "running_var"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from weakref import WeakKeyDictionary
@@ -14,6 +15,25 @@ from edgefed.errors import DataError
 from edgefed.learn.models import Model
 from edgefed.learn.pixel_scaling import PixelScaling
 from edgefed.learn.types import Array, Batch, Samples
+from edgefed.samples import scaled_images
+
+EVAL_BATCH = 256
+"""Samples that a test puts through the model at a time."""
+
+IMAGE_VALUES = 2**22
+"""Most values of the images that a test has in memory where it reads them batch by batch."""
+
+
+CACHED_VALUES = 2**17
+"""Values of images that are scaled at a time on a CPU."""
+
+
+def eval_batch(inputs: Array) -> int:
+    """Return how many samples a test puts through the model at a time."""
+    if inputs.dtype != np.uint8 and scaled_images(inputs) is None:
+        return EVAL_BATCH
+    return max(1, min(EVAL_BATCH, IMAGE_VALUES // math.prod(inputs.shape[1:])))
+
 
 FAR = 0.5
 """How far outside of 0 to 1 a pixel may be; noise takes a few that far."""
@@ -86,7 +106,7 @@ class ImageReader:
     """Reads uint8 images in batches and scales them on the training device.
 
     Args:
-        samples: has uint8 images (n, channels, height, width), perhaps mapped from a file.
+        samples: has uint8 images (n, channels, height, width), perhaps in a file.
         kind: the model's kind of number.
         device: where the batches go.
     """
@@ -95,23 +115,44 @@ class ImageReader:
         self._images = samples.inputs
         self._kind = kind
         self._device = device
-        self._scale = [
-            torch.from_numpy(each.astype(np.float32)).to(device, kind)
-            for each in samples.scale.constants()
-        ]
-        self._plain = not samples.scale.mean
+        self._scale: list[torch.Tensor] = []
+        if samples.scale.mean:
+            # As large as an image: where the channels come last, a value for each channel would
+            # be read from memory again for every pixel.
+            self._scale = [
+                channels_last(torch.from_numpy(each).to(device, kind).expand(1, *self._shape))
+                for each in samples.scale.constants()
+            ]
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return tuple(self._images.shape[1:])
 
     def read(self, rows: npt.NDArray[np.int64]) -> torch.Tensor:
         """Return the images of these numbers, uint8 (rows, channels, height, width)."""
-        return torch.from_numpy(np.ascontiguousarray(self._images[rows])).to(self._device)
+        images = self._images[rows]
+        if images.shape[1] == 1:
+            images = np.ascontiguousarray(images).reshape(images.shape)
+        return channels_last(torch.from_numpy(images)).to(self._device)
 
     def scaled(self, images: torch.Tensor) -> torch.Tensor:
         """Return uint8 images as inputs: (x / 255 - mean) / std."""
-        inputs = images.to(self._kind).div_(255)
-        if self._plain:
-            return inputs
-        mean, std = self._scale
-        return inputs.sub_(mean).div_(std)
+        if self._device.type != "cpu":
+            return self._scale_(images.to(self._kind).contiguous())
+        inputs = torch.empty_like(images, dtype=self._kind)
+        # A few images stay in the cache of the processor, and a batch does not.
+        few = max(1, CACHED_VALUES // images[:1].numel()) if len(images) else 1
+        for part, pixels in zip(torch.split(inputs, few), torch.split(images, few), strict=True):
+            self._scale_(part.copy_(pixels))
+        return inputs
+
+    def _scale_(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Scale floats in place."""
+        inputs.div_(255)
+        if self._scale:
+            mean, std = self._scale
+            inputs.sub_(mean).div_(std)
+        return inputs
 
 
 class SampleCache:
@@ -188,7 +229,7 @@ def check_inputs(inputs: Array, model: Model) -> None:
             code="data.shape",
             hint="prepare this device's data for the recipe's model",
         )
-    if inputs.dtype == np.uint8:
+    if inputs.dtype == np.uint8 or scaled_images(inputs) is not None:
         return
     if not np.isfinite(inputs).all():
         raise DataError(

@@ -45,7 +45,7 @@ def score(
     labelled = has_accuracy(loss, samples)
     if not len(samples):
         return Score(0.0, 0.0 if labelled else None, 0)
-    outputs, targets = predictor(samples.inputs), samples.targets
+    outputs, targets = predictor(samples.model_inputs), samples.targets
     fractions = measured(measures.metrics, *_tensors(outputs, targets)) if measures.metrics else {}
     own = float(UserLoss(loss).of(*_tensors(outputs, targets))) if is_user_loss(loss) else None
     scores = outputs.astype(np.float64)

@@ -38,7 +38,13 @@ from edgefed.learn.models import Model
 from edgefed.learn.objectives.expert_mixture import ExpertMixture
 from edgefed.learn.objectives.squared_error import SquaredError
 from edgefed.learn.recurrent_state import CarriedState
-from edgefed.learn.sample_cache import CachedSamples, SampleCache, channels_last, check_inputs
+from edgefed.learn.sample_cache import (
+    CachedSamples,
+    SampleCache,
+    channels_last,
+    check_inputs,
+    eval_batch,
+)
 from edgefed.learn.sgd import batch_sizes, permutations, planned_steps
 from edgefed.learn.targets import has_accuracy
 from edgefed.learn.types import (
@@ -56,9 +62,6 @@ from edgefed.learn.types import (
 from edgefed.learn.user_losses import UserLoss, is_user_loss
 from edgefed.learn.user_metrics import measured
 from edgefed.seeds import derive
-
-EVAL_BATCH = 256
-"""Samples that a test puts through the model at a time."""
 
 CHECK_EVERY = 32
 """Steps between two looks at the losses: a look waits for a GPU, and takes time on any device."""
@@ -170,8 +173,9 @@ class Trainer:
         self.model.module.eval()
         total, tally, outputs = 0.0, Tally(measures), [torch.empty(0, self.model.classes)]
         with repeatable(self.device):
-            for start in range(0, len(samples), EVAL_BATCH):
-                batch = data.part(start, start + EVAL_BATCH)
+            size = eval_batch(samples.inputs)
+            for start in range(0, len(samples), size):
+                batch = data.part(start, start + size)
                 logits = forward(params, batch.inputs)
                 total += _summed_loss(loss, logits, batch.targets)
                 if labelled:
@@ -231,10 +235,11 @@ class Trainer:
         outputs = np.empty((len(inputs), *shape), np.float32)
         self.model.module.eval()
         with repeatable(self.device):
-            for start in range(0, len(inputs), EVAL_BATCH):
-                part = self._preloads.inputs(inputs[start : start + EVAL_BATCH])
+            size = eval_batch(inputs)
+            for start in range(0, len(inputs), size):
+                part = self._preloads.inputs(inputs[start : start + size])
                 answer = forward(params, channels_last(part))
-                outputs[start : start + EVAL_BATCH] = answer.float().cpu().numpy()
+                outputs[start : start + size] = answer.float().cpu().numpy()
         return outputs
 
 

@@ -20,7 +20,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from edgefed.errors import DataError, UsageError
-from edgefed.samples import Samples
+from edgefed.samples import Samples, scaled_images
 from edgefed.sharing.types import Array, Indices
 
 Others = Literal["other_classes", "any", "global"]
@@ -166,9 +166,9 @@ def mix_label(
     """
     require_labels(samples)
     inputs = samples.inputs
-    partners = (
-        inputs if settings.others != "global" else np.asarray(pool if pool is not None else [])
-    )
+    partners = inputs
+    if settings.others == "global":
+        partners = inputs[:0] if pool is None else pool
     for each in (inputs, partners):
         _check_pixels(each)
     made = draw_ingredients(samples.targets, label, count, settings, generator, len(partners))
@@ -242,7 +242,7 @@ def _pixels(values: Array) -> Array:
 
 def _check_pixels(inputs: Array) -> None:
     """Check that inputs are uint8, or floats from 0 to 1: the sensitivity rests on that range."""
-    if inputs.dtype == np.uint8 or not inputs.size:
+    if inputs.dtype == np.uint8 or scaled_images(inputs) is not None or not inputs.size:
         return
     if inputs.dtype.kind != "f" or not (inputs.min() >= 0 and inputs.max() <= 1):
         raise DataError(

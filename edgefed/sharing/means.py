@@ -18,10 +18,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgefed.errors import DataError
-from edgefed.samples import Samples
+from edgefed.samples import Samples, scaled_images, stored
 from edgefed.sharing.groups import class_groups, random_groups
 from edgefed.sharing.policy import Policy, Withheld
 from edgefed.sharing.types import Array, Entries, Indices
+
+BLOCK = 256
+"""Samples to hash at a time."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +75,11 @@ def average(
         groups = class_groups(samples, size, rng)
     else:
         groups = random_groups(len(samples), size, rng)
-    whole = samples.inputs if hidden is None else hidden
+    whole = samples.model_inputs if hidden is None else hidden
     if asked.raw and vocabulary is not None:
         inputs = np.stack([whole[group[0]] for group in groups]).astype(np.int64)
     else:
-        inputs = np.stack([_mean_input(whole[group], vocabulary) for group in groups])
+        inputs = np.stack([_mean_input(whole, group, vocabulary) for group in groups])
     if asked.noise:
         # Were the noise the same at every strength, two strengths would cancel it.
         purpose = ("noise", size, asked.same_class, repr(asked.noise))
@@ -90,13 +93,21 @@ def average(
 def own_generator(samples: Samples, *purpose: str | int) -> np.random.Generator:
     """Return a generator that nobody without the samples can repeat, for one purpose."""
     sha = hashlib.sha256(repr(purpose).encode())
-    for array in (samples.inputs, samples.targets):
-        sha.update(np.asarray(array, order="C").reshape(-1).view(np.uint8).data)
+    for array in (samples.model_inputs, samples.targets):
+        for start in range(0, len(array), BLOCK):
+            block = np.asarray(array[start : start + BLOCK], order="C")
+            sha.update(block.reshape(-1).view(np.uint8).data)
     return np.random.default_rng(int.from_bytes(sha.digest(), "big"))
 
 
 def own_word(samples: Samples, device: str) -> str:
     """Return a word that changes when a device's samples do, and tells nothing of them."""
+    images = stored(samples.inputs)
+    if images is not None:
+        # Instead of all images, which take minutes to read on a board, the digest of their file.
+        known = (images.file.digest, images.rows.tolist())
+        samples = Samples(np.zeros((0, 1), np.float32), samples.targets)
+        return own_generator(samples, "word", device, repr(known)).bytes(8).hex()
     return own_generator(samples, "word", device).bytes(8).hex()
 
 
@@ -146,7 +157,7 @@ def _check(
         )
     if asked.same_class and not whole:
         raise DataError("Only labels can be averaged by class.", code="data.targets")
-    if vocabulary is None and samples.inputs.dtype.kind != "f":
+    if vocabulary is None and samples.inputs.dtype.kind == "i":
         raise DataError(
             "Inputs that are not numbers cannot be averaged.",
             code="data.discrete",
@@ -154,8 +165,11 @@ def _check(
         )
 
 
-def _mean_input(inputs: Array, vocabulary: int | None) -> Array:
-    """Return the mean of inputs (m, …), or of the one-hot vectors of tokens (m, length)."""
+def _mean_input(whole: Array, group: Indices, vocabulary: int | None) -> Array:
+    """Return the mean of a group's inputs, or of the one-hot vectors of its tokens (m, length)."""
+    if scaled_images(whole) is not None:
+        return _mean_image(whole, group)
+    inputs = whole[group]
     if vocabulary is None:
         mean: Array = inputs.mean(axis=0, dtype=np.float64).astype(np.float32)
         return mean
@@ -163,6 +177,14 @@ def _mean_input(inputs: Array, vocabulary: int | None) -> Array:
     sums = np.zeros((length, vocabulary))
     np.add.at(sums, (np.tile(np.arange(length), count), inputs.reshape(-1).astype(np.int64)), 1)
     return (sums / count).astype(np.float32)
+
+
+def _mean_image(images: Array, group: Indices) -> Array:
+    """Return the mean of images that are scaled where they are indexed, one after another."""
+    total = np.zeros(images.shape[1:])
+    for number in group:
+        total += images[int(number)]
+    return (total / len(group)).astype(np.float32)
 
 
 def _mean_targets(targets: Array, groups: Sequence[Indices], classes: int) -> Array:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgefed.samples import Samples
+from edgefed.samples import Samples, scaled_images
 from edgefed.sharing.label_mixes import (
     Ingredients,
     MixSettings,
@@ -73,4 +73,6 @@ def preview_mixes(
         )
         for scale in scales
     }
-    return MixPreview(replace(samples, inputs=quantised(inputs)), made, mixes)
+    images = scaled_images(inputs)
+    shown = quantised(inputs) if images is None else images.images
+    return MixPreview(replace(samples, inputs=shown), made, mixes)

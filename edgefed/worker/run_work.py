@@ -56,11 +56,11 @@ def run_work(
         after = work.test(trainer.train(work.job, own, progress, stop))
         return replace(_tested(trainer, after, measures), before=before)
     if isinstance(work, Encoding):
-        return trainer.encode(work.weights, work.samples.inputs, work.split)
+        return trainer.encode(work.weights, work.samples.model_inputs, work.split)
     if isinstance(work, DensityFit):
         return fit_density(work.inputs, work.seed, trainer.device, progress, stop)
     if isinstance(work, StatisticsJob):
-        inputs = (own if work.samples is None else work.samples).inputs
+        inputs = (own if work.samples is None else work.samples).model_inputs
         return batch_statistics(trainer, work.weights, inputs, work.known, progress, stop)
     if isinstance(work, LowestLossJob):
         index = _lowest_loss(trainer, work, own, stop)

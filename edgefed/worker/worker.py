@@ -20,8 +20,9 @@ from edgefed.algorithms.base import (
 from edgefed.algorithms.evaluation_reply import measures_of_task
 from edgefed.algorithms.exchange import FROZEN
 from edgefed.data.class_names import in_words, numbered, renumbered, unlisted
+from edgefed.data.run_scale import with_scale
 from edgefed.data.types import UNPREPARED, Preparation
-from edgefed.errors import DIVERGED, EdgeFedError, PluginError
+from edgefed.errors import DIVERGED, DataError, EdgeFedError, PluginError
 from edgefed.learn.model_memory import ModelTooLargeError
 from edgefed.learn.targets import misfit
 from edgefed.learn.training import Stopped, Trainer
@@ -30,6 +31,7 @@ from edgefed.learn.user_losses import is_user_loss
 from edgefed.learn.user_models import is_user_model
 from edgefed.learn.warm_trainers import FrozenBlob
 from edgefed.natural_noise.draw import DrawNoise, draw_noise
+from edgefed.samples import PixelScale
 from edgefed.sharing.policy import ANYTHING, Policy, Withheld
 from edgefed.wire.messages import Task
 from edgefed.wire.tensors import unpack
@@ -84,6 +86,23 @@ class _Numbered:
     test: Samples
 
 
+@dataclass(frozen=True)
+class _Scaled:
+    """A device's samples with their images scaled as a run says.
+
+    Attributes:
+        of: the samples before.
+        scale: of the run.
+        preparation: what has been done to them in all.
+    """
+
+    of: _Numbered
+    scale: PixelScale
+    train: Samples
+    test: Samples
+    preparation: Preparation
+
+
 class Worker:
     """Executes the tasks of one device, with its data and trainers that devices may share.
 
@@ -120,6 +139,7 @@ class Worker:
         self._noise = noise
         self._pool = pool
         self._numbered: _Numbered | None = None
+        self._scaled: _Scaled | None = None
 
     def work(
         self,
@@ -173,13 +193,18 @@ class Worker:
     def _begin(
         self,
         task: Task,
-        own: _Numbered,
+        numbered_samples: _Numbered,
         read: Callable[[str], Tensors],
         private: Mapping[str, Tensors],
         persistent: PersistentState,
         read_relay: ReadRelay,
     ) -> Prepared | Outcome:
         algorithm = self._trainer_cache.algorithm(task)
+        images = algorithm.images
+        try:
+            own = self._scaled_as(numbered_samples, PixelScale(images.mean, images.std))
+        except DataError as error:
+            return Outcome(status="refused", reason=f"it {error.message} (images)")
         wrong = misfit(algorithm.training.loss, own.train)
         if wrong:
             return Outcome(status="refused", reason=f"its targets {wrong} (training.loss)")
@@ -209,7 +234,7 @@ class Worker:
             persistent.ledger,
             self._private_randomness(task),
             task.class_names,
-            self._preparation,
+            own.preparation,
             self._noise,
             self._pool,
             self._trainer_cache.most_bytes(),
@@ -242,6 +267,18 @@ class Worker:
                 )
                 self._numbered = _Numbered(listed, train, test)
         return self._numbered
+
+    def _scaled_as(self, own: _Numbered, scale: PixelScale) -> _Scaled:
+        """Return this device's samples with the images of a run; kept for the run's next task.
+
+        Raises:
+            DataError: they were scaled otherwise, or have other channels.
+        """
+        kept = self._scaled
+        if kept is None or kept.of is not own or kept.scale != scale:
+            done = with_scale(own.train, own.test, self._preparation, scale)
+            kept = self._scaled = _Scaled(own, scale, *done)
+        return kept
 
     def _refusal(self, task: Task, train: Samples) -> str:
         """Return why this device cannot do the task, or nothing."""

@@ -100,7 +100,7 @@ def test_folders_keep_their_names_in_one_form_of_unicode(tmp_path: Path) -> None
     composed = unicodedata.normalize("NFC", "caf\u00e9")
     write_image(tmp_path / unicodedata.normalize("NFD", composed) / "a.png", (2, 2), 9)
     (tmp_path / "classes.txt").write_text(f"bar\n{composed}\n", "utf-8")
-    content = read_folder(tmp_path, ImageOptions())
+    content = read_folder(tmp_path, ImageOptions(), tmp_path / ".decoded")
     assert content.class_names == ("bar", composed)
     assert content.samples.targets.tolist() == [1]
     assert section(name="none", classes=["cafe\u0301 "]).class_names == (composed,)
@@ -110,7 +110,7 @@ def test_two_folders_for_one_number_are_refused(tmp_path: Path) -> None:
     for name in ("7", "07"):
         write_image(tmp_path / name / "a.png", (2, 2), 9)
     with pytest.raises(DataError, match="two folders for label 7"):
-        read_folder(tmp_path, ImageOptions())
+        read_folder(tmp_path, ImageOptions(), tmp_path / ".decoded")
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,7 @@ def test_images_in_folders_have_the_columns_of_a_list(pets: Path) -> None:
     lines = [f"{name}/{index}.png,{index},7" for index in range(3) for name in ("dog", "cat")]
     (pets / "columns.csv").write_text("\n".join(["file,site,angle", *lines, "bird/1.png,1,1"]))
     (pets / "cat" / "1.png").write_bytes(b"no image")
-    samples = read_folder(pets, ImageOptions()).samples
+    samples = read_folder(pets, ImageOptions(), pets / ".decoded").samples
     assert samples.columns["site"].tolist() == [0, 2, 0, 1, 2]
     assert samples.columns["angle"].tolist() == [7] * 5
     held = load_device(f"folder:{pets}", holdout=0.4)
@@ -201,5 +201,5 @@ def test_images_in_folders_have_the_columns_of_a_list(pets: Path) -> None:
 def test_a_wrong_list_of_columns_is_refused(pets: Path, text: bytes, why: str) -> None:
     (pets / "columns.csv").write_bytes(text)
     with pytest.raises(DataError, match=why) as caught:
-        read_folder(pets, ImageOptions())
+        read_folder(pets, ImageOptions(), pets / ".decoded")
     assert caught.value.code == "data.unreadable"

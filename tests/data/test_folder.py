@@ -8,12 +8,17 @@ import numpy as np
 import pytest
 
 from edgefed.data.datasets import load
-from edgefed.data.folder import read_folder
+from edgefed.data.folder import FolderContent
+from edgefed.data.folder import read_folder as read_into
 from edgefed.data.images import ImageOptions
 from edgefed.errors import DataError
 from tests.data.helpers import section, write_image
 
 AS_IT_IS = ImageOptions()
+
+
+def read_folder(folder: Path, options: ImageOptions) -> FolderContent:
+    return read_into(folder, options, folder / ".decoded")
 
 
 @pytest.fixture
@@ -29,10 +34,10 @@ def test_each_folder_is_a_label_and_each_file_a_sample(pets: Path) -> None:
     (pets / "cat" / "notes.txt").write_text("no image")
     content = read_folder(pets, AS_IT_IS)
     assert content.samples.inputs.shape == (10, 3, 6, 4)
-    assert content.samples.inputs.dtype == np.float32
+    assert content.samples.float_inputs().dtype == np.float32
     assert np.array_equal(content.samples.targets, [0] * 5 + [1] * 5)
     assert np.array_equal(
-        content.samples.inputs[:, 0, 0, 0], np.array([0.2] * 5 + [1] * 5, np.float32)
+        content.samples.float_inputs()[:, 0, 0, 0], np.array([0.2] * 5 + [1] * 5, np.float32)
     )
     assert content.classes == 2
     assert content.warnings == ()
@@ -45,7 +50,7 @@ def test_size_and_greyscale_bring_images_into_one_shape(pets: Path) -> None:
     assert "size" in caught.value.hint
     content = read_folder(pets, ImageOptions(size=8, greyscale=True))
     assert content.samples.inputs.shape == (11, 1, 8, 8)
-    assert content.samples.inputs[-1].min() == 1
+    assert content.samples.inputs[-1].min() == 255
 
 
 def test_a_data_set_is_split_in_proportion(pets: Path) -> None:
@@ -66,7 +71,9 @@ def test_files_that_cannot_be_read_are_skipped_and_counted(pets: Path) -> None:
     (warning,) = content.warnings
     assert warning.startswith(f"3 of 11 image files in {pets} cannot be read")
     assert str(Path("cat") / "0.png") in warning
-    assert load(section(name="folder", path=str(pets)), None, seed=1).warnings == (warning,)
+    assert read_folder(pets, AS_IT_IS).warnings == (), "it is said once"
+    told = load(section(name="folder", path=str(pets)), pets / "state", seed=1).warnings
+    assert told == (warning,), "and once for each place of decoded images"
 
 
 def test_folders_named_by_numbers_are_those_labels(tmp_path: Path) -> None:

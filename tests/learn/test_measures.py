@@ -7,8 +7,9 @@ import pytest
 
 from edgefed.config.recipe import EvaluationSection
 from edgefed.learn.measures import NOTHING_MORE, Measures, Tally, measures_of
+from edgefed.learn.sample_cache import EVAL_BATCH
 from edgefed.learn.scoring import score
-from edgefed.learn.training import EVAL_BATCH, Trainer
+from edgefed.learn.training import Trainer
 from edgefed.samples import Samples
 from tests.learn import worlds
 

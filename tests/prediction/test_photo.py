@@ -38,7 +38,7 @@ def evaluated(folder: Path) -> Any:
     """What a device's evaluation computes of the photo: a folder's samples, and a trainer."""
     description = described()
     model, weights = network(description)
-    samples = read_folder(folder, ImageOptions(size=32)).samples
+    samples = read_folder(folder, ImageOptions(size=32), folder.parent / "decoded").samples
     if samples.inputs.dtype == np.uint8:
         inputs = SCALE.inputs(np.ascontiguousarray(samples.inputs))
     else:

@@ -42,6 +42,7 @@ def greyed(
         DataError: the inputs are no images of three channels.
     """
     require_images(samples.inputs, "greyscale", channels=3)
+    samples = replace(samples, inputs=samples.float_inputs())
     orders = [
         rng.permutation(np.flatnonzero(samples.targets == each))
         for each in np.unique(samples.targets)

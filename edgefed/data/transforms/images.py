@@ -14,7 +14,7 @@ def require_images(inputs: Array, transform: str, channels: int = 0) -> None:
         transform: what shall be done with them, for the error.
         channels: how many there must be; 0 for any number.
     """
-    if inputs.dtype.kind == "f" and inputs.ndim == 4 and channels in (0, inputs.shape[1]):
+    if inputs.dtype.kind in "fu" and inputs.ndim == 4 and channels in (0, inputs.shape[1]):
         return
     what = f"images of {channels} channels" if channels else "images"
     raise DataError(

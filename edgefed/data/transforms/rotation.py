@@ -41,6 +41,7 @@ def rotated_mix(
         DataError: the inputs are no images.
     """
     require_images(samples.inputs, "rotation")
+    samples = replace(samples, inputs=samples.float_inputs())
     mix = np.full(angles, 1 / angles) if alpha is None else rng.dirichlet(np.full(angles, alpha))
     chosen = rng.choice(angles, size=len(samples), p=mix)
     fill = preparation.black(samples.inputs.shape[1])

@@ -1,0 +1,210 @@
+"""A folder of 224x224 JPEG images as normalised batches, beside torchvision's loader; and memory.
+
+torchvision's ``ImageFolder`` with ``DataLoader`` (two workers) decodes every image in every epoch.
+EdgeFed decodes a folder once (cold: with the first epoch), and reads uint8 pixels from then on
+(warm). Both deliver shuffled float32 batches, normalised by ImageNet's mean and deviation, plain or
+after a random crop (16 pixels of padding) and flip. The memory is the peak of a process that trains
+mobilenet_v3_small in batches of 16, above what it takes once torch and torchvision are imported.
+
+    python -m benchmarks.images [--images 20000] [--steps 60] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+SIDE, CLASSES, BATCH, PADDING = 224, 10, 32, 16
+TRAIN_BATCH = 16
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def make_folder(folder: Path, images: int) -> None:
+    """Write JPEG images, smooth noise of 20 to 30 kB each, into a folder for each class."""
+    for label in range(CLASSES):
+        (folder / f"class{label}").mkdir(parents=True)
+    with ProcessPoolExecutor(2) as pool:
+        list(pool.map(partial(_write, folder), range(images), chunksize=100))
+
+
+def _write(folder: Path, number: int) -> None:
+    import numpy as np
+    from PIL import Image
+
+    coarse = np.random.default_rng(number).integers(0, 256, (28, 28, 3), dtype=np.uint8)
+    image = Image.fromarray(coarse).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+    image.save(folder / f"class{number % CLASSES}" / f"{number}.jpg", quality=85)
+
+
+def torchvision_rate(folder: Path, *, augmented: bool) -> float:
+    """Return the images that torchvision delivers a second, over an epoch."""
+    from torch.utils.data import DataLoader
+    from torchvision import datasets, transforms
+
+    crop = [transforms.RandomCrop(SIDE, padding=PADDING), transforms.RandomHorizontalFlip()]
+    steps = [*(crop if augmented else []), transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
+    images = datasets.ImageFolder(str(folder), transforms.Compose(steps))
+    return _rate(lambda: (x for x, _ in DataLoader(images, BATCH, shuffle=True, num_workers=2)))
+
+
+class Ours:
+    """A device's loading and delivery of a folder.
+
+    Args:
+        folder: of the images.
+        state: the device's state folder.
+        batch: samples in a batch.
+    """
+
+    def __init__(self, folder: Path, state: Path, batch: int = BATCH) -> None:
+        from edgefed.data.preparation import normalized
+        from edgefed.data.sources import load_device
+        from edgefed.data.types import Preparation
+        from edgefed.learn.training import Trainer
+
+        found = load_device(f"folder:{folder}", 0.0, state)
+        self.samples = normalized(found.train, Preparation(MEAN, STD))
+        self.trainer = Trainer(_network(), "cpu")
+        self._batch = batch
+
+    def job(self, *, augmented: bool = False, steps: int = 0) -> Any:
+        """Return a training job of an epoch, or of so many steps."""
+        from edgefed.learn.augment import Augment
+        from edgefed.learn.objectives.cross_entropy import CrossEntropy
+        from edgefed.learn.types import Job, Schedule
+
+        schedule = Schedule(batch_size=self._batch, learning_rate=0.01, max_steps=steps)
+        weights = self.trainer.model.weights()
+        augment = Augment(PADDING, "zeros", True) if augmented else None
+        return Job(weights, CrossEntropy(), schedule, 1, augment=augment)
+
+    def rate(self, *, augmented: bool) -> float:
+        """Return the images that a job's training gets a second, over an epoch."""
+        return _rate(lambda: self._epoch(augmented=augmented))
+
+    def _epoch(self, *, augmented: bool) -> Iterable[Any]:
+        import torch
+
+        from edgefed.learn.job_batches import JobBatches
+        from edgefed.learn.sample_cache import SampleCache
+        from edgefed.learn.sgd import permutations
+
+        job = self.job(augmented=augmented)
+        data = SampleCache(self.trainer.model, torch.device("cpu")).get(self.samples)
+        batches = JobBatches(job, data)
+        (order,) = permutations(len(self.samples), job.schedule, job.seed)
+        return (batches.get(index, 0).inputs for index in torch.split(order, self._batch))
+
+
+def _network() -> Any:
+    from edgefed.config.recipe import ModelSection
+    from edgefed.learn.models import build
+
+    section = ModelSection(name="torchvision:mobilenet_v3_small")
+    return build(section, (3, SIDE, SIDE), CLASSES, 0)
+
+
+def _rate(epoch: Callable[[], Iterable[Any]]) -> float:
+    """Return the images a second of an epoch's batches."""
+    begun = time.perf_counter()
+    images = sum(len(batch) for batch in epoch())
+    return images / (time.perf_counter() - begun)
+
+
+def training(folder: Path, state: Path, steps: int) -> dict[str, float]:
+    """Return peak memory above the imports, and end-to-end rate, of training in this process."""
+    import torch
+    import torchvision
+
+    assert torch and torchvision
+    from edgefed.learn.devices import set_threads
+
+    set_threads(1)  # as an agent has by default
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+    before = _status("VmRSS")
+    ours = Ours(folder, state, TRAIN_BATCH)
+    begun = time.perf_counter()
+    ours.trainer.train(ours.job(steps=steps), ours.samples)
+    seconds = time.perf_counter() - begun
+    trained = min(steps * TRAIN_BATCH, len(ours.samples))
+    return {"rss_mb": (_status("VmHWM") - before) / 1e6, "train_rate": trained / seconds}
+
+
+def _status(key: str) -> int:
+    """Return a size in bytes of what Linux says of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:")) * 1024
+
+
+def measured(images: int, steps: int) -> dict[str, float]:
+    """Return all figures."""
+    from edgefed.learn.devices import set_threads
+
+    set_threads(1)  # as an agent has by default
+    with tempfile.TemporaryDirectory() as name:
+        folder, state = Path(name) / "images", Path(name) / "state"
+        make_folder(folder, images)
+        plain, moved = (torchvision_rate(folder, augmented=each) for each in (False, True))
+        begun = time.perf_counter()
+        ours = Ours(folder, state)
+        ours.rate(augmented=False)
+        cold = images / (time.perf_counter() - begun)
+        warm, augmented = (ours.rate(augmented=each) for each in (False, True))
+        again = [sys.executable, "-m", "benchmarks.images", "--train", str(folder), str(state)]
+        told = subprocess.run(
+            [*again, "--steps", str(steps)], check=True, capture_output=True, text=True
+        )
+    return {
+        "torchvision": plain,
+        "torchvision_augmented": moved,
+        "cold": cold,
+        "warm": warm,
+        "augmented": augmented,
+        "cold_ratio": cold / plain,
+        "warm_ratio": warm / plain,
+        "augmented_ratio": augmented / moved,
+        **json.loads(told.stdout),
+    }
+
+
+def _table(found: dict[str, float]) -> str:
+    rows = [
+        f"torchvision, plain            {found['torchvision']:8.0f} images/s",
+        f"torchvision, crop and flip    {found['torchvision_augmented']:8.0f} images/s",
+        f"cold: decode, then deliver    {found['cold']:8.0f} images/s  {found['cold_ratio']:5.2f}x",
+        f"warm, plain                   {found['warm']:8.0f} images/s  {found['warm_ratio']:5.2f}x",
+        f"warm, crop and flip           {found['augmented']:8.0f} images/s"
+        f"  {found['augmented_ratio']:5.2f}x",
+        f"training mobilenet_v3_small   {found['train_rate']:8.1f} images/s, end to end",
+        f"its peak memory               {found['rss_mb']:8.0f} MB above the imports",
+    ]
+    return "\n".join(rows)
+
+
+def main() -> None:
+    """Measure, and print a table or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--images", type=int, default=20_000)
+    parser.add_argument("--steps", type=int, default=60, help="training steps of the memory's run")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--train", nargs=2, type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.train:
+        folder, state = options.train
+        print(json.dumps(training(folder, state, options.steps)))
+        return
+    found = measured(options.images, options.steps)
+    print(json.dumps(found) if options.json else _table(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""What a cache of decoded images knows of itself: of which files, and how far it is built."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from edgefed.data.images import ImageOptions
+from edgefed.files import write_atomic
+
+INDEX = "index.json"
+
+
+class ImageIndex(BaseModel):
+    """State of a cache.
+
+    Attributes:
+        folder: where the image files are.
+        files: fingerprint of their names, sizes and times.
+        count: how many there are.
+        done: how many of them, from the first, are decoded.
+        image: height, width and channels of each image; None before the first.
+        unreadable: numbers of the files that are no images.
+        digest: of all pixels so far.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    folder: str
+    files: str
+    count: int
+    done: int = 0
+    image: tuple[int, int, int] | None = None
+    unreadable: tuple[int, ...] = ()
+    digest: str = ""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all files are decoded."""
+        return self.done == self.count
+
+    @property
+    def image_bytes(self) -> int:
+        """Bytes of an image; 0 before the first."""
+        return 0 if self.image is None else self.image[0] * self.image[1] * self.image[2]
+
+
+def fingerprint(folder: Path, paths: Sequence[Path]) -> str:
+    """Return what changes when a file is added, removed, renamed or written.
+
+    Raises:
+        OSError: a file's size and time cannot be read.
+    """
+    sha = hashlib.sha256()
+    for path in paths:
+        try:
+            stat = path.stat()
+            about = [path.relative_to(folder).as_posix(), stat.st_size, stat.st_mtime_ns]
+        except FileNotFoundError:  # it has gone since the folder was listed
+            about = [path.relative_to(folder).as_posix()]
+        sha.update(json.dumps(about).encode())
+    return sha.hexdigest()
+
+
+def cache_name(folder: Path, options: ImageOptions) -> str:
+    """Return the name of the cache of a folder's images with these options."""
+    key = json.dumps([str(folder), options.size, options.greyscale])
+    return hashlib.sha256(key.encode()).hexdigest()[:16]
+
+
+def read_index(folder: Path) -> ImageIndex | None:
+    """Return the index in a cache's folder; None where there is none that can be read."""
+    try:
+        return ImageIndex.model_validate_json((folder / INDEX).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def write_index(folder: Path, index: ImageIndex) -> None:
+    """Write the index into a cache's folder.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    write_atomic(folder / INDEX, index.model_dump_json().encode())
