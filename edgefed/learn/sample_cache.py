@@ -142,7 +142,7 @@ class ImageReader:
         inputs = torch.empty_like(images, dtype=self._kind)
         # A few images stay in the cache of the processor, and a batch does not.
         few = max(1, CACHED_VALUES // images[:1].numel()) if len(images) else 1
-        for part, pixels in zip(inputs.split(few), images.split(few), strict=True):
+        for part, pixels in zip(torch.split(inputs, few), torch.split(images, few), strict=True):
             self._scale_(part.copy_(pixels))
         return inputs
 
