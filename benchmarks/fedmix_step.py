@@ -182,7 +182,7 @@ class Step:
             name: torch.from_numpy(array).requires_grad_(name in self.model.parameter_names)
             for name, array in self.model.weights().items()
         }
-        self.sgd = Sgd(Schedule(learning_rate=1e-6))
+        self.sgd = Sgd(Schedule())
 
     def context(self, objective: Objective) -> Context:
         """Return what the objective sees; every call draws alike."""
@@ -209,7 +209,7 @@ class Step:
     def __call__(self, objective: Objective) -> None:
         """Take a step."""
         gradients = self.gradients(objective)
-        self.sgd.step([self.params[name] for name in self.model.parameter_names], gradients)
+        self.sgd.step([self.params[name] for name in self.model.parameter_names], gradients, 1e-6)
 
     def _draw(self, objective: Objective) -> dict[str, Any]:
         """Return the objective's draws; those of FedMix for plain functions."""

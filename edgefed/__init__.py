@@ -1,0 +1,52 @@
+"""EdgeFed from Python; ``import edgefed`` imports nothing before a name is used."""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from edgefed.api.result import Result
+    from edgefed.api.rounds import RoundResult, StopRun
+    from edgefed.api.simulate import simulate
+    from edgefed.config.recipe import Recipe
+    from edgefed.data.types import Dataset
+    from edgefed.errors import EdgeFedError
+    from edgefed.prediction.load import load_model
+    from edgefed.prediction.loaded_model import LoadedModel
+    from edgefed.samples import Samples
+
+__all__ = [
+    "Dataset",
+    "EdgeFedError",
+    "LoadedModel",
+    "Recipe",
+    "Result",
+    "RoundResult",
+    "Samples",
+    "StopRun",
+    "load_model",
+    "simulate",
+]
+
+_MODULES = {
+    "Dataset": "edgefed.data.types",
+    "EdgeFedError": "edgefed.errors",
+    "LoadedModel": "edgefed.prediction.loaded_model",
+    "Recipe": "edgefed.config.recipe",
+    "Result": "edgefed.api.result",
+    "RoundResult": "edgefed.api.rounds",
+    "Samples": "edgefed.samples",
+    "StopRun": "edgefed.api.rounds",
+    "load_model": "edgefed.prediction.load",
+    "simulate": "edgefed.api.simulate",
+}
+
+if not TYPE_CHECKING:  # or a checker would take every name for one of this package
+
+    def __getattr__(name):
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+        return value
+
+    def __dir__():
+        return sorted({*globals(), *__all__})

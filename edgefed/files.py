@@ -44,11 +44,13 @@ def write_atomic(path: Path, data: bytes, *, sync: bool = True) -> None:
             if sync:
                 os.fsync(file.fileno())
             beside.replace(path)  # before the lock is released with the file
-    except OSError as error:
+    except BaseException as error:  # Ctrl-C too
         if beside is not None:
             with suppress(OSError):  # what prevents the write may prevent this too
                 beside.unlink()
-        raise storage_error(path, error, len(data)) from error
+        if isinstance(error, OSError):
+            raise storage_error(path, error, len(data)) from error
+        raise
 
 
 def append_whole(file: BinaryIO, data: bytes) -> None:
@@ -99,12 +101,16 @@ def _open_beside(path: Path) -> tuple[Path, BinaryIO]:
     """
     while True:
         beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
-        file = beside.open("xb")
-        with suppress(OSError):  # without locks on this file system nobody removes it either
-            fcntl.flock(file, fcntl.LOCK_EX)
-        if os.fstat(file.fileno()).st_nlink:
-            return beside, file
-        file.close()
+        try:
+            file = beside.open("xb")
+            with suppress(OSError):  # without locks on this file system nobody removes it either
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if os.fstat(file.fileno()).st_nlink:
+                return beside, file
+            file.close()
+        except KeyboardInterrupt:
+            beside.unlink(missing_ok=True)
+            raise
 
 
 def make_folder(path: Path) -> Path:

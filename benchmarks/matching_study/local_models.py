@@ -66,7 +66,7 @@ def _scores(recipe: Recipe, start: Start) -> dict[str, float]:
         own = recipe.seed if start == "shared" else derive(recipe.seed, "independent", number)
         weights = _initial(recipe, own, dataset.shape, dataset.classes)
         seed = derive(recipe.seed, "training", number)
-        schedule = schedule_of(recipe.training, 1)
+        schedule = schedule_of(recipe.training, 1, recipe.rounds.count)
         job = Job(weights, loss_of(recipe.training), schedule, seed)
         ended.append(trainer.train(job, shard.train).weights)
     average = averaged(ended, [len(shard.train) for shard in shards])

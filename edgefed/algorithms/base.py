@@ -46,6 +46,7 @@ from edgefed.config.recipe import (
     RoundsSection,
     TrainingSection,
 )
+from edgefed.errors import UsageError
 from edgefed.learn.models import Model
 from edgefed.learn.scoring import Predict as Predict  # noqa: PLC0414 - part of the interface
 from edgefed.learn.scoring import Predictor as Predictor  # noqa: PLC0414
@@ -169,7 +170,14 @@ class Remark:
 
 
 class ExchangeOwner(ABC):
-    """Both halves of the exchanges that an algorithm, or a part of it, owns."""
+    """Both halves of the exchanges that an algorithm, or a part of it, owns.
+
+    Attributes:
+        takes_user_loss: whether devices can train with any loss of outputs and targets: it is
+            neither mixed nor weighted, and nothing else depends on what it is.
+    """
+
+    takes_user_loss: bool = False
 
     @abstractmethod
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
@@ -310,6 +318,27 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
     def models(self, state: State) -> Mapping[str, Tensors]:
         """Return what is saved as the run's result: weights of ``model``'s network, by name."""
         return {"model": self.weights(state)}
+
+    def with_models(self, state: State, models: Mapping[str, Tensors]) -> State:
+        """Return a state with the models of an earlier round, as ``models`` returned them.
+
+        Raises:
+            UsageError: ``evaluate.best``: a prediction takes more than one model, or it has another
+                shape by now.
+        """
+        now, before = self.models(state), models.get("model", {})
+        same = all(
+            name in before and before[name].shape == array.shape
+            for name, array in state.groups.get("weights", {}).items()
+        )
+        if set(now) != {"model"} or set(models) != {"model"} or not same:
+            raise UsageError(
+                f"An earlier model of {self.name} cannot be evaluated by itself.",
+                code="evaluate.best",
+                hint="leave --best out",
+            )
+        weights = {name: before[name] for name in state.groups["weights"]}
+        return replace(state, groups={**state.groups, "weights": weights})
 
     def model_shares(self, state: State) -> Mapping[str, float]:
         """Return what each of several ``models`` counts in the mean that ``predictor`` returns.

@@ -77,6 +77,7 @@ class Composition(WrappedAlgorithm):
         super().__init__(algorithm)
         self._parts = parts
         self._each: tuple[Algorithm[Any] | ExchangePart, ...] = (algorithm, *parts)
+        self.takes_user_loss = all(each.takes_user_loss for each in self._each)
         self._owners = {name: part for part in parts for name in part.exchanges}
 
     def parts(self) -> tuple[ExchangePart, ...]:

@@ -41,6 +41,7 @@ class DeviceTask:
         groups: arrays by role, as the question named them.
         seed: of every draw that this task makes on this device.
         receivers: the devices to which the answer may send a blob, one to each.
+        rounds: planned rounds of the run, over which a learning rate may change.
         max_relay_bytes: the largest such blob.
         relays: what other devices sent to this one, by sender, sorted; of one sender in the order
             in which it was sent. Empty where the coordinator no longer has it.
@@ -55,6 +56,7 @@ class DeviceTask:
     receivers: tuple[str, ...] = ()
     max_relay_bytes: int = 0
     relays: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
+    rounds: int = 0
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,8 @@ class TrainedEvalJob:
 
     Attributes:
         job: the training.
+        before: the test of the model as it is before; its loss and accuracy are told beside. None
+            for no such test.
         test: given what training came to, returns the test.
         mode: as in ``EvalJob``; that of the test does not matter.
     """
@@ -140,6 +144,7 @@ class TrainedEvalJob:
     job: Job
     test: Callable[[Trained], EvalJob | PredictorEvalJob]
     mode: str = ""
+    before: EvalJob | PredictorEvalJob | None = None
 
 
 @dataclass(frozen=True)

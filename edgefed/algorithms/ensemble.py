@@ -192,7 +192,7 @@ class Ensemble(Algorithm[EnsembleSettings]):
         return Job(
             weights=_start(task.groups["weights"], task.params),
             objective=loss_of(self.training),
-            schedule=schedule_of(self.training, task.round),
+            schedule=schedule_of(self.training, task.round, task.rounds),
             seed=task.seed,
             augment=augment_of(self.training),
         )

@@ -88,7 +88,7 @@ class DeviceHalf:
         plain = Job(
             weights=self.task.groups[role(self.sent[0])],
             objective=loss_of(self.training),
-            schedule=schedule_of(self.training, self.task.round),
+            schedule=schedule_of(self.training, self.task.round, self.task.rounds),
             seed=self.task.seed,
             augment=augment_of(self.training),
         )
@@ -302,7 +302,7 @@ class DeviceHalf:
         return Job(
             weights=experts[self.sent[0]],
             objective=self.objective(),
-            schedule=schedule_of(self.training, max(1, self.task.round)),
+            schedule=schedule_of(self.training, max(1, self.task.round), self.task.rounds),
             seed=self.task.seed,
             extra={**self.extras(), **others, **table},
             frozen=frozenset(model.parameter_names),

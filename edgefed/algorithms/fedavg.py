@@ -37,7 +37,7 @@ from edgefed.algorithms.base import (
     Work,
 )
 from edgefed.algorithms.cohort_sampling import draw
-from edgefed.algorithms.training import augment_of, loss_of, schedule_of
+from edgefed.algorithms.training import augment_of, objective_of, schedule_of
 from edgefed.learn.capabilities import is_single_pass
 from edgefed.learn.merging import ExactMean
 from edgefed.learn.objectives.proximal import Proximal
@@ -99,6 +99,7 @@ class FedAvg(Algorithm[AveragingSettings]):
     summary = "Average what the devices learned, weighted by their samples"
     paper = "McMahan et al., AISTATS 2017, arXiv 1602.05629"
     personal_weights = True
+    takes_user_loss = True
     Settings: ClassVar[type[AlgorithmSettings]] = AveragingSettings
 
     def can_carry_state(self) -> bool:
@@ -166,7 +167,7 @@ class FedAvg(Algorithm[AveragingSettings]):
         return Job(
             weights=weights,
             objective=self.objective(),
-            schedule=schedule_of(self.training, task.round),
+            schedule=schedule_of(self.training, task.round, task.rounds),
             seed=task.seed,
             augment=augment_of(self.training),
         )
@@ -183,7 +184,7 @@ class FedAvg(Algorithm[AveragingSettings]):
 
     def objective(self) -> Objective:
         """Return the local objective: the loss, with the proximal term where ``mu`` > 0."""
-        return self.proximal(loss_of(self.training))
+        return self.proximal(objective_of(self.training))
 
     def proximal(self, objective: Objective) -> Objective:
         """Return an objective with the proximal term, where ``mu`` > 0."""

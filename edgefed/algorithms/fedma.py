@@ -69,7 +69,7 @@ from edgefed.algorithms.fedma_records import (
 )
 from edgefed.algorithms.fedma_report import match_remarks, match_report
 from edgefed.algorithms.fedma_settings import FedMaSettings
-from edgefed.algorithms.training import loss_of
+from edgefed.algorithms.training import objective_of
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, RecipeError
 from edgefed.learn.capabilities import is_single_pass
@@ -100,7 +100,7 @@ class FedMa(Algorithm[FedMaSettings]):
 
     def can_carry_state(self) -> bool:
         """Return whether the loss calls the model once per step."""
-        return is_single_pass(loss_of(self.training))
+        return is_single_pass(objective_of(self.training))
 
     def _check_network(self, network: MatchedNetwork) -> None:
         """Check that the network has units to match, and what ``quadratic`` needs.

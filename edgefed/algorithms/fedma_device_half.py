@@ -17,7 +17,7 @@ from edgefed.algorithms.base import Answer, DeviceTask, DeviceView, Group, Work
 from edgefed.algorithms.class_shares import label_counts_of
 from edgefed.algorithms.fedma_records import ATOMS, LAYER, part
 from edgefed.algorithms.fedma_settings import FedMaSettings
-from edgefed.algorithms.training import augment_of, loss_of, schedule_of
+from edgefed.algorithms.training import augment_of, objective_of, schedule_of
 from edgefed.config.recipe import TrainingSection
 from edgefed.errors import DataError
 from edgefed.learn.initial_weights import redrawn
@@ -68,7 +68,7 @@ class DeviceHalf:
             weights = {**self._scattered(frozen), **frozen}
         return Job(
             weights=part(weights, self.device.model.names),
-            objective=loss_of(self.training),
+            objective=objective_of(self.training),
             schedule=self._schedule(),
             seed=derive(self.task.seed, "step", self.step),
             frozen=frozenset(frozen),
@@ -149,7 +149,10 @@ class DeviceHalf:
 
     def _schedule(self) -> Schedule:
         """Return how long and how fast this step trains."""
-        schedule, settings = schedule_of(self.training, self.task.round), self.settings
+        schedule, settings = (
+            schedule_of(self.training, self.task.round, self.task.rounds),
+            self.settings,
+        )
         if self.step == 0:
             return schedule
         epochs = self.training.epochs

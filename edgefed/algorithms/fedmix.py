@@ -47,6 +47,7 @@ class FedMix(FedAvg):
     name = "fedmix"
     summary = "Mixup with averaged data of all devices, by a Taylor expansion"
     paper = "Yoon et al., ICLR 2021, arXiv 2107.00233"
+    takes_user_loss = False
     Settings: ClassVar[type[AlgorithmSettings]] = FedMixSettings
 
     def parts(self) -> tuple[ExchangePart, ...]:

@@ -77,7 +77,7 @@ from edgefed.algorithms.expert_start import from_updates, independent
 from edgefed.algorithms.fedavg import MAX_DELTA, delta_role, difference
 from edgefed.algorithms.gate_collection import GateCollection, collected_gates, no_gates
 from edgefed.algorithms.marginal_gates import likely_shares, marginal
-from edgefed.algorithms.training import augment_of, loss_of, schedule_of
+from edgefed.algorithms.training import augment_of, loss_of, refuse_label_settings, schedule_of
 from edgefed.config.recipe import EvaluationPlace, EvaluationWeighting
 from edgefed.errors import DataError, RecipeError
 from edgefed.learn.mixture_prediction import mixture_scores
@@ -125,6 +125,7 @@ class FedMoe(Algorithm[ExpertSettings]):
             )
         if self._is_plain:
             return
+        refuse_label_settings(self.training, "A mixture of experts has a loss of its own")
         if model.has_batch_norm:
             raise RecipeError(
                 "Experts cannot have batch normalisation, whose statistics are not trained.",
@@ -367,7 +368,7 @@ class FedMoe(Algorithm[ExpertSettings]):
             return Job(
                 weights=task.groups["weights"],
                 objective=loss_of(self.training),
-                schedule=schedule_of(self.training, task.round),
+                schedule=schedule_of(self.training, task.round, task.rounds),
                 seed=task.seed,
                 augment=augment_of(self.training),
             )

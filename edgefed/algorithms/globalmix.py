@@ -51,6 +51,7 @@ class GlobalMix(FedAvg):
     name = "globalmix"
     summary = "Mixup with raw samples of other devices; simulations only"
     paper = "Yoon et al., ICLR 2021, arXiv 2107.00233"
+    takes_user_loss = False
     simulation_only: ClassVar[bool] = True
     Settings: ClassVar[type[AlgorithmSettings]] = GlobalMixSettings
 

@@ -11,10 +11,10 @@ import numpy as np
 from edgefed.algorithms.base import Answer, State
 from edgefed.algorithms.expert_records import MIXTURE, PHI, TABLE
 from edgefed.algorithms.fedma_records import LAYER, STEP, WEIGHTS
-from edgefed.algorithms.training import schedule_of
+from edgefed.algorithms.training import adjusts_labels, schedule_of
 from edgefed.config.recipe import TrainingSection
 from edgefed.learn.mixture_table import shares_of
-from edgefed.learn.types import Array, Schedule
+from edgefed.learn.types import Array
 from edgefed.sharing.label_leakage import (
     frequencies_after_one_step,
     frequencies_after_steps,
@@ -51,6 +51,7 @@ def disclosures(
     training: TrainingSection,
     bias: str,
     by_label: bool = True,
+    rounds: int = 0,
 ) -> Iterator[Disclosure]:
     """Yield the label frequencies that an answer tells; none where it has neither part.
 
@@ -61,6 +62,7 @@ def disclosures(
         training: the recipe's section.
         bias: name of the output layer's bias; empty for a model without one.
         by_label: whether a table of shares has a row for each label, and not for a column's values.
+        rounds: planned rounds of the run.
     """
     if by_label and MIXTURE in answer.groups and TABLE in answer.groups and TABLE in state.groups:
         table = state.groups[TABLE][PHI] + answer.groups[TABLE].arrays[PHI]
@@ -72,7 +74,9 @@ def disclosures(
             if role == LAYER:  # FedMA sends weights, and trains before each of its steps
                 change = change - state.groups[WEIGHTS][bias]
                 steps = 0.0 if state.params[STEP] else steps
-            yield _of_bias(role, change, steps, schedule_of(training, number))
+            plain = steps == 1 and _is_plain_descent(training)
+            rate = schedule_of(training, number, rounds).rate(0, 1) if plain else 0.0
+            yield _of_bias(role, change, rate)
 
 
 def of_mixture(mixture: Array, table: Array) -> Disclosure:
@@ -81,10 +85,24 @@ def of_mixture(mixture: Array, table: Array) -> Disclosure:
     return Disclosure("mixture", MIXTURE, found.shares, found.determined)
 
 
-def _of_bias(role: str, bias: Array, steps: float, schedule: Schedule) -> Disclosure:
-    """Return what the change of the output layer's bias tells, after so many steps."""
+def _is_plain_descent(training: TrainingSection) -> bool:
+    """Return whether a step moves weights by the learning rate times the loss's own gradient."""
+    clips = training.max_gradient_norm > 0
+    return training.optimizer == "sgd" and not (
+        training.nesterov or clips or adjusts_labels(training)
+    )
+
+
+def _of_bias(role: str, bias: Array, rate: float) -> Disclosure:
+    """Return what the change of the output layer's bias tells.
+
+    Args:
+        role: of the reply.
+        bias: its change.
+        rate: of the one step of plain gradient descent that it is; 0 where it is not.
+    """
     change = np.ravel(bias)
-    if steps == 1 and schedule.optimizer == "sgd" and schedule.learning_rate > 0:
-        shares = frequencies_after_one_step(change, schedule.learning_rate)
+    if rate > 0:
+        shares = frequencies_after_one_step(change, rate)
         return Disclosure("output-bias", role, shares, determined=True)
     return Disclosure("output-bias", role, frequencies_after_steps(change), determined=False)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from edgefed.algorithms.base import Answer, DeviceTask, DeviceView, Work
 from edgefed.algorithms.fedavg import FedAvg
+from edgefed.algorithms.training import refuse_label_settings
 from edgefed.errors import RecipeError
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.label_counts import COUNTS, label_counts
@@ -16,15 +17,17 @@ from edgefed.learn.types import Job, Objective
 class LabelWeighting(FedAvg):
     """What such algorithms share; the counts are of the device's own samples and never leave it."""
 
+    takes_user_loss = False
+
     @abstractmethod
     def label_loss(self) -> Objective | None:
         """Return the loss, or None where the settings make it plain cross-entropy."""
 
     def check_model(self, model: Model) -> None:
-        """Check that there are labels.
+        """Check that there are labels, and that nothing else weighs them.
 
         Raises:
-            RecipeError: ``algorithm.labels``: the loss is squared error.
+            RecipeError: ``algorithm.labels``.
         """
         if self.training.loss == "squared_error":
             raise RecipeError(
@@ -32,6 +35,9 @@ class LabelWeighting(FedAvg):
                 code="algorithm.labels",
                 hint='set training.loss = "cross_entropy", or choose fedavg',
             )
+
+        if self.label_loss() is not None:
+            refuse_label_settings(self.training, f"{self.name} changes the softmax by label")
 
     def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
         """Train as FedAvg does, with the device's numbers of labels among the job's extras."""

@@ -38,6 +38,7 @@ class LocalMix(FedAvg):
     name = "localmix"
     summary = "FedAvg with mixup inside each device"
     paper = "Zhang et al., ICLR 2018, arXiv 1710.09412"
+    takes_user_loss = False
     Settings: ClassVar[type[AlgorithmSettings]] = LocalMixSettings
 
     def check_model(self, model: Model) -> None:

@@ -39,6 +39,7 @@ class NaiveMix(FedAvg):
     name = "naivemix"
     summary = "Mixup with averaged data of all devices, taken as samples"
     paper = "Yoon et al., ICLR 2021, arXiv 2107.00233"
+    takes_user_loss = False
     Settings: ClassVar[type[AlgorithmSettings]] = NaiveMixSettings
 
     def parts(self) -> tuple[ExchangePart, ...]:

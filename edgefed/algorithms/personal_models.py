@@ -40,7 +40,7 @@ from edgefed.algorithms.base import (
     Work,
 )
 from edgefed.algorithms.personal_names import personal_names
-from edgefed.algorithms.training import augment_of, loss_of, schedule_of
+from edgefed.algorithms.training import augment_of, objective_of, schedule_of
 from edgefed.algorithms.wrapped_algorithm import WrappedAlgorithm
 from edgefed.config.recipe import PersonalSection
 from edgefed.errors import RecipeError
@@ -170,15 +170,21 @@ class PersonalModels(WrappedAlgorithm):
         own = _own(task, device)
         test = self.inner.eval_job(own, device)
         if self._section.fine_tune_epochs and len(device.test):
-            test = self._fine_tuned(own, device)
+            test = self._fine_tuned(own, device, test)
         return replace(test, mode=_mode(task, device) or test.mode)
 
-    def _fine_tuned(self, task: DeviceTask, device: DeviceView) -> TrainedEvalJob:
-        """Return the test of what the task's complete weights become in local training."""
-        schedule = schedule_of(self.training, max(1, task.round))
+    def _fine_tuned(
+        self, task: DeviceTask, device: DeviceView, before: DeviceTest
+    ) -> TrainedEvalJob:
+        """Return the test of what the task's complete weights become in local training.
+
+        ``before`` is the test of the weights themselves.
+        """
+        assert not isinstance(before, TrainedEvalJob)
+        schedule = schedule_of(self.training, max(1, task.round), task.rounds)
         job = Job(
             weights=task.groups[WEIGHTS],
-            objective=loss_of(self.training),
+            objective=objective_of(self.training),
             schedule=replace(schedule, epochs=self._section.fine_tune_epochs, max_steps=0),
             seed=derive(task.seed, "fine-tune"),
             augment=augment_of(self.training),
@@ -190,7 +196,7 @@ class PersonalModels(WrappedAlgorithm):
             assert not isinstance(test, TrainedEvalJob)
             return test
 
-        return TrainedEvalJob(job, test)
+        return TrainedEvalJob(job, test, before=before)
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ from edgefed.algorithms.fedavg import delta_role, difference
 from edgefed.algorithms.growth import bound_remarks
 from edgefed.algorithms.pfnm_records import PfnmRecords, own_start
 from edgefed.algorithms.pfnm_settings import PfnmSettings
-from edgefed.algorithms.training import augment_of, loss_of, schedule_of
+from edgefed.algorithms.training import augment_of, objective_of, schedule_of
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import RecipeError
 from edgefed.learn.matching.mlp import Prior, match_perceptrons
@@ -74,6 +74,7 @@ class Pfnm(Algorithm[PfnmSettings]):
     name = "pfnm"
     summary = "Match the hidden units of devices' MLPs before averaging them"
     paper = "Yurochkin et al., ICML 2019, arXiv 1905.12022"
+    takes_user_loss = True
     Settings: ClassVar[type[PfnmSettings]] = PfnmSettings
     _section: ModelSection | None = None
 
@@ -195,7 +196,7 @@ class Pfnm(Algorithm[PfnmSettings]):
         return Job(
             weights=_start(task, device),
             objective=self._objective(task),
-            schedule=schedule_of(self.training, task.round),
+            schedule=schedule_of(self.training, task.round, task.rounds),
             seed=task.seed,
             augment=augment_of(self.training),
         )
@@ -214,14 +215,14 @@ class Pfnm(Algorithm[PfnmSettings]):
 
     def _objective(self, task: DeviceTask) -> Objective:
         """Return the loss, with a pull to the matched weights where there are any."""
-        loss = loss_of(self.training)
+        loss = objective_of(self.training)
         is_pulled = task.params[MATCHED] and self.settings.mu > 0
         return Proximal(loss, self.settings.mu) if is_pulled else loss
 
     @property
     def _asks_labels(self) -> bool:
         """Whether devices are asked for label counts."""
-        has_labels = self.training.loss != "squared_error"
+        has_labels = self.training.loss == "cross_entropy"
         return has_labels and self.settings.last_layer == "classes"
 
 

@@ -16,7 +16,7 @@ from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.complete_sections import complete_section
 from edgefed.algorithms.composition import NO_LABELS, NOTHING_PERSONAL, compose
 from edgefed.algorithms.plugins import Offers, load, offers
-from edgefed.algorithms.training import schedule_of
+from edgefed.algorithms.training import check_label_settings, schedule_of
 from edgefed.config.layers import Layer
 from edgefed.config.recipe import LabelsSection, PersonalSection, Recipe, TrainingSection
 from edgefed.config.validate import check_section
@@ -100,10 +100,12 @@ def make(recipe: Recipe, layer: Layer | None = None) -> AnyAlgorithm:
     Raises:
         UnknownNameError: there is no such algorithm.
         RecipeError: one of its settings is unknown or out of range.
-        UsageError: ``train.optimizer``: settings of ``[training]`` do not belong together.
+        UsageError: ``train.optimizer``, ``train.labels``: settings of ``[training]`` do not belong
+            together.
     """
     kind = find(recipe.algorithm.name)
-    check_optimizer(schedule_of(recipe.training, 1))
+    check_optimizer(schedule_of(recipe.training, 1, recipe.rounds.count))
+    check_label_settings(recipe.training)
     settings = check_section(
         kind.Settings,
         recipe.algorithm.settings(),

@@ -44,6 +44,7 @@ class WrappedAlgorithm(Algorithm[Any]):
         self.evaluation_weighting = inner.evaluation_weighting
         self.evaluation_modes = inner.evaluation_modes
         self.personal_weights = inner.personal_weights
+        self.takes_user_loss = inner.takes_user_loss
         self.inner = inner
 
     def parts(self) -> tuple[ExchangePart, ...]:
@@ -111,6 +112,10 @@ class WrappedAlgorithm(Algorithm[Any]):
     def models(self, state: State) -> Mapping[str, Tensors]:
         """Return what is saved as the run's result."""
         return self.inner.models(state)
+
+    def with_models(self, state: State, models: Mapping[str, Tensors]) -> State:
+        """Return a state with the models of an earlier round."""
+        return self.inner.with_models(state, models)
 
     def model_shares(self, state: State) -> Mapping[str, float]:
         """Return what each of several models counts in their predictions."""

@@ -170,7 +170,7 @@ def _problems(checked: Checked) -> list[Problem]:
     """Return all that is wrong with a file, in the order of its lines."""
     problems = checked.problems
     if checked.kind == "recipe" and checked.layer is not None:
-        from edgefed.cli.recipe_sections import open_problems
+        from edgefed.api.recipe_sections import open_problems
 
         problems = [*problems, *open_problems(checked.layer)]
     return sorted(dict.fromkeys(problems), key=lambda problem: problem.origin.line)

@@ -153,7 +153,7 @@ class _Demo:
             processes.start_agent(name, f"npz:{path}")
 
     def _train(self, processes: Processes) -> dict[str, Any]:
-        from edgefed.cli.recipes import failure_of, result_of
+        from edgefed.api.run_summary import failure_of, result_of
         from edgefed.control.coordinator_client import CoordinatorClient
 
         client = CoordinatorClient(processes.address, FLEET)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from edgefed.cli.class_output import class_tables
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.newest_run import newest
@@ -21,6 +22,7 @@ EPILOG = examples(
     "edgefed run evaluate",
     "edgefed run evaluate r-0001 --on devices --json",
     "edgefed run evaluate r-0001 --on devices --mode fitted",
+    "edgefed run evaluate --best",
     "edgefed run evaluate --local",
 )
 
@@ -56,6 +58,9 @@ def evaluate(
     *,
     on: Place = None,
     mode: Mode = None,
+    best: Annotated[
+        bool, typer.Option("--best", help="Test the model of the best round, not of the last.")
+    ] = False,
     local: Local = False,
     as_json: Json = False,
 ) -> None:
@@ -67,24 +72,21 @@ def evaluate(
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
-        found = (
-            _locally(options, run, on, mode) if local else _by_coordinator(options, run, on, mode)
-        )
+        wanted = {"on": on, "mode": mode or "", "best": best}
+        found = _locally(options, run, wanted) if local else _by_coordinator(options, run, wanted)
         if as_json:
             json_out(found)
         else:
             data(_shown(found))
 
 
-def _by_coordinator(options: Globals, run: str, on: str | None, mode: str | None) -> dict[str, Any]:
+def _by_coordinator(options: Globals, run: str, wanted: dict[str, Any]) -> dict[str, Any]:
     from edgefed.cli.connection import connected
     from edgefed.cli.run_folders import suggesting_local
 
     command = f"edgefed run evaluate {run}".rstrip()
     with suggesting_local(command), connected(options) as coordinator:
-        started = coordinator.order(
-            "run.evaluate", run=run or newest(coordinator), on=on, mode=mode or ""
-        )
+        started = coordinator.order("run.evaluate", run=run or newest(coordinator), **wanted)
         return _result(coordinator, started["evaluation"])
 
 
@@ -95,17 +97,17 @@ def _result(coordinator: CoordinatorClient, evaluation: str) -> dict[str, Any]:
     return dict(found)
 
 
-def _locally(options: Globals, run: str, on: str | None, mode: str | None) -> dict[str, Any]:
+def _locally(options: Globals, run: str, wanted: dict[str, Any]) -> dict[str, Any]:
     from edgefed.cli.local_evaluation import evaluate_local
     from edgefed.errors import UsageError
 
-    if on in ("devices", "both") or mode:
+    if wanted["on"] in ("devices", "both") or wanted["mode"]:
         raise UsageError(
             "With --local there are no devices to ask.",
             code="usage.evaluate",
             hint="leave out --on and --mode, or ask the coordinator without --local",
         )
-    return evaluate_local(options.settings().value, run)
+    return evaluate_local(options.settings().value, run, best=wanted["best"])
 
 
 def _shown(found: dict[str, Any]) -> str:
@@ -117,10 +119,10 @@ def _shown(found: dict[str, Any]) -> str:
         *((name, _number(name, value)) for name, value in sorted(found["scores"].items())),
     ]
     text = columns([(name, value) for name, value in rows if value])
-    if not found["devices"]:
-        return text
-    head = ("DEVICE", "MODE", "SAMPLES", "ACCURACY", "LOSS")
-    return f"{text}\n\n{columns([head, *map(_row, found['devices'])])}"
+    if found["devices"]:
+        head = ("DEVICE", "MODE", "SAMPLES", "ACCURACY", "LOSS")
+        text = f"{text}\n\n{columns([head, *map(_row, found['devices'])])}"
+    return text + class_tables(found["confusions"])
 
 
 def _number(name: str, value: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefed.cli.run_folders import found
@@ -13,12 +14,13 @@ if TYPE_CHECKING:
     from edgefed.learn.types import Tensors
 
 
-def evaluate_local(settings: Settings, name: str) -> dict[str, Any]:
+def evaluate_local(settings: Settings, name: str, *, best: bool = False) -> dict[str, Any]:
     """Return the scores of a run's model on the coordinator's samples.
 
     Args:
         settings: where the state folder is, and what may be done.
         name: an id or the beginning of one; empty for the newest.
+        best: whether to test the model of its best round, and not of the last.
 
     Raises:
         UnknownNameError: no run, or several, have this name.
@@ -33,7 +35,8 @@ def evaluate_local(settings: Settings, name: str) -> dict[str, Any]:
         record, checkpoint = store.run(folder.name), store.checkpoint(folder.name)
         frozen = store.frozen(folder.name)
     allowed = settings.user_models or place.name == "simulations"
-    return _scores(settings, record, checkpoint, frozen, allowed)
+    best_of = folder if best else None
+    return _scores(settings, record, checkpoint, frozen, allowed, best_of)
 
 
 def _scores(
@@ -42,13 +45,20 @@ def _scores(
     checkpoint: Checkpoint | None,
     frozen: Tensors,
     user_models: bool,
+    best_of: Path | None,
 ) -> dict[str, Any]:
+    """Return the scores; ``best_of`` is the run's folder if its best model is tested."""
     from edgefed.algorithms.registry import make
     from edgefed.config.recipe import Recipe
     from edgefed.coordinator.evaluation import coordinator_scores
     from edgefed.coordinator.run_model import load_dataset, make_run_model
     from edgefed.coordinator.run_records import UNFINISHED
-    from edgefed.coordinator.saved_evaluation import evaluation_result, no_model, no_samples
+    from edgefed.coordinator.saved_evaluation import (
+        best_state,
+        evaluation_result,
+        no_model,
+        no_samples,
+    )
     from edgefed.errors import NotAllowedError
 
     if record.status in UNFINISHED and record.status != "paused":
@@ -70,6 +80,8 @@ def _scores(
     )
     if not len(run_model.test):
         raise no_samples("evaluate runs of a fleet without --local, on devices")
-    state, loss = checkpoint.state, recipe.training.loss
-    scores = coordinator_scores(make(recipe), loss, state, run_model)
+    algorithm, state = make(recipe), checkpoint.state
+    if best_of is not None:
+        state = best_state(algorithm, state, best_of, run_model.model)
+    scores = coordinator_scores(recipe, algorithm, state, run_model)
     return evaluation_result(record, state, scores, ())

@@ -1,4 +1,4 @@
-"""Load and validate the recipe that a command line names."""
+"""Load and validate the recipe that a command line names, and describe what a run came to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from edgefed.cli.context import Globals
 
 if TYPE_CHECKING:
-    from edgefed.config.load import Loaded
     from edgefed.config.recipe import Recipe
 
 
@@ -33,7 +32,8 @@ def checked_recipe(options: Globals, typed: Typed) -> Recipe:
         RecipeError: something in it is wrong; it lists every problem.
         UnknownNameError: there is no such algorithm, and nothing else is wrong.
     """
-    from edgefed.cli.recipe_sections import open_problems
+    from edgefed.api.recipe_sections import open_problems
+    from edgefed.api.recipe_source import checked
     from edgefed.config.load import Flag, load_recipe, parse_sets
 
     flags: list[Flag] = [
@@ -50,56 +50,6 @@ def checked_recipe(options: Globals, typed: Typed) -> Recipe:
         further=open_problems,
     )
     return checked(loaded)
-
-
-def checked(loaded: Loaded[Recipe]) -> Recipe:
-    """Return a recipe whose open tables are checked too, as it shall run.
-
-    Raises:
-        RecipeError: something in it is wrong; it lists every problem.
-        UnknownNameError: there is no such algorithm, and nothing else is wrong.
-    """
-    from edgefed.algorithms.registry import make
-    from edgefed.cli.recipe_sections import open_problems
-    from edgefed.config.problems import problems_error
-
-    problems = open_problems(loaded.layer)
-    if len(problems) > 1 or any(problem.key.split(".")[0] != "algorithm" for problem in problems):
-        raise problems_error(problems)
-    make(loaded.value, loaded.layer)
-    return _anchored(loaded)
-
-
-def _anchored(loaded: Loaded[Recipe]) -> Recipe:
-    """Return the recipe with the path of its data made absolute from where it was written."""
-    recipe = loaded.value
-    path = recipe.data.settings().get("path")
-    if not isinstance(path, str) or not path or Path(path).expanduser().is_absolute():
-        return recipe
-    origin = loaded.origin("data.path")
-    base = Path(origin.name).expanduser().parent if origin.kind == "file" else Path()
-    data = recipe.data.model_copy(update={"path": str((base / path).absolute())})
-    return recipe.model_copy(update={"data": data})
-
-
-def result_of(record: dict[str, Any], model: str) -> dict[str, Any]:
-    """Return what ``demo`` and ``sim run`` print with ``--json`` about a run that has ended."""
-    return {
-        "run": record["run"],
-        "name": record["name"],
-        "status": record["status"],
-        "algorithm": record["algorithm"],
-        "seed": record["seed"],
-        "rounds": record["round"],
-        "devices": record["devices"],
-        "accuracy": record["accuracy"],
-        "loss": record["loss"],
-        "weights_digest": record["weights_digest"],
-        "bytes_up": record["bytes_up"],
-        "bytes_down": record["bytes_down"],
-        "seconds": round(record["seconds"], 3),
-        "model": model,
-    }
 
 
 def describe_result(result: dict[str, Any]) -> str:
@@ -124,17 +74,3 @@ def describe_result(result: dict[str, Any]) -> str:
         ("digest", result["weights_digest"]),
     ]
     return "\n".join(f"{name:<9} {value}" for name, value in rows)
-
-
-def failure_of(record: dict[str, Any]) -> Exception | None:
-    """Return the error that a run ended in, or None when it finished."""
-    from edgefed.errors import EdgeFedError, TimeLimitError
-
-    if record["status"] == "finished":
-        return None
-    code = record.get("error") or f"run.{record['status']}"
-    kind = TimeLimitError if code in ("round.quorum", "run.devices") else EdgeFedError
-    reason = record.get("reason") or "no reason given"
-    hint = record.get("hint") or f"edgefed run show {record['run']}"
-    told = reason if reason.endswith(".") else f"Run {record['run']} {record['status']}: {reason}."
-    return kind(told, code=code, hint=hint)

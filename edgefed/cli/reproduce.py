@@ -12,7 +12,6 @@ import typer
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import Json, On, RayAddress
-from edgefed.cli.recipes import checked
 from edgefed.cli.trial_progress import parse_seeds, raise_failures, run_plan
 from edgefed.console import columns, data, json_out, reported, talk
 from edgefed.units import counted
@@ -87,7 +86,7 @@ def reproduce(
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
-        from edgefed.cli.simulation_backend import place
+        from edgefed.simulator.backend import place
 
         if listed or not name:
             _list(as_json)
@@ -127,6 +126,7 @@ def _list(as_json: bool) -> None:
 
 
 def _study(name: str, scale: str, part: _Part, data_folder: Path | None, folder: Path) -> Study:
+    from edgefed.api.recipe_source import checked
     from edgefed.reproduce.plan import make_study
     from edgefed.reproduce.registry import find, scale_of
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from edgefed.cli.ages import ago
 from edgefed.cli.audit import EPILOG as AUDIT_EPILOG
 from edgefed.cli.audit import audit
+from edgefed.cli.class_output import class_tables
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.evaluate import EPILOG as EVALUATE_EPILOG
 from edgefed.cli.evaluate import evaluate
@@ -23,6 +25,7 @@ from edgefed.cli.report import EPILOG as REPORT_EPILOG
 from edgefed.cli.report import report
 from edgefed.cli.run_check import EPILOG as CHECK_EPILOG
 from edgefed.cli.run_check import check
+from edgefed.cli.run_models import model_rows
 from edgefed.command_line import CommandLine
 from edgefed.console import columns, data, json_out, reported, talk
 from edgefed.units import counted, short_time, size
@@ -138,9 +141,9 @@ def watch(context: typer.Context, run: RunIdOrLast = "", as_json: Json = False) 
 
 
 def _follow(options: Globals, run: str, as_json: bool) -> None:
+    from edgefed.api.run_summary import failure_of
     from edgefed.cli.connection import connected
     from edgefed.cli.follow_run import ENDED, follow
-    from edgefed.cli.recipes import failure_of
     from edgefed.clock import SystemClock
     from edgefed.config.address import parse_address
 
@@ -281,11 +284,41 @@ def _growth(history: list[dict[str, Any]]) -> str:
     return f"{found[-1]:.2f} times the parameters of a device" if found else ""
 
 
+def _more_scores(history: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Return the last round's scores over classes, and how accuracy spreads over devices."""
+    last = _last_tested(history)
+    top = [name for name in last if re.fullmatch(r"top\d+_accuracy", name)]
+    rows = [
+        (name.replace("_", " "), f"{last[name]:.4f}")
+        for name in ("balanced_accuracy", "macro_precision", "macro_f1", *top)
+        if last.get(name) is not None
+    ]
+    levels = ("worst", "p10", "median")
+    spread = [(level, last.get(f"device_accuracy_{level}")) for level in levels]
+    told = [f"{level} {accuracy:.4f}" for level, accuracy in spread if accuracy is not None]
+    return [*rows, ("devices", f"accuracy {', '.join(told)}" if told else "")]
+
+
+def _own_scores(record: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the last scores before fine-tuning, and those of the users' own metrics."""
+    from edgefed.config.user_functions import metric_name
+
+    own = [metric_name(name) for name in record["recipe"]["evaluation"].get("metrics", ())]
+    names = ("accuracy_before", "loss_before", *own)
+    tested: dict[str, Any] = next(
+        (row for row in reversed(record["history"]) if row.get("loss") is not None), {}
+    )
+    return [(name, f"{tested[name]:.4f}") for name in names if tested.get(name) is not None]
+
+
+def _last_tested(history: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the last round that was evaluated."""
+    return next((row for row in reversed(history) if row.get("accuracy") is not None), {})
+
+
 def _modes(history: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """Return the last accuracy of devices of each mode, such as those that have trained."""
-    last: dict[str, Any] = next(
-        (row for row in reversed(history) if row.get("accuracy") is not None), {}
-    )
+    last = _last_tested(history)
     modes = (key.removeprefix("devices_") for key in last if key.startswith("devices_"))
     found = [(mode, last.get(f"accuracy_{mode}"), int(last[f"devices_{mode}"])) for mode in modes]
     return [
@@ -310,6 +343,8 @@ def _shown(record: dict[str, Any]) -> str:
         ("rounds", f"{record['round']} of {record['rounds']}"),
         ("accuracy", accuracy),
         ("loss", loss),
+        *_more_scores(record["history"]),
+        *_own_scores(record),
         *_modes(record["history"]),
         ("growth", _growth(record["history"])),
         ("bytes", f"{size(record['bytes_up'])} up, {size(record['bytes_down'])} down"),
@@ -318,7 +353,10 @@ def _shown(record: dict[str, Any]) -> str:
         ("ended", ago(record["ended"])),
         ("time", short_time(record["seconds"])),
         ("classes", ", ".join(record["class_names"])),
+        *model_rows(record["models"]),
         ("digest", record["weights_digest"]),
         ("folder", record["folder"]),
     ]
-    return columns([(name, value) for name, value in rows if value])
+    return columns([(name, value) for name, value in rows if value]) + class_tables(
+        record["confusions"]
+    )

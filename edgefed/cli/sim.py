@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgefed.cli.context import Globals, globals_of
+from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import (
     AlgorithmName,
@@ -29,9 +28,7 @@ from edgefed.console import data, json_out, reported, talk
 from edgefed.units import score
 
 if TYPE_CHECKING:
-    from edgefed.config.recipe import Recipe
     from edgefed.events.model import Event
-    from edgefed.simulator.executors import Maker
 
 app = CommandLine(help="Run recipes on virtual devices.")
 app.command(epilog=SWEEP_EPILOG)(sweep)
@@ -79,62 +76,38 @@ def run(
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
-        from edgefed.cli.recipes import (
-            Typed,
-            checked_recipe,
-            describe_result,
-            failure_of,
-            result_of,
-        )
-        from edgefed.cli.simulation_backend import place
+        from edgefed.api.simulate import simulate
+        from edgefed.cli.recipes import Typed, checked_recipe, describe_result
+        from edgefed.clock import SystemClock
+        from edgefed.coordinator.trackers.choose import make_trackers
 
         made = checked_recipe(options, Typed(recipe, sets, algorithm, rounds, seed, devices))
-        with place(on, address, [made]) as executors:
-            record, folder = _simulate(options, made, executors, audit=audit)
-        failure = failure_of(record)
-        if failure is not None:
-            raise failure
-        result = result_of(record, str(folder / "model.safetensors"))
+        settings = options.settings().value
+        live = sys.stderr.isatty() and not options.quiet
+        ended = simulate(
+            made,
+            folder=settings.state / "simulations",
+            data_folder=settings.state / "data",
+            on=on,
+            address=address,
+            audit=audit,
+            memory=settings.memory,
+            trackers=make_trackers(settings.trackers, settings.state, SystemClock()),
+            on_event=_reporter(made.rounds.count, live=live, quiet=options.quiet),
+        )
+        if live:
+            talk("")
+        result = ended.to_json()
         if as_json:
             json_out(result)
         else:
             data(describe_result(result))
 
 
-def _simulate(
-    options: Globals, recipe: Recipe, executors: Maker | None, *, audit: bool
-) -> tuple[dict[str, Any], Path]:
-    """Return the record of the finished run, and its folder."""
-    from dataclasses import asdict
-
-    from edgefed.clock import SystemClock
-    from edgefed.coordinator.trackers.choose import make_trackers
-    from edgefed.simulator.run import Simulation
-
-    settings, clock = options.settings().value, SystemClock()
-    simulation = Simulation(
-        recipe,
-        settings.state / "simulations",
-        clock,
-        settings.state / "data",
-        make_trackers(settings.trackers, settings.state, clock),
-        executors,
-        settings.memory,
-        audit=audit,
-    )
-    if not options.quiet:
-        simulation.journal.listen(_reporter(recipe.rounds.count))
-    ended = simulation.run()
-    if sys.stderr.isatty() and not options.quiet:
-        talk("")
-    return asdict(ended.record), ended.folder
-
-
-def _reporter(rounds: int) -> Callable[[Event, int], None]:
-    live = sys.stderr.isatty()
-
-    def report(event: Event, number: int) -> None:
-        del number
+def _reporter(rounds: int, *, live: bool, quiet: bool) -> Callable[[Event], None]:
+    def report(event: Event) -> None:
+        if quiet:
+            return
         if event.kind == "scored" and live:
             found = score(event.fields.get("accuracy"), event.fields.get("loss"))
             told = f"round {event.fields['round']}/{rounds}  {found}".rstrip()

@@ -10,7 +10,6 @@ import typer
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import Json, On, RayAddress, Sets
-from edgefed.cli.recipes import checked
 from edgefed.cli.trial_progress import parse_seeds, raise_failures, run_plan
 from edgefed.console import columns, data, json_out, reported, talk
 
@@ -53,7 +52,7 @@ def sweep(
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
-        from edgefed.cli.simulation_backend import place
+        from edgefed.simulator.backend import place
         from edgefed.simulator.sweep.outputs import summary, write_outputs
 
         plan = _plan(options, file, seeds, sets)
@@ -74,6 +73,7 @@ def _folder(file: Path, out: Path | None) -> Path:
 
 
 def _plan(options: Globals, file: Path, seeds: str, sets: list[str] | None) -> Plan:
+    from edgefed.api.recipe_source import checked
     from edgefed.config.load import parse_sets
     from edgefed.simulator.sweep.file import read_sweep
     from edgefed.simulator.sweep.plan import make_plan

@@ -7,10 +7,22 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from edgefed.config.class_names import Classes
+from edgefed.config.class_weights import ClassWeights
 
 CodecName = Literal["fp32", "bf16", "int8"]
 
-LossName = Literal["cross_entropy", "squared_error"]
+USER_FUNCTION = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*"
+
+LOSS_PATTERN = rf"^(cross_entropy|squared_error|{USER_FUNCTION})$"
+"""A loss of ours, or ``package.module:function``."""
+
+FUNCTION_PATTERN = rf"^{USER_FUNCTION}$"
+
+LossName = Annotated[str, Field(max_length=256, pattern=LOSS_PATTERN)]
+
+UserFunction = Annotated[str, Field(max_length=256, pattern=FUNCTION_PATTERN)]
+
+ScheduleName = Literal["constant", "cosine", "step", "linear"]
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9-]{0,63}$"
 """A name that is safe in a topic, a file name and a host name."""
@@ -73,8 +85,8 @@ class DataSection(OpenSection):
 
     name: str = "digits"
     """Name of a data set: ``digits``, ``npz``, ``folder``, ``mnist``, ``fashion-mnist``,
-    ``emnist``, ``cifar10``, ``cifar100``, ``svhn``, ``femnist``, ``shakespeare``; ``none`` for
-    none."""
+    ``emnist``, ``cifar10``, ``cifar100``, ``svhn``, ``femnist``, ``shakespeare``; ``memory``
+    for data that a Python program passes; ``none`` for none."""
 
     classes: Classes = ()
     """The run's classes in order, by name: ``["cat", "dog"]``. Devices map their labels to this
@@ -113,7 +125,8 @@ class TrainingSection(Section):
 
     loss: LossName = "cross_entropy"
     """The loss that training minimises and evaluation reports: ``cross_entropy`` for labels or
-    label distributions; ``squared_error``, the mean of (output - target)², for numeric targets."""
+    label distributions; ``squared_error``, the mean of (output - target)², for numeric targets; or
+    ``package.module:function`` for one of your own, of outputs and targets."""
 
     epochs: Annotated[int, Field(ge=1, le=1000)] = 1
     """Passes over the device's data in a round."""
@@ -124,26 +137,63 @@ class TrainingSection(Section):
     learning_rate: Annotated[float, Field(gt=0, le=100)] = 0.05
     """Step size of the local optimiser."""
 
-    optimizer: Literal["sgd", "adam"] = "sgd"
-    """Local optimiser. Its state starts anew in each round."""
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    """Local optimiser. Its state starts anew in each round. ``adamw`` is Adam with decoupled
+    weight decay."""
 
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """With ``adam``: decay of the first moment."""
+    """With ``adam`` or ``adamw``: decay of the first moment."""
 
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
-    """With ``adam``: decay of the second moment."""
+    """With ``adam`` or ``adamw``: decay of the second moment."""
 
     epsilon: Annotated[float, Field(gt=0, le=1)] = 1e-8
-    """With ``adam``: added to the root of the second moment."""
+    """With ``adam`` or ``adamw``: added to the root of the second moment."""
 
     learning_rate_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Factor by which the learning rate is multiplied after each round."""
+    """Factor by which the learning rate is multiplied after each round, beside ``schedule``."""
+
+    schedule: ScheduleName = "constant"
+    """How the learning rate changes after the warm-up: ``constant``; ``cosine`` or ``linear``, down
+    to ``final_rate``; ``step``, by ``step_factor`` after every ``step_every``."""
+
+    schedule_over: Literal["round", "run"] = "round"
+    """What ``schedule`` and ``warm_up`` span: the steps of each ``round`` on a device, or the
+    rounds of the ``run``, in each of which the rate is constant."""
+
+    warm_up: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Fraction of these steps or rounds in which the learning rate rises linearly to its full
+    value."""
+
+    final_rate: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """With ``cosine`` or ``linear``: fraction of the learning rate at the end. With ``step``: the
+    fraction below which it does not fall."""
+
+    step_every: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    """With ``step``: number of steps or rounds after which the rate changes."""
+
+    step_factor: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """With ``step``: factor by which the rate is multiplied each time."""
 
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """With ``sgd``: heavy-ball momentum; 0 is plain SGD."""
 
+    nesterov: bool = False
+    """With ``sgd`` and a momentum: Nesterov's momentum."""
+
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """L2 penalty added to the gradient."""
+    """L2 penalty added to the gradient; with ``adamw``, decay of the weights by this times the
+    learning rate."""
+
+    max_gradient_norm: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+    """Norm of all gradients of a step together to which longer ones are clipped; 0 for no limit."""
+
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Fraction of each target that is spread over all classes, in training only."""
+
+    class_weights: ClassWeights = "none"
+    """Weights of the classes in the training loss: ``none``; ``balanced``, from each device's own
+    counts, so that all its classes weigh the same; or a number for each class."""
 
     max_steps: Annotated[int, Field(ge=0)] = 0
     """Maximum number of steps in a round; 0 for no limit."""
@@ -206,6 +256,10 @@ class RoundsSection(Section):
     is still working, counted from the quorum or from the loss, whichever is later. ``deadline``:
     until the deadline, as for any other device."""
 
+    checkpoint_every: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """Rounds between two copies of the model that are kept, as
+    ``checkpoints/round-0010.safetensors`` in the run's folder; 0 for no copies."""
+
     retries: Annotated[int, Field(ge=0, le=100)] = 2
     """How often a round that missed its quorum is repeated before the run fails."""
 
@@ -234,6 +288,8 @@ EvaluationPlace = Literal["coordinator", "devices", "both"]
 
 EvaluationWeighting = Literal["samples", "devices"]
 
+ScoreName = Annotated[str, Field(max_length=128)]
+
 
 class EvaluationSection(Section):
     """How the model is evaluated."""
@@ -250,6 +306,37 @@ class EvaluationSection(Section):
     """With tests on devices: whether the mean over devices weighs each by its number of held-out
     samples (``samples``), or all equally (``devices``). Unset: as the algorithm's paper does it,
     ``samples`` for most."""
+
+    confusion: bool = True
+    """Whether tests count samples by true and predicted label, for precision, recall and F1 of each
+    class. A device's counts tell how many samples of each label it holds out; a device that does
+    not share its labels (``share_labels``) sends none."""
+
+    top_k: Annotated[int, Field(ge=0, le=100)] = 5
+    """Tests also count the samples whose label is among the k with the largest outputs. With fewer
+    classes k is one less than these; below 2, as with 0, nothing is counted."""
+
+    metrics: Annotated[tuple[UserFunction, ...], Field(max_length=16)] = ()
+    """Metrics of your own, as ``package.module:function``: functions of outputs and targets that
+    return a numerator and a denominator, which are summed over devices. Each is told under the
+    function's name."""
+
+    best_metric: ScoreName = ""
+    """The score that says which round is best, by its name in a round's row, such as ``loss`` or
+    ``device_accuracy``. The best round's model is kept as ``best.safetensors``. Unset:
+    ``accuracy``, or ``loss`` where there is no accuracy."""
+
+    better: Literal["higher", "lower"] | None = None
+    """Which values of ``best_metric`` are better. Unset: ``lower`` if ``loss`` or ``error`` is a
+    word of its name, otherwise ``higher``."""
+
+    stop_patience: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """The run stops early after this many evaluations without a better ``best_metric``; 0: it
+    never does."""
+
+    stop_min_change: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """With ``stop_patience``: a score is better if it differs by more than this from the last that
+    was."""
 
 
 class LabelsSection(Section):
@@ -331,7 +418,8 @@ class PersonalSection(Section):
     normalisation layers with their running statistics (``fedbn``); ``none`` for no preset."""
 
     fine_tune_epochs: Annotated[int, Field(ge=0, le=1000)] = 0
-    """Epochs for which a device trains before it tests the model; nothing of that is kept."""
+    """Epochs for which a device trains before it tests the model; nothing of that is kept.
+    ``accuracy`` is that of the fine-tuned models, ``accuracy_before`` that of the others."""
 
     @property
     def keeps_weights(self) -> bool:

@@ -24,7 +24,7 @@ from edgefed.config.problems import (
     dotted,
     problems_error,
 )
-from edgefed.config.recipe import NAME_PATTERN
+from edgefed.config.recipe import FUNCTION_PATTERN, LOSS_PATTERN, NAME_PATTERN
 from edgefed.config.settings import BROKER_PATTERN, TLS_ERROR
 from edgefed.config.toml_positions import KeyPath
 from edgefed.wire.limits import CLASS_NAME_PATTERN
@@ -34,6 +34,8 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 _NAME_WORDS = "be 1 to 64 lower-case letters, digits and hyphens, and not begin with a hyphen"
 _PATTERN_WORDS = {
     NAME_PATTERN: _NAME_WORDS,
+    LOSS_PATTERN: "be 'cross_entropy', 'squared_error' or 'package.module:function'",
+    FUNCTION_PATTERN: "be 'package.module:function'",
     CLASS_NAME_PATTERN: "have no control characters",
     BROKER_PATTERN: "be a broker address, mqtt://HOST:PORT",
 }

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from copy import copy
 from dataclasses import asdict, replace
 from typing import Any
 
 from edgefed.algorithms.base import Answer, Exchange, Finished
 from edgefed.clock import timestamp
-from edgefed.config.recipe import ModelSection
 from edgefed.coordinator.algorithm_reports import AlgorithmReports
 from edgefed.coordinator.augmentation import with_augmentation
 from edgefed.coordinator.bounty_updates import LabelBounties, planned_state
@@ -23,7 +23,7 @@ from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import Evaluation
 from edgefed.coordinator.initial_weights import put_initial_weights
 from edgefed.coordinator.label_audit import audited
-from edgefed.coordinator.model_file import described, model_tensors
+from edgefed.coordinator.model_saver import ModelSaver
 from edgefed.coordinator.newcomers import with_part
 from edgefed.coordinator.relay_checks import delivered_relays
 from edgefed.coordinator.reply_collector import make_collector
@@ -34,14 +34,15 @@ from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.coordinator.run_records import Checkpoint, OpenExchange, RunRecord
 from edgefed.coordinator.run_state import RunState
 from edgefed.coordinator.saved_evaluation import evaluate_paused
+from edgefed.coordinator.scores import NO_SCORES
 from edgefed.coordinator.tasks import asked_exchange, open_exchange
 from edgefed.coordinator.trackers.base import TrackedRun
 from edgefed.coordinator.trackers.metrics import MetricFiles
 from edgefed.coordinator.trackers.tracking import Tracking
 from edgefed.coordinator.training_check import check_training
 from edgefed.errors import EdgeFedError, StorageError, TimeLimitError
+from edgefed.events.evaluation_history import history_of
 from edgefed.seeds import derive
-from edgefed.wire.tensors import weights_digest
 
 
 class Engine:
@@ -81,6 +82,7 @@ class Engine:
         self._evaluation = Evaluation(
             self._recipe, self._algorithm, self._device_answers, self._recorder.warn
         )
+        self._models = ModelSaver(self._recorder, self._recipe, self._algorithm, deps.store)
         self._labels = LabelBounties(record.run, self._algorithm, deps.store, deps.journal)
         self._reports = AlgorithmReports(record.run, self._algorithm, deps.journal)
 
@@ -95,8 +97,7 @@ class Engine:
         try:
             state = self._begin()
             self._tracking.begin()
-            self._loop(state)
-            self._end(state, "finished")
+            self._end(state, "finished", self._loop(state))
         except Stopping:
             pass
         except Aborted:
@@ -162,7 +163,7 @@ class Engine:
             memory=deps.memory,
             frozen=deps.store.frozen(run) if checkpoint else None,
         )
-        check_training(self._recipe, self._algorithm, run_model.model)
+        check_training(self._recipe, self._algorithm, run_model.model, deps.dataset)
         if checkpoint is None:
             self._put_initial_weights(run_model)
             seed, roster = derive(self._recipe.seed, "start"), admission.roster()
@@ -180,7 +181,9 @@ class Engine:
             self._give_up(opened)
             opened = None
         begins, orders = planned_state(self._algorithm, deps.store, run, checkpoint)
-        state = RunState(run_model, admission, begins, downlink, opened, scored, orders)
+        history = history_of(self._recipe.evaluation, rows)
+        state = RunState(run_model, admission, begins, downlink, opened, scored, history, orders)
+        self._models.keep_round(state)
         self._close_through(state)
         self._recorder.status("running")
         self._labels.tell(begins)
@@ -197,18 +200,22 @@ class Engine:
         run, frozen = self._recorder.record.run, run_model.model.frozen_weights()
         self._recorder.written(lambda: store.save_frozen(run, frozen))
 
-    def _loop(self, state: RunState) -> None:
+    def _loop(self, state: RunState) -> str:
+        """Work round after round; return why the run ends before its last one, or nothing."""
         while True:
             if state.state.round > state.scored:
                 self._score_round(state)
                 if self._controls.finishing:
-                    return
+                    return ""
+            state.history.check(self._recorder.warn)
+            if reason := state.history.stop_reason():
+                return reason
             if state.state.round < self._recipe.rounds.count:  # else nothing is left to wait for
                 self._pass_gate(state)
             self._controls.check()
             opened = state.open or self._plan(state)
             if opened is None:
-                return
+                return ""
             if opened.round > state.scored:  # else a part asks something after the last round
                 self._recorder.begin_round(opened.round)
             self._exchange(state, opened)
@@ -225,7 +232,7 @@ class Engine:
         digest = self._recorder.record.weights_digest
         try:
             if state is not None:
-                digest = self._save_model(state)
+                digest = self._models.save(state)
         except EdgeFedError as error:
             if self._put_off(error):
                 return
@@ -242,33 +249,6 @@ class Engine:
         """Let devices throw away their replies, but for those to an exchange that is still open."""
         over = state.open.index if state.open else self._recorder.record.exchanges
         self._fleet.closed(self._recorder.record.run, over - 1)
-
-    def _save_model(self, state: RunState) -> str:
-        own = state.run_model.model
-        models = {
-            name: own.complete(weights)
-            for name, weights in self._algorithm.models(state.state).items()
-        }
-        weights = model_tensors(models)
-        digest = weights_digest(weights)
-        record = self._recorder.record
-        description = described(
-            record,
-            self._recipe,
-            section=self._section(state),
-            spec=state.run_model.spec,
-            number=state.state.round,
-            digest=digest,
-            models=tuple(models),
-            shares=self._algorithm.model_shares(state.state),
-        )
-        metadata = description.metadata()
-        self._recorder.written(lambda: self._deps.store.save_model(record.run, weights, metadata))
-        return digest
-
-    def _section(self, state: RunState) -> ModelSection:
-        """Return the network of the state's weights."""
-        return self._algorithm.model(state.state) or self._recipe.model
 
     # -- one exchange -------------------------------------------------------------------------
 
@@ -308,7 +288,7 @@ class Engine:
                 index=self._recorder.record.exchanges,
                 seed_index=self._recorder.record.seed_index,
                 recipe=self._recipe,
-                section=self._section(state),
+                section=self._models.section(state.state),
                 run_model=state.run_model,
                 algorithm=self._algorithm,
                 downlink=state.downlink,
@@ -386,12 +366,17 @@ class Engine:
         self._deps.journal.emit("exchange", phase="evaluate", detail="")
         # An exchange that an earlier life left open tells that it found it was time.
         due = state.open is not None or self._evaluation.is_due(number, self._controls.finishing)
-        scores = self._evaluation.scores(state) if due else {}
+        scores = self._evaluation.scores(state) if due else NO_SCORES
         measured = self._reports.round_metrics(state.state)
-        self._tracking.round(self._recorder.close_round(number, scores, state.open, measured))
+        row = self._recorder.close_round(number, scores, state.open, measured)
+        self._tracking.round(row)
+        state.history.add(row)
         asked, state.scored, state.open = state.open, number, None
         if asked is not None:
             self._close_through(state)
+        self._models.keep_round(state)
+        now = copy(state)
+        self._deps.on_round(row, lambda: self._models.tensors(now))
 
     def _device_answers(self, state: RunState) -> Iterator[Answer]:
         """Ask the devices to test the model, and yield what they say."""

@@ -15,9 +15,17 @@ from edgefed.coordinator.fleet import Fleet
 from edgefed.coordinator.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.store import Store
-from edgefed.coordinator.trackers.base import Tracker
+from edgefed.coordinator.trackers.base import Row, Tracker
 from edgefed.data.types import Dataset
+from edgefed.learn.types import Tensors
 from edgefed.wire.blobs import BlobCache
+
+OnRound = Callable[[Row, Callable[[], Tensors]], None]
+"""Called after each round, with its row and with what returns the tensors of a model file."""
+
+
+def ignore_round(row: Row, weights: Callable[[], Tensors]) -> None:
+    """Do nothing after a round."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,7 @@ class EngineDeps:
         memory: most bytes that training the model may take here; 0 for half of what is free.
         audit: whether to record what answers tell of labels, in the run's folder.
         data_folder: where relative paths of the recipe start; None for the working folder.
+        on_round: called after each round; an ``EdgeFedError`` that it raises fails the run.
         release: deletes what else can be fetched again, beside blobs, when the disk is full.
     """
 
@@ -51,3 +60,4 @@ class EngineDeps:
     audit: bool = False
     data_folder: Path | None = None
     release: Callable[[], None] = lambda: None
+    on_round: OnRound = ignore_round

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from edgefed.algorithms.base import Algorithm, Answer, State
 from edgefed.algorithms.evaluation_place import evaluation_place
-from edgefed.config.recipe import LossName, Recipe
+from edgefed.algorithms.evaluation_reply import (
+    ACCURACY_BEFORE,
+    CONFUSION,
+    COUNTS,
+    DENOMINATOR,
+    LOSS_BEFORE,
+    NUMERATOR,
+    TOP_K_HITS,
+)
+from edgefed.config.recipe import Recipe
+from edgefed.config.user_functions import metric_name
 from edgefed.coordinator.reply_stats import DeviceScores
 from edgefed.coordinator.run_model import RunModel
 from edgefed.coordinator.run_state import RunState
+from edgefed.coordinator.scores import NO_SCORES, Scores, counted
+from edgefed.evaluation.confusion import Confusion
+from edgefed.evaluation.spread import spread
+from edgefed.learn.measures import Measures, measures_of
 from edgefed.learn.scoring import score
 from edgefed.learn.training import ModelPredictions
+from edgefed.learn.user_metrics import Fraction, divided
 
 
 class Evaluation:
@@ -43,43 +58,85 @@ class Evaluation:
         last = number >= self._recipe.rounds.count or finishing
         return last or (every > 0 and number % every == 0)
 
-    def scores(self, state: RunState) -> dict[str, float]:
-        """Return the scores of the state's model by name."""
+    def scores(self, state: RunState) -> Scores:
+        """Return the scores of the state's model."""
         where, test = evaluation_place(self._recipe, self._algorithm), state.run_model.test
-        scores: dict[str, float] = {}
+        scores = NO_SCORES
         if where in ("devices", "both") or not len(test):
             answers = self._device_answers(state)
-            on_devices = device_scores(self._recipe, self._algorithm, answers)
+            on_devices = device_scores(
+                self._recipe, self._algorithm, state.run_model, state.state.round, answers
+            )
             if not on_devices:
                 self._warn(f"round {state.state.round}: no device holds out samples for evaluation")
             scores |= on_devices
         if where in ("coordinator", "both") and len(test):
-            loss = self._recipe.training.loss
-            scores |= coordinator_scores(self._algorithm, loss, state.state, state.run_model)
+            scores |= coordinator_scores(
+                self._recipe, self._algorithm, state.state, state.run_model
+            )
         return scores
 
 
 def coordinator_scores(
-    algorithm: Algorithm[Any], loss: LossName, state: State, run_model: RunModel
-) -> dict[str, float]:
+    recipe: Recipe, algorithm: Algorithm[Any], state: State, run_model: RunModel
+) -> Scores:
     """Return the scores of a state's model on the coordinator's samples."""
     trainer = run_model.trainers.get(algorithm.model(state))
     predictor = algorithm.predictor(state, ModelPredictions(trainer))
-    central = score(predictor, run_model.test, loss)
-    accuracy = {} if central.accuracy is None else {"accuracy": central.accuracy}
-    return {**accuracy, "loss": central.loss}
+    measures = _measures(recipe, run_model)
+    central = score(predictor, run_model.test, recipe.training.loss, measures)
+    values = {} if central.accuracy is None else {"accuracy": central.accuracy}
+    if central.top_k_hits is not None and central.samples:
+        values[measures.top_k_name] = central.top_k_hits / central.samples
+    parts = [] if central.confusion is None else [central.confusion]
+    averages, views = counted("coordinator", state.round, parts)
+    own = divided({name: [each] for name, each in central.fractions.items()})
+    return Scores({**values, **averages, **own, "loss": central.loss}, views)
 
 
 def device_scores(
-    recipe: Recipe, algorithm: Algorithm[Any], answers: Iterable[Answer]
-) -> dict[str, float]:
-    """Return the means of the devices' own tests, and those of each mode; empty without any."""
-    names = ("loss",) if recipe.training.loss == "squared_error" else ("accuracy", "loss")
+    recipe: Recipe,
+    algorithm: Algorithm[Any],
+    run_model: RunModel,
+    number: int,
+    answers: Iterable[Answer],
+) -> Scores:
+    """Return the scores of the devices' own tests, and means of each mode; empty without any.
+
+    Counts by label are summed, so that each sample counts once; the spread is over devices.
+    """
+    answers, measures = list(answers), _measures(recipe, run_model)
+    # Of a user's own loss only the devices' targets tell whether there are labels.
+    labelled = any("accuracy" in answer.metrics for answer in answers)
+    top = (measures.top_k_name,) if measures.top_k and labelled else ()
+    names = ("accuracy", "loss", *top) if labelled else ("loss",)
+    before = (ACCURACY_BEFORE, LOSS_BEFORE)
+    names += tuple(name for name in before if any(name in each.metrics for each in answers))
     found = DeviceScores(names, recipe.evaluation.weighting or algorithm.evaluation_weighting)
+    parts: list[Confusion] = []
+    accuracies: list[float] = []
     for answer in answers:
-        found.add(answer.samples, answer.metrics)
+        hits = answer.metrics.get(TOP_K_HITS, 0.0) / answer.samples
+        found.add(answer.samples, {**answer.metrics, **dict.fromkeys(top, hits)})
+        accuracies += [answer.metrics["accuracy"]] if "accuracy" in answer.metrics else []
+        if CONFUSION in answer.groups:
+            parts.append(Confusion(answer.groups[CONFUSION].arrays[COUNTS]))
     if not found.devices:
-        return {}
-    means = found.means()
-    apart = found.means_by_mode()
-    return {**means, **{f"device_{name}": value for name, value in means.items()}, **apart}
+        return NO_SCORES
+    averages, views = counted("devices", number, parts, found.devices)
+    own = {name: _fractions(name, answers) for name in map(metric_name, measures.metrics)}
+    means = {**found.means(), **averages, **divided(own)}
+    on_devices = {f"device_{name}": value for name, value in means.items()}
+    spreads = spread("device_accuracy", accuracies)
+    return Scores({**means, **on_devices, **spreads, **found.means_by_mode()}, views)
+
+
+def _fractions(name: str, answers: Sequence[Answer]) -> list[Fraction]:
+    """Return what each device tells of a user's own metric."""
+    return [
+        (answer.metrics[NUMERATOR + name], answer.metrics[DENOMINATOR + name]) for answer in answers
+    ]
+
+
+def _measures(recipe: Recipe, run_model: RunModel) -> Measures:
+    return measures_of(recipe.evaluation, recipe.training.loss, run_model.spec.classes)

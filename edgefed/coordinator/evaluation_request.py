@@ -21,10 +21,12 @@ class EvaluationRequest:
     Attributes:
         on: whose samples; None for those that the run's recipe names.
         mode: how devices predict, as in ``EvalJob.mode``; empty for each device's best.
+        best: whether the model of the best round is tested, and not that of the last.
     """
 
     on: EvaluationPlace | None = None
     mode: str = ""
+    best: bool = False
     _result: Future[dict[str, Any]] = field(default_factory=Future)
 
     def carry_out(self, evaluate: Callable[[], dict[str, Any]]) -> None:

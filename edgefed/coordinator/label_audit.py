@@ -31,13 +31,16 @@ class LabelAudit:
     Args:
         folder: of the run.
         training: the recipe's section.
-        by_label: see ``disclosures``.
+        by_label, rounds: see ``disclosures``.
     """
 
-    def __init__(self, folder: Path, training: TrainingSection, by_label: bool = True) -> None:
+    def __init__(
+        self, folder: Path, training: TrainingSection, by_label: bool = True, rounds: int = 0
+    ) -> None:
         self._path = folder / AUDIT
         self._training = training
         self._by_label = by_label
+        self._rounds = rounds
 
     def watched(
         self, answers: Iterable[Answer], state: State, exchange: Exchange, model: Model
@@ -49,7 +52,15 @@ class LabelAudit:
         """
         bias = output_bias(model)
         for answer in answers:
-            found = disclosures(answer, state, exchange.round, self._training, bias, self._by_label)
+            found = disclosures(
+                answer,
+                state,
+                exchange.round,
+                self._training,
+                bias,
+                self._by_label,
+                self._rounds,
+            )
             rows = [
                 {
                     "round": exchange.round,
@@ -82,7 +93,8 @@ def audited(
         return answers
     model = state.run_model.trainers.get(asked.model).model
     by_label = not deps.algorithm.needed_columns()
-    audit = LabelAudit(deps.store.run_folder(run), deps.recipe.training, by_label)
+    folder, rounds = deps.store.run_folder(run), deps.recipe.rounds.count
+    audit = LabelAudit(folder, deps.recipe.training, by_label, rounds)
     return audit.watched(answers, state.state, asked, model)
 
 

@@ -13,7 +13,14 @@ from edgefed.coordinator.store import Store
 from edgefed.events.expert_events import ExpertChange, ExpertTable
 from edgefed.events.fold import MAX_ROUNDS
 from edgefed.events.matching_events import MatchingChange, MatchingTable
-from edgefed.events.snapshot import BountyView, BudgetView, RoundView, RunView, Snapshot
+from edgefed.events.snapshot import (
+    BountyView,
+    BudgetView,
+    ConfusionView,
+    RoundView,
+    RunView,
+    Snapshot,
+)
 
 
 def with_last_run(snapshot: Snapshot, store: Store) -> Snapshot:
@@ -30,6 +37,9 @@ def with_last_run(snapshot: Snapshot, store: Store) -> Snapshot:
             "rounds": tuple(RoundView.model_validate(row) for row in rows[-MAX_ROUNDS:]),
             "bounties": tuple(BountyView(**row.to_json()) for row in labels.bounties),
             "budgets": tuple(BudgetView(**row.to_json()) for row in labels.budgets),
+            "confusions": tuple(
+                ConfusionView.model_validate(each) for each in store.confusions(record.run)
+            ),
             **_reports(store.run_folder(record.run)),
             "sent": sum(row["sent"] for row in rows),
             "received": sum(row["received"] for row in rows),

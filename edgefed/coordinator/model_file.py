@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
 
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.compatibility import DataSpec
 from edgefed.coordinator.run_records import RunRecord
-from edgefed.learn.model_description import ModelDescription
+from edgefed.errors import StorageError
+from edgefed.events.evaluation_history import BestRound
+from edgefed.learn.model_description import ModelDescription, read_description
 from edgefed.learn.models import complete_model
 from edgefed.learn.types import Tensors
 from edgefed.samples import PixelScale
+
+MODEL = "model.safetensors"
+"""The model file of a run's last round."""
+
+BEST = "best.safetensors"
+"""The model file of the round with the best score."""
+
+CHECKPOINTS = "checkpoints"
+"""The folder of models of every so many rounds."""
+
+
+def checkpoint_file(number: int) -> str:
+    """Return the model file of a round, from the run's folder."""
+    return f"{CHECKPOINTS}/round-{number:04d}.safetensors"
 
 
 def model_tensors(models: Mapping[str, Tensors]) -> Tensors:
@@ -34,6 +53,7 @@ def described(
     digest: str,
     models: tuple[str, ...],
     shares: Mapping[str, float],
+    best: BestRound | None = None,
 ) -> ModelDescription:
     """Return what a run's model file says of itself.
 
@@ -46,6 +66,7 @@ def described(
         digest: of the file's tensors.
         models: their names.
         shares: what each of them counts in their predictions; empty where they have no mean.
+        best: the score by which they are the run's best, if the file is about that.
     """
     return ModelDescription(
         section=complete_model(section),
@@ -59,5 +80,39 @@ def described(
         round=number,
         weights_digest=digest,
         models=models,
+        metric=best.metric if best is not None else "",
+        score=best.score if best is not None else None,
         shares=tuple(shares.get(name, 0.0) for name in models) if shares else (),
     )
+
+
+def file_round(path: Path) -> int | None:
+    """Return the round of a model file; None if there is no such file that can be read."""
+    try:
+        with safe_open(path, framework="np") as file:
+            return int((file.metadata() or {})["round"])
+    except (OSError, SafetensorError, KeyError, ValueError):
+        return None
+
+
+def read_models(path: Path) -> tuple[int, dict[str, Tensors]] | None:
+    """Return the round and the models of a model file by name; None without such a file.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    if not path.is_file():
+        return None
+    try:
+        with safe_open(path, framework="np") as file:
+            description = read_description(file.metadata() or {}, path)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dict
+    except (OSError, SafetensorError) as error:
+        raise StorageError(f"{path} cannot be read: {error}.", code="storage.damaged") from error
+    if len(description.models) == 1:
+        return description.round, {description.models[0]: tensors}
+    models: dict[str, Tensors] = {name: {} for name in description.models}
+    for key, tensor in tensors.items():
+        name, _, own = key.partition("/")
+        models[name][own] = tensor
+    return description.round, models

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from edgefed.algorithms.base import Answer, Group, ReplyRole
+from edgefed.coordinator.evaluation_checks import evaluation_problem
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.relay_checks import relay_problem, sent_relays
 from edgefed.coordinator.run_records import OpenExchange
@@ -58,6 +59,8 @@ def check(
         raise Rejection(reason)
     _check_roles(reply, exchange.reply_roles)
     groups = _read(delivered, task, exchange)
+    if exchange.name == "evaluate" and (reason := evaluation_problem(reply, groups, task)):
+        raise Rejection(reason)
     relayed = sent_relays(reply)
     answer = Answer(reply.device, reply.samples, groups, reply.metrics, relayed=relayed)
     if reason := reject_reason(answer):

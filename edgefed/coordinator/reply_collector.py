@@ -15,6 +15,7 @@ from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_model import RunModel
 from edgefed.coordinator.run_records import OpenExchange
 from edgefed.coordinator.tasks import asked_exchange
+from edgefed.wire.messages import Reply
 
 
 class ReplyCollector:
@@ -119,6 +120,7 @@ class ReplyCollector:
             bytes=delivered.size,
             seconds=round(delivered.seconds, 3),
             accepted=self.stats.accepted,
+            **_tested(reply, self._opened.name, outcome),
         )
 
 
@@ -133,6 +135,13 @@ def make_collector(deps: EngineDeps, run_model: RunModel, opened: OpenExchange) 
     return ReplyCollector(
         opened, deps.fleet, deps.journal, deps.controls, reject_reason, deps.relays
     )
+
+
+def _tested(reply: Reply, question: str, outcome: str) -> dict[str, float]:
+    """Return the accuracy of a device's test that was accepted; nothing of another reply."""
+    if question != "evaluate" or outcome != "accepted" or "accuracy" not in reply.metrics:
+        return {}
+    return {"accuracy": reply.metrics["accuracy"]}
 
 
 def _shared(metrics: Mapping[str, float]) -> dict[str, int] | None:

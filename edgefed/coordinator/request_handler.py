@@ -60,7 +60,7 @@ class RunService(Protocol):
         """Return which devices' data fit a recipe."""
         ...
 
-    def evaluate(self, run: str, on: EvaluationPlace | None, mode: str) -> str:
+    def evaluate(self, run: str, on: EvaluationPlace | None, mode: str, *, best: bool) -> str:
         """Begin to test the model of a run and return the test's id."""
         ...
 
@@ -96,6 +96,8 @@ class _Evaluate(_Arguments):
     on: EvaluationPlace | None = None
     """None for where the recipe says."""
     mode: str = ""
+    best: bool = False
+    """Whether to test the best round's model, and not the last one's."""
 
 
 class _Evaluation(_Arguments):
@@ -252,7 +254,7 @@ class RequestHandler:
 
     def _evaluate(self, arguments: _Evaluate) -> dict[str, Any]:
         run = self._store.run(arguments.run).run
-        started = self._runs.evaluate(run, arguments.on, arguments.mode)
+        started = self._runs.evaluate(run, arguments.on, arguments.mode, best=arguments.best)
         return {"run": run, "evaluation": started}
 
     def _evaluation(self, arguments: _Evaluation) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from edgefed.coordinator.compatibility import Compatibility, DataSpec, check_com
 from edgefed.coordinator.run_model import check_dataset, load_dataset, make_model
 from edgefed.coordinator.service_settings import ServiceSettings
 from edgefed.coordinator.training_check import check_training
+from edgefed.data.types import Dataset
 from edgefed.errors import NotAllowedError
 
 
@@ -49,14 +50,15 @@ class RunCheck:
         check_dataset(recipe, dataset)
         found = check_compatibility(recipe, dataset, roster)
         if found.spec is not None and found.problem is None:
-            self._check_model(with_augmentation(recipe, dataset.preparation), found.spec)
+            plan = with_augmentation(recipe, dataset.preparation)
+            self._check_model(plan, found.spec, dataset)
         return _found(found, roster)
 
-    def _check_model(self, recipe: Recipe, spec: DataSpec) -> None:
+    def _check_model(self, recipe: Recipe, spec: DataSpec, dataset: Dataset) -> None:
         """Check that the model takes the data, and that the algorithm can train it."""
         allowed, memory = self._settings.user_models, self._settings.memory
         model = make_model(recipe, spec.shape, spec.classes, memory, user_models=allowed)
-        check_training(recipe, make(recipe), model)
+        check_training(recipe, make(recipe), model, dataset)
 
 
 def _found(found: Compatibility, roster: Roster) -> dict[str, Any]:

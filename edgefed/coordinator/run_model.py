@@ -7,6 +7,7 @@ from pathlib import Path
 
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.compatibility import DataSpec
+from edgefed.coordinator.user_code_check import check_code_allowed
 from edgefed.data.datasets import Dataset, load
 from edgefed.learn.devices import pick_device
 from edgefed.learn.model_memory import build_within, default_memory
@@ -14,7 +15,6 @@ from edgefed.learn.models import Model, complete_model
 from edgefed.learn.targets import check_targets
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Samples, Tensors
-from edgefed.learn.user_models import is_user_model, refused
 from edgefed.learn.warm_trainers import Trainers
 from edgefed.seeds import derive
 
@@ -89,16 +89,6 @@ def check_dataset(recipe: Recipe, dataset: Dataset) -> None:
     check_targets(recipe.training.loss, where, dataset.train, dataset.test)
 
 
-def check_model_allowed(recipe: Recipe, user_models: bool) -> None:
-    """Check, without importing anything, that this program may run the recipe's model.
-
-    Raises:
-        DataError: ``model.refused``: it is a user's own code, which ``user_models`` does not allow.
-    """
-    if is_user_model(recipe.model.name) and not user_models:
-        raise refused(recipe.model.name)
-
-
 def make_run_model(
     recipe: Recipe,
     dataset: Dataset,
@@ -114,14 +104,15 @@ def make_run_model(
         recipe: names the model.
         dataset: central data, which may be none.
         spec: shape and classes of the run's data.
-        user_models: whether the model may be a user's own code, which is then imported.
+        user_models: whether the recipe may name users' own code, which is then imported.
         memory: most bytes that training may take; 0 for half of what is free.
         frozen: the frozen weights of a run that has begun; none of a new one, or of a model
             without.
 
     Raises:
         ModelTooLargeError: training takes more.
-        DataError: ``model.refused``; ``model.weights``: the frozen ones are another model's.
+        DataError: ``model.refused``, ``loss.refused`` or ``metric.refused``; ``model.weights``: the
+            frozen weights are another model's.
         RecipeError: there is no such model, or it does not take such inputs.
     """
     model = make_model(recipe, spec.shape, spec.classes, memory, user_models=user_models)
@@ -140,6 +131,7 @@ def make_model(
     user_models: bool = False,
 ) -> Model:
     """Return the model of a run with its initial weights; see ``make_run_model``."""
+    check_code_allowed(recipe, user_models)
     available = memory or default_memory(pick_device())
     seed = derive(recipe.seed, "weights")
     return build_within(recipe.model, shape, classes, seed, available, allow_user=user_models)

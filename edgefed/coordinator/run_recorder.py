@@ -13,6 +13,7 @@ from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.fleet import Fleet
 from edgefed.coordinator.reply_stats import ReplyStats
 from edgefed.coordinator.run_records import OpenExchange, RunRecord
+from edgefed.coordinator.scores import Scores
 from edgefed.coordinator.store import Store
 from edgefed.errors import DIVERGED, LOWER_RATE, StorageError
 from edgefed.events.model import RunStatus
@@ -162,7 +163,7 @@ class RunRecorder:
     def close_round(
         self,
         number: int,
-        scores: dict[str, float],
+        scores: Scores,
         tested_by: OpenExchange | None,
         measured: Mapping[str, float],
     ) -> dict[str, Any]:
@@ -171,7 +172,7 @@ class RunRecorder:
         Close the exchange that tested it, if one did. Return the row.
         """
         self.account()
-        if not all(map(math.isfinite, scores.values())) and not self._told:
+        if not scores.finite and not self._told:
             self._told = True
             self.warn(f"{DIVERGED}: the model's loss is not finite; {LOWER_RATE}")
         now, began, stats = self.record, self.record.progress, self._tally()
@@ -185,12 +186,15 @@ class RunRecorder:
             "seconds": round(now.seconds - began.get("seconds", now.seconds), 3),
             "sent": now.bytes_down - began.get("down", now.bytes_down),
             "received": now.bytes_up - began.get("up", now.bytes_up),
-            **{name: _if_finite(value) for name, value in {**measured, **scores}.items()},
+            **{name: _if_finite(value) for name, value in {**measured, **scores.values}.items()},
         }
         tested = {"accuracy": row["accuracy"], "loss": row["loss"]} if scores else {}
         closed = replace(now, round=number, progress={}, **tested)
-        self.written(lambda: self._store.save_round(closed, row, closes=tested_by))
+        confusions = [view.model_dump(mode="json") for view in scores.confusions]
+        self.written(lambda: self._store.save_round(closed, row, confusions, closes=tested_by))
         self.record = closed
+        for each in confusions:
+            self._journal.emit("confusion", run=now.run, **each)
         self._journal.emit("scored", run=now.run, **row)
         return row
 

@@ -9,6 +9,7 @@ from edgefed.coordinator.device_admission import Admission
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.run_model import RunModel
 from edgefed.coordinator.run_records import OpenExchange
+from edgefed.events.evaluation_history import EvaluationHistory
 
 
 @dataclass
@@ -19,6 +20,7 @@ class RunState:
         admission: the devices that take part.
         open: an exchange that was written down and not yet merged.
         scored: the last round that was closed.
+        history: the evaluations of all rounds up to it.
         bounty_orders: how many of the run's orders about label bounties the state is after.
     """
 
@@ -28,4 +30,5 @@ class RunState:
     downlink: DownlinkEncoder
     open: OpenExchange | None
     scored: int
+    history: EvaluationHistory
     bounty_orders: int = 0

@@ -7,8 +7,13 @@ from dataclasses import asdict
 from typing import Any
 
 from edgefed.algorithms.mean_records import SHARED, holders
+from edgefed.config.recipe import EvaluationSection
+from edgefed.coordinator.model_file import BEST, CHECKPOINTS, MODEL, file_round
 from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.store import Store
+from edgefed.events.class_table import confusion_json
+from edgefed.events.evaluation_history import history_of
+from edgefed.events.snapshot import ConfusionView
 
 
 def run_row(record: RunRecord) -> dict[str, Any]:
@@ -24,10 +29,36 @@ def whole_run(store: Store, name: str) -> dict[str, Any]:
         UnknownNameError: no run, or several, have this id or beginning of one.
     """
     record = store.run(name)
+    history = store.rounds(record.run)
     return {
         **run_row(record),
         "folder": str(store.run_folder(record.run)),
         "recipe": json.loads(record.recipe),
         "sharing": len(holders(store.group(record.run, SHARED))),
-        "history": store.rounds(record.run),
+        "history": history,
+        "confusions": [
+            confusion_json(ConfusionView.model_validate(each), record.class_names)
+            for each in store.confusions(record.run)
+        ],
+        "models": _model_files(store, record, history),
     }
+
+
+def _model_files(
+    store: Store, record: RunRecord, history: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the model files in a run's folder: the last round's, the best one's, checkpoints."""
+    folder = store.run_folder(record.run)
+    evaluation = EvaluationSection.model_validate(json.loads(record.recipe).get("evaluation", {}))
+    best = history_of(evaluation, history).best
+    paths = [folder / MODEL, folder / BEST, *sorted((folder / CHECKPOINTS).glob("*.safetensors"))]
+    found = []
+    for path in paths:
+        number = file_round(path)
+        if number is None:
+            continue
+        row: dict[str, Any] = {"file": str(path.relative_to(folder)), "round": number}
+        if path.name == BEST and best is not None and best.round == number:
+            row |= {"metric": best.metric, "score": best.score}
+        found.append(row)
+    return found

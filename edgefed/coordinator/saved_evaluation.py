@@ -7,26 +7,32 @@ an index of its own, which consumes no seed, so a run that goes on later ends in
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from edgefed.algorithms.base import Answer, State
+from edgefed.algorithms.base import Algorithm, Answer, State
 from edgefed.algorithms.device_side import MODE
 from edgefed.algorithms.evaluation_place import evaluation_place
+from edgefed.algorithms.evaluation_reply import ACCURACY_BEFORE, LOSS_BEFORE
 from edgefed.algorithms.registry import make
 from edgefed.coordinator.device_admission import Admission
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import coordinator_scores, device_scores
 from edgefed.coordinator.evaluation_request import EvaluationRequest
+from edgefed.coordinator.model_file import BEST, read_models
 from edgefed.coordinator.reply_collector import make_collector
 from edgefed.coordinator.run_model import RunModel, make_run_model
 from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.coordinator.run_records import OpenExchange, RunRecord
 from edgefed.coordinator.run_state import RunState
+from edgefed.coordinator.scores import NO_SCORES, Scores
 from edgefed.coordinator.tasks import open_exchange
 from edgefed.errors import DataError, NotAllowedError, UsageError
+from edgefed.events.class_table import confusion_json
+from edgefed.learn.models import Model
 from edgefed.seeds import derive
 
 
@@ -131,11 +137,15 @@ def evaluate(read: Callable[[], SavedRun], request: EvaluationRequest) -> dict[s
         request: what is asked.
 
     Raises:
-        UsageError: its algorithm has no such mode.
+        UsageError: its algorithm has no such mode, or there is no best model.
         DataError: nobody has samples for it.
         EdgeFedError: the run cannot be read, or is in the middle of an exchange.
     """
     saved = read()
+    if request.best:
+        folder = saved.deps.store.run_folder(saved.record.run)
+        model = saved.run_model.model
+        saved = replace(saved, state=best_state(saved.deps.algorithm, saved.state, folder, model))
     modes = saved.deps.algorithm.evaluation_modes
     if request.mode and request.mode not in modes:
         raise UsageError(
@@ -154,27 +164,49 @@ def evaluate(read: Callable[[], SavedRun], request: EvaluationRequest) -> dict[s
     if request.on == "coordinator" and not len(test):
         raise no_samples("test it with: --on devices")
     answers: list[Answer] = []
-    scores: dict[str, float] = {}
+    scores = NO_SCORES
+    recipe, algorithm = saved.deps.recipe, saved.deps.algorithm
     if where != "coordinator" or not len(test):
         answers = _device_answers(saved, request.mode)
-        scores |= device_scores(saved.deps.recipe, saved.deps.algorithm, answers)
+        number = saved.state.round
+        scores |= device_scores(recipe, algorithm, saved.run_model, number, answers)
     if where != "devices" and len(test):
-        loss = saved.deps.recipe.training.loss
-        scores |= coordinator_scores(saved.deps.algorithm, loss, saved.state, saved.run_model)
+        scores |= coordinator_scores(recipe, algorithm, saved.state, saved.run_model)
     return evaluation_result(saved.record, saved.state, scores, answers)
 
 
 def evaluation_result(
-    record: RunRecord, state: State, scores: Mapping[str, float], answers: Sequence[Answer]
+    record: RunRecord, state: State, scores: Scores, answers: Sequence[Answer]
 ) -> dict[str, Any]:
     """Return what ``run evaluate --json`` prints: scores, None where not finite, and devices."""
+    names, values = record.class_names, scores.values.items()
     return {
         "run": record.run,
         "algorithm": record.algorithm,
         "round": state.round,
-        "scores": {name: value if math.isfinite(value) else None for name, value in scores.items()},
+        "scores": {name: value if math.isfinite(value) else None for name, value in values},
+        "confusions": [confusion_json(view, names) for view in scores.confusions],
         "devices": sorted((_row(answer) for answer in answers), key=lambda row: row["device"]),
     }
+
+
+def best_state(algorithm: Algorithm[Any], state: State, folder: Path, model: Model) -> State:
+    """Return the state with the model of the best round, which the run's folder holds.
+
+    Raises:
+        UsageError: ``evaluate.best``: there is none, or it says too little without the state.
+        StorageError: it cannot be read.
+    """
+    found = read_models(folder / BEST)
+    if found is None:
+        raise UsageError(
+            f"Run {folder.name} has kept no model of its best round.",
+            code="evaluate.best",
+            hint="leave --best out; it is kept from the first evaluation on",
+        )
+    number, complete = found
+    models = {name: model.without_frozen(arrays) for name, arrays in complete.items()}
+    return replace(algorithm.with_models(state, models), round=number)
 
 
 def no_model(run: str) -> UsageError:
@@ -199,7 +231,8 @@ def _row(answer: Answer) -> dict[str, Any]:
     """Return one device's own test."""
     metrics = answer.metrics
     modes = [name.removeprefix(MODE) for name in metrics if name.startswith(MODE)]
-    tested = {name: metrics[name] for name in ("accuracy", "loss") if name in metrics}
+    names = ("accuracy", "loss", ACCURACY_BEFORE, LOSS_BEFORE)
+    tested = {name: metrics[name] for name in names if name in metrics}
     return {"device": answer.device, "samples": answer.samples, "mode": "".join(modes), **tested}
 
 

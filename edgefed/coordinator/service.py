@@ -31,10 +31,11 @@ from edgefed.coordinator.relayed_blobs import open_blobs
 from edgefed.coordinator.request_handler import SLOW, RequestHandler
 from edgefed.coordinator.run_check import RunCheck
 from edgefed.coordinator.run_controls import RunControls
-from edgefed.coordinator.run_model import check_model_allowed, load_dataset
+from edgefed.coordinator.run_model import load_dataset
 from edgefed.coordinator.run_records import UNFINISHED, RunRecord
 from edgefed.coordinator.service_settings import ServiceSettings, owner_of
 from edgefed.coordinator.store import Store
+from edgefed.coordinator.user_code_check import check_code_allowed
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError, UsageError
 from edgefed.events.model import Event
 from edgefed.learn.devices import set_threads
@@ -190,7 +191,7 @@ class Service:
             NotAllowedError: a run is at work.
             EdgeFedError: the recipe cannot be run, or names code that is not run here.
         """
-        check_model_allowed(recipe, self._settings.user_models)
+        check_code_allowed(recipe, self._settings.user_models)
         check_fleet(make(recipe))
         with self._guard:
             self._check_free()
@@ -232,13 +233,13 @@ class Service:
             hint=f"edgefed run show {run}",
         )
 
-    def evaluate(self, run: str, on: EvaluationPlace | None, mode: str) -> str:
+    def evaluate(self, run: str, on: EvaluationPlace | None, mode: str, *, best: bool) -> str:
         """Begin to test the model of a run that is paused or has ended; return the test's id.
 
         Raises:
             NotAllowedError: this run, or another one, is at work.
         """
-        request = EvaluationRequest(on, mode)
+        request = EvaluationRequest(on, mode, best)
         with self._guard:
             record = self._store.run(run)
             if next(iter(self._jobs), "") == run and record.status == "paused":

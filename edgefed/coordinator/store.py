@@ -1,11 +1,11 @@
 """Runs on disk: SQLite for rows, safetensors for weights; committed after every exchange.
 
 ``edgefed.db`` holds runs, rounds, open exchanges and orders about label bounties. A run's folder
-holds ``recipe.toml``, ``events.jsonl``, ``model.safetensors`` and the algorithm's state of the last
-commit (``edgefed.coordinator.state_files``). A state file is written and renamed before the row
-that names it is committed, so a kill at any moment leaves the old state or the new one. Rows have
-digests (``edgefed.database``), and the row of a commit has the digests of its state files. A read
-returns what was written or raises a ``StorageError``.
+holds ``recipe.toml``, ``events.jsonl``, model files and the algorithm's state of the last commit
+(``edgefed.coordinator.state_files``). A state file is written and renamed before the row that names
+it is committed, so a kill at any moment leaves the old state or the new one. Rows have digests
+(``edgefed.database``), and the row of a commit has the digests of its state files. A read returns
+what was written or raises a ``StorageError``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from edgefed.algorithms.base import Relay, ReplyRole, State
+from edgefed.coordinator.model_file import MODEL
 from edgefed.coordinator.run_names import only_match
 from edgefed.coordinator.run_records import UNFINISHED, Checkpoint, OpenExchange, RunRecord
 from edgefed.coordinator.state_files import Layout, StateFiles, contiguous
@@ -68,6 +69,11 @@ _TABLES = {
         ("run", "round"),
         "run",
     ),
+    "confusions": Table(
+        {"run": "text not null", "place": "text not null", "record": "text not null"},
+        ("run", "place"),
+        "run",
+    ),
     "relays": Table(
         {
             "run": "text not null",
@@ -103,6 +109,7 @@ class Store:
 
     def __init__(self, folder: Path, *, durable: bool = True) -> None:
         self.folder = make_folder(folder)
+        self._durable = durable
         self._files = StateFiles(durable=durable)
         self._unwritten: dict[str, RunRecord] = {}
         schema = Schema(SCHEMA, _TABLES, "the run database")
@@ -254,15 +261,24 @@ class Store:
             self._forget_exchange(run, exchange)
 
     def save_round(
-        self, record: RunRecord, row: Mapping[str, Any], *, closes: OpenExchange | None = None
+        self,
+        record: RunRecord,
+        row: Mapping[str, Any],
+        confusions: Iterable[Mapping[str, Any]] = (),
+        *,
+        closes: OpenExchange | None = None,
     ) -> None:
         """Write a finished round and the run's row, and close the exchange that tested it.
+
+        ``confusions`` are the counts of its evaluation, which replace those of an earlier round.
 
         In one step, since an exchange that was closed alone would, after a restart, be asked again
         under a new index, from which the seeds of all later exchanges derive.
         """
         with self._writing(record):
             self._db.put("rounds", record.run, row["round"], json.dumps(row))
+            for each in confusions:
+                self._db.put("confusions", record.run, each["place"], json.dumps(each))
             self._forget_exchange(record.run, closes)
 
     def checkpoint(self, run: str) -> Checkpoint | None:
@@ -294,10 +310,19 @@ class Store:
             rows = [json.loads(str(text)) for _, _, text in self._db.rows("rounds", run)]
         return sorted(rows, key=lambda row: int(row["round"]))
 
-    def save_model(self, run: str, weights: Tensors, metadata: Mapping[str, str]) -> Path:
-        """Write the global model beside the run and return its path."""
-        path = self.run_folder(run) / "model.safetensors"
-        write_atomic(path, save(contiguous(weights), dict(metadata)))
+    def confusions(self, run: str) -> list[dict[str, Any]]:
+        """Return the counts of a run's last evaluation, of each place that was tested."""
+        with _readable(f"the confusion matrix of run {run}"):
+            rows = [json.loads(str(text)) for _, _, text in self._db.rows("confusions", run)]
+        return sorted(rows, key=lambda row: str(row["place"]))
+
+    def save_model(
+        self, run: str, weights: Tensors, metadata: Mapping[str, str], file: str = MODEL
+    ) -> Path:
+        """Write a model into the run's folder and return its path."""
+        path = self.run_folder(run) / file
+        sync = self._durable or file == MODEL  # a simulation writes the others often
+        write_atomic(path, save(contiguous(weights), dict(metadata)), sync=sync)
         return path
 
     def save_frozen(self, run: str, arrays: Tensors) -> None:

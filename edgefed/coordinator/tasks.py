@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgefed.algorithms.base import Algorithm, Exchange, Payload, Question
+from edgefed.algorithms.evaluation_reply import with_confusion
 from edgefed.algorithms.exchange import FROZEN
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.relay_checks import task_relays
 from edgefed.coordinator.run_model import RunModel
 from edgefed.coordinator.run_records import OpenExchange
+from edgefed.learn.measures import measures_of
 from edgefed.learn.models import Model, complete_model
 from edgefed.seeds import derive
 from edgefed.wire.message_parts import DeliveredRelay
@@ -42,6 +44,9 @@ def open_exchange(
         ModelTooLargeError, RecipeError, DataError: its model cannot be built.
     """
     section = complete_model(exchange.model or section)
+    classes = run_model.spec.classes
+    measures = measures_of(recipe.evaluation, recipe.training.loss, classes)
+    exchange = with_confusion(exchange, measures, classes)
     model = run_model.trainers.get(section).model
     downlink.retire(exchange.retired)
     seed = derive(recipe.seed, "downlink", seed_index)
@@ -52,6 +57,7 @@ def open_exchange(
     shared = {
         **_of_the_exchange(exchange, run, index, section),
         **_of_the_run(recipe, run_model, algorithm),
+        "evaluation": _measured(recipe) if exchange.name == "evaluate" else {},
     }
     tasks = tuple(
         _task(
@@ -87,6 +93,11 @@ def _max_reply_bytes(exchange: Exchange, model: Model, algorithm: Algorithm[Any]
     )
 
 
+def _measured(recipe: Recipe) -> dict[str, Any]:
+    """Return what devices have to know of the recipe's section about evaluation."""
+    return recipe.evaluation.model_dump(mode="json", include={"confusion", "metrics", "top_k"})
+
+
 def _of_the_exchange(
     exchange: Exchange, run: str, index: int, section: ModelSection
 ) -> dict[str, Any]:
@@ -106,6 +117,7 @@ def _of_the_exchange(
 def _of_the_run(recipe: Recipe, run_model: RunModel, algorithm: Algorithm[Any]) -> dict[str, Any]:
     """Return the fields that are the same in all tasks of a run, with every setting written out."""
     return {
+        "rounds": recipe.rounds.count,
         "algorithm": recipe.algorithm.name,
         "settings": algorithm.settings.model_dump(mode="json"),
         "shape": run_model.spec.shape,

@@ -6,22 +6,52 @@ from typing import Any
 
 from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.carried_state import check_carried_state
+from edgefed.algorithms.evaluation_place import evaluation_place
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.augmentation import check_augmentation
+from edgefed.coordinator.user_code_check import try_out_code
+from edgefed.data.types import Dataset
+from edgefed.errors import UsageError
 from edgefed.learn.models import Model
+from edgefed.learn.objectives.target_adjustment import check_class_weights
 
 
-def check_training(recipe: Recipe, algorithm: Algorithm[Any], model: Model) -> None:
-    """Check augmentation, the algorithm's demands on the model, and a carried state.
+def check_training(
+    recipe: Recipe, algorithm: Algorithm[Any], model: Model, dataset: Dataset
+) -> None:
+    """Check user code, augmentation, class weights, the algorithm's demands, the best metric.
 
     Args:
         recipe: with the augmentation that its data set declares.
         algorithm: the recipe's; it may note what it needs to know of the model.
         model: the recipe's.
+        dataset: the recipe's, on a few samples of which a user's loss is tried out.
 
     Raises:
-        DataError, RecipeError: the run cannot be trained.
+        DataError, RecipeError, UsageError: the run cannot be trained.
     """
+    try_out_code(recipe, algorithm, model, dataset)
     check_augmentation(recipe, model.shape)
+    check_class_weights(recipe.training.class_weights, model.classes)
     algorithm.check_model(model)
     check_carried_state(algorithm, model)
+    _check_best_metric(recipe, algorithm)
+
+
+def _check_best_metric(recipe: Recipe, algorithm: Algorithm[Any]) -> None:
+    """Check that evaluations can give the score that says which round is best.
+
+    What else they give, the first one shows (``EvaluationHistory.check``).
+    """
+    metric, reason = recipe.evaluation.best_metric, ""
+    if recipe.training.loss == "squared_error" and "accuracy" in metric.split("_"):
+        reason = "squared error has no accuracy"
+    place = evaluation_place(recipe, algorithm)
+    if metric.startswith("device_") and place == "coordinator":
+        reason = "devices do not evaluate the model"
+    if reason:
+        raise UsageError(
+            f"No evaluation gives {metric!r}: {reason}.",
+            code="evaluation.metric",
+            hint="set evaluation.best_metric to loss, or change evaluation.on",
+        )

@@ -15,6 +15,7 @@ from edgefed.data.class_names import with_classes
 from edgefed.data.digits import DigitsOptions, load_digits
 from edgefed.data.femnist import FemnistOptions, load_femnist
 from edgefed.data.folder import FolderOptions, load_folder
+from edgefed.data.memory import MEMORY, MemoryOptions, load_memory
 from edgefed.data.none import NoneOptions, load_none
 from edgefed.data.npz import NpzOptions, load_npz
 from edgefed.data.options import DataOptions, checked_options, nearest
@@ -26,7 +27,7 @@ from edgefed.data.vision import VISION_SETS, EmnistOptions, VisionOptions, load_
 from edgefed.errors import RecipeError
 from edgefed.seeds import generator
 
-__all__ = ["Dataset", "dataset_keys", "dataset_names", "load"]
+__all__ = ["Dataset", "complete", "dataset_keys", "dataset_names", "load"]
 
 Options = TypeVar("Options", bound=Section)
 
@@ -50,8 +51,7 @@ class _Loader(Generic[Options]):
         dataset = with_classes(self.read(options, folder), section)
         if not isinstance(options, DataOptions):
             return dataset
-        dataset = transform_test(prepared(dataset, options, self.published), options)
-        return _limited(dataset, options.limit, seed)
+        return _completed(dataset, options, self.published, seed)
 
 
 _LOADERS: dict[str, _Loader[Any]] = {
@@ -68,6 +68,7 @@ _LOADERS: dict[str, _Loader[Any]] = {
     },
     "femnist": _Loader(FemnistOptions, load_femnist),
     "shakespeare": _Loader(TextOptions, load_shakespeare),
+    MEMORY: _Loader(MemoryOptions, load_memory),
     "none": _Loader(NoneOptions, load_none),
 }
 
@@ -103,6 +104,23 @@ def load(section: DataSection, folder: Path | None, seed: int) -> Dataset:
             hint=nearest(section.name, list(_LOADERS)),
         )
     return loader.load(section, folder, seed)
+
+
+def complete(dataset: Dataset, section: DataSection, options: DataOptions, seed: int) -> Dataset:
+    """Return a data set that was not loaded by name, with the classes and keys of a recipe.
+
+    Raises:
+        RecipeError: it cannot be prepared like that.
+        DataError: it has other classes, or targets, than the recipe needs.
+    """
+    return _completed(with_classes(dataset, section), options, None, seed)
+
+
+def _completed(
+    dataset: Dataset, options: DataOptions, published: Moments | None, seed: int
+) -> Dataset:
+    dataset = transform_test(prepared(dataset, options, published), options)
+    return _limited(dataset, options.limit, seed)
 
 
 def _limited(dataset: Dataset, limit: int, seed: int) -> Dataset:

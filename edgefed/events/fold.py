@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from edgefed.events.bounty_events import NO_BOUNTIES, LabelChange, LabelTable, totals_in_words
+from edgefed.events.confusion_events import with_confusion
 from edgefed.events.expert_events import NO_MIXTURE, ExpertChange, ExpertTable
 from edgefed.events.matching_events import MatchingChange, MatchingTable
 from edgefed.events.model import Event, EventKind
@@ -146,7 +147,8 @@ def _run(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
     run = snapshot.run
     if run is None or run.run != fields["run"]:
         fresh = RunView(**{"started_at": time, **known})
-        update = {"run": fresh, "rounds": (), "sent": 0, "received": 0, "lines": ()}
+        emptied = {"rounds": (), "confusions": (), "lines": ()}
+        update = {"run": fresh, "sent": 0, "received": 0, **emptied}
         return snapshot.model_copy(update=update)
     if fields.get("status") in ("finished", "aborted", "failed"):
         known = {**known, "ended_at": time, "phase": "done", "waiting": None}
@@ -225,6 +227,13 @@ def _scored(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
     return _with_run(snapshot.model_copy(update=update), run)
 
 
+def _confusion(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
+    del time
+    views = with_confusion(snapshot.confusions, fields)
+    of_run = fields["run"] == _run_id(snapshot)
+    return snapshot.model_copy(update={"confusions": views}) if of_run else snapshot
+
+
 def _device(devices: Devices, fields: dict[str, Any], time: str) -> Changes:
     if "forgotten" in fields:
         return {fields["device"]: None}
@@ -265,6 +274,7 @@ _FOLDS = {
     "labels": _unchanged,
     "experts": _unchanged,
     "matching": _unchanged,
+    "confusion": _confusion,
     "note": _unchanged,
 }
 """What an event makes of everything but the devices."""

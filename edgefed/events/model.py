@@ -14,6 +14,7 @@
 | ``labels`` | run, bounties, budgets, removed, totals: label bounties or budgets changed |
 | ``experts`` | run, rows, mixtures, and the fields of ``ExpertsView``: who uses which expert |
 | ``matching`` | run, layers, and the fields of ``MatchingView``: what the layers' matching found |
+| ``confusion`` | run, and the fields of ``ConfusionView``: counts of an evaluation by label |
 | ``note`` | level, text |
 
 A ``reply`` also has its ``question``, and ``shared``: null, or the number of ``entries`` of its
@@ -30,6 +31,11 @@ number of bounties of each status, is in the last of several events about one ch
 all experts; of the table, in ``rows``, number and shares of the rows that changed, for 64 experts
 the first 128 rows at most; and in ``mixtures``, as in ``MixtureView``, those of the devices that
 answered.
+
+A ``reply`` to the question ``evaluate`` that was accepted has the device's ``accuracy``.
+
+``confusion`` precedes the ``scored`` of a round that was evaluated, once for the coordinator's test
+and once for the devices'.
 
 ``matching`` follows each merge of an algorithm that matches layers, and a restart. ``layers`` has
 number and row, as in ``LayerMatchView``, of the layers that changed, of the first 1024 layers.
@@ -53,6 +59,7 @@ EventKind = Literal[
     "labels",
     "experts",
     "matching",
+    "confusion",
     "note",
 ]
 

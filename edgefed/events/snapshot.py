@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict
 
 from edgefed.events.model import Phase, RunStatus
 from edgefed.sharing.bounty_report import BountyStatus
 from edgefed.wire.messages import DeviceState
+
+TestPlace = Literal["coordinator", "devices"]
+"""Whose held-out samples are tested."""
 
 
 class View(BaseModel):
@@ -252,6 +257,25 @@ class MatchingView(View):
     rounds: tuple[MatchRoundView, ...] = ()
 
 
+class ConfusionView(View):
+    """The counts of the last evaluation, by true and predicted label.
+
+    Attributes:
+        place: whose held-out samples were tested.
+        round: the round that was evaluated.
+        devices: how many devices' counts are summed; 0 for the coordinator's test.
+        tested: how many devices tested; more than ``devices`` where some do not share their labels.
+        counts: rows as in ``Confusion``: samples of a true label by predicted label, or three rows
+            of sums for many classes.
+    """
+
+    place: TestPlace
+    round: int = 0
+    devices: int = 0
+    tested: int = 0
+    counts: tuple[tuple[int, ...], ...] = ()
+
+
 class LineView(View):
     """One line of the event pane.
 
@@ -275,6 +299,7 @@ class Snapshot(View):
         experts: of the current run; None for an algorithm without experts.
         mixtures: of the devices that have answered in a run with experts, sorted by device.
         matching: of the current run; None for an algorithm without matching.
+        confusions: of the current run's last evaluation, of each place at most one.
         lines: the last events, newest first.
         sent, received: payload bytes of this run, from the coordinator's side.
     """
@@ -289,6 +314,7 @@ class Snapshot(View):
     experts: ExpertsView | None = None
     mixtures: tuple[MixtureView, ...] = ()
     matching: MatchingView | None = None
+    confusions: tuple[ConfusionView, ...] = ()
     lines: tuple[LineView, ...] = ()
     sent: int = 0
     received: int = 0

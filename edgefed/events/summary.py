@@ -8,12 +8,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from edgefed.events.confusion_events import with_confusion
 from edgefed.events.expert_history import ExpertHistory, GatheredExperts
 from edgefed.events.fold import SnapshotBuilder, describe, shared_by
 from edgefed.events.matching_history import GatheredMatching, MatchingHistory
 from edgefed.events.model import Event
 from edgefed.events.roster import roster_rows
-from edgefed.events.snapshot import LineView, RunView, Snapshot, View
+from edgefed.events.snapshot import ConfusionView, LineView, RunView, Snapshot, View
 
 MAX_DEVICES = 2000
 """Devices that a summary tells of; the first by name."""
@@ -65,6 +66,7 @@ class RunSummary(View):
         lines: notable events, newest first.
         experts: how its experts developed; None without any.
         matching: how its matched layers developed; None without any.
+        confusions: counts of the last evaluation, of each place at most one.
         left_out: bytes of the log that were not read.
     """
 
@@ -75,6 +77,7 @@ class RunSummary(View):
     lines: tuple[LineView, ...] = ()
     experts: ExpertHistory | None = None
     matching: MatchingHistory | None = None
+    confusions: tuple[ConfusionView, ...] = ()
     left_out: int = 0
 
 
@@ -93,6 +96,7 @@ def summarise(events: Iterable[Mapping[str, Any]], left_out: int = 0) -> RunSumm
         lines=tuple(reversed(gathered.lines)),
         experts=gathered.experts.history(),
         matching=gathered.matching.history(),
+        confusions=gathered.confusions,
         left_out=left_out,
     )
 
@@ -107,6 +111,7 @@ class _Gathered:
         self.lines: list[LineView] = []
         self.experts = GatheredExperts()
         self.matching = GatheredMatching()
+        self.confusions: tuple[ConfusionView, ...] = ()
         self._exchange = ""
         self._answered: set[str] = set()
 
@@ -127,15 +132,21 @@ class _Gathered:
                 self._take_device(row)
         elif kind == "reply":
             self._take_reply(event)
-        elif kind == "experts":
-            self.experts.take(event)
-        elif kind == "matching":
-            self.matching.take(event)
+        else:
+            self._take_report(event)
         if (
             kind in ("run", "note", "device", "labels")
             or event.get("outcome", "accepted") != "accepted"
         ):
             self._take_line(event)
+
+    def _take_report(self, event: Mapping[str, Any]) -> None:
+        if event["kind"] == "experts":
+            self.experts.take(event)
+        elif event["kind"] == "matching":
+            self.matching.take(event)
+        elif event["kind"] == "confusion":
+            self.confusions = with_confusion(self.confusions, event)
 
     def _take_line(self, event: Mapping[str, Any]) -> None:
         line = None if "joined" in event else describe(Event.from_flat(dict(event)))

@@ -14,6 +14,7 @@ from typing import Protocol, cast, runtime_checkable
 import numpy as np
 import torch
 
+from edgefed.config.class_weights import ClassWeights
 from edgefed.learn.models import Model
 from edgefed.learn.types import Array, Batch, Context, Forward, Job, Objective, Params
 from edgefed.seeds import generator
@@ -97,6 +98,15 @@ def is_single_pass(objective: Objective) -> bool:
     from batch to batch.
     """
     return bool(getattr(objective, "single_pass", False))
+
+
+def class_weights(objective: object) -> ClassWeights:
+    """Return the class weights that an objective's loss needs among the job's extras.
+
+    It says so itself, by an attribute ``class_weights``; the trainer computes them of the samples
+    that the job trains on. An objective around another one passes on what that needs.
+    """
+    return cast(ClassWeights, getattr(objective, "class_weights", "none"))
 
 
 def objective_generator(job: Job) -> np.random.Generator:

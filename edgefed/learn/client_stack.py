@@ -19,6 +19,7 @@ from edgefed.learn import capabilities
 from edgefed.learn.augment import augmented, draw
 from edgefed.learn.capabilities import Phase, objective_generator
 from edgefed.learn.extras_cache import ExtrasCache
+from edgefed.learn.gradient_clipping import clipped_each
 from edgefed.learn.jobs import (
     augment_generator,
     diverged,
@@ -32,7 +33,7 @@ from edgefed.learn.local_optimizers import stacked_optimizer_of
 from edgefed.learn.models import Model
 from edgefed.learn.sample_cache import CachedSamples
 from edgefed.learn.sgd import batch_sizes, permutations, planned_steps
-from edgefed.learn.stacked_optimizers import StackedOptimizer, Who
+from edgefed.learn.stacked_optimizers import Rate, StackedOptimizer, Who
 from edgefed.learn.types import Array, Batch, Context, Job, Params, Trained
 
 
@@ -126,6 +127,9 @@ class ClientStack:
         self._sums = torch.zeros(count, dtype=torch.float64, device=self._device)
         self._seen = [0] * count
         self._finite = torch.ones(count, dtype=torch.bool, device=self._device)
+        schedule, pairs = self._job.schedule, model.has_batch_norm
+        self._total = [planned_steps(len(client), schedule, pairs=pairs) for client in clients]
+        self._taken = [0] * count
 
     def run(self, stop: Callable[[], None]) -> list[Trained | DataError]:
         """Train; return what became of each client.
@@ -135,19 +139,18 @@ class ClientStack:
         """
         schedule, pairs = self._job.schedule, self._model.has_batch_norm
         sizes = [batch_sizes(len(client), schedule, pairs=pairs) for client in self._clients]
-        total = [planned_steps(len(client), schedule, pairs=pairs) for client in self._clients]
         orders = [permutations(len(client), schedule, client.job.seed) for client in self._clients]
         for epoch in range(schedule.epochs):
             order = [next(drawn) for drawn in orders]
             plans = [
                 each[: max(0, steps - epoch * len(each))]
-                for each, steps in zip(sizes, total, strict=True)
+                for each, steps in zip(sizes, self._total, strict=True)
             ]
             self._begin([k for k, plan in enumerate(plans) if plan])
             for tick in ticks(plans, schedule.batch_size):
                 stop()
                 self._step(tick, order)
-        return self._results(total)
+        return self._results(self._total)
 
     def _start(self) -> tuple[Params, Params, bool]:
         """Return what is stacked; and the trained weights at the start, once if all are alike."""
@@ -191,14 +194,26 @@ class ClientStack:
         """Take one step with every client of a tick."""
         who = _who(tick.clients, self._device)
         batch, draws = self._batch(tick, orders), self._draws(tick)
+        rate = self._rate(tick.clients)
         for phase in self._phases:
-            values = self._update(phase, who, batch, draws)
+            values = self._update(phase, who, batch, draws, rate)
         self._finite[who] &= torch.isfinite(values)
         self._sums[who] += values * tick.size
         for number in tick.clients:
             self._seen[number] += tick.size
+            self._taken[number] += 1
 
-    def _update(self, phase: _Phase, who: Who, batch: Batch, draws: Params) -> torch.Tensor:
+    def _rate(self, clients: Sequence[int]) -> Rate:
+        """Return the learning rate of the next step of some clients: each has its own place."""
+        schedule = self._job.schedule
+        if schedule.rates.is_constant:
+            return schedule.learning_rate
+        rates = [schedule.rate(self._taken[k], self._total[k]) for k in clients]
+        return torch.tensor(rates, dtype=torch.float64, device=self._device)
+
+    def _update(
+        self, phase: _Phase, who: Who, batch: Batch, draws: Params, rate: Rate
+    ) -> torch.Tensor:
         """Make one update of a step; return each client's loss before it (clients,)."""
         names = phase.of.trained
         weights = {name: self._params[name][who].detach() for name in names}
@@ -210,7 +225,8 @@ class ClientStack:
             losses.sum(), list(weights.values()), allow_unused=True, materialize_grads=True
         )
         values = [tensor.detach() for tensor in weights.values()]
-        phase.optimizer.step(who, values, list(gradients))
+        short = clipped_each(list(gradients), self._job.schedule.max_gradient_norm)
+        phase.optimizer.step(who, values, short, rate)
         if not isinstance(who, slice):
             for name, tensor in {**weights, **kept}.items():
                 self._params[name][who] = tensor.detach()

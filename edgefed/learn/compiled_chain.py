@@ -8,6 +8,7 @@ the loss and all gradients at once. The results equal torch's up to rounding.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -17,6 +18,7 @@ from edgefed.learn.compiled_chain_plan import Part, plan
 from edgefed.learn.models import Model
 from edgefed.learn.networks.small_conv import is_plain, is_watched
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
+from edgefed.learn.objectives.losses import soft
 from edgefed.learn.objectives.mixing import Mixed, Mixing
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.types import Batch, Context, Objective, Params
@@ -41,7 +43,7 @@ def chain_of(model: Model, phase: Phase, params: Params, precision: str, room: i
     if isinstance(objective, Proximal):
         pull = objective.mu
         objective = objective.inner
-    mix = _mixing(objective)
+    mix = _mixing(objective, model.classes)
     if native().library is None or mix is None or precision != "fp32":
         return None
     known = all(is_plain(part) and part.is_contiguous() for part in params.values())
@@ -49,13 +51,30 @@ def chain_of(model: Model, phase: Phase, params: Params, precision: str, room: i
     return Chain(parts, model.shape, params, room, mix, pull) if parts else None
 
 
-def _mixing(objective: Objective) -> Mix | None:
+def _mixing(objective: Objective, classes: int) -> Mix | None:
     """Return what an objective makes of a batch, if its loss is cross-entropy of that."""
     if type(objective) is CrossEntropy:
-        return _as_it_is
+        return _adjusting(_as_it_is, objective, classes)
     if not isinstance(objective, Mixing) or type(objective).__call__ is not Mixing.__call__:
         return None
-    return objective.mixed if type(objective.loss) is CrossEntropy else None
+    loss = objective.loss
+    return _adjusting(objective.mixed, loss, classes) if type(loss) is CrossEntropy else None
+
+
+def _adjusting(mix: Mix, loss: CrossEntropy, classes: int) -> Mix:
+    """Return the same mixing with smoothed or weighted targets, if the loss has such."""
+    if loss.is_plain:
+        return mix
+    like = torch.empty(0, classes)
+
+    def adjusted(batch: Batch, context: Context) -> Mixed:
+        mixed = mix(batch, context)
+        own = loss.adjusted(mixed.own_for(like), like, context)
+        if mixed.other is None:
+            return replace(mixed, own=own)
+        return replace(mixed, own=own, other=loss.adjusted(soft(mixed.other, like), like, context))
+
+    return adjusted
 
 
 def _as_it_is(batch: Batch, _context: Context) -> Mixed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from edgefed.errors import DIVERGED, LOWER_RATE, DataError, UsageError
 from edgefed.learn import capabilities
 from edgefed.learn.augment import check_augment
 from edgefed.learn.models import Model
+from edgefed.learn.objectives.target_adjustment import CLASS_WEIGHTS, class_weights
 from edgefed.learn.types import Array, Job, Params, Samples, Tensors
 from edgefed.seeds import derive
 
@@ -93,6 +95,20 @@ def _trained(model: Model, job: Job) -> tuple[str, ...]:
 def samples_of(job: Job, own: Samples) -> Samples:
     """Return what a job trains on: the samples that it brings, or else the device's ``own``."""
     return own if job.samples is None else job.samples
+
+
+def with_class_weights(model: Model, job: Job, samples: Samples) -> Job:
+    """Return a job with the class weights that its loss needs, computed of what it trains on.
+
+    Raises:
+        RecipeError: there is not one weight for each class.
+        DataError: a label is none of the classes.
+    """
+    choice = capabilities.class_weights(job.objective)
+    if choice == "none":
+        return job
+    weights = class_weights(choice, samples, model.classes)
+    return replace(job, extra={**job.extra, CLASS_WEIGHTS: weights})
 
 
 def load_variables(job: Job, device: torch.device) -> Params:

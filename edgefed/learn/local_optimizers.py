@@ -16,8 +16,14 @@ from edgefed.learn.types import Params, Schedule
 class LocalOptimizer(Protocol):
     """Moves weights; its state lasts for one job."""
 
-    def step(self, weights: list[torch.Tensor], gradients: list[torch.Tensor]) -> None:
-        """Move ``weights``, in place, against ``gradients``, which may be overwritten later."""
+    def step(self, weights: list[torch.Tensor], gradients: list[torch.Tensor], rate: float) -> None:
+        """Move ``weights``, in place, against ``gradients``, which may be overwritten later.
+
+        Args:
+            weights: what is trained.
+            gradients: in the same order.
+            rate: the learning rate of this step.
+        """
         ...
 
 
@@ -28,7 +34,7 @@ def optimizer_of(schedule: Schedule) -> LocalOptimizer:
         UsageError: ``train.optimizer``: there is none like that.
     """
     check_optimizer(schedule)
-    return Adam(schedule) if schedule.optimizer == "adam" else Sgd(schedule)
+    return Sgd(schedule) if schedule.optimizer == "sgd" else Adam(schedule)
 
 
 def stacked_optimizer_of(schedule: Schedule, weights: Params) -> StackedOptimizer:
@@ -42,7 +48,7 @@ def stacked_optimizer_of(schedule: Schedule, weights: Params) -> StackedOptimize
         UsageError: ``train.optimizer``: there is none like that.
     """
     check_optimizer(schedule)
-    kind = StackedAdam if schedule.optimizer == "adam" else StackedSgd
+    kind = StackedSgd if schedule.optimizer == "sgd" else StackedAdam
     return kind(schedule, weights)
 
 
@@ -52,15 +58,26 @@ def check_optimizer(schedule: Schedule) -> None:
     Raises:
         UsageError: ``train.optimizer``.
     """
-    if schedule.optimizer not in ("sgd", "adam"):
+    if schedule.optimizer not in ("sgd", "adam", "adamw"):
         raise UsageError(
             f"There is no local optimiser {schedule.optimizer!r}.",
             code="train.optimizer",
-            hint="choose sgd or adam",
+            hint="choose sgd, adam or adamw",
         )
-    if schedule.optimizer == "adam" and schedule.momentum:
+    if schedule.optimizer == "sgd":
+        if schedule.nesterov and not schedule.momentum:
+            raise UsageError(
+                "Nesterov's momentum needs a momentum above 0.",
+                code="train.optimizer",
+                hint="set training.momentum, or training.nesterov = false",
+            )
+        return
+    name = "Adam" if schedule.optimizer == "adam" else "AdamW"
+    if schedule.momentum or schedule.nesterov:
+        what = f"momentum of {schedule.momentum:g}" if schedule.momentum else "Nesterov's momentum"
         raise UsageError(
-            f"Adam has no momentum of {schedule.momentum:g}; beta1 takes its place.",
+            f"{name} has no {what}; beta1 takes its place.",
             code="train.optimizer",
-            hint='set training.momentum = 0, or training.optimizer = "sgd"',
+            hint="set training.momentum = 0 and training.nesterov = false, or training.optimizer ="
+            ' "sgd"',
         )

@@ -39,6 +39,7 @@ class ModelDescription:
         round: after which the model is.
         weights_digest: of the file's tensors.
         models: names of the models in the file; one for most algorithms.
+        metric, score: the score by which the round is the run's best; of no other model.
         shares: what each of several models counts in the mean of their predictions; empty where the
             run predicts in another way.
     """
@@ -54,6 +55,8 @@ class ModelDescription:
     round: int = 0
     weights_digest: str = ""
     models: tuple[str, ...] = ("model",)
+    metric: str = ""
+    score: float | None = None
     shares: tuple[float, ...] = ()
 
     @property
@@ -79,6 +82,8 @@ class ModelDescription:
             metadata["scale"] = _SCALE.dump_json(self.scale).decode()
         if len(self.models) > 1:
             metadata["models"] = json.dumps(self.models)
+        if self.score is not None:
+            metadata |= {"metric": self.metric, "score": repr(self.score)}
         if self.shares:
             metadata["shares"] = json.dumps(self.shares)
         return metadata
@@ -107,6 +112,9 @@ def read_description(metadata: Mapping[str, str], where: Path) -> ModelDescripti
             found = replace(found, scale=_SCALE.validate_json(metadata["scale"]))
         if "models" in metadata:
             found = replace(found, models=_NAMES.validate_json(metadata["models"]))
+        if "score" in metadata:
+            score = float(metadata["score"])
+            found = replace(found, metric=metadata["metric"], score=score)
         if "shares" in metadata:
             found = replace(found, shares=_SHARES.validate_json(metadata["shares"]))
     except (KeyError, ValueError, ValidationError) as error:

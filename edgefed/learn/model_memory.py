@@ -23,7 +23,8 @@ from edgefed.free_memory import free_memory
 from edgefed.learn.models import Model, build, make_module, module_bytes, seeded
 from edgefed.learn.networks.base import Shape
 from edgefed.learn.trained_part import frozen_part
-from edgefed.learn.user_models import FAILED, is_user_model
+from edgefed.learn.user_code import FAILED
+from edgefed.learn.user_models import is_user_model
 from edgefed.units import size
 
 COPIES = 11

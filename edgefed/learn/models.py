@@ -38,7 +38,8 @@ from edgefed.learn.output_layer import OutputLayer, captured_inputs, find_output
 from edgefed.learn.recurrent_state import CarriedState, Recurrent
 from edgefed.learn.trained_part import frozen_part, still_layers
 from edgefed.learn.types import Params, Tensors
-from edgefed.learn.user_models import is_user_model, make_user_model, refused, try_out
+from edgefed.learn.user_code import refused
+from edgefed.learn.user_models import is_user_model, make_user_model, try_out
 
 NETWORKS: Mapping[str, Network] = {
     network.name: network
@@ -155,6 +156,12 @@ class Model:
             return weights
         both = {**self.frozen_weights(), **weights}
         return {name: both[name] for name in self.all_names}
+
+    def without_frozen(self, arrays: Tensors) -> Tensors:
+        """Return the trained weights among what ``complete`` returned."""
+        if arrays.keys() != set(self.all_names):
+            return arrays
+        return {name: arrays[name] for name in self.names}
 
     @property
     def weight_bytes(self) -> int:
@@ -405,7 +412,7 @@ def make_module(
     """Return the module of a recipe's model, made on torch's current device; see ``build``."""
     if is_user_model(section.name):
         if not allow_user:
-            raise refused(section.name)
+            raise refused("model", section.name)
         return make_user_model(section.name, section.settings(), shape, classes)
     network = _find(section.name, networks)
     return network.make(_settings(network, section.settings()), shape, classes)

@@ -49,9 +49,10 @@ def planned_steps(count: int, schedule: Schedule, *, pairs: bool = False) -> int
 
 
 class Sgd:
-    """Gradient descent with heavy-ball momentum: v ← m v + (g + d w), w ← w - η v.
+    """Gradient descent with heavy-ball momentum: v ← m v + g, w ← w - η v.
 
-    η is the learning rate, m the momentum, d the weight decay; v starts at zero.
+    g includes the weight decay d w. η is the learning rate, m the momentum; v starts at zero. With
+    Nesterov's momentum w ← w - η (g + m v).
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -59,20 +60,24 @@ class Sgd:
         self._velocity: list[torch.Tensor] = []
 
     @torch.no_grad()
-    def step(self, weights: list[torch.Tensor], gradients: list[torch.Tensor]) -> None:
-        """Move ``weights``, in place, against ``gradients``."""
+    def step(self, weights: list[torch.Tensor], gradients: list[torch.Tensor], rate: float) -> None:
+        """Move ``weights``, in place, against ``gradients`` with a learning rate."""
         schedule = self._schedule
         if schedule.weight_decay:
             gradients = list(torch._foreach_add(gradients, weights, alpha=schedule.weight_decay))
         if schedule.momentum:
             gradients = self._momentum(gradients)
-        torch._foreach_add_(weights, gradients, alpha=-schedule.learning_rate)
+        torch._foreach_add_(weights, gradients, alpha=-rate)
 
     def _momentum(self, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Return the velocity after ``gradients``."""
+        """Return the direction of the step: the velocity after ``gradients``, or Nesterov's."""
         if not self._velocity:
             self._velocity = [gradient.clone() for gradient in gradients]
         else:
             torch._foreach_mul_(self._velocity, self._schedule.momentum)
             torch._foreach_add_(self._velocity, gradients)
+        if self._schedule.nesterov:
+            return list(
+                torch._foreach_add(gradients, self._velocity, alpha=self._schedule.momentum)
+            )
         return self._velocity

@@ -8,6 +8,9 @@ import torch
 
 from edgefed.learn.types import Params, Schedule
 
+Rate = float | torch.Tensor
+"""A learning rate: one for all clients, or float64 (some clients,)."""
+
 Who = slice | torch.Tensor
 """Which clients of the stack: a slice where it can be, so that they are changed in place."""
 
@@ -15,7 +18,9 @@ Who = slice | torch.Tensor
 class StackedOptimizer(Protocol):
     """Moves the weights of some clients; its state lasts for one job."""
 
-    def step(self, who: Who, weights: list[torch.Tensor], gradients: list[torch.Tensor]) -> None:
+    def step(
+        self, who: Who, weights: list[torch.Tensor], gradients: list[torch.Tensor], rate: Rate
+    ) -> None:
         """Move ``weights`` (some clients, …), in place, against ``gradients``."""
         ...
 
@@ -34,7 +39,9 @@ class StackedSgd:
         self._velocity = [torch.zeros_like(part) for part in kept]
 
     @torch.no_grad()
-    def step(self, who: Who, weights: list[torch.Tensor], gradients: list[torch.Tensor]) -> None:
+    def step(
+        self, who: Who, weights: list[torch.Tensor], gradients: list[torch.Tensor], rate: Rate
+    ) -> None:
         """Move ``weights`` (some clients, …), in place, against ``gradients``."""
         schedule = self._schedule
         gradients = _decayed(schedule, weights, gradients)
@@ -43,12 +50,24 @@ class StackedSgd:
             torch._foreach_mul_(velocity, schedule.momentum)
             torch._foreach_add_(velocity, gradients)
             _put_back(self._velocity, who, velocity)
-            gradients = velocity
-        torch._foreach_add_(weights, gradients, alpha=-schedule.learning_rate)
+            gradients = self._direction(velocity, gradients)
+        if isinstance(rate, float):
+            torch._foreach_add_(weights, gradients, alpha=-rate)
+            return
+        for weight, gradient in zip(weights, gradients, strict=True):
+            weight.sub_(gradient * _along(rate, weight))
+
+    def _direction(
+        self, velocity: list[torch.Tensor], gradients: list[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """Return the direction of the step: the velocity, or Nesterov's."""
+        if not self._schedule.nesterov:
+            return velocity
+        return list(torch._foreach_add(gradients, velocity, alpha=self._schedule.momentum))
 
 
 class StackedAdam:
-    """``Adam`` for a stack: clients count their own steps.
+    """``Adam``, or AdamW, for a stack: clients count their own steps.
 
     Args:
         schedule: the clients'.
@@ -63,10 +82,15 @@ class StackedAdam:
         self._steps = torch.zeros(len(some), dtype=torch.float64, device=some.device)
 
     @torch.no_grad()
-    def step(self, who: Who, weights: list[torch.Tensor], gradients: list[torch.Tensor]) -> None:
+    def step(
+        self, who: Who, weights: list[torch.Tensor], gradients: list[torch.Tensor], rate: Rate
+    ) -> None:
         """Move ``weights`` (some clients, …), in place, against ``gradients``."""
         schedule = self._schedule
-        gradients = _decayed(schedule, weights, gradients)
+        if schedule.optimizer == "adamw":
+            _shrink(weights, schedule.weight_decay, rate)
+        else:
+            gradients = _decayed(schedule, weights, gradients)
         self._steps[who] += 1
         steps = self._steps[who]
         first, second = ([part[who] for part in kept] for kept in (self._first, self._second))
@@ -75,13 +99,26 @@ class StackedAdam:
         torch._foreach_addcmul_(second, gradients, gradients, 1 - schedule.beta2)
         _put_back(self._first, who, first)
         _put_back(self._second, who, second)
-        rates = -schedule.learning_rate / (1 - schedule.beta1**steps)
+        lengths = -rate / (1 - schedule.beta1**steps)
         spreads = (1 - schedule.beta2**steps).sqrt()
         for weight, mean, square in zip(weights, first, second, strict=True):
-            each = (-1, *[1] * (weight.dim() - 1))
-            rate, spread = (part.to(weight.dtype).reshape(each) for part in (rates, spreads))
+            length, spread = (_along(part, weight) for part in (lengths, spreads))
             root = square.sqrt().div_(spread).add_(schedule.epsilon)
-            weight.add_(mean / root * rate)
+            weight.add_(mean / root * length)
+
+
+def _along(each: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Return a number of each client (some clients,) in the kind and dimensions of a weight."""
+    return each.to(weight.dtype).reshape(-1, *[1] * (weight.dim() - 1))
+
+
+def _shrink(weights: list[torch.Tensor], decay: float, rate: Rate) -> None:
+    """Multiply weights by 1 - rate · decay, in place: AdamW's weight decay."""
+    if not decay:
+        return
+    kept = 1 - rate * decay
+    for weight in weights:
+        weight.mul_(kept if isinstance(kept, float) else _along(kept, weight))
 
 
 def _decayed(

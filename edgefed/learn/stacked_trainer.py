@@ -18,7 +18,7 @@ from edgefed.errors import DataError, UsageError
 from edgefed.learn.client_stack import Client, ClientStack
 from edgefed.learn.devices import pick_device, repeatable
 from edgefed.learn.extras_cache import ExtrasCache
-from edgefed.learn.jobs import check_job, samples_of
+from edgefed.learn.jobs import check_job, samples_of, with_class_weights
 from edgefed.learn.models import Model
 from edgefed.learn.sample_cache import CachedSamples, SampleCache
 from edgefed.learn.training import Stopped
@@ -110,7 +110,8 @@ class StackedTrainer:
             try:
                 used = samples_of(job, own)
                 check_job(self.model, job, len(used))
-                clients.append(Client(job, self._preloads.get(used), place))
+                weighted = with_class_weights(self.model, job, used)
+                clients.append(Client(weighted, self._preloads.get(used), place))
             except DataError as error:
                 results[place] = error
         for group in _alike(clients):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from edgefed.config.recipe import LossName
 from edgefed.errors import DataError
+from edgefed.learn.user_losses import is_user_loss
 from edgefed.samples import Samples
 from edgefed.sharing.packing import are_shares
 
 
 def misfit(loss: LossName, samples: Samples) -> str:
     """Return why a loss cannot be of these targets, as what follows "targets"; else nothing."""
-    if not len(samples):
+    if not len(samples) or is_user_loss(loss):
         return ""
     if loss == "squared_error":
         return "are labels, and squared error needs numbers" if samples.has_labels else ""
@@ -40,3 +41,11 @@ def check_targets(loss: LossName, where: str, *parts: Samples) -> None:
         code="data.targets",
         hint=f'set training.loss = "{other}", or store the targets as {kind}',
     )
+
+
+def has_accuracy(loss: LossName, samples: Samples) -> bool:
+    """Return whether right answers can be counted: where targets name labels.
+
+    With a user's own loss, integers are labels and floats are numbers.
+    """
+    return samples.has_labels if is_user_loss(loss) else loss != "squared_error"

@@ -21,6 +21,7 @@ from edgefed.learn.epoch_losses import EpochLosses
 from edgefed.learn.extras_cache import ExtrasCache
 from edgefed.learn.feature_cache import FeatureCache, trains_on_features
 from edgefed.learn.freed_memory import keep_freed
+from edgefed.learn.gradient_clipping import clipped
 from edgefed.learn.jobs import (
     augment_generator,
     check_job,
@@ -30,14 +31,17 @@ from edgefed.learn.jobs import (
     load_variables,
     precision,
     samples_of,
+    with_class_weights,
 )
 from edgefed.learn.local_optimizers import LocalOptimizer, optimizer_of
+from edgefed.learn.measures import NOTHING_MORE, Measures, Tally
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.expert_mixture import ExpertMixture
 from edgefed.learn.objectives.squared_error import SquaredError
 from edgefed.learn.recurrent_state import CarriedState
 from edgefed.learn.sample_cache import CachedSamples, SampleCache, channels_last, check_inputs
 from edgefed.learn.sgd import batch_sizes, permutations, planned_steps
+from edgefed.learn.targets import has_accuracy
 from edgefed.learn.types import (
     Array,
     Batch,
@@ -50,6 +54,8 @@ from edgefed.learn.types import (
     Tensors,
     Trained,
 )
+from edgefed.learn.user_losses import UserLoss, is_user_loss
+from edgefed.learn.user_metrics import measured
 from edgefed.seeds import derive
 
 EVAL_BATCH = 256
@@ -115,6 +121,7 @@ class Trainer:
         """
         samples = samples_of(job, samples)
         trained = check_job(self.model, job, len(samples))
+        job = with_class_weights(self.model, job, samples)
         features = trains_on_features(self.model, job)
         data, forward = self._inputs_or_features(samples, features=features)
         params = load(self.model, job.weights, self.device) | load_variables(job, self.device)
@@ -141,34 +148,42 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(
-        self, weights: Tensors, samples: Samples, loss: LossName = "cross_entropy"
+        self,
+        weights: Tensors,
+        samples: Samples,
+        loss: LossName = "cross_entropy",
+        measures: Measures = NOTHING_MORE,
     ) -> Score:
         """Return mean loss and accuracy of ``weights`` on ``samples``; zeros on none.
 
-        Squared error has no accuracy: None.
+        Where targets are numbers there is no accuracy: None.
 
         Raises:
-            DataError: samples or weights that are not the model's.
+            DataError: samples or weights that are not the model's, or user code fails.
         """
         self.model.check(weights)
+        labelled = has_accuracy(loss, samples)
         if not len(samples):
-            return Score(0.0, None if loss == "squared_error" else 0.0, 0)
+            return Score(0.0, 0.0 if labelled else None, 0)
         data, forward = self._inputs_or_features(samples, features=self.model.trains_head_only)
         params = load(self.model, weights, self.device)
         self.model.module.eval()
-        total, right = 0.0, 0
+        total, tally, outputs = 0.0, Tally(measures), [torch.empty(0, self.model.classes)]
         with repeatable(self.device):
             for start in range(0, len(samples), EVAL_BATCH):
                 batch = data.part(start, start + EVAL_BATCH)
                 logits = forward(params, batch.inputs)
-                if loss == "squared_error":
-                    error = SquaredError().of(logits, batch.targets)
-                    total += float(error) * len(batch.targets)
-                    continue
-                total += float(functional.cross_entropy(logits, batch.targets, reduction="sum"))
-                right += _right(logits, batch)
-        accuracy = None if loss == "squared_error" else right / len(samples)
-        return Score(total / len(samples), accuracy, len(samples))
+                total += _summed_loss(loss, logits, batch.targets)
+                if labelled:
+                    tally.add(*_outputs(logits, batch))
+                if measures.metrics:
+                    outputs.append(logits.float().cpu())
+            fractions = measured(measures.metrics, torch.cat(outputs), data.targets.cpu())
+        mean, count = total / len(samples), len(samples)
+        if not labelled:
+            return Score(mean, None, count, fractions=fractions)
+        right = tally.right / count
+        return Score(mean, right, count, tally.top_k_hits, tally.confusion, fractions)
 
     @torch.no_grad()
     def predict(self, weights: Tensors, inputs: Array) -> Array:
@@ -281,8 +296,9 @@ class _Descent:
                 if stop():
                     raise Stopped("Training was stopped.", hint="the task can be sent again")
                 batch, now = self._batch(index, chance), self._drawn(context, numbers, len(index))
+                rate = schedule.rate(done, total)
                 for phase, chain, optimizer in phases:
-                    loss = self._step(phase, chain, batch, now, optimizer)
+                    loss = self._step(phase, chain, batch, now, optimizer, rate)
                 losses.add(loss, len(index))
                 done += 1
                 progress(done / total)
@@ -320,23 +336,29 @@ class _Descent:
         batch: Batch,
         context: Context,
         optimizer: LocalOptimizer,
+        rate: float,
     ) -> torch.Tensor:
         """Make one update and return the loss before it."""
         weights = [self.params[name] for name in phase.trained]
         quick = chain.gradients(batch, phase.trained, context) if chain is not None else None
-        if quick is not None:
-            loss, found = quick
-            optimizer.step(weights, found)
-            return loss
+        loss, gradients, values = (
+            self._differentiated(phase, weights, batch, context) if quick is None else (*quick, {})
+        )
+        optimizer.step(weights, clipped(gradients, self.job.schedule.max_gradient_norm), rate)
+        for name, value in values.items():
+            self.params[name].copy_(value.detach())
+        return loss.detach()
+
+    def _differentiated(
+        self, phase: Phase, weights: list[torch.Tensor], batch: Batch, context: Context
+    ) -> tuple[torch.Tensor, list[torch.Tensor], Params]:
+        """Return an update's loss, its gradients and the variables that it assigns, by torch."""
         with precision(self.job.schedule.precision, self.trainer.device):
             loss, values = capabilities.loss_and_values(
                 phase.objective, self.forward, self.params, batch, context
             )
         gradients = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
-        optimizer.step(weights, list(gradients))
-        for name, value in values.items():
-            self.params[name].copy_(value.detach())
-        return loss.detach()
+        return loss, list(gradients), values
 
     def _context(self) -> Context:
         """Return what the objective may look at: a copy of the start, and the job's extras."""
@@ -354,10 +376,20 @@ class _Descent:
         return Context(context.anchor, context.extra, draws)
 
 
-def _right(logits: torch.Tensor, batch: Batch) -> int:
-    """Return how many samples have their largest logit where their target is."""
+def _summed_loss(loss: LossName, logits: torch.Tensor, targets: torch.Tensor) -> float:
+    """Return the sum of a batch's losses."""
+    if loss == "cross_entropy":
+        return float(functional.cross_entropy(logits, targets, reduction="sum"))
+    mean = UserLoss(loss) if is_user_loss(loss) else SquaredError()
+    return float(mean.of(logits, targets)) * len(targets)
+
+
+def _outputs(logits: torch.Tensor, batch: Batch) -> tuple[Array, Array, Array]:
+    """Return logits, the label of each sample's largest logit, and the true labels."""
     targets = batch.targets if batch.targets.dim() == 1 else batch.targets.argmax(dim=1)
-    return int((logits.argmax(dim=1) == targets).sum())
+    outputs = (logits.float(), logits.argmax(dim=1), targets)
+    scores, predicted, labels = (each.cpu().numpy() for each in outputs)
+    return scores, predicted, labels
 
 
 def _ignore(_fraction: float) -> None:

@@ -9,7 +9,9 @@ from typing import Any, Protocol
 import numpy.typing as npt
 import torch
 
+from edgefed.evaluation.confusion import Confusion
 from edgefed.learn.augment import Augment
+from edgefed.learn.rate_schedule import RateSchedule
 from edgefed.samples import Samples as Samples  # noqa: PLC0414 - part of this module's words
 
 Array = npt.NDArray[Any]
@@ -74,7 +76,12 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how fast to train; see the recipe's training section."""
+    """How long and how fast to train; see the recipe's training section.
+
+    Attributes:
+        learning_rate: at the factor 1 of ``rates``.
+        rates: how the rate changes over the job's steps.
+    """
 
     epochs: int = 1
     batch_size: int = 16
@@ -88,6 +95,15 @@ class Schedule:
     beta2: float = 0.999
     epsilon: float = 1e-8
     carry_state: bool = False
+    nesterov: bool = False
+    max_gradient_norm: float = 0.0
+    rates: RateSchedule = field(default_factory=RateSchedule)
+
+    def rate(self, step: int, steps: int) -> float:
+        """Return the learning rate of a step, counted from 0, of so many."""
+        if self.rates.is_constant:
+            return self.learning_rate
+        return self.learning_rate * self.rates.factor(step, steps)
 
 
 @dataclass(frozen=True)
@@ -143,8 +159,18 @@ class Score:
     """A test: mean loss and share of right answers over ``samples`` samples.
 
     Over no samples both are 0. Where the loss is squared error there is no share: None.
+
+    Attributes:
+        top_k_hits: samples whose label is among those of the k largest outputs.
+        confusion: samples by true and predicted label. Both are None where they are not measured.
+        fractions: numerator and denominator of each of the users' own metrics, by name.
+        before: the score before the device fine-tuned the model; None where it did not.
     """
 
     loss: float
     accuracy: float | None
     samples: int
+    top_k_hits: int | None = None
+    confusion: Confusion | None = None
+    fractions: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    before: Score | None = None

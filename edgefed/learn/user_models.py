@@ -8,9 +8,7 @@ each program decides whether it imports the module that a recipe or a task names
 
 from __future__ import annotations
 
-import importlib
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -21,31 +19,15 @@ from torch.nn.parameter import is_lazy
 from edgefed.errors import DataError, EdgeFedError, RecipeError
 from edgefed.learn.networks.base import Shape
 from edgefed.learn.networks.torchvision_classifiers import is_torchvision
+from edgefed.learn.user_code import FAILED, imported, told
 
 ANY_TOKEN = 2**31
 """The vocabulary of a model that takes tokens and holds no embedding to tell how many."""
-
-SHOWN = 300
-"""Most characters of somebody else's error that are shown."""
-
-FAILED = (Exception, SystemExit)
-"""How somebody else's code fails; code that ends the program must not end ours."""
-
-NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def is_user_model(name: str) -> bool:
     """Return whether a model's name means a user's own code."""
     return ":" in name and not is_torchvision(name)
-
-
-def refused(name: str) -> DataError:
-    """Return the error of a program that runs no user models."""
-    return DataError(
-        f"The model {name} is user code, which is not allowed here.",
-        code="model.refused",
-        hint="to allow it, set user_models = true in the settings of this program",
-    )
 
 
 def make_user_model(
@@ -56,7 +38,7 @@ def make_user_model(
     Raises:
         RecipeError: there is no such module or factory, it fails, or makes something unusable.
     """
-    factory = _factory(name)
+    factory = imported("model", name)
     try:
         module = factory(shape, classes, **settings)
     except EdgeFedError:
@@ -64,7 +46,7 @@ def make_user_model(
     except FAILED as error:
         raise RecipeError(
             f"The model {name} cannot be created for inputs {shape} and {classes} classes:"
-            f" {_told(error)}.",
+            f" {told(error)}.",
             code="model.factory",
             hint="it is called as factory(shape, classes, **other keys of [model])",
         ) from error
@@ -94,9 +76,9 @@ def try_out(name: str, module: nn.Module, shape: Shape, classes: int) -> int | N
         try:
             answer = _answer(module, torch.zeros(2, *shape, dtype=torch.int64))
         except FAILED as second:
-            told = _told(second if embeddings else error)
+            reason = told(second if embeddings else error)
             raise DataError(
-                f"The model {name} does not accept inputs of shape {shape}: {told}.",
+                f"The model {name} does not accept inputs of shape {shape}: {reason}.",
                 code="model.input",
                 hint=f"its input is a batch (n, {', '.join(map(str, shape))})",
             ) from error
@@ -109,60 +91,6 @@ def try_out(name: str, module: nn.Module, shape: Shape, classes: int) -> int | N
             hint="return one score for each sample and class, as a tensor of floats",
         )
     return tokens
-
-
-def _factory(name: str) -> Callable[..., Any]:
-    """Return the factory of that name."""
-    if not NAME.fullmatch(name):
-        raise RecipeError(
-            f"{name!r} does not name a model of your own.",
-            code="model.unknown",
-            hint="write package.module:factory",
-        )
-    module_name, _, path = name.partition(":")
-    found: Any = _imported(name, module_name)
-    for attribute in path.split("."):
-        try:
-            found = getattr(found, attribute)
-        except AttributeError as error:
-            raise RecipeError(
-                f"The model {name} cannot be found: {module_name} has no {path}.",
-                code="model.import",
-                hint=f"define {path} in {module_name}, at the top level",
-            ) from error
-    if not callable(found):
-        raise RecipeError(
-            f"The model {name} is {type(found).__name__}, which cannot be called.",
-            code="model.factory",
-            hint="name a function or a class that creates the module",
-        )
-    factory: Callable[..., Any] = found
-    return factory
-
-
-def _imported(name: str, module_name: str) -> object:
-    """Return the module of that name."""
-    try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        missing = error.name or ""
-        if module_name != missing and not module_name.startswith(f"{missing}."):
-            raise _import_failed(name, error) from error
-        raise RecipeError(
-            f"The model {name} cannot be found: there is no module {missing!r}.",
-            code="model.import",
-            hint="install its package, or add its folder to PYTHONPATH, on each machine",
-        ) from error
-    except FAILED as error:
-        raise _import_failed(name, error) from error
-
-
-def _import_failed(name: str, error: BaseException) -> RecipeError:
-    return RecipeError(
-        f"The model {name} cannot be imported: {_told(error)}.",
-        code="model.import",
-        hint="import the module in a Python shell to see where it fails",
-    )
 
 
 def _check_tensors(name: str, module: nn.Module) -> None:
@@ -204,9 +132,3 @@ def _answer(module: nn.Module, inputs: torch.Tensor) -> Any:
         return functional_call(module, copies, (inputs,))
     finally:
         module.train(training)
-
-
-def _told(error: BaseException) -> str:
-    """Return an error of somebody else's code in one line, without a full stop."""
-    text = " ".join(f"{type(error).__name__}: {error}".split())
-    return text[:SHOWN].rstrip(".: ")

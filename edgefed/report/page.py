@@ -5,15 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
 from edgefed.charts.lines import LineChart, Series, line_chart
 from edgefed.charts.svg import clean
+from edgefed.config.recipe import EvaluationSection
 from edgefed.config.write import tables_toml
+from edgefed.events.evaluation_history import history_of
 from edgefed.report import sections
+from edgefed.report.classes import classes_section
 from edgefed.report.experts import experts_section
 from edgefed.report.html import code, folded, page, pairs, section, tiles
 from edgefed.report.matching import matching_section
 from edgefed.report.run_data import RunData
 from edgefed.units import clock_time, counted, short_time, size
+
+LEVELS = {"worst": "worst device", "p10": "10th percentile of devices", "median": "median device"}
+"""How the accuracy spreads over devices, as curves are called."""
+BEFORE = "accuracy_before"
+"""The devices' accuracy before they fine-tuned the model."""
 
 
 def report(run_data: RunData) -> str:
@@ -26,6 +36,7 @@ def _body(run_data: RunData) -> Iterator[str]:
     yield tiles(_numbers(run_data.record))
     yield section("Accuracy", line_chart(_accuracy(run_data)))
     yield section("Loss", line_chart(_loss(run_data)))
+    yield classes_section(run_data)
     yield sections.traffic(run_data)
     yield sections.labels(run_data.summary)
     yield experts_section(run_data)
@@ -70,6 +81,7 @@ def _details(run_data: RunData) -> Iterator[tuple[str, str]]:
     yield "model", str(recipe.get("model", {}).get("name", ""))
     yield "data", str(recipe.get("data", {}).get("name", ""))
     yield "seed", str(recipe.get("seed", ""))
+    yield "best round", _best(run_data)
     for key, name in (
         ("created", "created"),
         ("started", "started"),
@@ -82,12 +94,27 @@ def _details(run_data: RunData) -> Iterator[tuple[str, str]]:
         yield name, str(run_data.record.get(key) or "")
 
 
+def _best(run_data: RunData) -> str:
+    """Return the best round and its score; nothing before the first evaluation."""
+    try:
+        section = EvaluationSection.model_validate(run_data.recipe.get("evaluation", {}))
+    except ValidationError:  # the recipe of another version
+        return ""
+    best = history_of(section, run_data.rounds).best
+    return f"{best.round}: {best.metric} {best.score:.4f}" if best is not None else ""
+
+
 def _accuracy(run_data: RunData) -> LineChart:
     modes = dict.fromkeys(
-        key for row in run_data.rounds for key in row if key.startswith("accuracy_")
+        key
+        for row in run_data.rounds
+        for key in row
+        if key.startswith("accuracy_") and not key.startswith(BEFORE)
     )
     series = [
+        *(_curve(run_data, f"device_accuracy_{key}", name) for key, name in LEVELS.items()),
         *(_curve(run_data, key, f"{key.removeprefix('accuracy_')} devices") for key in modes),
+        _curve(run_data, BEFORE, "devices, before fine-tuning"),
         _curve(run_data, "accuracy", "held-out data of the coordinator"),
         _curve(run_data, "device_accuracy", "held-out data of the devices"),
     ]

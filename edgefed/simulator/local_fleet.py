@@ -91,6 +91,7 @@ class LocalFleet(Fleet):
         emit: takes events about devices; None for silence.
         executor: who does the devices' work; None for this process, one after another.
         newcomers: numbers of the devices that never train.
+        names: ids of the devices, sorted; empty for ``device_names``.
     """
 
     simulated = True
@@ -103,6 +104,7 @@ class LocalFleet(Fleet):
         emit: Emit | None = None,
         executor: Executor | None = None,
         newcomers: Collection[int] = (),
+        names: Sequence[str] = (),
     ) -> None:
         self._cache = cache
         self._emit: Emit = emit or _silence
@@ -111,7 +113,7 @@ class LocalFleet(Fleet):
         self._down = 0
         self._open: dict[str, dict[str, Task]] = {}
         self._executor: Executor = executor or Sequential(shards, clock=clock)
-        names = device_names(len(shards))
+        names = names or device_names(len(shards))
         self._devices = {
             name: _VirtualDevice(number, _member(name, shard, number in newcomers))
             for number, (name, shard) in enumerate(zip(names, shards, strict=True))

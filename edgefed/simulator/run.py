@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from multiprocessing import current_process
 from pathlib import Path
 
 from edgefed.algorithms.evaluation_place import evaluation_place, holdout_of
 from edgefed.algorithms.registry import AnyAlgorithm, make
-from edgefed.clock import Clock
+from edgefed.clock import Clock, timestamp
 from edgefed.config.recipe import Recipe, SimulationSection
 from edgefed.coordinator.augmentation import with_augmentation
 from edgefed.coordinator.engine import Engine
-from edgefed.coordinator.engine_deps import EngineDeps
+from edgefed.coordinator.engine_deps import EngineDeps, OnRound, ignore_round
 from edgefed.coordinator.evaluation import coordinator_scores
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.relayed_blobs import open_blobs
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_model import check_dataset, load_dataset, make_model
-from edgefed.coordinator.run_records import RunRecord
+from edgefed.coordinator.run_records import UNFINISHED, RunRecord
 from edgefed.coordinator.saved_evaluation import ended_run
 from edgefed.coordinator.store import Store
 from edgefed.coordinator.trackers.base import Tracker
 from edgefed.coordinator.training_check import check_training
+from edgefed.data.given import GivenData, given_shards
 from edgefed.data.partition import deal_recipe
 from edgefed.data.pixels import to_pixels
 from edgefed.data.types import Dataset, Shard
@@ -67,6 +70,9 @@ class Simulation:
         memory: most bytes that training the model may take; 0 for half of what is free.
         noise_folder: where natural noise is kept, which other runs may share; None for ``folder``.
         audit: whether to record what answers tell of labels; see ``edgefed run audit``.
+        given: data in memory, in place of the data set that the recipe names.
+        user_models: whether the recipe may name a user's own code as its model.
+        on_round: called after each round; see ``EngineDeps``.
 
     Raises:
         EdgeFedError: the recipe cannot be run.
@@ -83,57 +89,86 @@ class Simulation:
         memory: int = 0,
         noise_folder: Path | None = None,
         audit: bool = False,
+        given: GivenData | None = None,
+        user_models: bool = True,
+        on_round: OnRound = ignore_round,
     ) -> None:
         set_threads(1)
+        self._clock = clock
         algorithm = make(recipe)
-        dataset = load_dataset(recipe, data_folder)
-        _check(recipe, algorithm, dataset, memory)
-        shards = _shards(recipe, algorithm, dataset, noise_folder or folder / "noise")
+        dataset = given.dataset if given else load_dataset(recipe, data_folder)
+        _check(recipe, algorithm, dataset, memory, user_models=user_models)
+        noise = noise_folder or folder / "noise"
+        shards = _shards(recipe, algorithm, dataset, noise, given)
         _check_shards(recipe, algorithm, shards)
         self._executor, self._how = (executors or _executor)(shards, recipe.simulation, self._tell)
-        self.store = Store(folder, durable=False)
-        self.journal = EventJournal("simulation", clock)
-        self.controls = RunControls()
-        record = create_run(self.store, recipe, clock)
-        self.journal.open(self.store.run_folder(record.run) / "events.jsonl")
-        cache, relays = open_blobs(folder, CACHE_BYTES)
-        self._deps = EngineDeps(
-            recipe=recipe,
-            algorithm=algorithm,
-            fleet=LocalFleet(
-                shards,
-                cache,
-                clock,
-                self.journal.emit,
-                self._executor,
-                newcomers_of(recipe.simulation, recipe.seed),
-            ),
-            dataset=dataset,
-            store=self.store,
-            cache=cache,
-            relays=relays,
-            journal=self.journal,
-            controls=self.controls,
-            clock=clock,
-            trackers=trackers,
-            user_models=True,
-            memory=memory,
-            data_folder=data_folder,
-            audit=audit,
-        )
-        self._engine = Engine(record, self._deps)
+        with ExitStack() as opened:
+            opened.callback(self._executor.close)
+            self.store = Store(folder, durable=False)
+            opened.callback(self.store.close)
+            self.journal = EventJournal("simulation", clock)
+            opened.callback(self.journal.close)
+            self.controls = RunControls()
+            self._run = create_run(self.store, recipe, clock)
+            self.journal.open(self.store.run_folder(self._run.run) / "events.jsonl")
+            cache, relays = open_blobs(folder, CACHE_BYTES)
+            self._deps = EngineDeps(
+                recipe=recipe,
+                algorithm=algorithm,
+                fleet=LocalFleet(
+                    shards,
+                    cache,
+                    clock,
+                    self.journal.emit,
+                    self._executor,
+                    newcomers_of(recipe.simulation, recipe.seed),
+                    [device.name for device in given.devices] if given else (),
+                ),
+                dataset=dataset,
+                store=self.store,
+                cache=cache,
+                relays=relays,
+                journal=self.journal,
+                controls=self.controls,
+                clock=clock,
+                trackers=trackers,
+                user_models=user_models,
+                memory=memory,
+                data_folder=data_folder,
+                audit=audit,
+                on_round=on_round,
+            )
+            self._engine = Engine(self._run, self._deps)
+            self._opened = opened.pop_all()
 
     def run(self) -> SimulationResult:
-        """Run it to its end."""
-        try:
-            self._tell(self._how)
-            record = self._engine.run()
-            folder = self.store.run_folder(record.run)
-            return SimulationResult(record, folder, self._final_scores(record))
-        finally:
-            self._executor.close()
-            self.journal.close()
-            self.store.close()
+        """Run it to its end.
+
+        What ends it otherwise, such as Ctrl-C, is in the run's row before it is raised.
+        """
+        with self._opened:
+            try:
+                self._tell(self._how)
+                record = self._engine.run()
+                folder = self.store.run_folder(record.run)
+                return SimulationResult(record, folder, self._final_scores(record))
+            except BaseException as error:
+                self._end_early(error)
+                raise
+
+    def _end_early(self, error: BaseException) -> None:
+        """Write into the run's row that something ended the program's work on it."""
+        record = self.store.run(self._run.run)
+        if record.status not in UNFINISHED:
+            return
+        told = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        ended = replace(record, status="failed", reason=told, error="internal")
+        if isinstance(error, KeyboardInterrupt):
+            ended = replace(ended, status="aborted", reason="interrupted", error="interrupted")
+        ended = replace(ended, round=record.finished_rounds, ended=timestamp(self._clock.now()))
+        self.store.save_run(ended)
+        row = {"run": ended.run, "status": ended.status, "reason": ended.reason}
+        self.journal.emit("run", **row)
 
     def _final_scores(self, record: RunRecord) -> Mapping[str, float]:
         """Return ``SimulationResult.final``."""
@@ -141,8 +176,8 @@ class Simulation:
         if record.status != "finished" or recipe.evaluation.on != "both" or not parts:
             return {}
         saved = ended_run(self._deps, record, self._tell)
-        loss = recipe.training.loss
-        return coordinator_scores(self._deps.algorithm, loss, saved.state, saved.run_model)
+        algorithm = self._deps.algorithm
+        return coordinator_scores(recipe, algorithm, saved.state, saved.run_model).values
 
     def _tell(self, text: str) -> None:
         """Put a line into the journal: how the run trains."""
@@ -150,7 +185,9 @@ class Simulation:
             self.journal.emit("note", level="info", text=text)
 
 
-def _check(recipe: Recipe, algorithm: AnyAlgorithm, dataset: Dataset, memory: int) -> None:
+def _check(
+    recipe: Recipe, algorithm: AnyAlgorithm, dataset: Dataset, memory: int, *, user_models: bool
+) -> None:
     """Check what the engine checks again; here nothing is written yet.
 
     Raises:
@@ -163,8 +200,8 @@ def _check(recipe: Recipe, algorithm: AnyAlgorithm, dataset: Dataset, memory: in
             hint="name a data set in the recipe's [data] table, such as digits",
         )
     check_dataset(recipe, dataset)
-    model = make_model(recipe, dataset.shape, dataset.classes, memory, user_models=True)
-    check_training(with_augmentation(recipe, dataset.preparation), algorithm, model)
+    model = make_model(recipe, dataset.shape, dataset.classes, memory, user_models=user_models)
+    check_training(with_augmentation(recipe, dataset.preparation), algorithm, model, dataset)
 
 
 def _check_shards(recipe: Recipe, algorithm: AnyAlgorithm, shards: Sequence[Shard]) -> None:
@@ -193,10 +230,18 @@ def _check_shards(recipe: Recipe, algorithm: AnyAlgorithm, shards: Sequence[Shar
 
 
 def _shards(
-    recipe: Recipe, algorithm: AnyAlgorithm, dataset: Dataset, noise_folder: Path
+    recipe: Recipe,
+    algorithm: AnyAlgorithm,
+    dataset: Dataset,
+    noise_folder: Path,
+    given: GivenData | None,
 ) -> list[Shard]:
     """Return the data of each virtual device."""
-    dealt = deal_recipe(dataset, recipe, holdout_of(recipe, algorithm))
+    holdout = holdout_of(recipe, algorithm)
+    if given and given.devices:
+        dealt = given_shards(given, holdout, recipe.seed)
+    else:
+        dealt = deal_recipe(dataset, recipe, holdout)
     shards = with_policies(dealt, recipe.simulation.sharing, recipe.seed)
     if not recipe.labels.wanted:
         return shards
@@ -219,6 +264,7 @@ def _executor(
     if settings.engine == "stacked" or (settings.engine == "auto" and gpu):
         return StackedExecutor(shards, settings.chunk, tell), ""
     count = min(settings.workers or core_count(), len(shards))
-    if settings.engine == "sequential" or count < 2 or gpu:
+    forks = not (gpu or current_process().daemon)  # a daemonic process may have no children
+    if settings.engine == "sequential" or count < 2 or not forks:
         return Sequential(shards), f"trains one device after another on {pick_device()}"
     return ProcessPool(shards, count), f"trains in {count} worker processes"

@@ -87,6 +87,7 @@ class Task(Message):
 
     Attributes:
         run, exchange, index, round: what the task belongs to; ``index`` counts a run's exchanges.
+        rounds: planned rounds of the run, over which a learning rate may change.
         question: ``fit``, ``evaluate``, … as the algorithm names it.
         device: who is asked.
         deadline: seconds from now until the reply is late.
@@ -100,6 +101,7 @@ class Task(Message):
         training: the recipe's training section.
         labels: its section about supplements for missing labels; empty for none.
         personal: its section about weights that stay on the device; empty for none.
+        evaluation: of a test, its section about what is measured; empty for loss and accuracy.
         codec: how the reply's tensors are encoded.
         error_feedback: whether what the code drops is carried into the next reply.
         samples: the number of samples that the device announced; the most its reply may weigh.
@@ -115,6 +117,7 @@ class Task(Message):
     exchange: Word
     index: Count
     round: Count
+    rounds: Count = 0
     question: Word
     device: Name
     deadline: Annotated[float, Field(gt=0, le=30 * 86400)]
@@ -128,6 +131,7 @@ class Task(Message):
     training: dict[str, Any]
     labels: dict[str, Any] = {}
     personal: dict[str, Any] = {}
+    evaluation: dict[str, Any] = {}
     codec: Word
     error_feedback: bool = False
     samples: Count

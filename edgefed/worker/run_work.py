@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from edgefed.algorithms.base import (
     Chosen,
@@ -21,6 +22,7 @@ from edgefed.algorithms.device_side import lowest
 from edgefed.learn.batch_statistics import batch_statistics
 from edgefed.learn.density import fit_density
 from edgefed.learn.jobs import samples_of
+from edgefed.learn.measures import NOTHING_MORE, Measures
 from edgefed.learn.scoring import score
 from edgefed.learn.training import ModelPredictions, Stopped, Trainer
 from edgefed.learn.types import Samples, Score
@@ -32,6 +34,7 @@ def run_work(
     own: Samples,
     progress: Callable[[float], None] | None = None,
     stop: Callable[[], bool] | None = None,
+    measures: Measures = NOTHING_MORE,
 ) -> Result:
     """Train, test, encode or measure, and return the result.
 
@@ -41,14 +44,17 @@ def run_work(
         own: the device's training samples, for a job that brings none.
         progress: told the share done, 0 to 1.
         stop: asked before each training step; True gives up.
+        measures: what a test measures beside loss and accuracy.
 
     Raises:
         Stopped: ``stop`` said so.
     """
     if isinstance(work, (EvalJob, PredictorEvalJob)):
-        return _tested(trainer, work)
+        return _tested(trainer, work, measures)
     if isinstance(work, TrainedEvalJob):
-        return _tested(trainer, work.test(trainer.train(work.job, own, progress, stop)))
+        before = None if work.before is None else _tested(trainer, work.before, NOTHING_MORE)
+        after = work.test(trainer.train(work.job, own, progress, stop))
+        return replace(_tested(trainer, after, measures), before=before)
     if isinstance(work, Encoding):
         return trainer.encode(work.weights, work.samples.inputs, work.split)
     if isinstance(work, DensityFit):
@@ -62,11 +68,11 @@ def run_work(
     return trainer.train(work, own, progress, stop)
 
 
-def _tested(trainer: Trainer, test: EvalJob | PredictorEvalJob) -> Score:
+def _tested(trainer: Trainer, test: EvalJob | PredictorEvalJob, measures: Measures) -> Score:
     """Return the score of a test."""
     if isinstance(test, EvalJob):
-        return trainer.evaluate(test.weights, test.samples, test.loss)
-    return score(test.predictor(ModelPredictions(trainer)), test.samples, test.loss)
+        return trainer.evaluate(test.weights, test.samples, test.loss, measures)
+    return score(test.predictor(ModelPredictions(trainer)), test.samples, test.loss, measures)
 
 
 def _lowest_loss(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from edgefed.algorithms.base import (
     Result,
     Work,
 )
-from edgefed.algorithms.device_side import MODE
+from edgefed.algorithms.evaluation_reply import measures_of_task
 from edgefed.algorithms.exchange import FROZEN
 from edgefed.data.class_names import in_words, numbered, renumbered, unlisted
 from edgefed.data.types import UNPREPARED, Preparation
@@ -25,7 +25,8 @@ from edgefed.errors import DIVERGED, EdgeFedError
 from edgefed.learn.model_memory import ModelTooLargeError
 from edgefed.learn.targets import misfit
 from edgefed.learn.training import Stopped, Trainer
-from edgefed.learn.types import Array, Samples, Score, Tensors
+from edgefed.learn.types import Array, Samples, Tensors
+from edgefed.learn.user_losses import is_user_loss
 from edgefed.learn.user_models import is_user_model
 from edgefed.learn.warm_trainers import FrozenBlob
 from edgefed.natural_noise.draw import DrawNoise, draw_noise
@@ -37,6 +38,7 @@ from edgefed.worker.persistent_state import PersistentState, checked_changes
 from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system
 from edgefed.worker.relays import ReadRelay, check_relays, no_relays, relays_by_sender
 from edgefed.worker.run_work import mode_of, run_work
+from edgefed.worker.scored import scored
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.uplink import FEEDBACK, encode_groups
 
@@ -189,6 +191,7 @@ class Worker:
             receivers=task.receivers,
             max_relay_bytes=task.max_relay_bytes,
             relays=relays_by_sender(task, read_relay),
+            rounds=task.rounds,
         )
         state = {key: value for key, value in private.items() if not key.startswith(FEEDBACK)}
         view = DeviceView(
@@ -239,9 +242,9 @@ class Worker:
         """Return why this device cannot do the task, or nothing."""
         if len(train) == 0:
             return "the device has no data"
-        name = str(task.model.get("name", ""))
-        if is_user_model(name) and not self._trainer_cache.user_models:
-            return f"it does not run {name}: user_models is off in its settings"
+        code = next(_user_code(task), "")
+        if code and not self._trainer_cache.user_models:
+            return f"it does not run {code}: user_models is off in its settings"
         shape = tuple(train.inputs.shape[1:])
         if shape != tuple(task.shape):
             return f"its inputs are {_times(shape)}, the run trains {_times(tuple(task.shape))}"
@@ -250,6 +253,15 @@ class Worker:
         if train.targets.ndim == 1 and int(train.targets.max()) >= task.classes:
             return f"it has label {int(train.targets.max())}, the run has {task.classes} classes"
         return ""
+
+
+def _user_code(task: Task) -> Iterator[str]:
+    """Yield the names of users' own code in a task: model, loss and metrics."""
+    if is_user_model(name := str(task.model.get("name", ""))):
+        yield name
+    if is_user_loss(loss := str(task.training.get("loss", ""))):
+        yield loss
+    yield from map(str, task.evaluation.get("metrics", ()))
 
 
 def complete(
@@ -277,12 +289,15 @@ def _result(
     progress: Callable[[float], None] | None,
     stop: Callable[[], bool] | None,
 ) -> Result:
-    return run_work(prepared.trainer, prepared.work, prepared.view.train, progress, stop)
+    measures = measures_of_task(prepared.task)
+    trainer, own = prepared.trainer, prepared.view.train
+    return run_work(trainer, prepared.work, own, progress, stop, measures)
 
 
 def _finished(prepared: Prepared, result: Result) -> Outcome:
     if prepared.task.question == "evaluate":
-        return _finite(_scored(result, mode_of(prepared.work)))
+        mode, policy = mode_of(prepared.work), prepared.view.policy
+        return _finite(scored(prepared.task, result, mode, policy))
     answer = prepared.algorithm.answer(prepared.seen, prepared.view, result)
     own, private, persistent = prepared.view.private, prepared.private, prepared.persistent
     return _answered(answer, prepared.task, own, private, persistent)
@@ -332,17 +347,6 @@ def _guarded(step: Callable[[], Done]) -> Done | Outcome:
         # Neither a task that only the sender can have got wrong nor the code of a user's own model
         # must end the thread that works.
         return Outcome(status="failed", reason=_brief(error))
-
-
-def _scored(result: Result, mode: str) -> Outcome:
-    if not isinstance(result, Score) or result.samples == 0:
-        return Outcome(status="refused", reason="the device holds out no samples for evaluation")
-    metrics = {"loss": result.loss}
-    if result.accuracy is not None:
-        metrics["accuracy"] = result.accuracy
-    if mode:
-        metrics[MODE + mode] = 1.0
-    return Outcome(status="ok", samples=result.samples, metrics=metrics)
 
 
 def _brief(error: BaseException) -> str:

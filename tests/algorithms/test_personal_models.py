@@ -217,6 +217,7 @@ def test_fine_tuning_trains_the_device_s_own_model_and_keeps_nothing() -> None:
     tuned = players.do(work, view)
     assert isinstance(tuned, Score)
     assert tuned.loss < plain.loss - 0.1
+    assert tuned.before == plain, "the model before it was fine-tuned"
     assert bits(players.private) == kept
     unheld = replace(view, test=Samples(view.test.inputs[:0], view.test.targets[:0]))
     assert isinstance(half.eval_job(task, unheld), EvalJob)

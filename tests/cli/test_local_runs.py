@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -41,12 +42,50 @@ def test_a_simulation_is_tested_again(tmp_path: Path) -> None:
     run = simulate(tmp_path).json
     found = edgefed("run", "evaluate", "--local", "--json", state=tmp_path).json
     assert (found["run"], found["round"], found["devices"]) == (run["run"], 3, [])
-    assert found["scores"] == {"accuracy": run["accuracy"], "loss": run["loss"]}
+    told = {name: found["scores"][name] for name in ("accuracy", "loss")}
+    assert told == {"accuracy": run["accuracy"], "loss": run["loss"]}
+    shown = edgefed("run", "show", "--local", "--json", state=tmp_path).json
+    assert found["confusions"] == shown["confusions"]
+    assert found["scores"].items() <= shown["history"][-1].items()
     text = edgefed("run", "evaluate", run["run"][:6], "--local", state=tmp_path).out
-    assert f"accuracy  {run['accuracy']:.4f}" in text
+    assert re.search(f"^accuracy +{run['accuracy']:.4f}$", text, re.MULTILINE)
     asked = edgefed("run", "evaluate", "--local", "--on", "devices", state=tmp_path)
     asked.failed(2, "usage.evaluate", "--on")
     edgefed("run", "evaluate", "r-7", "--local", state=tmp_path).failed(5, "run.unknown")
+
+
+def test_the_best_model_is_shown_and_tested(tmp_path: Path) -> None:
+    early = ("--set", "evaluation.stop_patience=1", "--set", "evaluation.stop_min_change=10")
+    simulate(tmp_path, *early, "--set", "rounds.checkpoint_every=1")
+    shown = edgefed("run", "show", "--local", "--json", state=tmp_path).json
+    assert shown["reason"].startswith("stopped early: no better accuracy in 1 evaluation;")
+    files = {each["file"]: each for each in shown["models"]}
+    best = files["best.safetensors"]
+    accuracies = [point["accuracy"] for point in shown["history"]]
+    assert (best["metric"], best["score"]) == ("accuracy", max(accuracies))
+    text = edgefed("run", "show", "--local", state=tmp_path).out
+    assert shown["reason"] in text
+    assert "best.safetensors, after round " + str(best["round"]) in text
+    assert "2 models, the last is checkpoints/round-0002.safetensors" in text
+    found = edgefed("run", "evaluate", "--local", "--best", "--json", state=tmp_path).json
+    assert (found["round"], found["scores"]["accuracy"]) == (best["round"], max(accuracies))
+    report = tmp_path / "report.html"
+    edgefed("run", "report", "--local", "--out", str(report), state=tmp_path)
+    page = report.read_text()
+    assert f"{best['round']}: accuracy {best['score']:.4f}" in page
+    assert shown["reason"] in page
+
+
+def test_scores_of_ones_own_and_before_fine_tuning_are_shown(tmp_path: Path) -> None:
+    own = 'evaluation.metrics=["tests.learn.own_functions:even_recall"]'
+    tuned = ("--set", "personal.fine_tune_epochs=1")
+    simulate(tmp_path, "--set", own, *tuned)
+    last = edgefed("run", "show", "--local", "--json", state=tmp_path).json["history"][-1]
+    text = edgefed("run", "show", "--local", state=tmp_path).out
+    for name in ("even_recall", "accuracy_before", "loss_before"):
+        assert re.search(rf"^{name} +{last[name]:.4f}$", text, re.MULTILINE), name
+    found = edgefed("run", "evaluate", "--local", "--json", state=tmp_path).json
+    assert "even_recall" in found["scores"]
 
 
 def test_a_damaged_run_is_named(tmp_path: Path) -> None:

@@ -108,13 +108,52 @@ def test_a_runs_folder_becomes_a_page(world: MakeWorld, tmp_path: Path) -> None:
     assert told.exit_code == 0, told.stderr
     assert json.loads(told.stdout) == {"run": here.run, "file": str(file)}
     page = Page(file.read_text())
-    assert page.tags["svg"] == 5
+    assert page.tags["svg"] == 6
     assert {"Accuracy", "Loss", "Bytes per round", "Time per device", "Events"} <= set(page.words)
     assert {each.device for each in here.devices.roster()} <= set(page.words)
     assert f"{here.record.accuracy:.4f}" in page.words
     assert here.record.weights_digest in page.words
     assert f"{len(here.rows)} rounds" in page.words
     assert any("[training]" in words for words in page.words)
+
+
+def test_the_classes_have_a_picture_and_a_table(tmp_path: Path) -> None:
+    parts = shards((9, 6), tested=5)
+    here = World(tmp_path / "lab", recipe(evaluation={"on": "both"}), parts)
+    data = run_data_of_folder(folder_of(here))
+    record = {**data.record, "class_names": ["ant", EVIL, "cow"]}
+    text = report(replace(data, record=record))
+    page = Page(text)
+    assert "<script>" not in text
+    assert {"Classes, tested on the coordinator", "Classes, tested on the devices"} <= set(
+        page.words
+    )
+    assert page.words.count("true label") == 2
+    assert {"worst device", "10th percentile of devices"} <= set(page.words)
+    assert {"ant", EVIL, "cow", "most mistaken for"} <= set(page.words)
+    last = here.rows[-1]
+    for name in ("balanced_accuracy", "macro_f1", "device_balanced_accuracy"):
+        assert f"{last[name]:.4f}" in page.words
+    assert "Round 3, 10 held-out samples of 2 devices." in page.words
+    here.close()
+
+
+def test_a_run_without_counts_has_no_section_about_classes(world: MakeWorld) -> None:
+    here = world(recipe(evaluation={"confusion": False}))
+    page = Page(report(run_data_of_folder(folder_of(here))))
+    assert not [word for word in page.words if word.startswith("Classes, tested")]
+
+
+def test_an_event_log_of_before_counts_is_still_read(world: MakeWorld) -> None:
+    here = world(recipe())
+    folder = folder_of(here)
+    lines = (folder / "events.jsonl").read_text().splitlines()
+    kept = [line for line in lines if json.loads(line)["kind"] != "confusion"]
+    assert len(kept) == len(lines) - 3
+    (folder / "events.jsonl").write_text("".join(f"{line}\n" for line in kept))
+    data = run_data_of_folder(folder)
+    assert (len(data.rounds), data.summary.confusions) == (3, ())
+    report(data)
 
 
 def test_devices_of_different_modes_have_curves_of_their_own(tmp_path: Path) -> None:
@@ -221,7 +260,7 @@ class Nobody:
     def check(self, recipe: Recipe) -> dict[str, Any]:
         raise NotImplementedError
 
-    def evaluate(self, run: str, on: str | None, mode: str) -> str:
+    def evaluate(self, run: str, on: str | None, mode: str, *, best: bool) -> str:
         raise NotImplementedError
 
 

@@ -101,6 +101,7 @@ def simulated(folder: Path, plan: Recipe) -> RunRecord:
 
 
 ADAM = ("training.optimizer=adam", "training.learning_rate=0.002")
+ADAMW = ("training.optimizer=adamw", "training.learning_rate=0.002", "training.weight_decay=0.1")
 CHANGES = {
     "bf16": ("wire.uplink=bf16", "wire.downlink=bf16"),
     "int8": ("wire.uplink=int8", "wire.downlink=int8"),
@@ -109,6 +110,19 @@ CHANGES = {
     "localmix": ("algorithm.name=localmix",),
     "fedlc with adam": ("algorithm.name=fedlc", *ADAM),
     "fedrs with adam": ("algorithm.name=fedrs", *ADAM),
+    "adamw, schedule, clipping, smoothing and weights": (
+        *ADAMW,
+        "training.schedule=cosine",
+        "training.warm_up=0.2",
+        "training.max_gradient_norm=0.5",
+        "training.label_smoothing=0.1",
+        "training.class_weights=balanced",
+    ),
+    "nesterov, a schedule over the run, numbers for weights": (
+        *("training.momentum=0.9", "training.nesterov=true"),
+        *("training.schedule=linear", "training.schedule_over=run"),
+        "training.class_weights=[1, 1, 2, 1, 1, 0.5, 1, 1, 1, 3]",
+    ),
     "fedmoe": ("algorithm.name=fedmoe", "evaluation.on=coordinator"),
     "ifca": ("algorithm.name=ifca", "evaluation.on=coordinator"),
 }

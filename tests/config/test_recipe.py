@@ -316,6 +316,7 @@ def test_a_printed_recipe_explains_its_keys_and_loads(folders: Path, around: Mak
     assert loaded.value == Recipe()
     unset = {one.key for one in loaded.effective() if one.origin.kind != "file"}
     assert unset == {
+        "evaluation.better",
         "evaluation.on",
         "evaluation.weighting",
         "rounds.test_cohort",

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from edgefed.config.recipe import Recipe
 from edgefed.coordinator.evaluation_request import EvaluationRequest
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.saved_evaluation import ended_run, evaluate
@@ -21,10 +22,12 @@ HELD = shards((5, 9, 6, 4), tested=3)
 BOTH = {"on": "both"}
 
 
-def evaluated(here: World, on: str | None = None, mode: str = "") -> dict[str, Any]:
+def evaluated(
+    here: World, on: str | None = None, mode: str = "", *, best: bool = False
+) -> dict[str, Any]:
     """Return the result of testing the model of a world's run, which has ended."""
     deps = here.engine()._deps
-    request = EvaluationRequest(on, mode)  # type: ignore[arg-type]
+    request = EvaluationRequest(on, mode, best)  # type: ignore[arg-type]
     return evaluate(lambda: ended_run(deps, here.record, lambda text: None), request)
 
 
@@ -48,7 +51,54 @@ def test_an_ended_run_is_tested_again_with_the_same_scores(world: MakeWorld) -> 
     assert here.record.weights_digest == digest
     assert evaluated(here, "devices")["scores"] == {
         name: score for name, score in found["scores"].items() if "device" in name
-    } | {name: found["scores"][f"device_{name}"] for name in ("accuracy", "loss")}
+    } | {
+        name.removeprefix("device_"): score
+        for name, score in found["scores"].items()
+        if name.startswith("device_") and not name.startswith("device_accuracy_")
+    }
+    # The counts are those of the last round, and of everybody who was asked now.
+    on_coordinator, on_devices = found["confusions"]
+    (before, _) = here.stores[0].confusions(here.run)
+    assert (on_coordinator["round"], on_coordinator["matrix"]) == (3, before["counts"])
+    assert (on_devices["devices"], on_devices["tested"]) == (4, 4)
+    assert sum(each["samples"] for each in on_devices["classes"]) == 12
+
+
+@pytest.mark.parametrize("personal", [{}, {"preset": "biased"}], ids=["shared", "personal"])
+def test_the_best_rounds_model_is_tested_with_the_scores_of_its_round(
+    world: MakeWorld, personal: dict[str, str]
+) -> None:
+    highest = {**BOTH, "best_metric": "loss", "better": "higher"}
+    here = world(recipe(evaluation=highest, personal=personal), HELD)
+    here.engine().run()
+    best = max(here.rows, key=lambda row: float(row["loss"]))
+    found = evaluated(here, "coordinator", best=True)
+    assert found["round"] == best["round"] < 3, "else the test shows nothing"
+    assert found["scores"] == {name: best[name] for name in ("accuracy", "loss")}
+    on_devices = evaluated(here, best=True)["scores"]["device_loss"]
+    if not personal:  # else devices have their own weights of the last round
+        assert on_devices == best["device_loss"]
+    assert on_devices != here.rows[-1]["device_loss"]
+    assert evaluated(here, "coordinator")["round"] == 3
+
+
+@pytest.mark.parametrize(
+    ("plan", "told"),
+    [
+        (recipe(algorithm={"name": "ifca"}), "cannot be evaluated by itself"),
+        (recipe(training={"learning_rate": 1e-30}), "has kept no model of its best round"),
+    ],
+)
+def test_a_best_model_that_says_too_little_or_is_not_there_is_refused(
+    world: MakeWorld, plan: Recipe, told: str
+) -> None:
+    here = world(plan, HELD)
+    here.engine().run()
+    if "kept no" in told:
+        (here.folder / "runs" / here.run / "best.safetensors").unlink()
+    with pytest.raises(EdgeFedError, match=told) as caught:
+        evaluated(here, best=True)
+    assert caught.value.code == "evaluate.best"
 
 
 def test_a_paused_run_is_tested_and_ends_in_the_same_bits(world: MakeWorld) -> None:

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import typer
@@ -15,6 +16,7 @@ from edgefed import errors
 from edgefed.cli.main import app as edgefed_app
 from edgefed.config.settings import AgentSettings, Settings
 from edgefed.events.snapshot import DeviceView
+from edgefed.learn.user_code import Kind
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
@@ -69,6 +71,8 @@ def codes() -> set[str]:
         for path in (ROOT / package).rglob("*.py"):
             text = path.read_text(encoding="utf-8")
             found |= set(re.findall(r'code="([a-z_.]+)"', text))
+            of_kinds = re.findall(r'code=f"\{kind\}\.([a-z_]+)"', text)
+            found |= {f"{kind}.{code}" for kind in get_args(Kind) for code in of_kinds}
             found |= set(re.findall(r'^ *default_code = "([a-z_.]+)"', text, re.MULTILINE))
             found |= set(re.findall(r'"(recipe\.(?!toml)[a-z_]+)"', text))
     return found

@@ -10,6 +10,7 @@ from edgefed.events.model import Event
 from edgefed.events.snapshot import (
     BountyView,
     BudgetView,
+    ConfusionView,
     DeviceView,
     ExpertRoundView,
     ExpertsView,
@@ -47,10 +48,11 @@ def plain_fold(snapshot: Snapshot, event: Event) -> Snapshot:
             _device(state, fields, time)
         case "roster":
             _roster(state, fields, time)
-        case "labels" | "experts" | "matching" if (
+        case "labels" | "experts" | "matching" | "confusion" if (
             state["run"] and state["run"].run == fields["run"]
         ):
             of_run = {"labels": _labels, "experts": _experts, "matching": _matching}
+            of_run["confusion"] = _confusion
             of_run[event.kind](state, fields)
     line = describe(event)
     if line is not None:
@@ -67,7 +69,7 @@ def _run(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
         devices = [view.model_copy(update=unshared) for view in state["devices"]]
         state |= {"sent": 0, "received": 0, "devices": tuple(devices)}
         state |= {"bounties": (), "budgets": (), "experts": None, "mixtures": ()}
-        state |= {"matching": None}
+        state |= {"matching": None, "confusions": ()}
         return
     if fields.get("status") in ("finished", "aborted", "failed"):
         known |= {"ended_at": time, "phase": "done", "waiting": None}
@@ -159,6 +161,12 @@ def _experts(state: dict[str, Any], fields: dict[str, Any]) -> None:
     mixtures = {row.device: row for row in state["mixtures"]}
     mixtures |= {row["device"]: MixtureView(**row) for row in fields["mixtures"]}
     state["mixtures"] = tuple(mixtures[key] for key in sorted(mixtures))
+
+
+def _confusion(state: dict[str, Any], fields: dict[str, Any]) -> None:
+    view = ConfusionView(**fields)
+    others = tuple(each for each in state["confusions"] if each.place != view.place)
+    state["confusions"] = tuple(sorted((*others, view), key=lambda each: each.place))
 
 
 def _matching(state: dict[str, Any], fields: dict[str, Any]) -> None:

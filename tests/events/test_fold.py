@@ -198,6 +198,15 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
             "growth": st.none() | share,
         },
     ),
+    "confusion": st.fixed_dictionaries(
+        {
+            "run": runs,
+            "place": st.sampled_from(["coordinator", "devices"]),
+            "round": numbers,
+            "counts": st.lists(st.lists(counts, min_size=2, max_size=2), min_size=2, max_size=2),
+        },
+        optional={"devices": counts, "tested": counts},
+    ),
     "note": st.fixed_dictionaries(
         {"text": texts}, optional={"level": st.sampled_from(["info", "warning"])}
     ),

@@ -1,4 +1,4 @@
-"""A partly frozen model over a real broker: sent once, kept through SIGKILL, the simulator's bits."""
+"""A partly frozen model over a broker: sent once, kept through SIGKILL, the simulator's bits."""
 
 from __future__ import annotations
 

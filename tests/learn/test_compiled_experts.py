@@ -25,6 +25,7 @@ from edgefed.learn.objectives.expert_mixture import (
     SHARES,
     TABLE,
 )
+from edgefed.learn.rate_schedule import RateSchedule
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Batch, Context, Job, Params, Samples, Schedule
 from edgefed.native.library import native
@@ -32,6 +33,9 @@ from tests.learn import worlds
 from tests.learn.mixtures import Mixture
 
 pytestmark = pytest.mark.skipif(native().library is None, reason=native().reason or "built")
+
+
+COSINE = RateSchedule("cosine", warm_up=0.25)
 
 
 def chain_for(mixture: Mixture, params: Params, room: int = 40) -> CompiledExperts | None:
@@ -214,6 +218,14 @@ def compare_trainings(model: Model, job: Job) -> None:
         (Schedule(epochs=2, batch_size=4, learning_rate=0.05), {}),
         (Schedule(batch_size=5, momentum=0.9, weight_decay=0.01), {"by_device": True}),
         (Schedule(batch_size=8, optimizer="adam", learning_rate=0.001), {"has_bias": True}),
+        (
+            Schedule(2, 5, 0.001, optimizer="adamw", weight_decay=0.1, rates=COSINE),
+            {"has_bias": True},
+        ),
+        (
+            Schedule(2, 5, 0.05, momentum=0.9, nesterov=True, max_gradient_norm=0.1),
+            {"by_device": True},
+        ),
         (Schedule(batch_size=8), {"threshold": 0.8, "entropy": "local", "by_column": True}),
         (Schedule(batch_size=8), {"skip_below": 0.1, "detaches": True}),
     ],

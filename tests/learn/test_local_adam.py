@@ -44,7 +44,7 @@ def test_each_step_is_torchs_bit_for_bit(schedule: Schedule) -> None:
         for weight, gradient in zip(theirs, gradients, strict=True):
             weight.grad = gradient.clone()
         reference.step()
-        adam.step(ours, gradients)
+        adam.step(ours, gradients, schedule.learning_rate)
         for gradient in gradients:
             gradient.fill_(float("nan"))  # as kernels overwrite them
         for mine, other in zip(ours, theirs, strict=True):

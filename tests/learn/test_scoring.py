@@ -30,6 +30,6 @@ def test_scores_by_hand() -> None:
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "squared_error"])
 def test_no_samples_score_zero(loss: str) -> None:
-    found = score(lambda inputs: inputs, worlds.samples(0), loss)  # type: ignore[arg-type]
+    found = score(lambda inputs: inputs, worlds.samples(0), loss)
     assert (found.loss, found.samples) == (0.0, 0)
     assert found.accuracy == (0.0 if loss == "cross_entropy" else None)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefed.cli.recipes import checked
+from edgefed.api.recipe_source import checked
 from edgefed.config.recipe import Recipe
 from edgefed.data.datasets import load
 from edgefed.data.partition import deal

@@ -9,7 +9,7 @@ import pytest
 
 from edgefed.algorithms.bounty_device_half import MOST_GIVEN_BYTES
 from edgefed.algorithms.received_mixes import most_mixes
-from edgefed.cli.recipes import checked
+from edgefed.api.recipe_source import checked
 from edgefed.config.recipe import Recipe
 from edgefed.data.datasets import load
 from edgefed.data.partition import deal

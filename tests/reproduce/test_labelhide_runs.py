@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.cli.recipes import checked
+from edgefed.api.recipe_source import checked
 from edgefed.reproduce.measure import entries, verdicts
 from edgefed.reproduce.outputs import write_outputs
 from edgefed.reproduce.plan import make_study

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edgefed.cli.recipes import checked
+from edgefed.api.recipe_source import checked
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
 from edgefed.data.datasets import load

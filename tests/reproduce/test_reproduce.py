@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.cli.recipes import checked
+from edgefed.api.recipe_source import checked
 from edgefed.errors import DataError, RecipeError, UnknownNameError
 from edgefed.reproduce.measure import entries, scored, verdicts
 from edgefed.reproduce.outputs import summary, text, write_outputs, write_recipes

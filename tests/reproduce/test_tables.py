@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.cli.recipes import checked
+from edgefed.api.recipe_source import checked
 from edgefed.config.recipe import Recipe
 from edgefed.reproduce.outputs import write_recipes
 from edgefed.reproduce.papers.fedmix_setups import PAPER

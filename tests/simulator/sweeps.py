@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from edgefed.cli.recipe_sections import data_problems
+from edgefed.api.recipe_sections import data_problems
 from edgefed.config.load import Loaded
 from edgefed.config.problems import problems_error
 from edgefed.config.recipe import Recipe

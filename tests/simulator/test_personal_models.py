@@ -17,6 +17,8 @@ from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe, SimulationSection
 from edgefed.data.types import Shard
 from edgefed.learn.types import Trained
+from edgefed.report.page import report
+from edgefed.report.run_data import run_data_of_folder
 from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.process_pool import ProcessPool
 from edgefed.simulator.run import Simulation, SimulationResult
@@ -86,6 +88,33 @@ def test_every_executor_ends_in_the_same_model(sections: dict[str, Any], tmp_pat
             np.testing.assert_allclose(theirs[key], array, atol=TOLERANCE)
     else:
         assert one.record.weights_digest == stacked.record.weights_digest
+
+
+@pytest.mark.parametrize("weights", [[], ["fc1.*"]], ids=["global", "personal"])
+def test_the_scores_before_fine_tuning_are_those_of_a_run_without_it(
+    tmp_path: Path, weights: list[str]
+) -> None:
+    tests = {"evaluation": {"on": "devices"}}
+    tuned = digits(personal={"weights": weights, "fine_tune_epochs": 3}, **tests)
+    plain = digits(personal={"weights": weights}, **tests)
+    ours, theirs = (
+        simulate(plan, tmp_path / str(number), Sequential)
+        for number, plan in enumerate((tuned, plain))
+    )
+    assert ours.record.weights_digest == theirs.record.weights_digest
+    for row, other in zip(rounds(ours), rounds(theirs), strict=True):
+        for name in ("accuracy", "loss"):
+            assert row[f"{name}_before"] == row[f"device_{name}_before"] == other[name]
+            assert f"{name}_before" not in other
+        assert row["loss"] < other["loss"]
+    page = report(run_data_of_folder(ours.folder))
+    assert "devices, before fine-tuning" in page
+    assert "devices, before fine-tuning" not in report(run_data_of_folder(theirs.folder))
+
+
+def rounds(run: SimulationResult) -> list[dict[str, Any]]:
+    lines = (run.folder / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
 
 
 LABELS = {"supplement": 1.0, "noise": "white", "mix_share": 0.0}

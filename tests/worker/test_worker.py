@@ -204,3 +204,22 @@ def test_a_users_own_model_is_run_only_where_the_devices_owner_allows_it() -> No
     done = allowed.work(given, lambda _role: weights_of_it, {})
     assert (done.status, done.reason) == ("ok", "")
     assert decode(done.blobs["delta"], specs_of(weights_of_it)).keys() == weights_of_it.keys()
+
+
+@pytest.mark.parametrize("kind", ["loss", "metric"])
+def test_users_functions_are_not_even_imported_where_the_devices_owner_forbids_it(
+    kind: str,
+) -> None:
+    nowhere = "no.such.package:function"
+    training, evaluation = task().training, {"confusion": False, "top_k": 0, "metrics": []}
+    if kind == "loss":
+        given = task(training={**training, "loss": nowhere})
+    else:
+        given = task(question="evaluate", evaluation={**evaluation, "metrics": [nowhere]})
+    refused = work(given)
+    assert (refused.status, nowhere in refused.reason) == ("refused", True)
+    assert "user_models is off" in refused.reason
+    allowed = worker(trainers=TrainerCache("cpu", user_models=True))
+    failed = work(given, allowed)
+    assert failed.status == "failed"
+    assert "there is no module 'no'" in failed.reason

@@ -1,4 +1,4 @@
-"""Cross-entropy against labels or soft targets."""
+"""Cross-entropy against labels or soft targets, smoothed and weighted where the recipe says so."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import ClassVar
 import torch
 from torch.nn import functional
 
+from edgefed.config.class_weights import ClassWeights
 from edgefed.learn.objectives.losses import soft
+from edgefed.learn.objectives.target_adjustment import CLASS_WEIGHTS, adjusted
 from edgefed.learn.types import Batch, Context, Forward, Params
 
 
@@ -17,19 +19,41 @@ class CrossEntropy:
     """The mean over the batch of -Σ_c y_c log softmax(logits)_c.
 
     ``y`` is one-hot for int64 targets (batch,), and the targets themselves for float targets
-    (batch, classes).
+    (batch, classes). Smoothing and weights change them; see ``target_adjustment``.
+
+    Attributes:
+        label_smoothing: ε, at least 0 and below 1.
+        class_weights: which weights; they are the extra ``class_weights``, which a trainer adds.
     """
 
+    label_smoothing: float = 0.0
+    class_weights: ClassWeights = "none"
+
     single_pass: ClassVar[bool] = True
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether targets stay as they are."""
+        return not self.label_smoothing and self.class_weights == "none"
 
     def __call__(
         self, forward: Forward, params: Params, batch: Batch, context: Context
     ) -> torch.Tensor:
         """Return the scalar loss."""
-        return self.of(forward(params, batch.inputs), batch.targets)
+        outputs = forward(params, batch.inputs)
+        return self.of(outputs, self.adjusted(batch.targets, outputs, context))
+
+    def adjusted(
+        self, targets: torch.Tensor, outputs: torch.Tensor, context: Context
+    ) -> torch.Tensor:
+        """Return what ``of`` and ``slope`` take for targets: smoothed and weighted ones."""
+        if self.is_plain:
+            return targets
+        weights = None if self.class_weights == "none" else context.extra[CLASS_WEIGHTS]
+        return adjusted(targets, outputs, self.label_smoothing, weights)
 
     def of(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the loss of logits (batch, classes)."""
+        """Return the loss of logits (batch, classes) against targets as they are given."""
         return functional.cross_entropy(outputs, targets)
 
     def slope(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

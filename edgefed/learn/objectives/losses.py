@@ -12,9 +12,20 @@ from typing import Protocol
 
 import torch
 
+from edgefed.learn.types import Context
+
 
 class Loss(Protocol):
     """A mean over the batch of a loss of outputs and targets."""
+
+    def adjusted(
+        self, targets: torch.Tensor, outputs: torch.Tensor, context: Context
+    ) -> torch.Tensor:
+        """Return what ``of`` and ``slope`` take for targets, such as smoothed ones.
+
+        Of a mixture of soft targets it is the mixture of what it is of each.
+        """
+        ...
 
     def of(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the scalar loss of outputs (batch, …)."""

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
+from edgefed.config.class_weights import ClassWeights
 from edgefed.errors import DataError
 from edgefed.learn import capabilities
 from edgefed.learn.capabilities import Phase
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.averaged_entries import DRAWN, unpacked
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
+from edgefed.learn.objectives.target_adjustment import CLASS_WEIGHTS
 from edgefed.learn.types import Array, Batch, Context, Forward, Objective, Params
 
 
@@ -46,6 +48,11 @@ class ManifoldMixing:
     split: int = 1
     embedding_grad: bool = False
     usual: Objective = field(default_factory=CrossEntropy)
+
+    @property
+    def class_weights(self) -> ClassWeights:
+        """The weights that the loss needs; see ``capabilities``."""
+        return capabilities.class_weights(self.usual)
 
     def check(self, model: Model, extra: Mapping[str, Array]) -> None:
         """Check that the model can be split there, and that the extras are what flows there.
@@ -122,5 +129,7 @@ class _Mixed:
         else:
             inputs = self.encoder.forward(params, inputs)
         taken = {"inputs": inputs, "targets": context.extra["targets"].index_select(0, which)}
+        if CLASS_WEIGHTS in context.extra:
+            taken[CLASS_WEIGHTS] = context.extra[CLASS_WEIGHTS]
         drawn = {**context.draws, DRAWN: torch.arange(len(inputs), device=inputs.device)}
         return replace(context, extra=taken, draws=drawn)

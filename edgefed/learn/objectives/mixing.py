@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from edgefed.config.class_weights import ClassWeights
+from edgefed.learn import capabilities
 from edgefed.learn.directional_derivative import along
 from edgefed.learn.objectives.losses import Loss, mixture, soft
 from edgefed.learn.types import Batch, Context, Forward, Params
@@ -59,6 +61,11 @@ class Mixing(ABC):
 
     loss: Loss
 
+    @property
+    def class_weights(self) -> ClassWeights:
+        """The weights that the loss needs; see ``capabilities``."""
+        return capabilities.class_weights(self.loss)
+
     @abstractmethod
     def mixed(self, batch: Batch, context: Context) -> Mixed:
         """Return the mixed batch of a step."""
@@ -70,10 +77,12 @@ class Mixing(ABC):
         mixed, loss = self.mixed(batch, context), self.loss
         if mixed.change is None:
             outputs = forward(params, mixed.inputs)
-            return loss.of(outputs, mixed.targets_for(outputs))
+            return loss.of(outputs, loss.adjusted(mixed.targets_for(outputs), outputs, context))
 
         def slope(outputs: torch.Tensor) -> torch.Tensor:
-            return loss.slope(outputs, mixed.own_for(outputs))
+            own = loss.adjusted(mixed.own_for(outputs), outputs, context)
+            return loss.slope(outputs, own)
 
         outputs, derivative = along(forward, params, mixed.inputs, mixed.change, slope)
-        return loss.of(outputs, mixed.targets_for(outputs)) + mixed.factor * derivative
+        targets = loss.adjusted(mixed.targets_for(outputs), outputs, context)
+        return loss.of(outputs, targets) + mixed.factor * derivative

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from edgefed.config.class_weights import ClassWeights
 from edgefed.learn import capabilities
 from edgefed.learn.capabilities import Phase
 from edgefed.learn.models import Model
@@ -35,6 +36,11 @@ class Proximal:
     def single_pass(self) -> bool:
         """Whether the inner objective calls the model once per step."""
         return capabilities.is_single_pass(self.inner)
+
+    @property
+    def class_weights(self) -> ClassWeights:
+        """The weights that the inner objective's loss needs."""
+        return capabilities.class_weights(self.inner)
 
     def check(self, model: Model, extra: Mapping[str, Array]) -> None:
         """Let the inner objective check; see ``capabilities``."""

@@ -31,6 +31,13 @@ class SquaredError:
         """
         return self.of(forward(params, batch.inputs), batch.targets)
 
+    def adjusted(
+        self, targets: torch.Tensor, outputs: torch.Tensor, context: Context
+    ) -> torch.Tensor:
+        """Return targets as they are."""
+        del outputs, context
+        return targets
+
     def of(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the loss of outputs (batch, outputs).
 

@@ -1,0 +1,95 @@
+"""Make a checked recipe of what a caller gives: a recipe, a table, or the path of a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from edgefed.algorithms.registry import make
+from edgefed.api.recipe_sections import open_problems
+from edgefed.config.layers import Layer
+from edgefed.config.load import Loaded, load_recipe
+from edgefed.config.problems import problems_error
+from edgefed.config.recipe import Recipe
+from edgefed.config.settings_files import Surroundings
+from edgefed.errors import RecipeError, UsageError
+
+RecipeSource = Recipe | Mapping[str, Any] | str | os.PathLike[str]
+"""A recipe, its tables as a mapping, or the path of its TOML file."""
+
+
+def recipe_of(source: RecipeSource | None, over: Mapping[str, Any]) -> Recipe:
+    """Return a recipe, with the keys of its algorithm, data set and model checked too.
+
+    Settings files and environment variables have no part in it.
+
+    Args:
+        source: the recipe; None for the defaults.
+        over: tables whose values replace those of the recipe.
+
+    Raises:
+        RecipeError: something in it is wrong; it lists every problem.
+        UnknownNameError: there is no such algorithm, and nothing else is wrong.
+        UsageError: it is no recipe.
+    """
+    given = _layer(source)
+    around = Surroundings({}, Surroundings.of_process().cwd, no_config=True)
+    laid = Layer(_plain(over)) if over else None
+    return checked(load_recipe(given, around, over=laid, further=open_problems))
+
+
+def checked(loaded: Loaded[Recipe]) -> Recipe:
+    """Return a recipe whose open tables are checked too, as it shall run.
+
+    Raises:
+        RecipeError: something in it is wrong; it lists every problem.
+        UnknownNameError: there is no such algorithm, and nothing else is wrong.
+    """
+    problems = open_problems(loaded.layer)
+    if len(problems) > 1 or any(problem.key.split(".")[0] != "algorithm" for problem in problems):
+        raise problems_error(problems)
+    make(loaded.value, loaded.layer)
+    return _anchored(loaded)
+
+
+def _anchored(loaded: Loaded[Recipe]) -> Recipe:
+    """Return the recipe with the path of its data made absolute from where it was written."""
+    recipe = loaded.value
+    path = recipe.data.settings().get("path")
+    if not isinstance(path, str) or not path or Path(path).expanduser().is_absolute():
+        return recipe
+    origin = loaded.origin("data.path")
+    base = Path(origin.name).expanduser().parent if origin.kind == "file" else Path()
+    data = recipe.data.model_copy(update={"path": str((base / path).absolute())})
+    return recipe.model_copy(update={"data": data})
+
+
+def _layer(source: RecipeSource | None) -> Layer | Path | None:
+    if source is None:
+        return None
+    if isinstance(source, Recipe):
+        return Layer(source.model_dump(mode="json"))
+    if isinstance(source, Mapping):
+        return Layer(_plain(source))
+    if isinstance(source, (str, os.PathLike)):
+        return Path(source)
+    raise UsageError(
+        f"A recipe cannot be a {type(source).__name__}.",
+        hint="give a Recipe, a mapping with its tables, or the path of its TOML file",
+    )
+
+
+def _plain(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return tables with the kinds of values that TOML has."""
+    try:
+        plain: dict[str, Any] = to_jsonable_python(dict(tables))
+    except PydanticSerializationError as error:
+        raise RecipeError(
+            f"The recipe has a value that is no text, number, array or table: {error}.",
+            hint="convert it first, such as with int(…) or float(…)",
+        ) from error
+    return plain

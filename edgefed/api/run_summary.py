@@ -1,0 +1,39 @@
+"""What a run that has ended came to: the object of ``--json``, or the error that it ended in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgefed.errors import EdgeFedError, TimeLimitError
+
+
+def result_of(record: dict[str, Any], model: str) -> dict[str, Any]:
+    """Return what ``--json`` prints about a run that has ended."""
+    return {
+        "run": record["run"],
+        "name": record["name"],
+        "status": record["status"],
+        "algorithm": record["algorithm"],
+        "seed": record["seed"],
+        "rounds": record["round"],
+        "devices": record["devices"],
+        "accuracy": record["accuracy"],
+        "loss": record["loss"],
+        "weights_digest": record["weights_digest"],
+        "bytes_up": record["bytes_up"],
+        "bytes_down": record["bytes_down"],
+        "seconds": round(record["seconds"], 3),
+        "model": model,
+    }
+
+
+def failure_of(record: dict[str, Any]) -> EdgeFedError | None:
+    """Return the error that a run ended in, or None when it finished."""
+    if record["status"] == "finished":
+        return None
+    code = record.get("error") or f"run.{record['status']}"
+    kind = TimeLimitError if code in ("round.quorum", "run.devices") else EdgeFedError
+    reason = record.get("reason") or "no reason given"
+    hint = record.get("hint") or f"edgefed run show {record['run']}"
+    told = reason if reason.endswith(".") else f"Run {record['run']} {record['status']}: {reason}."
+    return kind(told, code=code, hint=hint)

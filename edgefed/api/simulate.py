@@ -1,0 +1,196 @@
+"""Run a recipe on virtual devices from Python; ``edgefed sim run`` calls the same function."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from edgefed.api.recipe_source import RecipeSource, recipe_of
+from edgefed.api.result import Result, scores_of
+from edgefed.api.rounds import Callback, Callbacks
+from edgefed.api.run_summary import failure_of, result_of
+from edgefed.clock import SystemClock
+from edgefed.config.recipe import Recipe
+from edgefed.config.settings import default_state_folder
+from edgefed.coordinator.trackers.base import Tracker
+from edgefed.data.given import Data, GivenData, Part, given_data
+from edgefed.data.memory import MEMORY
+from edgefed.errors import UsageError
+from edgefed.events.model import Event
+from edgefed.files import storage_error
+from edgefed.learn.devices import set_threads
+from edgefed.simulator.backend import place
+from edgefed.simulator.run import Simulation, SimulationResult
+
+log = logging.getLogger("edgefed")
+
+MODEL_FILE = "model.safetensors"
+
+_one_at_a_time = threading.RLock()
+"""Training seeds torch's global generator, so two runs in one process would disturb each other."""
+
+
+def simulate(
+    recipe: RecipeSource | None = None,
+    *,
+    data: Data | None = None,
+    test: Part | None = None,
+    seed: int | None = None,
+    callbacks: Callback | Sequence[Callback] = (),
+    folder: str | os.PathLike[str] | None = None,
+    data_folder: str | os.PathLike[str] | None = None,
+    on: Literal["local", "ray"] = "local",
+    address: str = "",
+    audit: bool = False,
+    memory: int = 0,
+    user_models: bool = True,
+    trackers: Sequence[Tracker] = (),
+    on_event: Callable[[Event], None] | None = None,
+) -> Result:
+    """Run a recipe on virtual devices and return its result.
+
+    The weights are those of ``edgefed sim run`` and, on a CPU, of a fleet, bit for bit. Settings
+    files and ``EDGEFED_`` variables have no part in them.
+
+    Args:
+        recipe: a ``Recipe``, a mapping with its tables, or the path of its TOML file; None for the
+            defaults.
+        data: in place of the data set that the recipe names. ``(inputs, targets)`` as arrays or
+            tensors, an ``edgefed.Dataset``, or a map-style data set such as those of torch is
+            partitioned as the recipe says. A mapping gives each device, by name, its own.
+        test: the coordinator's test data, with ``data``. Without it, data to partition are split by
+            ``test_share`` of ``[data]``, and devices with data of their own test on a part of them.
+        seed: in place of the recipe's.
+        callbacks: called in turn with each round's ``RoundResult``. Returning ``False``, or raising
+            ``StopRun``, ends the run after the round. Another exception fails the run.
+        folder: where to keep the run's files; None for none.
+        data_folder: where data sets are downloaded; None for the state folder of ``edgefed``.
+        on: ``local``, or ``ray`` to train on a cluster.
+        address: of the Ray cluster; empty for one on this machine.
+        audit: whether to record what answers tell of labels; see ``edgefed run audit``.
+        memory: most bytes that training the model may take; 0 for half of what is free.
+        user_models: whether the recipe may name a user's own code as its model.
+        trackers: told each round; see ``edgefed.coordinator.trackers.base``.
+        on_event: called with each event of the run; None to log its notes as ``edgefed``.
+
+    Returns:
+        The result of the finished run.
+
+    Raises:
+        EdgeFedError: the recipe or the data cannot be used, or the run failed. What a callback
+            raised is its ``__cause__``.
+    """
+    if test is not None and data is None:
+        raise UsageError(
+            "test was given without data.", hint="give both, or name a data set in the recipe"
+        )
+    chosen = recipe_of(recipe, _over(data, seed))
+    watch = Callbacks((callbacks,) if callable(callbacks) else tuple(callbacks))
+    given = None if data is None else given_data(data, test, chosen)
+    chosen = _with_evaluation(chosen, given)
+    with ExitStack() as opened:
+        opened.enter_context(_borrowed_process())
+        simulation = Simulation(
+            chosen,
+            _folder(folder) or Path(opened.enter_context(_temporary_folder())),
+            SystemClock(),
+            _folder(data_folder) or default_state_folder() / "data",
+            tuple(trackers),
+            opened.enter_context(place(on, address, [chosen])),
+            memory,
+            audit=audit,
+            given=given,
+            user_models=user_models,
+            on_round=watch.on_round,
+        )
+        watch.controls = simulation.controls
+        simulation.journal.listen(lambda event, number: (on_event or _log_notes)(event))
+        return _result(chosen, simulation.run(), watch, kept=folder is not None)
+
+
+def _over(data: Data | None, seed: int | None) -> dict[str, Any]:
+    """Return the tables of the recipe that arguments decide."""
+    over: dict[str, Any] = {} if seed is None else {"seed": seed}
+    if data is not None:
+        over["data"] = {"name": MEMORY}
+    if isinstance(data, Mapping):
+        over["simulation"] = {"devices": max(1, len(data))}
+    return over
+
+
+def _with_evaluation(recipe: Recipe, given: GivenData | None) -> Recipe:
+    """Return the recipe with tests on devices, where only these have data and it does not say."""
+    if given is None or len(given.dataset.test) or recipe.evaluation.on is not None:
+        return recipe
+    evaluation = recipe.evaluation.model_copy(update={"on": "devices"})
+    return recipe.model_copy(update={"evaluation": evaluation})
+
+
+@contextmanager
+def _borrowed_process() -> Iterator[None]:
+    """Wait for the end of other simulations; afterwards torch has as many threads as before."""
+    with _one_at_a_time:
+        threads = torch.get_num_threads()
+        try:
+            yield
+        finally:
+            set_threads(threads)
+
+
+def _result(recipe: Recipe, ended: SimulationResult, watch: Callbacks, *, kept: bool) -> Result:
+    """Return the result of a run that has ended.
+
+    Raises:
+        EdgeFedError: it failed.
+    """
+    record, model = asdict(ended.record), ended.folder / MODEL_FILE
+    if not kept:
+        record["hint"] = record["hint"] or "call simulate with folder=… to keep the run's files"
+    failure = failure_of(record)
+    if failure is not None:
+        raise failure from watch.error
+    try:
+        file = model.read_bytes()
+    except OSError as error:
+        raise storage_error(model, error) from error
+    return Result(
+        recipe,
+        tuple(watch.rows),
+        scores_of(watch.rows, ended.final),
+        ended.record.weights_digest,
+        ended.folder if kept else None,
+        result_of(record, str(model) if kept else ""),
+        file,
+    )
+
+
+def _folder(path: str | os.PathLike[str] | None) -> Path | None:
+    return None if path is None else Path(path).expanduser().absolute()
+
+
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder that is removed at the end of a ``with`` block.
+
+    Raises:
+        StorageError: it cannot be made.
+    """
+    try:
+        return tempfile.TemporaryDirectory(prefix="edgefed-")
+    except OSError as error:
+        raise storage_error(Path(tempfile.gettempdir()), error) from error
+
+
+def _log_notes(event: Event) -> None:
+    """Log what the run tells people."""
+    if event.kind == "note":
+        warning = event.fields.get("level") == "warning"
+        log.log(logging.WARNING if warning else logging.INFO, "%s", event.fields["text"])

@@ -1,0 +1,100 @@
+"""Save a run's models in its folder: of the last round, of the best, and of every so many rounds.
+
+While the disk is full, saving waits, as for every file of a run (``RunRecorder.written``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgefed.algorithms.base import Algorithm, State
+from edgefed.config.recipe import ModelSection, Recipe
+from edgefed.coordinator.model_file import (
+    BEST,
+    MODEL,
+    checkpoint_file,
+    described,
+    file_round,
+    model_tensors,
+)
+from edgefed.coordinator.run_recorder import RunRecorder
+from edgefed.coordinator.run_state import RunState
+from edgefed.coordinator.store import Store
+from edgefed.events.evaluation_history import BestRound
+from edgefed.learn.types import Tensors
+from edgefed.wire.tensors import weights_digest
+
+
+class ModelSaver:
+    """Writes the models of one run.
+
+    Args:
+        recorder: has the run's row, and writes.
+        recipe: the run's, with what its data set declares.
+        algorithm: says which models a state holds.
+        store: keeps the files.
+    """
+
+    def __init__(
+        self, recorder: RunRecorder, recipe: Recipe, algorithm: Algorithm[Any], store: Store
+    ) -> None:
+        self._recorder = recorder
+        self._recipe = recipe
+        self._algorithm = algorithm
+        self._store = store
+
+    def save(self, state: RunState) -> str:
+        """Write the models of the state, and return the digest of their weights.
+
+        Raises:
+            StorageError: they cannot be written, or an order ended the wait for space.
+        """
+        return self._write(state, MODEL)
+
+    def keep_round(self, state: RunState) -> None:
+        """Keep the models of the round that was closed last, if it is the best or a checkpoint.
+
+        A restart calls it again, as the process may have ended before. Files that are there stay:
+        exchanges since then may have changed the state.
+
+        Raises:
+            StorageError: they cannot be written, or an order ended the wait for space.
+        """
+        number, best = state.state.round, state.history.best
+        if not number or number != state.scored:
+            return
+        folder = self._store.run_folder(self._recorder.record.run)
+        if best is not None and best.round == number and file_round(folder / BEST) != number:
+            self._write(state, BEST, best)
+        every, file = self._recipe.rounds.checkpoint_every, checkpoint_file(number)
+        if every and number % every == 0 and file_round(folder / file) != number:
+            self._write(state, file)
+
+    def _write(self, state: RunState, file: str, best: BestRound | None = None) -> str:
+        models = tuple(self._algorithm.models(state.state))
+        weights = self.tensors(state)
+        digest = weights_digest(weights)
+        run = self._recorder.record.run
+        description = described(
+            self._recorder.record,
+            self._recipe,
+            section=self.section(state.state),
+            spec=state.run_model.spec,
+            number=state.state.round,
+            digest=digest,
+            models=models,
+            shares=self._algorithm.model_shares(state.state),
+            best=best,
+        )
+        metadata = description.metadata()
+        self._recorder.written(lambda: self._store.save_model(run, weights, metadata, file))
+        return digest
+
+    def tensors(self, state: RunState) -> Tensors:
+        """Return the tensors of a model file: the complete weights of the state's models."""
+        own, models = state.run_model.model, self._algorithm.models(state.state)
+        return model_tensors({name: own.complete(each) for name, each in models.items()})
+
+    def section(self, state: State) -> ModelSection:
+        """Return the network of the state's weights."""
+        return self._algorithm.model(state) or self._recipe.model

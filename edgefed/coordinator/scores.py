@@ -1,0 +1,62 @@
+"""What the evaluation of a model found: scores by name, and the counts that stand behind them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from edgefed.evaluation.classification import averages
+from edgefed.evaluation.confusion import Confusion
+from edgefed.events.snapshot import ConfusionView, TestPlace
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The result of an evaluation.
+
+    Attributes:
+        values: scores by name.
+        confusions: counts of the coordinator's test, of the devices' tests, or of both.
+    """
+
+    values: Mapping[str, float] = field(default_factory=dict)
+    confusions: tuple[ConfusionView, ...] = ()
+
+    def __or__(self, other: Scores) -> Scores:
+        """Return both, the coordinator's counts first; of scores of one name the other's."""
+        views = sorted((*self.confusions, *other.confusions), key=lambda each: each.place)
+        return Scores({**self.values, **other.values}, tuple(views))
+
+    def __bool__(self) -> bool:
+        """Whether anybody tested."""
+        return bool(self.values)
+
+    @property
+    def finite(self) -> bool:
+        """Whether all scores are numbers."""
+        return all(map(math.isfinite, self.values.values()))
+
+
+NO_SCORES = Scores()
+"""Of a model that nobody tested."""
+
+
+def counted(
+    place: TestPlace, number: int, parts: Sequence[Confusion], tested: int = 0
+) -> tuple[dict[str, float], tuple[ConfusionView, ...]]:
+    """Return what follows from counts, and their sum as it is told; nothing without any.
+
+    Args:
+        place: whose samples were tested.
+        number: the round.
+        parts: the counts of each test.
+        tested: how many devices tested, also without sending counts; 0 on the coordinator.
+    """
+    total = Confusion.total(parts)
+    if total is None:
+        return {}, ()
+    devices = len(parts) if place == "devices" else 0
+    counts = tuple(tuple(row) for row in total.rows())
+    view = ConfusionView(place=place, round=number, devices=devices, tested=tested, counts=counts)
+    return averages(total), (view,)

@@ -1,0 +1,106 @@
+"""Check a recipe's user code: whether it may be imported here, and whether the run can use it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from edgefed.algorithms.base import Algorithm
+from edgefed.config.recipe import Recipe
+from edgefed.config.user_functions import metric_name
+from edgefed.data.types import Dataset
+from edgefed.errors import RecipeError
+from edgefed.learn.models import Model
+from edgefed.learn.types import Array
+from edgefed.learn.user_code import Kind, refused
+from edgefed.learn.user_losses import is_user_loss, try_out_loss
+from edgefed.learn.user_metrics import find_metrics
+from edgefed.learn.user_models import is_user_model
+
+TAKEN = frozenset(
+    {
+        "accuracy",
+        "balanced_accuracy",
+        "devices",
+        "late",
+        "loss",
+        "macro_f1",
+        "macro_precision",
+        "received",
+        "replies",
+        "round",
+        "run",
+        "seconds",
+        "sent",
+        "train_loss",
+    }
+)
+"""Names in a round's row that a user's metric cannot have."""
+
+TAKEN_BEGINNINGS = ("accuracy_", "device_", "devices_", "loss_", "top")
+
+FEW = 2
+"""Samples on whose targets a loss is tried out."""
+
+
+def check_code_allowed(recipe: Recipe, user_models: bool) -> None:
+    """Check, without importing anything, that this program may run the recipe's user code.
+
+    Raises:
+        DataError: ``model.refused``, ``loss.refused`` or ``metric.refused``: the recipe names code
+            of a user's own, which ``user_models`` does not allow.
+    """
+    for kind, name in _user_code(recipe):
+        if not user_models:
+            raise refused(kind, name)
+
+
+def _user_code(recipe: Recipe) -> Iterator[tuple[Kind, str]]:
+    """Yield what user code a recipe names."""
+    if is_user_model(recipe.model.name):
+        yield "model", recipe.model.name
+    if is_user_loss(recipe.training.loss):
+        yield "loss", recipe.training.loss
+    for name in recipe.evaluation.metrics:
+        yield "metric", name
+
+
+def try_out_code(recipe: Recipe, algorithm: Algorithm[Any], model: Model, dataset: Dataset) -> None:
+    """Check that a user's loss and metrics can be used in a run, before any device is asked.
+
+    Raises:
+        RecipeError: the algorithm takes no other loss; a metric's name is taken; there is no such
+            function.
+        DataError: the loss fails, or returns no loss.
+    """
+    _check_names(recipe.evaluation.metrics)
+    find_metrics(recipe.evaluation.metrics)
+    if not is_user_loss(recipe.training.loss):
+        return
+    if not algorithm.takes_user_loss:
+        raise RecipeError(
+            f"{recipe.algorithm.name} with these settings cannot train with a loss of your own.",
+            code="algorithm.loss",
+            hint='set training.loss = "cross_entropy", or choose fedavg',
+        )
+    try_out_loss(recipe.training.loss, model.classes, _few_targets(dataset))
+
+
+def _few_targets(dataset: Dataset) -> Array | None:
+    """Return targets of the coordinator's own samples; None where it has none."""
+    for part in (dataset.test, dataset.train):
+        if len(part):
+            return part.targets[:FEW]
+    return None
+
+
+def _check_names(metrics: tuple[str, ...]) -> None:
+    """Check that metrics are told apart by their names."""
+    for name, count in Counter(map(metric_name, metrics)).items():
+        if count > 1 or name in TAKEN or name.startswith(TAKEN_BEGINNINGS):
+            raise RecipeError(
+                f"The name {name!r} of a metric is taken.",
+                code="metric.name",
+                hint="give the function another name",
+            )

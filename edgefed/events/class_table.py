@@ -1,0 +1,62 @@
+"""The counts of an evaluation as a table by class, for ``--json``, ``run show`` and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edgefed.evaluation.classification import ClassScore, class_scores, worst_first
+from edgefed.events.confusion_events import confusion_of
+from edgefed.events.snapshot import ConfusionView
+from edgefed.units import counted
+
+
+def confusion_json(view: ConfusionView, names: Sequence[str]) -> dict[str, Any]:
+    """Return counts with what follows from them for each class that occurs, the worst first.
+
+    Args:
+        view: the counts.
+        names: what labels are called; empty when they are plain integers.
+    """
+    confusion = confusion_of(view)
+    matrix = None if confusion.matrix is None else confusion.rows()
+    rows = worst_first(class_scores(confusion))
+    told = view.model_dump(mode="json", exclude={"counts"})
+    return {**told, "matrix": matrix, "classes": [_row(each, names) for each in rows]}
+
+
+def name_of(label: int, names: Sequence[str]) -> str:
+    """Return what a label is called: its name, or else its number."""
+    return names[label] if label < len(names) and names[label] else str(label)
+
+
+def whose(test: Mapping[str, Any]) -> str:
+    """Return in words what was tested, and of how many devices the counts are.
+
+    Args:
+        test: what ``confusion_json`` returned.
+    """
+    samples = sum(each["samples"] for each in test["classes"])
+    told = f"round {test['round']}, {counted(samples, 'held-out sample')}"
+    if test["place"] == "coordinator":
+        return f"{told} of the coordinator"
+    silent = test["tested"] - test["devices"]
+    told = f"{told} of {counted(test['devices'], 'device')}"
+    if not silent:
+        return told
+    return f"{told}; {silent} of {counted(test['tested'], 'device')} shared no labels"
+
+
+def _row(each: ClassScore, names: Sequence[str]) -> dict[str, Any]:
+    other = None if each.mistaken_for is None else name_of(each.mistaken_for, names)
+    return {
+        "label": each.label,
+        "name": name_of(each.label, names),
+        "samples": each.samples,
+        "predicted": each.predicted,
+        "precision": each.precision,
+        "recall": each.recall,
+        "f1": each.f1,
+        "mistaken_for": other,
+        "mistaken": each.mistaken,
+    }

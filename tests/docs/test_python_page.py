@@ -1,0 +1,76 @@
+"""Each Python block of ``docs/python.md`` and each program of ``docs/examples`` does its work."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import edgefed
+from edgefed.api.rounds import RoundResult
+from tests.docs.pages import ROOT, blocks
+from tests.processes import PATIENCE, clean_environment
+
+PAGE = ROOT / "docs" / "python.md"
+EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
+
+
+def python(folder: Path, *words: str | Path) -> str:
+    """Return what a program prints that is run in a folder; it says nothing on stderr."""
+    told = subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        env={**clean_environment(), "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (told.returncode, told.stderr) == (0, ""), told.stdout
+    return told.stdout
+
+
+@pytest.mark.slow
+def test_the_blocks_of_the_page_run_one_after_another(tmp_path: Path) -> None:
+    found = [block for block in blocks(PAGE) if block.language == "python"]
+    assert len(found) == len([block for block in blocks(PAGE) if block.language])
+    # Each block keeps its line, so that a traceback names it.
+    source = ""
+    for block in found:
+        source += "\n" * (block.line - source.count("\n")) + block.text
+    (tmp_path / "page.py").write_text(source)
+    told = python(tmp_path, "page.py")
+    first = r"<Result digits-fedavg: 3 rounds, accuracy 0\.\d+, .*>\n0\.\d+ [0-9a-f]{64}\n"
+    assert re.match(first, told), told
+    stopped = re.search(r"^(\d+) rounds$", told, re.MULTILINE)
+    assert stopped is not None
+    assert int(stopped[1]) < 50
+    assert re.search(r"^\('[012]', .*\) \(5, 3\)$", told, re.MULTILINE), told
+    assert "training.learning_rat: unknown key" in told
+    assert (tmp_path / "model.safetensors").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", EXAMPLES, ids=lambda each: each.stem)
+def test_an_example_trains_and_predicts(program: Path, tmp_path: Path) -> None:
+    told = python(tmp_path, program)
+    accuracy = re.search(r"<Result .*, accuracy ([\d.]+), ", told)
+    assert accuracy is not None, told
+    assert float(accuracy[1]) > 0.7
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_page_names_every_attribute_of_a_round() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    table = text.partition("| attribute |")[2].partition("\n\n")[0]
+    told = set(re.findall(r"`(\w+)`", "".join(row.split(" | ")[0] for row in table.splitlines())))
+    fields = {name for name in RoundResult.__dataclass_fields__ if not name.startswith("_")}
+    assert told == fields | {"weights"}
+
+
+def test_every_name_that_the_page_uses_is_public() -> None:
+    used = set(re.findall(r"\bedgefed\.(\w+)", PAGE.read_text(encoding="utf-8")))
+    assert used - set(edgefed.__all__) == set()

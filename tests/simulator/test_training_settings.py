@@ -1,0 +1,130 @@
+"""Schedules, clipping, smoothing and class weights in whole simulations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from torch.nn import functional
+
+from edgefed.config.recipe import Recipe
+from edgefed.coordinator.run_records import RunRecord
+from edgefed.errors import RecipeError
+from edgefed.simulator.run import Simulation
+from tests.run_fixture import Ticking, samples
+
+ALL: dict[str, Any] = {
+    "optimizer": "adamw",
+    "learning_rate": 0.01,
+    "weight_decay": 0.1,
+    "schedule": "cosine",
+    "warm_up": 0.25,
+    "max_gradient_norm": 0.5,
+    "label_smoothing": 0.1,
+    "class_weights": "balanced",
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "data.npz"
+    train, test = samples(60, 1), samples(12, 2)
+    np.savez(
+        path,
+        x_train=train.inputs,
+        y_train=train.targets,
+        x_test=test.inputs,
+        y_test=test.targets,
+    )
+    return path
+
+
+def plan(data: Path, training: dict[str, Any], **sections: Any) -> Recipe:
+    return Recipe.model_validate(
+        {
+            "seed": 3,
+            "model": {"name": "mlp", "hidden": []},
+            "data": {"name": "npz", "path": str(data), "partition": "classes"},
+            "training": {"batch_size": 5, **training},
+            "rounds": {"count": 4},
+            "wire": {"downlink": "fp32", "uplink": "fp32"},
+            "simulation": {"devices": 3, "workers": 1},
+            **sections,
+        }
+    )
+
+
+def run(folder: Path, chosen: Recipe) -> RunRecord:
+    record = Simulation(chosen, folder, Ticking()).run().record
+    assert record.status == "finished", record.reason
+    return record
+
+
+def weights(folder: Path) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
+    (model,) = folder.rglob("model.safetensors")
+    return load_file(model)
+
+
+@pytest.mark.parametrize("key", sorted(ALL))
+def test_each_setting_changes_the_result_and_repeats(key: str, data: Path, tmp_path: Path) -> None:
+    first = run(tmp_path / "first", plan(data, ALL)).weights_digest
+    without = {name: value for name, value in ALL.items() if name != key}
+    assert first == run(tmp_path / "again", plan(data, ALL)).weights_digest
+    assert first != run(tmp_path / "without", plan(data, without)).weights_digest
+
+
+def test_one_step_a_round_over_the_run_is_the_run_with_the_decay_of_the_same_rates(
+    data: Path, tmp_path: Path
+) -> None:
+    """A step schedule over rounds halves the rate as ``learning_rate_decay`` does."""
+    stepping = {"schedule": "step", "schedule_over": "run", "step_every": 1, "step_factor": 0.5}
+    one = run(tmp_path / "schedule", plan(data, stepping))
+    other = run(tmp_path / "decay", plan(data, {"learning_rate_decay": 0.5}))
+    assert one.weights_digest == other.weights_digest
+
+
+def test_the_number_of_rounds_changes_the_rates_of_a_schedule_over_the_run(
+    data: Path, tmp_path: Path
+) -> None:
+    over = {"schedule": "linear", "schedule_over": "run"}
+    long = plan(data, over)
+    short = long.model_copy(update={"rounds": long.rounds.model_copy(update={"count": 2})})
+    run(tmp_path / "short", short)
+    run(tmp_path / "constant", short.model_copy(update={"training": plan(data, {}).training}))
+    one, other = weights(tmp_path / "short"), weights(tmp_path / "constant")
+    assert any(not np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_stacked_devices_end_as_sequential_ones(data: Path, tmp_path: Path) -> None:
+    chosen = plan(data, ALL)
+    stacked = {"devices": 3, "workers": 1, "engine": "stacked"}
+    run(tmp_path / "sequential", chosen)
+    run(tmp_path / "stacked", plan(data, ALL, simulation=stacked))
+    one, other = weights(tmp_path / "sequential"), weights(tmp_path / "stacked")
+    for name, array in one.items():
+        np.testing.assert_allclose(array, other[name], rtol=1e-3, atol=1e-4)
+
+
+def test_the_loss_of_an_evaluation_is_neither_smoothed_nor_weighted(
+    data: Path, tmp_path: Path
+) -> None:
+    numbers = {**ALL, "class_weights": [5, 0.1, 1], "label_smoothing": 0.5}
+    record = run(tmp_path, plan(data, numbers))
+    found, test = weights(tmp_path), samples(12, 2)
+    logits = torch.from_numpy(test.inputs) @ torch.from_numpy(found["out.weight"]).T
+    logits = logits + torch.from_numpy(found["out.bias"])
+    plain = functional.cross_entropy(logits, torch.from_numpy(test.targets))
+    assert record.loss == pytest.approx(float(plain), rel=1e-5)
+
+
+@pytest.mark.parametrize("wrong", [[1, 2], [1, 2, 3, 4]])
+def test_weights_of_other_classes_are_refused_before_anything_is_written(
+    wrong: list[float], data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(RecipeError, match="and the run has 3 classes"):
+        Simulation(plan(data, {"class_weights": wrong}), tmp_path / "state", Ticking())
+    assert not (tmp_path / "state").exists()
