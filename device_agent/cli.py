@@ -129,7 +129,7 @@ def doctor(
     name: Name = None,
     source: Data = None,
 ) -> None:
-    """Check Python, torch, kernels, data, broker and disk, and say how to fix problems.
+    """Check Python, torch, kernels, plug-ins, data, broker and disk, and say how to fix problems.
 
     The check of the broker includes whether it passes on what a device of this name publishes.
     """
@@ -137,6 +137,7 @@ def doctor(
     with reported(options.json):
         from device_agent.telemetry import Sensors
         from edgefed import diagnostics
+        from edgefed.algorithms.installed_plugins import installed_plugins
 
         settings = agent_settings(options, name=name, source=source)
         board = Sensors().hardware() or "unknown board"
@@ -144,6 +145,7 @@ def doctor(
             diagnostics.python(),
             diagnostics.torch_and_accelerator(),
             diagnostics.kernels(),
+            *diagnostics.plug_ins(installed_plugins()),
             diagnostics.Finding("board", "good", board),
             *_data_findings(settings),
             *_broker_findings(settings),

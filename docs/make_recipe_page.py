@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from edgefed.algorithms.registry import algorithms
+from edgefed.algorithms.registry import built_in
 from edgefed.cli.demo import RECIPE
 from edgefed.config.models import tables
 from edgefed.config.recipe import Recipe
@@ -87,7 +87,7 @@ def _further() -> dict[str, dict[str, type[BaseModel]]]:
     return {
         "model": {name: network.settings for name, network in NETWORKS.items()},
         "data": dict(dataset_keys()),
-        "algorithm": {name: kind.Settings for name, kind in algorithms().items()},
+        "algorithm": {name: kind.Settings for name, kind in built_in().items()},
     }
 
 

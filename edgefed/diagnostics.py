@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from edgefed.errors import CheckFailedError, EdgeFedError
+from edgefed.plugins import Listed
 
 MARKS = {"good": "✓", "warning": "!", "bad": "✗"}
 LOW_DISK = 1024**3
@@ -81,6 +82,19 @@ def kernels() -> Finding:
         return Finding("kernels", "good", f"compiled, {found.lanes} floats at a time")
     fix = "install a C compiler, then EdgeFed again" if found.reason == "not built" else ""
     return Finding("kernels", "warning", f"not in use: {found.reason}", fix)
+
+
+def plug_ins(listed: Sequence[Listed]) -> list[Finding]:
+    """Look at the plug-ins of installed packages: those that can be used, and each other one."""
+    usable = [f"{each.kind} {each.name} of {each.package}" for each in listed if not each.problem]
+    return [
+        Finding("plug-ins", "good", ", ".join(usable) or "none in use"),
+        *(
+            Finding("plug-in", "bad", each.problem, f"repair or uninstall {each.package}")
+            for each in listed
+            if each.problem
+        ),
+    ]
 
 
 def as_rows(findings: Sequence[Finding]) -> list[tuple[str, ...]]:

@@ -2,7 +2,8 @@
 
 EdgeFedError                     1
 ├── UsageError                   2   wrong usage, wrong setting
-│   └── RecipeError              2   a recipe or settings file that cannot be used
+│   ├── RecipeError              2   a recipe or settings file that cannot be used
+│   └── PluginError              2   a plug-in of an installed package that cannot be used
 ├── UnreachableError             3   broker or coordinator does not answer
 ├── NotAllowedError              4   not enrolled, refused, or owned by somebody else
 ├── UnknownNameError             5   no such run, device, algorithm
@@ -59,6 +60,12 @@ class RecipeError(UsageError):
     """A recipe or a settings file cannot be used."""
 
     default_code = "recipe.invalid"
+
+
+class PluginError(UsageError):
+    """A plug-in of an installed package cannot be used."""
+
+    default_code = "plugin"
 
 
 class UnreachableError(EdgeFedError):

@@ -1,4 +1,4 @@
-"""Install algorithms as a package, for this process and those that it starts."""
+"""Install plug-ins as a package, for this process and those that it starts."""
 
 from __future__ import annotations
 
@@ -9,25 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.algorithms import registry
-from edgefed.algorithms.plugins import GROUP
+from edgefed.algorithms.registry import PLUGINS
+from edgefed.plugins import installed
 
 ROOT = Path(__file__).parents[1]
 
 
-def write_package(site: Path, package: str, points: Mapping[str, str]) -> None:
-    """Write what tells Python of a package with algorithms.
+def write_package(
+    site: Path, package: str, points: Mapping[str, str], group: str = PLUGINS.group
+) -> None:
+    """Write what tells Python of a package with plug-ins.
 
     Args:
         site: a folder of ``sys.path``, created when missing.
         package: its name.
-        points: ``module:class`` by the algorithm's name.
+        points: ``module:object`` by the plug-in's name.
+        group: of its entry points; algorithms when left out.
     """
     folder = site / f"{package}-1.0.dist-info"
     folder.mkdir(parents=True)
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
     lines = "".join(f"{name} = {place}\n" for name, place in points.items())
-    (folder / "entry_points.txt").write_text(f"[{GROUP}]\n{lines}")
+    (folder / "entry_points.txt").write_text(f"[{group}]\n{lines}")
 
 
 @contextmanager
@@ -36,8 +39,8 @@ def importable(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(site)
     monkeypatch.setenv("PYTHONPATH", f"{site}:{ROOT}")
     importlib.invalidate_caches()
-    registry.offered.cache_clear()
+    installed.cache_clear()
     try:
         yield
     finally:
-        registry.offered.cache_clear()
+        installed.cache_clear()

@@ -39,9 +39,11 @@ from edgefed.algorithms.exchange import ReplyRole as ReplyRole  # noqa: PLC0414
 from edgefed.algorithms.expert_report import ExpertReport as ExpertReport  # noqa: PLC0414
 from edgefed.algorithms.match_report import MatchReport as MatchReport  # noqa: PLC0414
 from edgefed.config.recipe import (
+    NO_IMAGES,
     CodecName,
     EvaluationPlace,
     EvaluationWeighting,
+    ImagesSection,
     ModelSection,
     RoundsSection,
     TrainingSection,
@@ -257,6 +259,7 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         settings: its own keys of the recipe.
         training: the recipe's ``[training]`` table, as the task carries it on a device.
         planned_rounds: the recipe's ``[rounds]`` table; None on a device.
+        images: its ``[images]`` table, as the task carries it on a device.
     """
 
     name: str
@@ -274,9 +277,11 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         settings: SettingsT,
         training: TrainingSection,
         planned_rounds: RoundsSection | None = None,
+        images: ImagesSection = NO_IMAGES,
     ) -> None:
         self.settings = settings
         self.training = training
+        self.images = images
         self.planned_rounds = planned_rounds
 
     @property

@@ -194,7 +194,7 @@ class Ensemble(Algorithm[EnsembleSettings]):
             objective=loss_of(self.training),
             schedule=schedule_of(self.training, task.round, task.rounds),
             seed=task.seed,
-            augment=augment_of(self.training),
+            augment=augment_of(self.training, self.images),
         )
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:

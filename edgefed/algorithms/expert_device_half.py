@@ -22,7 +22,7 @@ from edgefed.algorithms.expert_settings import ExpertSettings
 from edgefed.algorithms.fedavg import difference
 from edgefed.algorithms.marginal_gates import marginal
 from edgefed.algorithms.training import augment_of, loss_of, schedule_of
-from edgefed.config.recipe import TrainingSection
+from edgefed.config.recipe import ImagesSection, TrainingSection
 from edgefed.errors import DataError
 from edgefed.learn.mixture_prediction import Gate, device_predictor
 from edgefed.learn.mixture_table import device_shares, kept_experts, pruned
@@ -50,12 +50,14 @@ class DeviceHalf:
     Args:
         settings: of the algorithm.
         training: the recipe's ``[training]`` table.
+        images: its ``[images]`` table.
         task: with the experts, and the table or the averaged gate.
         device: its samples and private state.
     """
 
     settings: ExpertSettings
     training: TrainingSection
+    images: ImagesSection
     task: DeviceTask
     device: DeviceView
 
@@ -90,7 +92,7 @@ class DeviceHalf:
             objective=loss_of(self.training),
             schedule=schedule_of(self.training, self.task.round, self.task.rounds),
             seed=self.task.seed,
-            augment=augment_of(self.training),
+            augment=augment_of(self.training, self.images),
         )
         if self.settings.experts == 1 and not self.settings.personal_bias:
             return plain

@@ -169,7 +169,7 @@ class FedAvg(Algorithm[AveragingSettings]):
             objective=self.objective(),
             schedule=schedule_of(self.training, task.round, task.rounds),
             seed=task.seed,
-            augment=augment_of(self.training),
+            augment=augment_of(self.training, self.images),
         )
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:

@@ -213,7 +213,7 @@ class FedMa(Algorithm[FedMaSettings]):
         """Train what is not matched yet, or measure statistics."""
         if task.question == STATISTICS:
             return StatisticsJob(complete_weights(task, device))
-        return DeviceHalf(self.settings, self.training, task, device).prepare()
+        return DeviceHalf(self.settings, self.training, self.images, task, device).prepare()
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
         """Send the layer that is matched next, or the statistics."""
@@ -222,7 +222,7 @@ class FedMa(Algorithm[FedMaSettings]):
             measured = {STATISTICS: Group(result, "fp32")}
             return Answer(task.device, len(device.train), measured)
         assert isinstance(result, Trained)
-        return DeviceHalf(self.settings, self.training, task, device).answer(result)
+        return DeviceHalf(self.settings, self.training, self.images, task, device).answer(result)
 
     def eval_job(self, task: DeviceTask, device: DeviceView) -> DeviceTest:
         """Test the global model."""

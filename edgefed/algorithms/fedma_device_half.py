@@ -18,7 +18,7 @@ from edgefed.algorithms.class_shares import label_counts_of
 from edgefed.algorithms.fedma_records import ATOMS, LAYER, part
 from edgefed.algorithms.fedma_settings import FedMaSettings
 from edgefed.algorithms.training import augment_of, objective_of, schedule_of
-from edgefed.config.recipe import TrainingSection
+from edgefed.config.recipe import ImagesSection, TrainingSection
 from edgefed.errors import DataError
 from edgefed.learn.initial_weights import redrawn
 from edgefed.learn.network_groups import permutation_groups
@@ -41,6 +41,7 @@ class DeviceHalf:
 
     settings: FedMaSettings
     training: TrainingSection
+    images: ImagesSection
     task: DeviceTask
     device: DeviceView
 
@@ -72,7 +73,7 @@ class DeviceHalf:
             schedule=self._schedule(),
             seed=derive(self.task.seed, "step", self.step),
             frozen=frozenset(frozen),
-            augment=augment_of(self.training),
+            augment=augment_of(self.training, self.images),
         )
 
     def answer(self, trained: Trained) -> Answer:

@@ -370,7 +370,7 @@ class FedMoe(Algorithm[ExpertSettings]):
                 objective=loss_of(self.training),
                 schedule=schedule_of(self.training, task.round, task.rounds),
                 seed=task.seed,
-                augment=augment_of(self.training),
+                augment=augment_of(self.training, self.images),
             )
         return self._half(task, device).job()
 
@@ -387,7 +387,7 @@ class FedMoe(Algorithm[ExpertSettings]):
         return self._half(task, device).test()
 
     def _half(self, task: DeviceTask, device: DeviceView) -> DeviceHalf:
-        return DeviceHalf(self.settings, self.training, task, device)
+        return DeviceHalf(self.settings, self.training, self.images, task, device)
 
 
 def _spec(array: Array) -> TensorSpec:

@@ -187,7 +187,7 @@ class PersonalModels(WrappedAlgorithm):
             objective=objective_of(self.training),
             schedule=replace(schedule, epochs=self._section.fine_tune_epochs, max_steps=0),
             seed=derive(task.seed, "fine-tune"),
-            augment=augment_of(self.training),
+            augment=augment_of(self.training, self.images),
         )
 
         def test(trained: Trained) -> EvalJob | PredictorEvalJob:

@@ -198,7 +198,7 @@ class Pfnm(Algorithm[PfnmSettings]):
             objective=self._objective(task),
             schedule=schedule_of(self.training, task.round, task.rounds),
             seed=task.seed,
-            augment=augment_of(self.training),
+            augment=augment_of(self.training, self.images),
         )
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import inspect
 import pkgutil
@@ -15,13 +14,20 @@ import edgefed.algorithms
 from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.complete_sections import complete_section
 from edgefed.algorithms.composition import NO_LABELS, NOTHING_PERSONAL, compose
-from edgefed.algorithms.plugins import Offers, load, offers
 from edgefed.algorithms.training import check_label_settings, schedule_of
 from edgefed.config.layers import Layer
-from edgefed.config.recipe import LabelsSection, PersonalSection, Recipe, TrainingSection
+from edgefed.config.recipe import (
+    NO_IMAGES,
+    ImagesSection,
+    LabelsSection,
+    PersonalSection,
+    Recipe,
+    TrainingSection,
+)
 from edgefed.config.validate import check_section
 from edgefed.errors import UnknownNameError, UsageError
 from edgefed.learn.local_optimizers import check_optimizer
+from edgefed.plugins import Plugins
 
 AnyAlgorithm = Algorithm[Any]
 
@@ -41,33 +47,28 @@ def built_in() -> dict[str, type[AnyAlgorithm]]:
     return dict(sorted(found.items()))
 
 
-@cache
-def offered() -> Offers:
-    """Return what installed packages offer beside them."""
-    return offers(built_in())
+def _checked(name: str, member: object) -> type[AnyAlgorithm]:
+    """Return what a package offers as an algorithm of this name.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not (inspect.isclass(member) and issubclass(member, Algorithm)):
+        raise ValueError("is no subclass of edgefed.algorithms.base.Algorithm")
+    if inspect.isabstract(member):
+        raise ValueError(f"does not define {', '.join(sorted(member.__abstractmethods__))}")
+    if getattr(member, "name", "") != name:
+        raise ValueError(f"has the name '{getattr(member, 'name', '')}'")
+    return member
+
+
+PLUGINS = Plugins("algorithm", "edgefed.algorithms", built_in, _checked, code="algorithm.plugin")
+"""The algorithms of installed packages."""
 
 
 def algorithms() -> dict[str, type[AnyAlgorithm]]:
     """Return every algorithm that can be used by its name, sorted; a broken package's is not."""
-    found = dict(built_in())
-    for name, point in offered().usable.items():
-        with contextlib.suppress(UsageError):
-            found[name] = load(point)
-    return dict(sorted(found.items()))
-
-
-def unusable() -> dict[str, str]:
-    """Return why algorithms of installed packages cannot be used, by name."""
-    problems = {
-        name: f"The algorithm '{name}' cannot be used: {reason}."
-        for name, reason in offered().refused.items()
-    }
-    for name, point in offered().usable.items():
-        try:
-            load(point)
-        except UsageError as error:
-            problems[name] = error.message
-    return problems
+    return dict(sorted({**built_in(), **PLUGINS.loaded()}.items()))
 
 
 def find(name: str) -> type[AnyAlgorithm]:
@@ -75,19 +76,14 @@ def find(name: str) -> type[AnyAlgorithm]:
 
     Raises:
         UnknownNameError: there is none.
-        UsageError: ``algorithm.plugin``: a package offers it, which cannot be used.
+        PluginError: ``algorithm.plugin``: a package offers it, which cannot be used.
     """
     if name in built_in():
         return built_in()[name]
-    if name in offered().usable:
-        return load(offered().usable[name])
-    if name in offered().refused:
-        raise UsageError(
-            f"The algorithm '{name}' cannot be used: {offered().refused[name]}.",
-            code="algorithm.plugin",
-            hint="uninstall all but one of the packages that offer it",
-        )
-    near = get_close_matches(name, [*built_in(), *offered().usable], n=1)
+    plugin = PLUGINS.find(name)
+    if plugin is not None:
+        return plugin
+    near = get_close_matches(name, [*built_in(), *PLUGINS.names()], n=1)
     meant = f"; did you mean '{near[0]}'?" if near else "."
     raise UnknownNameError(
         f"No algorithm '{name}'{meant}", code="algorithm.unknown", hint="edgefed algo list"
@@ -113,7 +109,7 @@ def make(recipe: Recipe, layer: Layer | None = None) -> AnyAlgorithm:
         layer,
         hint=f"edgefed algo show {recipe.algorithm.name}",
     )
-    algorithm = kind(settings, recipe.training, recipe.rounds)
+    algorithm = kind(settings, recipe.training, recipe.rounds, recipe.images)
     return compose(algorithm, recipe.labels, recipe.personal)
 
 
@@ -123,6 +119,7 @@ def make_device_half(
     training: Mapping[str, Any],
     labels: Mapping[str, Any] | None = None,
     personal: Mapping[str, Any] | None = None,
+    images: Mapping[str, Any] | None = None,
 ) -> AnyAlgorithm:
     """Return the algorithm of a task: the device's half, with nothing left to its own defaults.
 
@@ -132,6 +129,7 @@ def make_device_half(
         training: every key of the recipe's ``[training]`` table.
         labels: every key of its ``[labels]`` table; None or empty for no supplements.
         personal: every key of its ``[personal]`` table; None or empty for no personal weights.
+        images: every key of its ``[images]`` table; None or empty for a table that says nothing.
 
     Raises:
         UnknownNameError: there is no such algorithm here.
@@ -140,7 +138,11 @@ def make_device_half(
     """
     kind = find(name)
     own = complete_section(kind.Settings, settings, f"algorithm '{name}'")
-    half = kind(own, complete_section(TrainingSection, training, "training"))
+    half = kind(
+        own,
+        complete_section(TrainingSection, training, "training"),
+        images=complete_section(ImagesSection, images, "images") if images else NO_IMAGES,
+    )
     return compose(
         half,
         complete_section(LabelsSection, labels, "labels") if labels else NO_LABELS,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from edgefed.config.recipe import TrainingSection
+from edgefed.config.recipe import ImagesSection, TrainingSection
 from edgefed.errors import RecipeError, UsageError
 from edgefed.learn.augment import Augment
+from edgefed.learn.image_transforms import ImageTransforms
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.squared_error import SquaredError
 from edgefed.learn.rate_schedule import RateSchedule
@@ -56,15 +57,24 @@ def _rates(training: TrainingSection) -> RateSchedule:
     )
 
 
-def augment_of(training: TrainingSection) -> Augment | None:
+def augment_of(training: TrainingSection, images: ImagesSection) -> Augment | None:
     """Return what is done to the images of each batch; None for nothing.
 
     A key that is left out does nothing here: a task says in plain values what the run's data set
     declares.
     """
-    if not training.crop and not training.flip:
+    transforms = transforms_of(images)
+    if not training.crop and not training.flip and transforms is None:
         return None
-    return Augment(training.crop or 0, training.crop_fill or "reflect", bool(training.flip))
+    fill = training.crop_fill or "reflect"
+    return Augment(training.crop or 0, fill, bool(training.flip), transforms)
+
+
+def transforms_of(images: ImagesSection) -> ImageTransforms | None:
+    """Return what torchvision does to each image; None for nothing."""
+    values = {field.name: getattr(images, field.name) for field in fields(ImageTransforms)}
+    transforms = ImageTransforms(**values)
+    return transforms if transforms.wanted else None
 
 
 def objective_of(training: TrainingSection) -> CrossEntropy | SquaredError | UserLoss:
@@ -105,7 +115,7 @@ def check_label_settings(training: TrainingSection) -> None:
     key = "label_smoothing" if training.label_smoothing else "class_weights"
     if training.loss != "cross_entropy":
         raise UsageError(
-            f"training.{key} changes labels, and the loss {training.loss} has none.",
+            f"training.{key} belongs to cross-entropy, and the loss is {training.loss}.",
             code="train.labels",
             hint=f'leave out training.{key}, or set training.loss = "cross_entropy"',
         )

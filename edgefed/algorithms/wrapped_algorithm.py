@@ -38,7 +38,7 @@ class WrappedAlgorithm(Algorithm[Any]):
     """
 
     def __init__(self, inner: Algorithm[Any]) -> None:
-        super().__init__(inner.settings, inner.training, inner.planned_rounds)
+        super().__init__(inner.settings, inner.training, inner.planned_rounds, inner.images)
         self.name, self.summary, self.paper = inner.name, inner.summary, inner.paper
         self.evaluation_place = inner.evaluation_place
         self.evaluation_weighting = inner.evaluation_weighting

@@ -12,7 +12,7 @@ from edgefed.config.nearest import did_you_mean, nearest_name
 from edgefed.config.problems import BAD_VALUE, Problem
 from edgefed.config.recipe import Recipe
 from edgefed.config.validate import validate
-from edgefed.errors import UnknownNameError
+from edgefed.errors import PluginError, UnknownNameError
 
 
 def open_problems(layer: Layer) -> list[Problem]:
@@ -46,47 +46,74 @@ def algorithm_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
     except UnknownNameError as error:
         origin = layer.nearest(("algorithm", "name"))
         return [Problem(origin, "algorithm.name", error.message, BAD_VALUE)]
+    except PluginError as error:
+        return [_plugin_problem(layer, "algorithm", "name", error)]
     return validate(kind.Settings, recipe.algorithm.settings(), layer, ("algorithm",))[1]
 
 
 def data_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
-    """Return what is wrong with the data set's name and keys."""
-    from edgefed.data.datasets import dataset_keys
+    """Return what is wrong with the data set's name and keys, and with the partition's."""
+    from edgefed.data.datasets import dataset_names, find_options
+    from edgefed.data.partitioners.keys import dataset_keys_of
 
-    known, name = dataset_keys(), recipe.data.name
-    problems = _partition_problems(recipe, layer)
-    if name not in known:
+    name = recipe.data.name
+    problems, usable = _partition_problems(recipe, layer)
+    try:
+        options = find_options(name)
+    except PluginError as error:
+        return [_plugin_problem(layer, "data", "name", error), *problems]
+    if options is None:
+        known = dataset_names()
         meant = did_you_mean(nearest_name(name, known)) or f"; known: {', '.join(known)}"
         told = f'there is no such data set, got "{name}"{meant}'
         found = Problem(layer.nearest(("data", "name")), "data.name", told, "recipe.data")
         return [found, *problems]
-    return problems + validate(known[name], recipe.data.settings(), layer, ("data",))[1]
+    keys = dataset_keys_of(recipe.data, options) if usable else recipe.data.settings()
+    return problems + validate(options, keys, layer, ("data",))[1]
 
 
-def _partition_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
-    """Return what is wrong with the name of the partition."""
-    from edgefed.data.partition import PARTITIONS
+def _partition_problems(recipe: Recipe, layer: Layer) -> tuple[list[Problem], bool]:
+    """Return what is wrong with the partition's name and own keys, and whether it can be used."""
+    from edgefed.data.partitioners.keys import partition_keys_of, partition_options
+    from edgefed.data.partitioners.registry import find_partitioner, partition_names
 
     name = recipe.data.partition
-    if name in PARTITIONS:
-        return []
-    meant = did_you_mean(nearest_name(name, PARTITIONS)) or f"; known: {', '.join(PARTITIONS)}"
-    told = f'there is no such partition, got "{name}"{meant}'
-    origin = layer.nearest(("data", "partition"))
-    return [Problem(origin, "data.partition", told, "recipe.data")]
+    try:
+        found = find_partitioner(name)
+    except PluginError as error:
+        return [_plugin_problem(layer, "data", "partition", error)], False
+    if found is None:
+        known = partition_names()
+        meant = did_you_mean(nearest_name(name, known)) or f"; known: {', '.join(known)}"
+        told = f'there is no such partition, got "{name}"{meant}'
+        origin = layer.nearest(("data", "partition"))
+        return [Problem(origin, "data.partition", told, "recipe.data")], False
+    own, keys = partition_options(recipe.data), partition_keys_of(recipe.data)
+    return validate(own, keys, layer, ("data",))[1], True
 
 
 def model_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
     """Return what is wrong with the model's name and settings; code of a user's own is not run."""
-    from edgefed.learn.models import NETWORKS
+    from edgefed.learn.models import NETWORK_PLUGINS, NETWORKS
     from edgefed.learn.user_models import is_user_model
 
     name = recipe.model.name
     if is_user_model(name):
         return []
-    if name not in NETWORKS:
-        meant = did_you_mean(nearest_name(name, NETWORKS)) or f"; known: {', '.join(NETWORKS)}"
+    try:
+        network = NETWORKS.get(name) or NETWORK_PLUGINS.find(name)
+    except PluginError as error:
+        return [_plugin_problem(layer, "model", "name", error)]
+    if network is None:
+        known = (*NETWORKS, *NETWORK_PLUGINS.names())
+        meant = did_you_mean(nearest_name(name, known)) or f"; known: {', '.join(known)}"
         told = f'there is no such model, got "{name}"{meant}'
         origin = layer.nearest(("model", "name"))
         return [Problem(origin, "model.name", told, "model.unknown")]
-    return validate(NETWORKS[name].settings, recipe.model.settings(), layer, ("model",))[1]
+    return validate(network.settings, recipe.model.settings(), layer, ("model",))[1]
+
+
+def _plugin_problem(layer: Layer, table: str, key: str, error: PluginError) -> Problem:
+    """Return the problem of a name whose package cannot be used."""
+    origin = layer.nearest((table, key))
+    return Problem(origin, f"{table}.{key}", error.message, error.code, hint=error.hint)

@@ -90,6 +90,6 @@ class Result:
 def scores_of(rounds: Sequence[Row], final: Mapping[str, float]) -> dict[str, float]:
     """Return the metrics of the last round that was tested, and those measured after it."""
     measured = [metrics_of(row) for row in rounds]
-    tested = [each for each in measured if each.keys() - {"train_loss"}]
+    tested = [each for each in measured if "loss" in each]
     last = (tested or measured or [{}])[-1]
     return {**last, **{f"final_{name}": value for name, value in final.items()}}

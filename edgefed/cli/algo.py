@@ -21,9 +21,9 @@ def list_(context: typer.Context, as_json: Json = False) -> None:
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
-        from edgefed.algorithms.registry import algorithms, unusable
+        from edgefed.algorithms.registry import PLUGINS, algorithms
 
-        for problem in unusable().values():
+        for problem in PLUGINS.problems().values():
             talk(f"warning: {problem}")
         if as_json:
             json_out(

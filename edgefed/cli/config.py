@@ -154,16 +154,20 @@ def schema(
 ) -> None:
     """Print the JSON Schema of a kind of file.
 
-    Editors use the schema to complete and describe keys.
+    Editors use the schema to complete and describe keys. A recipe's schema has the keys of each
+    algorithm, model and data set, those of installed plug-ins too.
     """
     import json
 
-    from edgefed.config.schema import schema as schema_of
+    options = globals_of(context)
+    with reported(options.json):
+        from edgefed.cli.recipe_schema import full_schema
 
-    if globals_of(context).json:
-        json_out(schema_of(kind.value))
-    else:
-        data(json.dumps(schema_of(kind.value), indent=2, ensure_ascii=False))
+        described = full_schema(kind.value)
+        if options.json:
+            json_out(described)
+        else:
+            data(json.dumps(described, indent=2, ensure_ascii=False))
 
 
 def _problems(checked: Checked) -> list[Problem]:

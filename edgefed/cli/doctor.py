@@ -18,7 +18,7 @@ EPILOG = examples("edgefed doctor", "edgefed --broker mqtt://192.0.2.7:1883 doct
 
 
 def doctor(context: typer.Context, as_json: Json = False) -> None:
-    """Check Python, torch, kernels, settings, broker, coordinator and disk, with fixes."""
+    """Check Python, torch, kernels, plug-ins, settings, broker, coordinator and disk."""
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
@@ -37,8 +37,14 @@ def doctor(context: typer.Context, as_json: Json = False) -> None:
 def _findings(options: Globals) -> list[Finding]:
     from broker.mosquitto import find_mosquitto
     from edgefed import diagnostics
+    from edgefed.algorithms.installed_plugins import installed_plugins
 
-    findings = [diagnostics.python(), diagnostics.torch_and_accelerator(), diagnostics.kernels()]
+    findings = [
+        diagnostics.python(),
+        diagnostics.torch_and_accelerator(),
+        diagnostics.kernels(),
+        *diagnostics.plug_ins(installed_plugins()),
+    ]
     settings = diagnostics.look_at("settings", lambda: _address(options))
     findings.append(settings)
     program = find_mosquitto()

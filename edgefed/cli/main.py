@@ -15,6 +15,7 @@ from edgefed.cli import (
     label,
     match,
     noise,
+    plugin,
     predict,
     reproduce,
     run,
@@ -45,6 +46,7 @@ app.add_typer(label.app, name="label")
 app.add_typer(expert.app, name="expert")
 app.add_typer(match.app, name="match")
 app.add_typer(algo.app, name="algo")
+app.add_typer(plugin.app, name="plugin")
 app.add_typer(sim.app, name="sim")
 app.command(epilog=reproduce.EPILOG)(reproduce.reproduce)
 app.add_typer(data.app, name="data")

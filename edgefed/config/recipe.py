@@ -59,7 +59,8 @@ class ModelSection(OpenSection):
     name: str = "cnn"
     """Name of a model: ``cnn``, ``lenet5``, ``lenet5-wide``, ``lstm``, ``mlp``, ``resnet18``,
     ``resnet20``, ``vgg9``; a classifier of torchvision, such as
-    ``torchvision:mobilenet_v3_small``; or ``package.module:factory`` for one of your own."""
+    ``torchvision:mobilenet_v3_small``; one of a plug-in; or ``package.module:factory`` for one of
+    your own."""
 
     weights: Annotated[str, Field(max_length=4096)] = ""
     """Initial weights from elsewhere: ``default`` for those that torchvision publishes, or a
@@ -85,8 +86,9 @@ class DataSection(OpenSection):
 
     name: str = "digits"
     """Name of a data set: ``digits``, ``npz``, ``folder``, ``mnist``, ``fashion-mnist``,
-    ``emnist``, ``cifar10``, ``cifar100``, ``svhn``, ``femnist``, ``shakespeare``; ``memory``
-    for data that a Python program passes; ``none`` for none."""
+    ``emnist``, ``cifar10``, ``cifar100``, ``svhn``, ``femnist``, ``shakespeare``,
+    ``huggingface``; ``memory`` for data that a Python program passes; ``none`` for none; or one of
+    a plug-in."""
 
     classes: Classes = ()
     """The run's classes in order, by name: ``["cat", "dog"]``. Devices map their labels to this
@@ -97,7 +99,7 @@ class DataSection(OpenSection):
     partition: str = "classes"
     """How the training data is partitioned over virtual devices: ``classes``, ``overlap``,
     ``disjoint-random``, ``niid-label``, ``shards``, ``dirichlet``, ``dirichlet-equal``,
-    ``pachinko``, ``natural``, ``quantity``, ``growing``, ``iid``."""
+    ``pachinko``, ``natural``, ``quantity``, ``growing``, ``iid``; or one of a plug-in."""
 
     classes_per_device: Annotated[int, Field(ge=1)] = 2
     """With ``classes``, ``overlap``, ``disjoint-random`` or ``niid-label``: number of labels that
@@ -219,7 +221,11 @@ class TrainingSection(Section):
 
 
 class ImagesSection(Section):
-    """How the pixels of a run's images, from 0 to 1, become inputs, on every device alike."""
+    """How the pixels of a run's images, from 0 to 1, become inputs, on every device alike.
+
+    The other keys augment each image of a batch before that, in their order, as the transforms of
+    ``torchvision.transforms.v2`` do.
+    """
 
     mean: Annotated[tuple[FiniteNumber, ...], Field(max_length=64)] = ()
     """Mean of each channel, which is subtracted from the pixels. Unset: what the coordinator's data
@@ -227,6 +233,47 @@ class ImagesSection(Section):
 
     std: Annotated[tuple[PositiveNumber, ...], Field(max_length=64)] = ()
     """Standard deviation of each channel, which the difference is divided by, like ``mean``."""
+
+    resized_crop: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Crop each image at random and resize the crop to the image's size; the crop has at least this
+    share of the image's area, and sides in a ratio of 3:4 to 4:3. Papers on ImageNet use 0.08. 0
+    for no crop."""
+
+    flip: bool = False
+    """Mirror half of the images left to right."""
+
+    rand_augment: Annotated[int, Field(ge=0, le=16)] = 0
+    """Operations of RandAugment (Cubuk and others, 2020) on each image: shears, shifts, rotations
+    and changes of colour. 0 for none; its paper uses 2."""
+
+    magnitude: Annotated[int, Field(ge=0, le=30)] = 9
+    """With ``rand_augment``: strength of its operations."""
+
+    brightness: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """Change the brightness by a factor from 1 - ``brightness``, and at least 0, to 1 +
+    ``brightness``."""
+
+    contrast: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """Change the contrast by a factor, like ``brightness``."""
+
+    saturation: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """Change the saturation by a factor, like ``brightness``."""
+
+    hue: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    """Shift the hue by up to this share of the colour circle, either way."""
+
+    erase: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Probability with which a rectangle of 2 to 33 % of an image's area takes the colour
+    ``mean``, or black."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the table says anything."""
+        return self != NO_IMAGES
+
+
+NO_IMAGES = ImagesSection()
+"""Images become inputs as they are."""
 
 
 class RoundsSection(Section):

@@ -7,7 +7,7 @@ therefore do the same.
 from __future__ import annotations
 
 from edgefed.algorithms.training import augment_of
-from edgefed.config.recipe import ImagesSection, Recipe
+from edgefed.config.recipe import Recipe
 from edgefed.data.types import Preparation
 from edgefed.learn.augment import check_augment
 
@@ -25,7 +25,7 @@ def with_augmentation(recipe: Recipe, declared: Preparation) -> Recipe:
     stated = {"crop": crop or None, "crop_fill": fill, "flip": flip or None}
     images = recipe.images
     if not images.mean:
-        images = ImagesSection(mean=declared.mean, std=declared.std)
+        images = images.model_copy(update={"mean": declared.mean, "std": declared.std})
     return recipe.model_copy(
         update={"training": training.model_copy(update=stated), "images": images}
     )
@@ -37,6 +37,6 @@ def check_augmentation(recipe: Recipe, shape: tuple[int, ...]) -> None:
     Raises:
         DataError: they are no images, or too small for the crop.
     """
-    augment = augment_of(recipe.training)
+    augment = augment_of(recipe.training, recipe.images)
     if augment is not None:
         check_augment(augment, shape)

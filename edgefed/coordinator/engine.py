@@ -21,7 +21,7 @@ from edgefed.coordinator.device_admission import admit
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import Evaluation
-from edgefed.coordinator.initial_weights import put_initial_weights
+from edgefed.coordinator.initial_weights import start_model
 from edgefed.coordinator.label_audit import audited
 from edgefed.coordinator.model_saver import ModelSaver
 from edgefed.coordinator.newcomers import with_part
@@ -29,7 +29,7 @@ from edgefed.coordinator.relay_checks import delivered_relays
 from edgefed.coordinator.reply_collector import make_collector
 from edgefed.coordinator.reply_stats import ReplyStats, missed_quorum
 from edgefed.coordinator.run_controls import Aborted, Stopping
-from edgefed.coordinator.run_model import RunModel, check_dataset, make_run_model
+from edgefed.coordinator.run_model import check_dataset, make_run_model
 from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.coordinator.run_records import Checkpoint, OpenExchange, RunRecord
 from edgefed.coordinator.run_state import RunState
@@ -165,7 +165,7 @@ class Engine:
         )
         check_training(self._recipe, self._algorithm, run_model.model, deps.dataset)
         if checkpoint is None:
-            self._put_initial_weights(run_model)
+            start_model(run_model.model, self._recipe.model, run_model.spec, deps, self._recorder)
             seed, roster = derive(self._recipe.seed, "start"), admission.roster()
             checkpoint = Checkpoint(self._algorithm.start(run_model.model.weights(), roster, seed))
             first, begun = checkpoint.state, timestamp(deps.clock.now())
@@ -189,16 +189,6 @@ class Engine:
         self._labels.tell(begins)
         self._reports.tell(begins)
         return state
-
-    def _put_initial_weights(self, run_model: RunModel) -> None:
-        """Give a new run's model the weights that its recipe starts from; keep the frozen ones."""
-        store, section = self._deps.store, self._recipe.model
-        for told in put_initial_weights(
-            run_model.model, section, run_model.spec, self._deps.data_folder, store.run_folder
-        ):
-            self._recorder.note(told)
-        run, frozen = self._recorder.record.run, run_model.model.frozen_weights()
-        self._recorder.written(lambda: store.save_frozen(run, frozen))
 
     def _loop(self, state: RunState) -> str:
         """Work round after round; return why the run ends before its last one, or nothing."""

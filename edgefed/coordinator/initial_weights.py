@@ -10,7 +10,9 @@ import torch
 
 from edgefed.config.recipe import ModelSection
 from edgefed.coordinator.compatibility import DataSpec
+from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.pretrained_weights import fitted, pretrained
+from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.data.paths import require_file, resolve
 from edgefed.errors import DataError, RecipeError, UnknownNameError
 from edgefed.learn.model_description import ModelDescription, read_description
@@ -19,6 +21,20 @@ from edgefed.learn.types import Tensors
 
 RUN = "run:"
 """How ``model.start`` names a run."""
+
+
+def start_model(
+    model: Model, section: ModelSection, spec: DataSpec, deps: EngineDeps, recorder: RunRecorder
+) -> None:
+    """Give a new run's model the weights that its recipe starts from, and keep the frozen ones.
+
+    Raises:
+        EdgeFedError: as ``put_initial_weights``, or the disk is full.
+    """
+    store, run = deps.store, recorder.record.run
+    for told in put_initial_weights(model, section, spec, deps.data_folder, store.run_folder):
+        recorder.note(told)
+    recorder.written(lambda: store.save_frozen(run, model.frozen_weights()))
 
 
 def put_initial_weights(

@@ -50,7 +50,7 @@ def check(
         raise Rejection("it answers another exchange")
     task = _task_of(reply, exchange)
     _check_bases(reply, task)
-    if exchange.name != "evaluate" and reply.samples < 1:
+    if reply.samples < 1:
         raise Rejection("it is based on no samples")
     for name, value in reply.metrics.items():
         if not abs(value) <= MAX_METRIC:  # neither is NaN

@@ -124,6 +124,7 @@ def _of_the_run(recipe: Recipe, run_model: RunModel, algorithm: Algorithm[Any]) 
         "classes": run_model.spec.classes,
         "class_names": run_model.spec.class_names,
         "training": recipe.training.model_dump(mode="json"),
+        "images": recipe.images.model_dump(mode="json") if recipe.images.wanted else {},
         "labels": recipe.labels.model_dump(mode="json") if recipe.labels.wanted else {},
         "personal": recipe.personal.model_dump(mode="json") if recipe.personal.wanted else {},
         "codec": recipe.wire.uplink,

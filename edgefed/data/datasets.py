@@ -12,13 +12,16 @@ import numpy as np
 
 from edgefed.config.recipe import DataSection, Section
 from edgefed.data.class_names import with_classes
+from edgefed.data.dataset_reader import DatasetReader, dataset_plugins, read_guarded
 from edgefed.data.digits import DigitsOptions, load_digits
 from edgefed.data.femnist import FemnistOptions, load_femnist
 from edgefed.data.folder import FolderOptions, load_folder
+from edgefed.data.hugging_face import HuggingFaceOptions, load_hugging_face
 from edgefed.data.memory import MEMORY, MemoryOptions, load_memory
 from edgefed.data.none import NoneOptions, load_none
 from edgefed.data.npz import NpzOptions, load_npz
 from edgefed.data.options import DataOptions, checked_options, nearest
+from edgefed.data.partitioners.keys import dataset_keys_of
 from edgefed.data.preparation import Moments, prepared
 from edgefed.data.shakespeare import TextOptions, load_shakespeare
 from edgefed.data.transforms.apply import transform_test
@@ -47,7 +50,7 @@ class _Loader(Generic[Options]):
 
     def load(self, section: DataSection, folder: Path | None, seed: int) -> Dataset:
         where = f"Data set '{section.name}'"
-        options = checked_options(self.options, section.settings(), where)
+        options = checked_options(self.options, dataset_keys_of(section, self.options), where)
         dataset = with_classes(self.read(options, folder), section)
         if not isinstance(options, DataOptions):
             return dataset
@@ -66,6 +69,7 @@ _LOADERS: dict[str, _Loader[Any]] = {
         )
         for name, which in VISION_SETS.items()
     },
+    "huggingface": _Loader(HuggingFaceOptions, load_hugging_face),
     "femnist": _Loader(FemnistOptions, load_femnist),
     "shakespeare": _Loader(TextOptions, load_shakespeare),
     MEMORY: _Loader(MemoryOptions, load_memory),
@@ -73,14 +77,28 @@ _LOADERS: dict[str, _Loader[Any]] = {
 }
 
 
+DATASET_PLUGINS = dataset_plugins(lambda: (*_LOADERS, "text"))
+"""The data sets of installed packages; ``text`` is a source of devices."""
+
+
 def dataset_names() -> tuple[str, ...]:
     """Return the names that ``[data] name`` may have."""
-    return tuple(_LOADERS)
+    return (*_LOADERS, *DATASET_PLUGINS.names())
 
 
 def dataset_keys() -> dict[str, type[Section]]:
-    """Return the model of each data set's own keys, by the data set's name."""
+    """Return the model of each built-in data set's own keys, by the data set's name."""
     return {name: loader.options for name, loader in _LOADERS.items()}
+
+
+def find_options(name: str) -> type[Section] | None:
+    """Return the model of a data set's own keys; None if there is no such data set.
+
+    Raises:
+        PluginError: a package offers it, but it cannot be used.
+    """
+    loader = _find(name)
+    return None if loader is None else loader.options
 
 
 def load(section: DataSection, folder: Path | None, seed: int) -> Dataset:
@@ -94,14 +112,15 @@ def load(section: DataSection, folder: Path | None, seed: int) -> Dataset:
 
     Raises:
         RecipeError: there is no such data set, or no such key.
+        PluginError: a package offers it, but it cannot be used.
         DataError: the data is missing or cannot be trained on.
     """
-    loader = _LOADERS.get(section.name)
+    loader = _find(section.name)
     if loader is None:
         raise RecipeError(
             f"There is no data set '{section.name}'.",
             code="recipe.data",
-            hint=nearest(section.name, list(_LOADERS)),
+            hint=nearest(section.name, list(dataset_names())),
         )
     return loader.load(section, folder, seed)
 
@@ -121,6 +140,23 @@ def _completed(
 ) -> Dataset:
     dataset = transform_test(prepared(dataset, options, published), options)
     return _limited(dataset, options.limit, seed)
+
+
+def _find(name: str) -> _Loader[Any] | None:
+    """Return the loader of a data set, built in or of a package."""
+    if name in _LOADERS:
+        return _LOADERS[name]
+    reader = DATASET_PLUGINS.find(name)
+    return None if reader is None else _guarded(name, reader)
+
+
+def _guarded(name: str, reader: DatasetReader) -> _Loader[Any]:
+    """Return the loader of a package's data set, whose errors are ours."""
+
+    def read(options: Any, folder: Path | None) -> Dataset:
+        return read_guarded(name, lambda: reader.read(options, folder))
+
+    return _Loader(reader.options, read)
 
 
 def _limited(dataset: Dataset, limit: int, seed: int) -> Dataset:

@@ -12,10 +12,18 @@ from edgefed.data.holdout import hold_out
 from edgefed.data.options import DataOptions, checked_options, nearest
 from edgefed.data.partitioners.cover import Parts, check_parts, too_few
 from edgefed.data.partitioners.dirichlet_equal import equal_concentration
-from edgefed.data.partitioners.registry import PARTITIONERS, Partitioner, Request
+from edgefed.data.partitioners.keys import partition_keys_of, partition_options
+from edgefed.data.partitioners.registry import (
+    PARTITION_PLUGINS,
+    PARTITIONERS,
+    Partitioner,
+    Request,
+    find_partitioner,
+    partition_names,
+)
 from edgefed.data.transforms.apply import order_number, transform_device
 from edgefed.data.types import Dataset, Indices, Shard, joined, take
-from edgefed.errors import DataError, RecipeError
+from edgefed.errors import DataError, EdgeFedError, RecipeError
 from edgefed.samples import Samples
 from edgefed.seeds import generator
 
@@ -41,7 +49,7 @@ def partition(
     """Return which samples each device holds, as the recipe's data section says.
 
     Args:
-        section: ``partition``, a key of `PARTITIONERS`, and its keys.
+        section: ``partition``, one of `partition_names`, and its keys.
         labels: (n,) integers in [0, classes), or targets (n, outputs) that are no labels.
         devices: how many parts.
         classes: how many labels there are.
@@ -55,13 +63,15 @@ def partition(
 
     Raises:
         RecipeError: there is no such partition.
+        PluginError: a package offers it, but it cannot be used.
         DataError: the samples cannot be shared out like that.
     """
     chosen = _chosen(section)
     _check_request(section, chosen, labels, devices, classes)
     options = checked_options(_SharingOptions, section.settings(), "The partition")
-    parts = chosen.split(Request(section, options, labels, devices, groups, coarse), rng)
-    check_parts(parts, labels, chosen.cover, groups)
+    own = checked_options(partition_options(section), partition_keys_of(section), "The partition")
+    request = Request(section, options, labels, devices, groups, coarse, own)
+    parts = _split(chosen, request, rng)
     empty = sum(not len(part) for part in parts)
     if empty:
         raise too_few(
@@ -182,6 +192,35 @@ def label_counts(samples: Samples, classes: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
+def _split(chosen: Partitioner, request: Request, rng: np.random.Generator) -> Parts:
+    """Return the parts of a partition, checked; a package's errors are ours.
+
+    Raises:
+        DataError: the samples cannot be shared out like that.
+    """
+    name, labels = request.section.partition, request.labels
+    if name in PARTITIONERS:
+        parts = chosen.split(request, rng)
+        check_parts(parts, labels, chosen.cover, request.groups)
+        return parts
+    try:
+        parts = tuple(np.asarray(part, np.int64) for part in chosen.split(request, rng))
+        if len(parts) != request.devices:
+            raise ValueError(f"it returns {len(parts)} parts for {request.devices} devices")
+        check_parts(parts, labels, chosen.cover, request.groups)
+    except EdgeFedError:
+        raise
+    except (Exception, SystemExit) as error:
+        why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise DataError(
+            f"The partition '{name}' of {PARTITION_PLUGINS.package(name)} failed:"
+            f" {' '.join(why.split())[:500].rstrip('.')}.",
+            code="data.partition",
+            hint="report this to the authors of that package",
+        ) from error
+    return parts
+
+
 def _told(axis: str, values: list[float]) -> dict[str, Any]:
     told = sorted(set(values))
     return {"axis": axis, "components": len(values), "values": told if len(told) == 1 else values}
@@ -193,13 +232,14 @@ def _shard(samples: Samples, dataset: Dataset, holdout: float, rng: np.random.Ge
 
 
 def _chosen(section: DataSection) -> Partitioner:
-    if section.partition not in PARTITIONERS:
+    found = find_partitioner(section.partition)
+    if found is None:
         raise RecipeError(
             f"There is no partition '{section.partition}'.",
             code="recipe.data",
-            hint=nearest(section.partition, list(PARTITIONS)),
+            hint=nearest(section.partition, list(partition_names())),
         )
-    return PARTITIONERS[section.partition]
+    return found
 
 
 def _check_request(

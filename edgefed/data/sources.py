@@ -7,6 +7,9 @@
 | ``text:FILE`` | a ``.txt`` or ``.jsonl`` file, or a folder; see `edgefed.data.shakespeare` |
 | ``mnist:FOLDER`` | MNIST, downloaded into ``FOLDER`` if it is missing; likewise |
 | | ``fashion-mnist``, ``emnist``, ``cifar10``, ``cifar100`` and ``svhn`` |
+| ``huggingface:PATH`` | a folder or file of Hugging Face's ``datasets``; see |
+| | `edgefed.data.hugging_face` |
+| ``NAME:PATH`` | data of an installed package; see `edgefed.data.dataset_reader` |
 
 After a ``?``, each source accepts options that prepare its inputs, such as
 ``npz:FILE?normalize=true&mean=0.1307&std=0.3081``; a user's own files also accept ``max_bytes``.
@@ -20,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl
@@ -27,8 +31,12 @@ from urllib.parse import parse_qsl
 from pydantic import Field
 
 from edgefed.data.alphabets import AlphabetName
+from edgefed.data.checks import count_classes, require_samples
+from edgefed.data.dataset_reader import SourceReader, read_guarded
+from edgefed.data.datasets import DATASET_PLUGINS
 from edgefed.data.folder import read_folder
 from edgefed.data.holdout import hold_out
+from edgefed.data.hugging_face import ColumnOptions, read_table
 from edgefed.data.images import ImageOptions
 from edgefed.data.limits import SizedOptions
 from edgefed.data.npz import read_npz
@@ -63,6 +71,10 @@ class _NpzSource(SizedOptions, PreparationOptions):
 
 class _FolderSource(ImageOptions, SizedOptions, PreparationOptions):
     """Options of a folder of images."""
+
+
+class _HuggingFaceSource(ColumnOptions, SizedOptions, PreparationOptions):
+    """Options of a table of Hugging Face's ``datasets``."""
 
 
 class _TextSource(SizedOptions, PreparationOptions):
@@ -113,6 +125,7 @@ def parse_source(text: str) -> Source:
 
     Raises:
         UsageError: the text is no source.
+        PluginError: packages offer the kind, but none of them can be used.
     """
     kind, colon, rest = text.strip().partition(":")
     path, _, options = rest.partition("?")
@@ -122,11 +135,12 @@ def parse_source(text: str) -> Source:
             code="data.source",
             hint="set data to npz:FILE, folder:FOLDER, text:FILE or mnist:FOLDER",
         )
-    if kind not in _KINDS:
+    if kind not in _KINDS and kind not in DATASET_PLUGINS.names():
+        DATASET_PLUGINS.find(kind)  # a package may offer it in vain
         raise UsageError(
             f"There is no kind of data '{kind}'.",
             code="data.source",
-            hint=nearest(kind, list(_KINDS)),
+            hint=nearest(kind, [*_KINDS, *DATASET_PLUGINS.names()]),
         )
     return Source(kind, Path(path).expanduser(), dict(parse_qsl(options, keep_blank_values=True)))
 
@@ -142,9 +156,10 @@ def load_device(source: str, holdout: float) -> DeviceData:
     Raises:
         DataError: the data is missing, damaged, empty, or cannot be trained on.
         RecipeError: the source has no such option.
+        PluginError: a package offers such sources, but cannot be used.
     """
     parsed = parse_source(source)
-    kind = _KINDS[parsed.kind]
+    kind = _kind(parsed.kind)
     where = f"Data '{parsed.kind}:{parsed.path}'"
     options = checked_options(kind.options, parsed.options, where)
     _check_moments(kind, options, where)
@@ -169,6 +184,33 @@ def load_device(source: str, holdout: float) -> DeviceData:
         warnings,
         preparation,
         content.class_names,
+    )
+
+
+def _kind(name: str) -> _Kind:
+    """Return a kind of source, built in or of a package."""
+    if name in _KINDS:
+        return _KINDS[name]
+    reader = DATASET_PLUGINS.find(name)
+    source = None if reader is None else reader.source
+    if source is None:
+        raise UsageError(
+            f"The data set '{name}' is for recipes only: a device cannot read it.",
+            code="data.source",
+            hint=f"choose from: {', '.join(_KINDS)}",
+        )
+    return _Kind(source.options, partial(_read_plugin, source))
+
+
+def _read_plugin(
+    reader: SourceReader, source: Source, options: PreparationOptions, holdout: float
+) -> _Content:
+    del holdout
+    read = read_guarded(source.kind, lambda: reader.read(source.path, options))
+    require_samples(read.train, f"{source.kind}:{source.path}")
+    test = read.test if len(read.test) else None
+    return _Content(
+        read.train, test, read.classes, read.warnings, read.preparation, read.class_names
     )
 
 
@@ -206,6 +248,13 @@ def _read_folder(source: Source, options: _FolderSource, holdout: float) -> _Con
     )
 
 
+def _read_hugging_face(source: Source, options: _HuggingFaceSource, holdout: float) -> _Content:
+    del holdout
+    table = read_table(str(source.path), options, options.split, options.max_bytes)
+    classes = len(table.class_names) or count_classes(str(source.path), table.samples)
+    return _Content(table.samples, None, classes, class_names=table.class_names)
+
+
 def _read_text(source: Source, options: _TextSource, holdout: float) -> _Content:
     keys = options.model_dump(include={"max_bytes", *_TextSource.__annotations__})
     chosen = TextOptions(path=str(source.path), test_share=holdout, **keys)
@@ -223,6 +272,7 @@ def _read_vision(source: Source, options: _VisionSource, holdout: float) -> _Con
 _KINDS: dict[str, _Kind] = {
     "npz": _Kind(_NpzSource, _read_npz),
     "folder": _Kind(_FolderSource, _read_folder),
+    "huggingface": _Kind(_HuggingFaceSource, _read_hugging_face),
     "text": _Kind(_TextSource, _read_text),
     **{
         name: _Kind(

@@ -1,11 +1,13 @@
 """Augmentation: random crops and flips of a batch of images, pure in a seeded generator.
 
 The usual augmentation of CIFAR training: pad the image, crop it at a random place to its previous
-size, and flip it left to right with probability ½.
+size, and flip it left to right with probability ½. Torchvision's transforms, which follow on these,
+are in ``image_transforms``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +15,10 @@ import torch
 from torch.nn import functional
 
 from edgefed.errors import DataError
+from edgefed.learn.image_transforms import ImageTransforms, check_transforms
+
+LARGE = 16384
+"""Values of an image that a CPU copies by itself; smaller ones are faster together."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +31,13 @@ class Augment:
         fill: what those pixels are: ``zeros``, which is the mean of normalised inputs, or
             ``reflect``, the image mirrored at its edge.
         flip: whether half of the images, drawn at random, are mirrored left to right.
+        transforms: what torchvision does to each image after that; None for nothing.
     """
 
     padding: int = 0
     fill: Literal["zeros", "reflect"] = "zeros"
     flip: bool = False
+    transforms: ImageTransforms | None = None
 
 
 @dataclass(frozen=True)
@@ -50,8 +58,11 @@ def check_augment(augment: Augment, shape: tuple[int, ...]) -> None:
     """Check that inputs of ``shape`` can be augmented.
 
     Raises:
-        DataError: they are not images, or padding is negative or more than reflection can fill.
+        DataError: they are not images, padding is negative or more than reflection can fill, or
+            their channels have no colours to change.
     """
+    if augment.transforms is not None:
+        check_transforms(augment.transforms, shape)
     if len(shape) != 3:
         told = "×".join(str(size) for size in shape) or "a single number"
         raise DataError(
@@ -79,19 +90,53 @@ def draw(augment: Augment, count: int, generator: torch.Generator) -> Draws:
     return Draws(rows, columns, flips & augment.flip)
 
 
-def augmented(augment: Augment, inputs: torch.Tensor, draws: Draws) -> torch.Tensor:
-    """Return the images (batch, channels, height, width) after what was drawn for them."""
-    device, (height, width) = inputs.device, inputs.shape[2:]
+def augmented(
+    augment: Augment, inputs: torch.Tensor, draws: Draws, neutral: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return the images (batch, channels, height, width) after what was drawn for them.
+
+    Args:
+        augment: how far they move.
+        inputs: a model's inputs, or uint8 images.
+        draws: one for each image.
+        neutral: the pixel (channels or 1, 1, 1) that ``zeros`` stands for; None for zeros.
+    """
+    padded = _padded(augment, inputs, neutral)
+    if inputs.device.type == "cpu" and inputs[:1].numel() >= LARGE:
+        return _cut(padded, torch.empty_like(inputs), draws)
+    return _gathered(padded, inputs.shape[2:], draws)
+
+
+def _cut(padded: torch.Tensor, into: torch.Tensor, draws: Draws) -> torch.Tensor:
+    """Return each image's piece, copied image by image; several times faster for large images."""
+    height, width = into.shape[2:]
+    places = torch.stack([draws.rows, draws.columns, draws.flips.long()], dim=1).tolist()
+    for number, (row, column, flip) in enumerate(places):
+        piece = padded[number, :, row : row + height, column : column + width]
+        into[number] = piece.flip(-1) if flip else piece
+    return into
+
+
+def _gathered(padded: torch.Tensor, size: Sequence[int], draws: Draws) -> torch.Tensor:
+    """Return each image's piece, by one gather of all pixels."""
+    device, (height, width) = padded.device, size
     down, across = torch.arange(height), torch.arange(width)
     rows = draws.rows[:, None] + down
     columns = draws.columns[:, None] + torch.where(draws.flips[:, None], across.flip(0), across)
-    which = torch.arange(len(inputs), device=device)[:, None, None]
-    pixels = _padded(augment, inputs).permute(0, 2, 3, 1)
+    which = torch.arange(len(padded), device=device)[:, None, None]
+    pixels = padded.permute(0, 2, 3, 1)
     taken = pixels[which, rows.to(device)[:, :, None], columns.to(device)[:, None, :]]
     return taken.permute(0, 3, 1, 2).contiguous()
 
 
-def _padded(augment: Augment, inputs: torch.Tensor) -> torch.Tensor:
+def _padded(augment: Augment, inputs: torch.Tensor, neutral: torch.Tensor | None) -> torch.Tensor:
     """Return the images with padding on all four sides."""
-    mode = "reflect" if augment.fill == "reflect" else "constant"
-    return functional.pad(inputs, (augment.padding,) * 4, mode=mode) if augment.padding else inputs
+    sides = (augment.padding,) * 4
+    if not augment.padding:
+        return inputs
+    if augment.fill == "reflect":
+        return functional.pad(inputs, sides, mode="reflect")
+    if neutral is None:
+        return functional.pad(inputs, sides)
+    inside = functional.pad(torch.ones_like(inputs, dtype=torch.bool), sides)
+    return torch.where(inside, functional.pad(inputs, sides), neutral)

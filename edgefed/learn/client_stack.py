@@ -16,12 +16,11 @@ from torch.func import vmap
 
 from edgefed.errors import DataError
 from edgefed.learn import capabilities
-from edgefed.learn.augment import augmented, draw
 from edgefed.learn.capabilities import Phase, objective_generator
 from edgefed.learn.extras_cache import ExtrasCache
 from edgefed.learn.gradient_clipping import clipped_each
+from edgefed.learn.job_batches import JobBatches
 from edgefed.learn.jobs import (
-    augment_generator,
     diverged,
     finished,
     finished_variables,
@@ -112,16 +111,16 @@ class ClientStack:
         self._clients = clients
         self._job = clients[0].job
         self._trained = trained
-        self._inputs = torch.cat([client.data.inputs for client in clients])
         self._targets = torch.cat([client.data.targets for client in clients])
-        self._device = self._inputs.device
+        self._device = self._targets.device
+        self._inputs = self._plain_inputs()
         self._params, self._anchor, self._shared_anchor = self._start()
         self._phases = [
             _Phase(phase, stacked_optimizer_of(self._job.schedule, self._part(phase.trained)))
             for phase in capabilities.phases(self._job.objective, model, trained)
         ]
         self._extra, self._extra_dims = self._extras(loaded)
-        self._chances = [augment_generator(client.job) for client in clients]
+        self._batches = [JobBatches(client.job, client.data) for client in clients]
         self._numbers = [objective_generator(client.job) for client in clients]
         count = len(clients)
         self._sums = torch.zeros(count, dtype=torch.float64, device=self._device)
@@ -149,8 +148,14 @@ class ClientStack:
             self._begin([k for k, plan in enumerate(plans) if plan])
             for tick in ticks(plans, schedule.batch_size):
                 stop()
-                self._step(tick, order)
+                self._step(tick, order, epoch)
         return self._results(self._total)
+
+    def _plain_inputs(self) -> torch.Tensor | None:
+        """Return all clients' inputs one after another; None where each batch is made by itself."""
+        if any(each.job.augment or each.data.images for each in self._clients):
+            return None
+        return torch.cat([client.data.inputs for client in self._clients])
 
     def _start(self) -> tuple[Params, Params, bool]:
         """Return what is stacked; and the trained weights at the start, once if all are alike."""
@@ -190,10 +195,10 @@ class ClientStack:
         for number in active:
             self._seen[number] = 0
 
-    def _step(self, tick: Tick, orders: Sequence[torch.Tensor]) -> None:
+    def _step(self, tick: Tick, orders: Sequence[torch.Tensor], epoch: int) -> None:
         """Take one step with every client of a tick."""
         who = _who(tick.clients, self._device)
-        batch, draws = self._batch(tick, orders), self._draws(tick)
+        batch, draws = self._batch(tick, orders, epoch), self._draws(tick)
         rate = self._rate(tick.clients)
         for phase in self._phases:
             values = self._update(phase, who, batch, draws, rate)
@@ -250,25 +255,23 @@ class ClientStack:
             for name in drawn[0]
         }
 
-    def _batch(self, tick: Tick, orders: Sequence[torch.Tensor]) -> Batch:
+    def _batch(self, tick: Tick, orders: Sequence[torch.Tensor], epoch: int) -> Batch:
         """Return the batches of a tick: inputs and targets of (clients, size, …)."""
-        offsets = _offsets(self._clients)
-        parts = [
-            orders[number][start : start + tick.size] + offsets[number]
+        rows = [
+            orders[number][start : start + tick.size]
             for number, start in zip(tick.clients, tick.starts, strict=True)
         ]
-        index = torch.stack(parts).to(self._device, non_blocking=True)
+        own = torch.stack(rows).to(self._device, non_blocking=True)
+        offsets = _offsets(self._clients)
         begins = torch.tensor([offsets[number] for number in tick.clients], device=self._device)
-        inputs, augment = self._inputs[index], self._job.augment
-        if augment is not None:
-            drawn = [draw(augment, tick.size, self._chances[number]) for number in tick.clients]
-            inputs = torch.stack(
-                [
-                    augmented(augment, each, chance)
-                    for each, chance in zip(inputs, drawn, strict=True)
-                ]
-            )
-        return Batch(inputs, self._targets[index], index - begins.unsqueeze(1))
+        index = own + begins.unsqueeze(1)
+        if self._inputs is not None:
+            return Batch(self._inputs[index], self._targets[index], own)
+        made = [
+            self._batches[number].get(each, epoch).inputs
+            for number, each in zip(tick.clients, own, strict=True)
+        ]
+        return Batch(torch.stack(made), self._targets[index], own)
 
     def _losses(
         self, phase: Phase, who: Who, weights: Params, kept: Params, batch: Batch, draws: Params

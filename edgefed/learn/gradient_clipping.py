@@ -28,7 +28,9 @@ def clipped_each(gradients: list[torch.Tensor], limit: float) -> list[torch.Tens
         return gradients
     norms = [torch.linalg.vector_norm(part.reshape(len(part), -1), dim=1) for part in gradients]
     factors = _factor(torch.linalg.vector_norm(torch.stack(norms), dim=0), limit)
-    return [part * factors.reshape(-1, *[1] * (part.dim() - 1)) for part in gradients]
+    return [
+        part * factors.to(part.dtype).reshape(-1, *[1] * (part.dim() - 1)) for part in gradients
+    ]
 
 
 def _factor(norm: torch.Tensor, limit: float) -> torch.Tensor:

@@ -15,7 +15,6 @@ from edgefed.learn.augment import check_augment
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.target_adjustment import CLASS_WEIGHTS, class_weights
 from edgefed.learn.types import Array, Job, Params, Samples, Tensors
-from edgefed.seeds import derive
 
 
 def check_job(model: Model, job: Job, count: int) -> tuple[str, ...]:
@@ -150,11 +149,6 @@ def finished_variables(job: Job, after: Mapping[str, Array]) -> Tensors:
     if not all(np.isfinite(array).all() for array in variables.values()):
         raise diverged("the variables are")
     return variables
-
-
-def augment_generator(job: Job) -> torch.Generator:
-    """Return the generator that a job's augmentation draws from, step after step."""
-    return torch.Generator().manual_seed(derive(job.seed, "augment"))
 
 
 def precision(name: str, device: torch.device) -> AbstractContextManager[object]:

@@ -78,6 +78,5 @@ def check_optimizer(schedule: Schedule) -> None:
         raise UsageError(
             f"{name} has no {what}; beta1 takes its place.",
             code="train.optimizer",
-            hint="set training.momentum = 0 and training.nesterov = false, or training.optimizer ="
-            ' "sgd"',
+            hint='set training.optimizer = "sgd", or leave out training.momentum and nesterov',
         )

@@ -20,6 +20,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, RecipeError
 from edgefed.learn.model_split import halves
+from edgefed.learn.network_plugins import network_plugins
 from edgefed.learn.networks.base import Network, NetworkSettings, Shape
 from edgefed.learn.networks.cnn import CNN
 from edgefed.learn.networks.lenet5 import LENET5
@@ -45,7 +46,10 @@ NETWORKS: Mapping[str, Network] = {
     network.name: network
     for network in (CNN, LENET5, LENET5_WIDE, LSTM, MLP, RESNET18, RESNET20, VGG9)
 }
-"""Every network that a recipe can name."""
+"""Every network of EdgeFed's own that a recipe can name."""
+
+NETWORK_PLUGINS = network_plugins(lambda: NETWORKS)
+"""The networks of installed packages."""
 
 
 class Model:
@@ -347,11 +351,13 @@ def build(
         if is_user_model(section.name):
             tokens = try_out(section.name, module, shape, classes)
         else:
-            network = _find(section.name, networks)
+            network = find_network(section.name, networks)
             settings = _settings(network, section.settings())
             tokens = network.vocabulary and network.vocabulary(settings, classes)
             if is_torchvision(section.name):
                 try_classifier(section.name, module, shape)
+            elif section.name not in networks and tokens is None:
+                tokens = try_out(section.name, module, shape, classes)
     return Model(module, shape, classes, tokens, section, frozen_of(section, module, shape, tokens))
 
 
@@ -398,7 +404,7 @@ def network_settings(
     Raises:
         RecipeError: no such model, or a setting that it does not have or cannot take.
     """
-    return _settings(_find(section.name, networks), section.settings())
+    return _settings(find_network(section.name, networks), section.settings())
 
 
 def make_module(
@@ -414,7 +420,7 @@ def make_module(
         if not allow_user:
             raise refused("model", section.name)
         return make_user_model(section.name, section.settings(), shape, classes)
-    network = _find(section.name, networks)
+    network = find_network(section.name, networks)
     return network.make(_settings(network, section.settings()), shape, classes)
 
 
@@ -444,16 +450,22 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def _find(name: str, networks: Mapping[str, Network]) -> Network:
-    """Return the network of that name."""
+def find_network(name: str, networks: Mapping[str, Network] = NETWORKS) -> Network:
+    """Return the network of a name, one of ``networks`` or of an installed package.
+
+    Raises:
+        RecipeError: ``model.unknown``: there is none.
+        PluginError: ``model.plugin``: a package offers it, but it cannot be used.
+    """
     if is_torchvision(name):
         return torchvision_network(name)
-    if name in networks:
-        return networks[name]
+    network = networks.get(name) or NETWORK_PLUGINS.find(name)
+    if network is not None:
+        return network
     raise RecipeError(
         f"There is no model {name!r}.",
         code="model.unknown",
-        hint=_nearest(name, networks, "models"),
+        hint=_nearest(name, [*networks, *NETWORK_PLUGINS.names()], "models"),
     )
 
 

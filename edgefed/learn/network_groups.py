@@ -6,7 +6,12 @@ from collections.abc import Mapping
 
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import RecipeError
-from edgefed.learn.models import NETWORKS, complete_model, network_settings
+from edgefed.learn.models import (
+    NETWORK_PLUGINS,
+    NETWORKS,
+    complete_model,
+    network_settings,
+)
 from edgefed.learn.networks.base import Network, Shape
 from edgefed.learn.permutation_groups import PermutationGroups
 
@@ -45,7 +50,7 @@ def resized(section: ModelSection, widths: Mapping[str, int]) -> ModelSection:
 
 def _known(section: ModelSection) -> Network:
     """Return the network of a section, which has groups."""
-    network = NETWORKS.get(section.name)
+    network = NETWORKS.get(section.name) or NETWORK_PLUGINS.find(section.name)
     if network is None or network.groups is None:
         known = sorted(name for name, each in NETWORKS.items() if each.groups is not None)
         raise RecipeError(

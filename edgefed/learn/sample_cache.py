@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -11,7 +12,17 @@ import torch
 
 from edgefed.errors import DataError
 from edgefed.learn.models import Model
+from edgefed.learn.pixel_scaling import PixelScaling
 from edgefed.learn.types import Array, Batch, Samples
+
+FAR = 0.5
+"""How far outside of 0 to 1 a pixel may be; noise takes a few that far."""
+
+MOST_FAR = 0.01
+"""Share of pixels that may be further outside."""
+
+BLOCK = 256
+"""Images whose pixels are looked at together."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +34,27 @@ class CachedSamples:
             that are read batch by batch.
         targets: int64 labels (n,), or targets (n, classes) of the model's kind of number.
         images: uint8 images that are read batch by batch; None for samples without.
+        scaling: how the pixels of images become inputs, or became them; None for other inputs.
     """
 
     inputs: torch.Tensor
     targets: torch.Tensor
     images: ImageReader | None = None
+    scaling: PixelScaling | None = None
+
+    @cached_property
+    def has_pixels(self) -> bool:
+        """Whether the inputs are images, or become pixels from 0 to 1 when their scale is undone.
+
+        They do not where they were normalised and nothing tells how.
+        """
+        if self.scaling is None:
+            return False
+        if self.images is not None:
+            return True
+        blocks = (self.scaling.shares(each) for each in torch.split(self.inputs, BLOCK))
+        far = sum(int(((each - 0.5).abs() > 0.5 + FAR).sum()) for each in blocks)
+        return far <= MOST_FAR * self.inputs.numel()
 
     def batch(self, index: torch.Tensor) -> Batch:
         """Return the samples whose numbers ``index`` (batch,) holds."""
@@ -107,13 +134,21 @@ class SampleCache:
         check_samples(samples, self._model)
         kind = self._model.float_kind if samples.targets.dtype.kind == "f" else np.int64
         targets = self._load(samples.targets, kind)
-        if samples.has_images:
-            reader = ImageReader(samples, self._model.float_dtype, self._device)
-            loaded = CachedSamples(torch.empty(0), targets, reader)
-        else:
+        if samples.inputs.ndim != 4:
             loaded = CachedSamples(self.inputs(samples.inputs), targets)
+        else:
+            loaded = self._loaded_images(samples, targets)
         self._loaded[samples] = loaded
         return loaded
+
+    def _loaded_images(self, samples: Samples, targets: torch.Tensor) -> CachedSamples:
+        """Return images, of which those that are uint8 stay where they are."""
+        kind = self._model.float_dtype
+        reader = ImageReader(samples, kind, self._device)
+        scaling = PixelScaling(samples.scale, reader.scaled, kind, self._device)
+        if samples.has_images:
+            return CachedSamples(torch.empty(0), targets, reader, scaling)
+        return CachedSamples(self.inputs(samples.inputs), targets, None, scaling)
 
     def copied_bytes(self) -> int:
         """Return the bytes of tensors that do not share the memory of their array."""

@@ -51,7 +51,7 @@ class StackedSgd:
             torch._foreach_add_(velocity, gradients)
             _put_back(self._velocity, who, velocity)
             gradients = self._direction(velocity, gradients)
-        if isinstance(rate, float):
+        if not isinstance(rate, torch.Tensor):
             torch._foreach_add_(weights, gradients, alpha=-rate)
             return
         for weight, gradient in zip(weights, gradients, strict=True):
@@ -118,7 +118,7 @@ def _shrink(weights: list[torch.Tensor], decay: float, rate: Rate) -> None:
         return
     kept = 1 - rate * decay
     for weight in weights:
-        weight.mul_(kept if isinstance(kept, float) else _along(kept, weight))
+        weight.mul_(_along(kept, weight) if isinstance(kept, torch.Tensor) else kept)
 
 
 def _decayed(

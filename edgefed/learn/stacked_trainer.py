@@ -18,6 +18,7 @@ from edgefed.errors import DataError, UsageError
 from edgefed.learn.client_stack import Client, ClientStack
 from edgefed.learn.devices import pick_device, repeatable
 from edgefed.learn.extras_cache import ExtrasCache
+from edgefed.learn.job_batches import check_pixels
 from edgefed.learn.jobs import check_job, samples_of, with_class_weights
 from edgefed.learn.models import Model
 from edgefed.learn.sample_cache import CachedSamples, SampleCache
@@ -110,8 +111,9 @@ class StackedTrainer:
             try:
                 used = samples_of(job, own)
                 check_job(self.model, job, len(used))
-                weighted = with_class_weights(self.model, job, used)
-                clients.append(Client(weighted, self._preloads.get(used), place))
+                data = self._preloads.get(used)
+                check_pixels(job, data)
+                clients.append(Client(with_class_weights(self.model, job, used), data, place))
             except DataError as error:
                 results[place] = error
         for group in _alike(clients):

@@ -12,7 +12,6 @@ from torch.nn import functional
 from edgefed.config.recipe import LossName
 from edgefed.errors import EdgeFedError
 from edgefed.learn import capabilities
-from edgefed.learn.augment import augmented, draw
 from edgefed.learn.capabilities import Phase, objective_generator
 from edgefed.learn.compiled_chain import Chain, chain_of
 from edgefed.learn.compiled_experts import CompiledExperts, compiled_experts_of
@@ -22,8 +21,8 @@ from edgefed.learn.extras_cache import ExtrasCache
 from edgefed.learn.feature_cache import FeatureCache, trains_on_features
 from edgefed.learn.freed_memory import keep_freed
 from edgefed.learn.gradient_clipping import clipped
+from edgefed.learn.job_batches import JobBatches, check_pixels
 from edgefed.learn.jobs import (
-    augment_generator,
     check_job,
     finished,
     finished_variables,
@@ -124,6 +123,7 @@ class Trainer:
         job = with_class_weights(self.model, job, samples)
         features = trains_on_features(self.model, job)
         data, forward = self._inputs_or_features(samples, features=features)
+        check_pixels(job, data)
         params = load(self.model, job.weights, self.device) | load_variables(job, self.device)
         for name in trained:
             params[name].requires_grad_()
@@ -279,14 +279,14 @@ class _Descent:
         count, pairs = len(self.data.targets), self.trainer.model.has_batch_norm
         sizes = batch_sizes(count, schedule, pairs=pairs)
         total, done = planned_steps(count, schedule, pairs=pairs), 0
-        context, chance = self._context(), augment_generator(self.job)
+        context, batches = self._context(), JobBatches(self.job, self.data)
         numbers = objective_generator(self.job)
         parts = capabilities.phases(self.job.objective, self.trainer.model, self.trained)
         phases = [
             (phase, self._chain(phase, context.extra), optimizer_of(schedule)) for phase in parts
         ]
         losses = EpochLosses(CHECK_EVERY)
-        for order in permutations(count, schedule, self.job.seed):
+        for epoch, order in enumerate(permutations(count, schedule, self.job.seed)):
             if done == total:
                 break
             losses.restart()
@@ -295,7 +295,8 @@ class _Descent:
             for index in torch.split(order.to(device), sizes)[: total - done]:
                 if stop():
                     raise Stopped("Training was stopped.", hint="the task can be sent again")
-                batch, now = self._batch(index, chance), self._drawn(context, numbers, len(index))
+                batch = batches.get(index, epoch)
+                now = self._drawn(context, numbers, len(index))
                 rate = schedule.rate(done, total)
                 for phase, chain, optimizer in phases:
                     loss = self._step(phase, chain, batch, now, optimizer, rate)
@@ -304,15 +305,6 @@ class _Descent:
                 progress(done / total)
             losses.check()
         return done, losses.mean()
-
-    def _batch(self, index: torch.Tensor, chance: torch.Generator) -> Batch:
-        """Return the samples of these numbers, augmented if the job says so."""
-        augment = self.job.augment
-        if augment is None:
-            return self.data.batch(index)
-        batch = self.data.unscaled(index)
-        inputs = augmented(augment, batch.inputs, draw(augment, len(index), chance))
-        return self.data.scaled(Batch(channels_last(inputs), batch.targets, batch.rows))
 
     def _chain(
         self, phase: Phase, extra: Mapping[str, torch.Tensor]

@@ -8,7 +8,7 @@ each program decides whether it imports the module that a recipe or a task names
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -39,8 +39,25 @@ def make_user_model(
         RecipeError: there is no such module or factory, it fails, or makes something unusable.
     """
     factory = imported("model", name)
+    return checked_module(
+        name,
+        lambda: factory(shape, classes, **settings),
+        shape,
+        classes,
+        "it is called as factory(shape, classes, **other keys of [model])",
+    )
+
+
+def checked_module(
+    name: str, make: Callable[[], Any], shape: Shape, classes: int, hint: str
+) -> nn.Module:
+    """Return what somebody else's code makes, checked.
+
+    Raises:
+        RecipeError: ``model.factory``: it fails, or makes something unusable.
+    """
     try:
-        module = factory(shape, classes, **settings)
+        module = make()
     except EdgeFedError:
         raise
     except FAILED as error:
@@ -48,7 +65,7 @@ def make_user_model(
             f"The model {name} cannot be created for inputs {shape} and {classes} classes:"
             f" {told(error)}.",
             code="model.factory",
-            hint="it is called as factory(shape, classes, **other keys of [model])",
+            hint=hint,
         ) from error
     if not isinstance(module, nn.Module):
         raise RecipeError(

@@ -20,10 +20,11 @@ from edgefed.report.matching import matching_section
 from edgefed.report.run_data import RunData
 from edgefed.units import clock_time, counted, short_time, size
 
-LEVELS = {"worst": "worst device", "p10": "10th percentile of devices", "median": "median device"}
-"""How the accuracy spreads over devices, as curves are called."""
 BEFORE = "accuracy_before"
 """The devices' accuracy before they fine-tuned the model."""
+
+LEVELS = {"worst": "worst device", "p10": "10th percentile of devices", "median": "median device"}
+"""How the accuracy spreads over devices, as curves are called."""
 
 
 def report(run_data: RunData) -> str:

@@ -99,6 +99,7 @@ class Task(Message):
         class_names: the run's classes in order, after which the device numbers its labels; empty
             when labels are plain integers.
         training: the recipe's training section.
+        images: its section about images, as inputs and for augmentation; empty for nothing.
         labels: its section about supplements for missing labels; empty for none.
         personal: its section about weights that stay on the device; empty for none.
         evaluation: of a test, its section about what is measured; empty for loss and accuracy.
@@ -129,6 +130,7 @@ class Task(Message):
     classes: Count = 0
     class_names: ClassNames = ()
     training: dict[str, Any]
+    images: dict[str, Any] = {}
     labels: dict[str, Any] = {}
     personal: dict[str, Any] = {}
     evaluation: dict[str, Any] = {}

@@ -53,10 +53,10 @@ class TrainerCache:
 
     def algorithm(self, task: Task) -> Algorithm[Any]:
         """Return the algorithm that a task names, with its settings."""
-        named = (task.algorithm, task.settings, task.training, task.labels, task.personal)
-        key = json.dumps(named, sort_keys=True)
+        tables = (task.settings, task.training, task.labels, task.personal, task.images)
+        key = json.dumps((task.algorithm, *tables), sort_keys=True)
         if key not in self._algorithms:
-            self._algorithms[key] = make_device_half(*named)
+            self._algorithms[key] = make_device_half(task.algorithm, *tables)
             if len(self._algorithms) > MAX_ALGORITHMS:
                 self._algorithms.popitem(last=False)
         self._algorithms.move_to_end(key)

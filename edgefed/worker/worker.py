@@ -21,7 +21,7 @@ from edgefed.algorithms.evaluation_reply import measures_of_task
 from edgefed.algorithms.exchange import FROZEN
 from edgefed.data.class_names import in_words, numbered, renumbered, unlisted
 from edgefed.data.types import UNPREPARED, Preparation
-from edgefed.errors import DIVERGED, EdgeFedError
+from edgefed.errors import DIVERGED, EdgeFedError, PluginError
 from edgefed.learn.model_memory import ModelTooLargeError
 from edgefed.learn.targets import misfit
 from edgefed.learn.training import Stopped, Trainer
@@ -43,6 +43,11 @@ from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.uplink import FEEDBACK, encode_groups
 
 Done = TypeVar("Done")
+
+UNKNOWN = ("algorithm.unknown", "model.unknown")
+"""Codes of errors about a task that names what this device does not have."""
+
+INSTALL = "If a package offers it, install that package on this device."
 
 NOTHING_KEPT = PersistentState()
 """Of a device that has kept nothing across runs yet."""
@@ -339,9 +344,11 @@ def _guarded(step: Callable[[], Done]) -> Done | Outcome:
         return step()
     except Stopped:
         raise
-    except (Withheld, ModelTooLargeError) as error:
+    except (Withheld, ModelTooLargeError, PluginError) as error:
         return Outcome(status="refused", reason=error.message)
     except EdgeFedError as error:
+        if error.code in UNKNOWN:
+            return Outcome(status="refused", reason=f"{error.message} {INSTALL}")
         return Outcome(status="failed", reason=error.message)
     except (Exception, SystemExit) as error:
         # Neither a task that only the sender can have got wrong nor the code of a user's own model

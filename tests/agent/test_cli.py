@@ -208,9 +208,9 @@ def test_doctor_names_what_is_bad_and_how_to_mend_it(data: Path) -> None:
     assert code == 8
     marks = {line.split()[1]: line.split()[0] for line in out.splitlines()}
     assert marks["broker"] == "✗"
-    assert {marks[name] for name in ("python", "torch", "board", "data")} == {"✓"}
+    assert {marks[name] for name in ("python", "torch", "plug-ins", "board", "data")} == {"✓"}
     assert "fix: start one with: edgefed broker up" in out
-    assert err.startswith("edgefed: error: 1 of 7 checks found problems: broker.  [doctor]")
+    assert err.startswith("edgefed: error: 1 of 8 checks found problems: broker.  [doctor]")
 
 
 @pytest.mark.mosquitto

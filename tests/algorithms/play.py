@@ -1,40 +1,23 @@
-"""Play whole runs of an algorithm without a coordinator: its two halves and a trainer."""
+"""Play whole runs of an algorithm with the small samples of these tests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
-    DeviceTask,
-    DeviceView,
-    Exchange,
-    Finished,
-    Member,
-    Question,
-    Result,
-    Roster,
-    State,
-    Work,
-)
+from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.learn.models import build
 from edgefed.learn.training import Trainer
-from edgefed.learn.types import Tensors
 from edgefed.samples import Samples
-from edgefed.seeds import derive
-from edgefed.sharing.policy import ANYTHING, Policy
-from edgefed.worker.run_work import run_work
+from edgefed.testing import play
+from edgefed.testing.play import asked as asked  # noqa: PLC0414 - of this module's words
+from edgefed.testing.play import bits as bits  # noqa: PLC0414
 from tests.run_fixture import CLASSES, SHAPE, samples
 
 SIZES = (5, 9, 6, 4)
-MOST_EXCHANGES = 100
 
 
 def algorithm(name: str, rounds: int = 2, **settings: Any) -> Algorithm[Any]:
@@ -59,104 +42,11 @@ def trainer_of(section: ModelSection) -> Trainer:
 
 
 @dataclass
-class Players:
-    """Devices with data and private state, and a trainer that they share.
-
-    Exchanges whose model is another one have trainers of their own.
-
-    Attributes:
-        order: puts an exchange's answers into the order in which they arrive.
-        policy: every device's.
-    """
+class Players(play.Players):
+    """Devices with the sizes of these tests and a small perceptron."""
 
     parts: Sequence[Samples] = field(
         default_factory=lambda: [samples(size, 10 + n) for n, size in enumerate(SIZES)]
     )
     trainer: Trainer = field(default_factory=trainer)
-    order: Callable[[list[Answer]], list[Answer]] = lambda answers: answers
-    private: dict[str, Mapping[str, Tensors]] = field(default_factory=dict)
-    policy: Policy = ANYTHING
-
-    @property
-    def roster(self) -> Roster:
-        return tuple(
-            Member(f"device-{number:02d}", len(part), SHAPE, CLASSES)
-            for number, part in enumerate(self.parts)
-        )
-
-    def part(self, device: str) -> Samples:
-        return self.parts[int(device.removeprefix("device-"))]
-
-    def trainer_for(self, section: ModelSection | None) -> Trainer:
-        """Return the trainer of an exchange's or a state's model."""
-        return self.trainer if section is None else trainer_of(section)
-
-    def task(self, exchange: Exchange, question: Question) -> DeviceTask:
-        return DeviceTask(
-            question=exchange.name,
-            round=exchange.round,
-            device=question.device,
-            seed=derive(3, exchange.round, exchange.name, question.device),
-            groups={role: exchange.payloads[name].arrays for role, name in question.blobs.items()},
-            params=question.params,
-        )
-
-    def view(self, device: str, model: ModelSection | None = None) -> DeviceView:
-        return DeviceView(
-            self.part(device),
-            samples(3, 77),
-            self.private.get(device, {}),
-            self.policy,
-            self.trainer_for(model).model,
-        )
-
-    def do(self, work: Work, view: DeviceView, model: ModelSection | None = None) -> Result:
-        return run_work(self.trainer_for(model), work, view.train)
-
-    def answer(self, half: Algorithm[Any], exchange: Exchange, question: Question) -> Answer:
-        """Return a device's answer and keep its private state."""
-        task, view = self.task(exchange, question), self.view(question.device, exchange.model)
-        work = half.prepare(task, view)
-        if isinstance(work, Answer):
-            made = work
-        else:
-            made = half.answer(task, view, self.do(work, view, exchange.model))
-        self.private[question.device] = {**view.private, **made.private}
-        return replace(made, device=question.device, private={})
-
-    def answers(self, half: Algorithm[Any], exchange: Exchange) -> list[Answer]:
-        return self.order([self.answer(half, exchange, each) for each in exchange.questions])
-
-    def start(self, half: Algorithm[Any]) -> State:
-        half.check_model(self.trainer.model)
-        return half.start(self.trainer.model.weights(), self.roster, 11)
-
-    def play(self, half: Algorithm[Any]) -> list[tuple[State, Exchange]]:
-        """Return each exchange of a run with the state after it."""
-        state, history = self.start(half), list[tuple[State, Exchange]]()
-        for number in range(MOST_EXCHANGES):
-            planned = half.plan(state, self.roster, derive(5, number))
-            if isinstance(planned, Finished):
-                return history
-            state = half.merge(state, asked(planned), self.answers(half, planned))
-            history.append((state, planned))
-        raise AssertionError(f"{half.name} never finishes")
-
-
-def asked(exchange: Exchange) -> Exchange:
-    """Return an exchange as the engine hands it to ``merge``: without its payloads."""
-    questions = tuple(replace(question, blobs={}) for question in exchange.questions)
-    return replace(exchange, questions=questions, payloads={})
-
-
-def bits(value: Any) -> Any:
-    """Return a value in which arrays are their bytes, so that it can be compared to the bit."""
-    if isinstance(value, np.ndarray):
-        return value.dtype.str, value.shape, value.tobytes()
-    if isinstance(value, Mapping):
-        return [(key, bits(each)) for key, each in value.items()]
-    if isinstance(value, (list, tuple)):
-        return [bits(each) for each in value]
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: bits(getattr(value, name)) for name in value.__dataclass_fields__}
-    return value
+    test: Samples = field(default_factory=lambda: samples(3, 77))

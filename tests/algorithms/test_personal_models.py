@@ -21,8 +21,10 @@ from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.personal_models import PERSONAL, START, PersonalModels
 from edgefed.algorithms.registry import make, make_device_half
 from edgefed.algorithms.wrapped_algorithm import WrappedAlgorithm
-from edgefed.config.recipe import ModelSection, Recipe
+from edgefed.config.recipe import ImagesSection, ModelSection, Recipe
 from edgefed.errors import RecipeError, WireError
+from edgefed.learn.augment import Augment
+from edgefed.learn.image_transforms import ImageTransforms
 from edgefed.learn.models import build
 from edgefed.learn.training import ModelPredictions, Trainer
 from edgefed.learn.types import Array, Job, Samples, Score
@@ -242,6 +244,20 @@ def test_the_device_s_half_has_the_table_of_the_task() -> None:
     del personal["preset"]
     with pytest.raises(WireError, match="does not contain preset of personal"):
         make_device_half("fedavg", *tables, {}, personal)
+
+
+def test_fine_tuning_augments_as_training_does() -> None:
+    players, plan = Players(), recipe({"fine_tune_epochs": 1})
+    half = checked(plan.model_copy(update={"images": ImagesSection(flip=True)}), players)
+    assert half.images == ImagesSection(flip=True)
+    state = players.start(half)
+    exchange = half.evaluation(state, players.roster, 1)
+    view = players.view("device-01")
+    work = half.eval_job(
+        players.task(exchange, exchange.questions[1]), replace(view, test=view.train)
+    )
+    assert isinstance(work, TrainedEvalJob)
+    assert work.job.augment == Augment(fill="reflect", transforms=ImageTransforms(flip=True))
 
 
 def test_everything_else_is_the_algorithm_s_own() -> None:

@@ -15,9 +15,9 @@ import pytest
 
 from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.fedavg import FedAvg
-from edgefed.algorithms.plugins import GROUP, load, offers
-from edgefed.algorithms.registry import algorithms, built_in, find, offered, unusable
-from edgefed.errors import UsageError
+from edgefed.algorithms.registry import PLUGINS, algorithms, built_in, find
+from edgefed.errors import PluginError
+from edgefed.plugins import installed as entry_points_found
 from tests.forked_programs import ended
 
 GOOD = """
@@ -49,7 +49,7 @@ def package(root: Path, distribution: str, name: str, source: str, value: str) -
     folder = root / f"{distribution.replace('-', '_')}-1.0.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
-    (folder / "entry_points.txt").write_text(f"[{GROUP}]\n{name} = {value}\n")
+    (folder / "entry_points.txt").write_text(f"[{PLUGINS.group}]\n{name} = {value}\n")
 
 
 def edgefed(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -144,8 +144,8 @@ def test_no_package_takes_the_name_of_an_algorithm_that_is_built_in(tmp_path: Pa
 
 
 def test_one_package_seen_twice_offers_its_algorithm_once() -> None:
-    point = EntryPoint("good", "nice:Good", GROUP)
-    found = offers({"fedavg"}, [point, point])
+    point = EntryPoint("good", "nice:Good", PLUGINS.group)
+    found = PLUGINS.offers([point, point])
     assert found.usable == {"good": point}
     assert not found.refused
 
@@ -156,7 +156,7 @@ def test_names_that_cannot_be_used_are_told_with_their_packages(tmp_path: Path) 
     package(tmp_path, "two-package", "good", "", "two:Good")
     package(tmp_path, "nice-package", "nice", "", "nice:Good")
     points = distributions(path=[str(tmp_path)])
-    found = offers({"fedavg"}, [point for each in points for point in each.entry_points])
+    found = PLUGINS.offers([point for each in points for point in each.entry_points])
     assert {name: point.value for name, point in found.usable.items()} == {"nice": "nice:Good"}
     assert found.refused.keys() == {"fedavg", "good"}
     assert found.refused["fedavg"].startswith("package rude-package offers it")
@@ -180,8 +180,8 @@ class Nameless(Algorithm[Any]):
 
 @pytest.mark.parametrize(("name", "value", "said"), LOADED)
 def test_what_is_loaded_must_be_an_algorithm(name: str, value: str, said: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        load(EntryPoint(name, value, GROUP))
+    with pytest.raises(PluginError) as caught:
+        PLUGINS.load(EntryPoint(name, value, PLUGINS.group))
     assert caught.value.code == "algorithm.plugin"
     assert caught.value.message.startswith(f"The algorithm '{name}' of package {value} cannot")
     assert said in caught.value.message
@@ -192,9 +192,9 @@ def test_what_is_loaded_must_be_an_algorithm(name: str, value: str, said: str) -
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return a folder whose packages are installed, and forget them afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    offered.cache_clear()
+    entry_points_found.cache_clear()
     yield tmp_path
-    offered.cache_clear()
+    entry_points_found.cache_clear()
     for module in [name for name in sys.modules if name.startswith("a_plugin_")]:
         del sys.modules[module]
 
@@ -210,13 +210,13 @@ def test_the_registry_has_what_is_usable_and_tells_why_the_rest_is_not(installed
     assert list(algorithms()) == sorted(algorithms())
     assert find("good").summary == "FedAvg by another name"
     assert find("fedavg") is FedAvg
-    problems = unusable()
+    problems = PLUGINS.problems()
     assert problems.keys() == {"sad", "fedavg", "twin"}
     assert all(f"'{name}'" in text for name, text in problems.items())
     assert "a_package_that_is_not_there" in problems["sad"]
     assert "rude-package" in problems["fedavg"]
     for name, said in (("sad", "sad-package"), ("twin", "package twin-1, package twin-2")):
-        with pytest.raises(UsageError, match=said) as caught:
+        with pytest.raises(PluginError, match=said) as caught:
             find(name)
         assert caught.value.code == "algorithm.plugin"
         assert caught.value.hint

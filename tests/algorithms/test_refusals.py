@@ -10,8 +10,15 @@ from torch import nn
 
 from edgefed.algorithms.complete_sections import complete_section
 from edgefed.algorithms.fedavg import FedAvg
-from edgefed.algorithms.registry import check_fleet, make, make_device_half
-from edgefed.config.recipe import ModelSection, Recipe, TrainingSection
+from edgefed.algorithms.registry import built_in, check_fleet, make, make_device_half
+from edgefed.config.recipe import (
+    ImagesSection,
+    LabelsSection,
+    ModelSection,
+    PersonalSection,
+    Recipe,
+    TrainingSection,
+)
 from edgefed.errors import RecipeError, UsageError, WireError
 from edgefed.learn.models import Model, build
 from tests.algorithms.play import algorithm
@@ -115,6 +122,23 @@ def test_a_task_says_in_which_section_a_value_is_missing() -> None:
     ):
         with pytest.raises(WireError, match=said):
             make_device_half("fedavg", *wrong)
+
+
+def test_the_device_half_of_any_algorithm_has_the_images_of_the_task() -> None:
+    training = TrainingSection().model_dump(mode="json")
+    personal = PersonalSection(fine_tune_epochs=1).model_dump(mode="json")
+    labels = LabelsSection(count=3).model_dump(mode="json")
+    images = ImagesSection(flip=True, mean=(0.5,), std=(0.25,))
+    told = images.model_dump(mode="json")
+    for name, kind in built_in().items():
+        own = kind.Settings().model_dump(mode="json")
+        assert make_device_half(name, own, training).images == ImagesSection()
+        assert make_device_half(name, own, training, labels, {}, told).images == images
+    settings = FedAvg.Settings().model_dump(mode="json")
+    assert make_device_half("fedavg", settings, training, labels, personal, told).images == images
+    del told["flip"]
+    with pytest.raises(WireError, match="does not contain flip of images"):
+        make_device_half("fedavg", settings, training, images=told)
 
 
 class Raw(FedAvg):

@@ -169,6 +169,7 @@ def test_each_device_trains_on_its_own_data(tmp_path: Path) -> None:
     assert result.recipe.simulation.devices == 3
     backwards = dict(reversed(given.items()))
     assert digest(tables, data=backwards, test=arrays(TEST)) == result.weights_digest
+    assert digest(recipe(), data=backwards) == digest(recipe(), data=given), "held out alike"
     other = {**given, "cam-a": given["kitchen"], "kitchen": given["cam-a"]}
     assert digest(tables, data=other, test=arrays(TEST)) != result.weights_digest
 

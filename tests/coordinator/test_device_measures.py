@@ -191,6 +191,19 @@ def test_events_tell_the_counts_and_each_devices_accuracy(world: MakeWorld) -> N
     assert all("accuracy" not in each for each in here.seen("reply", question="fit"))
 
 
+def test_only_a_test_tells_an_accuracy(world: MakeWorld) -> None:
+    here = world(recipe(evaluation=ON_DEVICES, rounds={"count": 1}), held())
+
+    def forge(each: Any) -> Any:
+        metrics = {"loss": 0.5, "accuracy": 0.9}
+        return told(metrics=metrics)(each) if "delta" in each.reply.blobs else each
+
+    fleet = TamperedFleet(here.devices, forged("device-00", forge))
+    here.engine(fleet).run()
+    assert len(here.seen("reply", question="fit", outcome="accepted")) == 4
+    assert all("accuracy" not in each for each in here.seen("reply", question="fit"))
+
+
 def test_a_restart_shows_the_last_counts(world: MakeWorld) -> None:
     here = world(recipe(evaluation=BOTH), held())
     here.engine().run()

@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.numpy import load_file
 
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.fleet import Delivered
+from edgefed.coordinator.model_file import file_round
 from edgefed.coordinator.run_records import OpenExchange, RunRecord
 from edgefed.events.log import Log
 from edgefed.events.model import Event
+from edgefed.wire.tensors import weights_digest
 from tests.base.test_files import files_up_to
 from tests.coordinator.big_model import STATE_BYTES, big_recipe
 from tests.coordinator.conftest import MakeWorld
@@ -71,6 +74,37 @@ def test_a_run_without_room_fails_and_is_resumed(world: MakeWorld, room: int) ->
     assert resumed.weights_digest == straight.weights_digest
     assert resumed.exchanges == straight.exchanges
     assert [row["replies"] for row in here.rows] == [4, 4, 4]
+
+
+def test_a_best_model_without_room_ends_the_run_and_is_written_once_it_is_resumed(
+    world: MakeWorld,
+) -> None:
+    straight = world(big_recipe(), durable=True)
+    straight.engine().run()
+    here = world(big_recipe(), durable=True)
+    limits = files_up_to(STATE_BYTES // 2)
+
+    def limit(event: Event) -> None:
+        if event.kind == "scored" and event.fields["round"] == 1:
+            limits.__enter__()
+
+    try:
+        record = here.engine(listener=limit).run()
+    finally:
+        limits.__exit__(None, None, None)
+    kept = Path("runs", here.run, "best.safetensors")
+    assert (record.status, record.error, record.round) == ("failed", "storage.limit", 1)
+    assert not (here.folder / kept).exists()
+    seen: list[int | None] = []
+
+    def look(event: Event) -> None:
+        if event.kind == "round":
+            seen.append(file_round(here.folder / kept))
+
+    assert here.engine(listener=look).run().status == "finished"
+    assert seen[0] == 1, "before the next round begins"
+    ours, theirs = (load_file(each.folder / kept) for each in (here, straight))
+    assert weights_digest(ours) == weights_digest(theirs)
 
 
 def test_replies_stay_with_the_devices_while_their_round_is_not_written(world: MakeWorld) -> None:

@@ -19,6 +19,7 @@ from edgefed.coordinator.reply_checks import (
     fetch_problem,
 )
 from edgefed.coordinator.run_records import OpenExchange
+from edgefed.evaluation.confusion import MAX_SAMPLES
 from edgefed.learn.types import Tensors
 from edgefed.wire.messages import BlobRef, Reply
 from edgefed.wire.tensors import digest
@@ -134,11 +135,17 @@ def test_a_metric_may_be_as_large_as_the_limit(value: float) -> None:
             checked(exchange(), metrics={"loss": float(beyond)})
 
 
-@pytest.mark.parametrize(("name", "samples"), [("count", 1), ("evaluate", 0), ("evaluate", 1)])
-def test_an_answer_rests_on_a_sample_or_tests_on_none(name: str, samples: int) -> None:
-    assert checked(exchange(name), samples=samples).samples == samples
+@pytest.mark.parametrize("name", ["count", "evaluate"])
+def test_an_answer_rests_on_a_sample(name: str) -> None:
+    assert checked(exchange(name), samples=1).samples == 1
     with pytest.raises(Rejection, match="no samples"):
-        checked(exchange("count"), samples=0)
+        checked(exchange(name), samples=0)
+
+
+def test_a_test_of_more_samples_than_sums_can_hold_is_rejected() -> None:
+    assert checked(exchange("evaluate"), samples=MAX_SAMPLES).samples == MAX_SAMPLES
+    with pytest.raises(Rejection, match="it tested 1099511627777 samples"):
+        checked(exchange("evaluate"), samples=MAX_SAMPLES + 1)
 
 
 def test_the_limits_of_values_are_themselves_allowed() -> None:

@@ -70,7 +70,7 @@ def test_the_files_say_what_the_store_says(world: MakeWorld) -> None:
     table, lines = files_of(here)
     assert lines == here.rows
     assert [row["round"] for row in lines] == [1, 2, 3]
-    assert tuple(table[0]) == COLUMNS
+    assert tuple(table[0])[: len(COLUMNS)] == COLUMNS
     assert [float(row["accuracy"]) for row in table] == [row["accuracy"] for row in here.rows]
 
 

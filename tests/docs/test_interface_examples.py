@@ -17,11 +17,11 @@ from safetensors.numpy import load_file
 
 from edgefed.algorithms import registry
 from edgefed.algorithms.base import State
-from edgefed.algorithms.plugins import GROUP
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.run_records import Checkpoint, OpenExchange
 from edgefed.data.types import Shard, no_samples
 from edgefed.learn.types import Tensors
+from edgefed.plugins import installed
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Task
 from edgefed.wire.tensors import digest, pack
@@ -84,11 +84,11 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
     points = "".join(f"{name} = {MODULE}:{kind}\n" for kind, name in NAMES.items())
     (folder / f"{MODULE}.py").write_text(source)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {MODULE}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[{GROUP}]\n{points}")
+    (info / "entry_points.txt").write_text(f"[{registry.PLUGINS.group}]\n{points}")
     monkeypatch.syspath_prepend(folder)
     sys.modules.pop(MODULE, None)
     importlib.invalidate_caches()
-    registry.offered.cache_clear()
+    installed.cache_clear()
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +97,7 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     try:
         yield
     finally:
-        registry.offered.cache_clear()
+        installed.cache_clear()
         sys.modules.pop(MODULE, None)
 
 
@@ -392,7 +392,7 @@ def test_fractional_weights(turned: bool) -> None:
 
 def test_plug_ins(run: Run) -> None:
     ((group, points),) = tomllib.loads(EXAMPLES["plug-in"].text)["project"]["entry-points"].items()
-    assert group == GROUP
+    assert group == registry.PLUGINS.group
     ((name, target),) = points.items()
     assert target.rpartition(":")[2] in {kind for kind, own in NAMES.items() if own == name}
     assert name in registry.algorithms()

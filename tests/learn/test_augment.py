@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 
 from edgefed.errors import DataError
-from edgefed.learn.augment import Augment, Draws, augmented, check_augment, draw
+from edgefed.learn.augment import LARGE, Augment, Draws, augmented, check_augment, draw
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Batch, Context, Forward, Job, Params, Samples, Schedule
@@ -51,6 +52,25 @@ def test_each_image_has_its_own_draws_and_all_of_its_channels_move_together() ->
     assert torch.equal(after[0], images[0].flip(-1))
     assert torch.equal(after[1, :, 0], images[1, :, 1])
     assert not after[1, :, 1].any()
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("kind", [torch.uint8, torch.float32])
+@pytest.mark.parametrize("fill", ["zeros", "reflect"])
+def test_large_images_move_as_small_ones_do(
+    fill: Literal["zeros", "reflect"], kind: torch.dtype, last: bool
+) -> None:
+    """A CPU cuts images of three channels one by one, and gathers one channel of them at once."""
+    augment, generator = Augment(3, fill, flip=True), torch.Generator().manual_seed(1)
+    images = torch.randint(1, 256, (6, 3, 80, 70), generator=generator).to(kind)
+    images = images.contiguous(memory_format=torch.channels_last) if last else images
+    assert images[0].numel() >= LARGE > images[0, 0].numel()
+    draws, neutral = draw(augment, 6, generator), torch.tensor([7, 8, 9]).reshape(3, 1, 1).to(kind)
+    assert 0 < int(draws.flips.sum()) < 6
+    whole = augmented(augment, images, draws, neutral)
+    parts = [augmented(augment, images[:, k : k + 1], draws, neutral[k : k + 1]) for k in range(3)]
+    assert torch.equal(whole, torch.cat(parts, dim=1))
+    assert whole.dtype == kind
 
 
 def test_draws_reach_every_place_and_are_the_seeds() -> None:

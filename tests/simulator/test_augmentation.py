@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from edgefed.algorithms.training import augment_of
-from edgefed.config.recipe import Recipe, TrainingSection
+from edgefed.config.recipe import ImagesSection, Recipe, TrainingSection
 from edgefed.coordinator.augmentation import with_augmentation
 from edgefed.data.preparation import stored_preparation
 from edgefed.data.types import UNPREPARED, Preparation
 from edgefed.errors import DataError, EdgeFedError
 from edgefed.learn.augment import Augment
+from edgefed.learn.image_transforms import ImageTransforms
 from edgefed.simulator.run import Simulation
 from tests.coordinator.fleets import TamperedFleet
 from tests.run_fixture import Ticking, World, recipe, samples
@@ -26,22 +27,32 @@ def images(path: Path, declared: Preparation = UNPREPARED, shape: Any = (1, 8, 8
     train, test = samples(40, 1, shape), samples(12, 2, shape)
     np.savez(
         path,
-        x_train=train.inputs,
+        x_train=pixels(train.inputs),
         y_train=train.targets,
-        x_test=test.inputs,
+        x_test=pixels(test.inputs),
         y_test=test.targets,
         preparation=stored_preparation(declared),
     )
     return path
 
 
-def plan(path: Path, training: dict[str, Any] | None = None, **data: Any) -> Recipe:
+def pixels(inputs: np.ndarray[Any, np.dtype[np.float32]]) -> np.ndarray[Any, Any]:
+    return np.asarray(1 / (1 + np.exp(-inputs)))
+
+
+def plan(
+    path: Path,
+    training: dict[str, Any] | None = None,
+    images: dict[str, Any] | None = None,
+    **data: Any,
+) -> Recipe:
     return Recipe.model_validate(
         {
             "seed": 3,
             "model": {"name": "cnn"},
             "data": {"name": "npz", "path": str(path), "partition": "iid", **data},
             "training": {"batch_size": 5, **(training or {})},
+            "images": images or {},
             "rounds": {"count": 2},
             "simulation": {"devices": 3, "workers": 1},
         }
@@ -74,10 +85,10 @@ def digest(folder: Path, chosen: Recipe) -> str:
 def test_what_a_recipe_leaves_out_its_data_set_declares(
     training: dict[str, Any], declared: Preparation, expected: Augment | None
 ) -> None:
-    told = with_augmentation(recipe(training=training), declared).training
-    assert augment_of(told) == expected
+    told = with_augmentation(recipe(training=training), declared)
+    assert augment_of(told.training, told.images) == expected
     if expected is None:
-        assert told.model_dump(exclude_defaults=True) == {}, "tasks carry nothing"
+        assert told.training.model_dump(exclude_defaults=True) == {}, "tasks carry nothing"
 
 
 def test_a_fleet_whose_inputs_are_no_images_is_asked_nothing(tmp_path: Path) -> None:
@@ -132,6 +143,107 @@ def test_what_cannot_be_augmented_is_refused_before_anything_is_written(
     assert isinstance(caught.value, EdgeFedError)
     assert caught.value.hint
     assert not (tmp_path / "state").exists()
+
+
+# -- torchvision's transforms ---------------------------------------------------------------------
+
+SOME: dict[str, Any] = {
+    "resized_crop": 0.3,
+    "flip": True,
+    "brightness": 0.4,
+    "rand_augment": 1,
+    "erase": 0.5,
+}
+
+
+def test_what_a_data_set_declares_leaves_the_transforms_of_a_recipe_alone() -> None:
+    declared = Preparation(mean=(0.5,), std=(0.2,), flip=True)
+    told = with_augmentation(recipe(images=SOME), declared)
+    assert told.images == ImagesSection(mean=(0.5,), std=(0.2,), **SOME)
+    wanted = ImageTransforms(**SOME)
+    assert augment_of(told.training, told.images) == Augment(
+        flip=True, fill="reflect", transforms=wanted
+    )
+    assert with_augmentation(recipe(images=SOME), UNPREPARED).images == ImagesSection(**SOME)
+
+
+ALGORITHMS = ["fedavg", "fedmix", "ensemble", "fedma", "fedmoe", "ifca", "pfnm"]
+"""One for each place where a job is made."""
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_transforms_change_the_result_and_repeat(algorithm: str, tmp_path: Path) -> None:
+    path = images(tmp_path / "data.npz", shape=(1, 9, 8))
+
+    def ended(name: str, wanted: dict[str, Any], training: dict[str, Any] | None = None) -> str:
+        chosen = plan(path, training, wanted).model_dump(mode="json", exclude_unset=True)
+        chosen["algorithm"] = {"name": algorithm}
+        chosen["model"] = {"name": "mlp", "hidden": [8]}
+        return digest(tmp_path / name, Recipe.model_validate(chosen))
+
+    plain, first = ended("plain", {}), ended("first", SOME)
+    assert first == ended("again", SOME)
+    both = ended("both", SOME, {"crop": 1, "flip": True})
+    assert len({plain, first, both, ended("other", {**SOME, "erase": 1.0})}) == 4
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted", "code"),
+    [
+        ((6,), {"flip": True}, "augment.input"),
+        ((6,), {"rand_augment": 1}, "augment.input"),
+        ((2, 8, 8), {"hue": 0.1}, "augment.colours"),
+    ],
+)
+def test_what_cannot_be_transformed_is_refused_before_anything_is_written(
+    shape: tuple[int, ...], wanted: dict[str, Any], code: str, tmp_path: Path
+) -> None:
+    path = images(tmp_path / "data.npz", shape=shape)
+    chosen = plan(path, images=wanted).model_copy(update={"model": recipe().model})
+    with pytest.raises(DataError) as caught:
+        Simulation(chosen, tmp_path / "state", Ticking())
+    assert caught.value.code == code
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_fleet_whose_inputs_are_no_images_is_not_asked_to_transform_them(tmp_path: Path) -> None:
+    here = World(tmp_path, recipe(images={"resized_crop": 0.5}))
+    fleet = TamperedFleet(here.devices)
+    here.engine(fleet).run()
+    assert (here.record.status, here.record.error) == ("failed", "augment.input")
+    assert fleet.asked == []
+    here.close()
+
+
+@pytest.mark.parametrize("table", [{}, {"magnitude": 3}])
+def test_tasks_tell_of_images_what_the_recipe_says(table: dict[str, Any], tmp_path: Path) -> None:
+    here = World(tmp_path, recipe(images=table))
+    fleet = TamperedFleet(here.devices)
+    here.engine(fleet).run()
+    assert here.record.status == "finished"
+    stated = ImagesSection.model_validate(table).model_dump(mode="json") if table else {}
+    assert [each.images for asked in fleet.asked for each in asked.tasks] == [stated] * 12
+    here.close()
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"resized_crop": 1.1},
+        {"resized_crop": -0.1},
+        {"rand_augment": -1},
+        {"magnitude": 31},
+        {"brightness": -0.1},
+        {"contrast": float("inf")},
+        {"saturation": float("nan")},
+        {"hue": 0.6},
+        {"erase": 1.5},
+        {"solarize": True},
+    ],
+)
+def test_what_torchvision_does_not_take_is_no_recipe(wanted: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wanted))):
+        ImagesSection.model_validate(wanted)
 
 
 def test_a_recipe_says_no_more_than_training_can_do() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.config.recipe import ModelSection
+from edgefed.config.recipe import ImagesSection, ModelSection
 from edgefed.learn.model_memory import COPIES
 from edgefed.learn.models import build
 from edgefed.samples import Samples
@@ -143,6 +143,15 @@ def test_algorithms_that_stay_warm_are_few() -> None:
     for number in range(MAX_ALGORITHMS):
         trainers.algorithm(task(training={"learning_rate": 0.02 + number / 1000}))
     assert trainers.algorithm(task(training={"learning_rate": 1.0})) is not first
+
+
+def test_an_algorithm_is_another_one_where_images_are_augmented() -> None:
+    trainers = TrainerCache("cpu")
+    images = ImagesSection(flip=True)
+    plain, flipped = task(), task(images=images.model_dump(mode="json"))
+    assert trainers.algorithm(plain).images == ImagesSection()
+    assert trainers.algorithm(flipped).images == images
+    assert trainers.algorithm(plain) is not trainers.algorithm(flipped)
 
 
 PEAK = """

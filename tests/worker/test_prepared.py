@@ -48,7 +48,7 @@ def test_an_exam_waits_for_its_trainer_too() -> None:
 
 def test_what_a_device_refuses_or_cannot_prepare_is_an_outcome_at_once() -> None:
     refused = worker(0).begin(task(), read, {})
-    failed = worker().begin(task(algorithm="alchemy"), read, {})
+    failed = worker().begin(task(settings={"weighing": 1}), read, {})
     assert isinstance(refused, Outcome)
     assert isinstance(failed, Outcome)
     assert (refused.status, failed.status) == ("refused", "failed")

@@ -66,8 +66,10 @@ def test_an_evaluation_sends_scores_and_no_tensors() -> None:
         (task(shape=()), worker(), "its inputs are 8, the run trains scalars"),
         (task(classes=2), worker(20), "it has label 2, the run has 2 classes"),
         (task(question="evaluate"), worker(9, 0), "holds out no samples for evaluation"),
+        (task(algorithm="alchemy"), worker(), "No algorithm 'alchemy'. If a package offers it"),
+        (task(model={"name": "brain"}), worker(), "There is no model 'brain'. If a package"),
     ],
-    ids=["no data", "images", "scalars", "labels", "no test"],
+    ids=["no data", "images", "scalars", "labels", "no test", "algorithm", "model"],
 )
 def test_what_a_device_cannot_do_it_refuses(given: Task, whom: Worker, reason: str) -> None:
     outcome = work(given, whom)
@@ -79,16 +81,14 @@ def test_what_a_device_cannot_do_it_refuses(given: Task, whom: Worker, reason: s
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (task(algorithm="alchemy"), "alchemy"),
         (task(settings={"weighing": 1}), "weighing"),
-        (task(model={"name": "brain"}), "brain"),
         (task(model={**MODEL, "hidden": [5]}), "fc1"),
         (task(training={"learning_rate": 100, "weight_decay": 1, "epochs": 30}), "diverged"),
         (task(training={"learning_rate": -1}), "learning_rate"),
         (task(codec="morse"), "morse"),
         (task(blobs={}), "weights"),
     ],
-    ids=["algorithm", "settings", "model", "shape", "diverged", "training", "codec", "blobs"],
+    ids=["settings", "shape", "diverged", "training", "codec", "blobs"],
 )
 def test_what_goes_wrong_is_told(given: Task, reason: str) -> None:
     outcome = work(given)

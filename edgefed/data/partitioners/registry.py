@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from edgefed.config.recipe import DataSection
+from edgefed.config.recipe import DataSection, Section
 from edgefed.data.partitioners.balanced import balanced
 from edgefed.data.partitioners.cover import Cover, Parts
 from edgefed.data.partitioners.dirichlet import dirichlet
@@ -24,6 +25,7 @@ from edgefed.data.partitioners.quantity import quantity
 from edgefed.data.partitioners.shards import shards
 from edgefed.data.types import Indices
 from edgefed.errors import DataError
+from edgefed.plugins import Plugins
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +40,7 @@ class Request:
         devices: how many parts.
         groups: (n,) who each sample is from; None where the data does not tell.
         coarse: (classes,) the coarse label of each label; None where there is none.
+        own: the partition's own keys, as its ``Partitioner.options``; None if it has none.
     """
 
     section: DataSection
@@ -46,6 +49,7 @@ class Request:
     devices: int
     groups: Indices | None = None
     coarse: Indices | None = None
+    own: Any = None
 
 
 @dataclass(frozen=True)
@@ -57,12 +61,16 @@ class Partitioner:
         cover: what they hold together.
         per_class: whether ``classes_per_device`` counts.
         by_label: whether it looks at labels, and not only at how many samples there are.
+        options: its own keys of the recipe's ``[data]`` table, beside those of all partitions.
+        summary: one line for lists.
     """
 
     split: Callable[[Request, np.random.Generator], Parts]
     cover: Cover
     per_class: bool = False
     by_label: bool = True
+    options: type[Section] | None = None
+    summary: str = ""
 
 
 def _by_class(
@@ -172,3 +180,51 @@ PARTITIONERS: Mapping[str, Partitioner] = {
     "iid": Partitioner(_iid, Cover.ALL, by_label=False),
 }
 """By the name that the recipe's ``partition`` has."""
+
+
+def _checked(name: str, member: object) -> Partitioner:
+    """Return what a package offers as a partition.
+
+    Raises:
+        ValueError: it is none.
+    """
+    del name
+    if not isinstance(member, Partitioner):
+        raise ValueError("is no edgefed.data.partitioners.registry.Partitioner")
+    if not callable(member.split):
+        raise ValueError("has no function that splits")
+    if not isinstance(member.cover, Cover):
+        raise ValueError("has a cover that is no Cover")
+    options = member.options
+    if options is None:
+        return member
+    if not (isinstance(options, type) and issubclass(options, Section)):
+        raise ValueError("has options that are no subclass of Section")
+    taken = sorted(options.model_fields.keys() & DataSection.model_fields.keys())
+    if taken:
+        raise ValueError(f"has an option '{taken[0]}', which is a key of every [data] table")
+    return member
+
+
+PARTITION_PLUGINS = Plugins(
+    "partition",
+    "edgefed.partitioners",
+    lambda: PARTITIONERS,
+    _checked,
+    code="partition.plugin",
+)
+"""The partitions of installed packages."""
+
+
+def partition_names() -> tuple[str, ...]:
+    """Return the names that ``[data] partition`` may have."""
+    return (*PARTITIONERS, *PARTITION_PLUGINS.names())
+
+
+def find_partitioner(name: str) -> Partitioner | None:
+    """Return the partition of a name; None if there is none.
+
+    Raises:
+        PluginError: a package offers it, but it cannot be used.
+    """
+    return PARTITIONERS.get(name) or PARTITION_PLUGINS.find(name)

@@ -1,0 +1,242 @@
+"""Plug-ins: what installed packages offer through entry points, kind by kind.
+
+A package names its objects in its ``pyproject.toml``; installing the package is the consent to run
+its code::
+
+    [project.entry-points."edgefed.algorithms"]
+    scaffold = "example_scaffold.algorithm:Scaffold"
+
+An object is imported when its name is requested, not before. A package that fails to import, or
+that offers a name which is already taken, is reported and does not hide others.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Generic, TypeVar
+
+from edgefed.errors import PluginError
+
+Member = TypeVar("Member")
+
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+"""What a plug-in may be called."""
+
+SHOWN = 500
+"""Most characters of a package's own error that are shown."""
+
+
+@dataclass(frozen=True)
+class Offers:
+    """What installed packages offer of one kind.
+
+    Attributes:
+        usable: entry points by name, not yet imported.
+        refused: why a name is not used, by name.
+    """
+
+    usable: Mapping[str, EntryPoint] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A plug-in as lists show it.
+
+    Attributes:
+        kind: ``algorithm``, ``model``, ``data set`` or ``partition``.
+        package: names of the packages that offer it.
+        problem: why it cannot be used; empty if it can.
+    """
+
+    kind: str
+    name: str
+    package: str
+    problem: str = ""
+
+
+@cache
+def installed() -> tuple[EntryPoint, ...]:
+    """Return the entry points of EdgeFed's groups; packages are looked for once."""
+    found = entry_points()
+    groups = sorted(group for group in found.groups if group.startswith("edgefed."))
+    return tuple(point for group in groups for point in found.select(group=group))
+
+
+class Plugins(Generic[Member]):
+    """The plug-ins of one kind.
+
+    Args:
+        kind: what one of them is called.
+        group: of their entry points.
+        built_in: returns the names that no package may take.
+        check: given a name and what a package offers under it, returns that as a plug-in; raises
+            ValueError with the reason why it is none.
+        code: of errors about them.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        group: str,
+        built_in: Callable[[], Collection[str]],
+        check: Callable[[str, object], Member],
+        *,
+        code: str,
+    ) -> None:
+        self.kind = kind
+        self.group = group
+        self.code = code
+        self._built_in = built_in
+        self._check = check
+        self._added: dict[str, Member] = {}
+
+    def offers(self, found: Iterable[EntryPoint] | None = None) -> Offers:
+        """Return what packages offer; nothing is imported.
+
+        Args:
+            found: entry points; None for those of the installed packages.
+        """
+        by_name: defaultdict[str, list[EntryPoint]] = defaultdict(list)
+        for point in installed() if found is None else found:
+            seen = {other.value for other in by_name.get(point.name, ())}
+            if point.group == self.group and point.value not in seen:
+                by_name[point.name].append(point)
+        built_in = self._built_in() if by_name else ()
+        usable: dict[str, EntryPoint] = {}
+        refused: dict[str, str] = {}
+        for name, points in sorted(by_name.items()):
+            reason = self._refusal(name, points, built_in)
+            if reason:
+                refused[name] = reason
+            else:
+                usable[name] = points[0]
+        return Offers(usable, refused)
+
+    def find(self, name: str) -> Member | None:
+        """Return the plug-in of a name, imported; None if no package offers one.
+
+        Raises:
+            PluginError: a package offers it, but it cannot be used.
+        """
+        if name in self._added:
+            return self._added[name]
+        offered = self.offers()
+        if name in offered.refused:
+            raise self._error(
+                f"The {self.kind} '{name}' cannot be used: {offered.refused[name]}.",
+                "uninstall all but one of the packages that offer it, or rename theirs",
+            )
+        return self.load(offered.usable[name]) if name in offered.usable else None
+
+    @contextmanager
+    def added(self, name: str, member: object) -> Iterator[None]:
+        """Offer something for the length of a block, in this process, as if it were installed.
+
+        Raises:
+            ValueError: it cannot be offered.
+        """
+        if name in self._built_in():
+            raise ValueError(f"EdgeFed has {_with_article(self.kind)} '{name}'")
+        before = dict(self._added)
+        self._added[name] = self._check(name, member)
+        try:
+            yield
+        finally:
+            self._added = before
+
+    def load(self, point: EntryPoint) -> Member:
+        """Import a plug-in.
+
+        Raises:
+            PluginError: the import fails, or what it names is no such plug-in.
+        """
+        try:
+            with redirect_stdout(sys.stderr):  # stdout is data
+                member = point.load()
+        except (Exception, SystemExit) as error:  # whatever the package does, the others work
+            raise self.broken(point.name, [point], f"{type(error).__name__}: {error}") from error
+        try:
+            return self._check(point.name, member)
+        except ValueError as error:
+            raise self.broken(point.name, [point], f"{point.value} {error}") from error
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names that packages offer, whether or not their import will succeed."""
+        return tuple(self.offers().usable)
+
+    def loaded(self) -> dict[str, Member]:
+        """Return all plug-ins that can be used, by name; they are imported."""
+        found = {}
+        for name, point in self.offers().usable.items():
+            try:
+                found[name] = self.load(point)
+            except PluginError:
+                continue
+        return found
+
+    def problems(self) -> dict[str, str]:
+        """Return why plug-ins cannot be used, by name; all are imported."""
+        return {each.name: each.problem for each in self.listed() if each.problem}
+
+    def listed(self) -> list[Listed]:
+        """Return all plug-ins, those that cannot be used too; they are imported."""
+        found = []
+        for name in sorted({point.name for point in installed() if point.group == self.group}):
+            points = [each for each in installed() if (each.group, each.name) == (self.group, name)]
+            problem = ""
+            try:
+                self.find(name)
+            except PluginError as error:
+                problem = error.message
+            found.append(Listed(self.kind, name, ", ".join(_names(points)), problem))
+        return found
+
+    def package(self, name: str) -> str:
+        """Return the package that a name comes from, as errors show it."""
+        point = self.offers().usable.get(name)
+        return packages([point]) if point is not None else "EdgeFed"
+
+    def broken(self, name: str, points: Collection[EntryPoint], why: str) -> PluginError:
+        """Return the error of a plug-in that cannot be used."""
+        return self._error(
+            f"The {self.kind} '{name}' of {packages(points)} cannot be used: "
+            f"{' '.join(why.split())[:SHOWN].rstrip('.')}.",
+            "repair or uninstall that package",
+        )
+
+    def _refusal(self, name: str, points: Collection[EntryPoint], built_in: Collection[str]) -> str:
+        if name in built_in:
+            has = f"but EdgeFed has {_with_article(self.kind)} '{name}'"
+            return f"{packages(points)} offers it, {has}"
+        if len(points) > 1:
+            return f"several packages offer it: {packages(points)}"
+        if not NAME.fullmatch(name):
+            return (
+                f"{packages(points)} offers it, but names are lower-case letters, digits,"
+                " hyphens and underscores, at most 64"
+            )
+        return ""
+
+    def _error(self, message: str, hint: str) -> PluginError:
+        return PluginError(message, code=self.code, hint=hint)
+
+
+def packages(points: Collection[EntryPoint]) -> str:
+    """Return the packages that entry points come from, in words."""
+    return ", ".join(f"package {name}" for name in _names(points))
+
+
+def _names(points: Collection[EntryPoint]) -> list[str]:
+    return sorted({point.dist.name if point.dist else point.value for point in points})
+
+
+def _with_article(noun: str) -> str:
+    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"

@@ -1,0 +1,343 @@
+"""The contract of an algorithm: both halves are pure, and a run can go on after any exchange."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import islice, permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgefed.algorithms.base import Algorithm, Answer, Exchange, Finished, State
+from edgefed.algorithms.registry import PLUGINS, built_in, make, make_device_half
+from edgefed.clock import SystemClock
+from edgefed.config.recipe import Recipe
+from edgefed.learn.models import build
+from edgefed.learn.training import ModelPredictions, Trainer
+from edgefed.learn.types import Score, Tensors
+from edgefed.plugins import NAME
+from edgefed.samples import Samples
+from edgefed.seeds import derive
+from edgefed.simulator.run import Simulation
+from edgefed.testing.common import called, check_settings, pure, require
+from edgefed.testing.play import MOST_EXCHANGES, Players, asked, bits
+from edgefed.testing.replies import check_reply
+from edgefed.wire.tensors import pack, unpack
+
+SHAPE, CLASSES = (8,), 3
+SIZES = (5, 9, 6, 4)
+ORDERS = 24
+"""Most orders of the answers to one exchange that are merged."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is played.
+
+    Attributes:
+        name: the algorithm's.
+        recipe: with few rounds of short training.
+    """
+
+    name: str
+    recipe: Recipe
+
+    def coordinator(self) -> Algorithm[Any]:
+        """Return the coordinator's half, made anew as after a restart."""
+        return make(self.recipe)
+
+    def device(self) -> Algorithm[Any]:
+        """Return the device's half, made of what a task carries."""
+        own = self.coordinator()
+        recipe = self.recipe
+        return make_device_half(
+            self.name,
+            own.settings.model_dump(mode="json"),
+            recipe.training.model_dump(mode="json"),
+            recipe.labels.model_dump(mode="json") if recipe.labels.wanted else None,
+            recipe.personal.model_dump(mode="json") if recipe.personal.wanted else None,
+        )
+
+    def players(self) -> Players:
+        """Return the devices and their trainer."""
+        model = build(self.recipe.model, SHAPE, CLASSES, 1)
+        parts = [samples(size, 10 + number) for number, size in enumerate(SIZES)]
+        return Players(parts, Trainer(model, "cpu"), test=samples(3, 77))
+
+
+def check_algorithm(
+    kind: type[Algorithm[Any]],
+    settings: Mapping[str, Any] | None = None,
+    recipe: Mapping[str, Any] | None = None,
+    *,
+    simulate: bool = True,
+) -> None:
+    """Check an algorithm by playing runs of two rounds with four devices.
+
+    Args:
+        kind: what a package offers under ``edgefed.algorithms``; it need not be installed.
+        settings: its keys of the recipe's ``[algorithm]`` table.
+        recipe: further tables of the recipe.
+        simulate: whether two simulations must end in the same weights; not for algorithms that add
+            privacy noise, which no seed determines.
+
+    Raises:
+        AssertionError: it breaks the contract; the text says how.
+    """
+    _check_description(kind)
+    values = dict(settings or {})
+    check_settings(kind.Settings, values, f"algorithm '{kind.name}'")
+    plan = {
+        "model": {"name": "mlp", "hidden": [3]},
+        "training": {"batch_size": 4, "learning_rate": 0.1},
+        "rounds": {"count": 2},
+        **dict(recipe or {}),
+        "algorithm": {"name": kind.name, **values},
+    }
+    with _offered(kind):
+        case = Case(kind.name, Recipe.model_validate(plan))
+        straight = _played(case)
+        _check_resumed(case, straight)
+        _check_exchanges(case)
+        _check_result(case, straight[-1])
+        if simulate:
+            _check_simulations(case)
+
+
+def samples(count: int, seed: int) -> Samples:
+    """Return noise shifted by its label, so that there is something to learn."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, CLASSES, count)
+    noise = rng.standard_normal((count, *SHAPE)) + labels[:, None]
+    return Samples(noise.astype(np.float32), labels)
+
+
+def _check_description(kind: type[Algorithm[Any]]) -> None:
+    for key in ("name", "summary", "paper", "Settings"):
+        require(bool(getattr(kind, key, None)), f"{kind.__name__} has no {key}")
+    require(NAME.fullmatch(kind.name) is not None, f"{kind.__name__}: its name has odd characters")
+    require(len(kind.summary) <= 80, f"{kind.__name__}: its summary is longer than 80 characters")
+
+
+@contextmanager
+def _offered(kind: type[Algorithm[Any]]) -> Iterator[None]:
+    """Let recipes name the algorithm, whether or not its package is installed."""
+    with ExitStack() as stack:
+        if built_in().get(kind.name) is not kind:
+            try:
+                stack.enter_context(PLUGINS.added(kind.name, kind))
+            except ValueError as error:
+                raise AssertionError(f"{kind.__name__} {error}") from error
+        yield
+
+
+def _played(case: Case) -> list[State]:
+    """Return the states of a run that one object of each half does without a break."""
+    half, device, players = case.coordinator(), case.device(), case.players()
+    return _states(case, players, lambda: half, lambda: device, lambda state: state)
+
+
+def _check_resumed(case: Case, straight: list[State]) -> None:
+    """Check that a run ends the same when every part of it starts anew after each exchange."""
+    players = case.players()
+    try:
+        resumed = _states(case, players, case.coordinator, case.device, stored)
+    except AssertionError as error:
+        raise AssertionError(f"a run that is resumed after each exchange fails: {error}") from error
+    require(len(resumed) == len(straight), "a run that is resumed has other exchanges")
+    for number, (one, other) in enumerate(zip(straight, resumed, strict=True)):
+        require(
+            bits(one) == bits(other),
+            f"a run that is resumed after each exchange has another state after exchange {number}:"
+            " something is kept outside State, on an object or in a module",
+        )
+
+
+def _states(
+    case: Case,
+    players: Players,
+    coordinator: Callable[[], Algorithm[Any]],
+    device: Callable[[], Algorithm[Any]],
+    kept: Callable[[State], State],
+) -> list[State]:
+    """Return the state after the start and after each exchange of a whole run."""
+    states = [kept(called("start", players.start, coordinator()))]
+    for number in range(MOST_EXCHANGES):
+        half, state = coordinator(), states[-1]
+        planned = called("plan", half.plan, state, players.roster, derive(5, number))
+        if isinstance(planned, Finished):
+            count = case.recipe.rounds.count
+            require(state.round == count, f"it finishes after round {state.round} of {count}")
+            return states
+        require(isinstance(planned, Exchange), "plan returns neither an Exchange nor Finished")
+        what = f"a device's half, asked to '{planned.name}',"
+        answers = [
+            called(what, players.answer, device(), planned, each) for each in planned.questions
+        ]
+        merge = coordinator().merge
+        merged = called(f"merge of '{planned.name}'", merge, state, asked(planned), iter(answers))
+        states.append(kept(merged))
+    raise AssertionError(f"it is not finished after {MOST_EXCHANGES} exchanges")
+
+
+def stored(state: State) -> State:
+    """Return a state as it comes back from the disk.
+
+    Raises:
+        AssertionError: it holds what cannot be stored.
+    """
+    params = called(
+        "storing the state's params as JSON",
+        lambda: json.loads(json.dumps(dict(state.params), allow_nan=False)),
+    )
+    require(
+        bits(params) == bits(dict(state.params)),
+        "the state's params change on their way through JSON; its keys must be text",
+    )
+    groups = {}
+    for name, arrays in state.groups.items():
+        packed = called(f"storing the state's group '{name}'", pack, arrays)
+        groups[name] = unpack(packed, None, max_bytes=len(packed))
+    return State(state.round, groups, params)
+
+
+def _check_exchanges(case: Case) -> None:
+    """Check each exchange of a run for itself: plan, devices, replies, and merging."""
+    players = case.players()
+    state = players.start(case.coordinator())
+    for number in range(MOST_EXCHANGES):
+        planned = _check_plan(case, players, state, derive(5, number))
+        if planned is None:
+            return
+        answers = [_check_device(case, players, planned, k) for k in range(len(planned.questions))]
+        state = _check_merge(case, state, planned, answers)
+
+
+def _check_plan(case: Case, players: Players, state: State, seed: int) -> Exchange | None:
+    half = case.coordinator()
+    with pure("plan", {"the state": state}):
+        planned = half.plan(state, players.roster, seed)
+    if isinstance(planned, Finished):
+        return None
+    again = half.plan(state, players.roster, seed)
+    require(bits(again) == bits(planned), "plan twice with the same seed asks something else")
+    what = f"the exchange '{planned.name}'"
+    devices = [question.device for question in planned.questions]
+    require(devices == sorted(set(devices)), f"{what} does not ask each device once, sorted by id")
+    require(
+        0 <= planned.quorum <= planned.wanted <= len(devices),
+        f"{what}: quorum {planned.quorum} and wanted {planned.wanted} do not suit"
+        f" {len(devices)} questions",
+    )
+    named = {blob for question in planned.questions for blob in question.blobs.values()}
+    require(named == planned.payloads.keys(), f"{what} has payloads other than questions name")
+    for question in planned.questions:
+        plain = called(f"{what}: params as JSON", json.dumps, dict(question.params))
+        require(
+            bits(json.loads(plain)) == bits(dict(question.params)),
+            f"{what}: a question's params change on their way through JSON",
+        )
+    return planned
+
+
+def _check_device(case: Case, players: Players, planned: Exchange, number: int) -> Answer:
+    """Return a device's answer, which must be the same twice and have the roles asked for."""
+    question, device = planned.questions[number], planned.questions[number].device
+    task, before = players.task(planned, question), players.private.get(device, {})
+    view = players.view(device, planned.model)
+    what = f"the device's half, asked to '{planned.name}',"
+    given = {"the task": task, "its samples": view.train, "its private state": view.private}
+    with pure(what, given):
+        answer = players.answer(case.device(), planned, question)
+    after = players.private[device]
+    players.private[device] = before
+    again = players.answer(case.device(), planned, question)
+    require(
+        bits([again, players.private[device]]) == bits([answer, after]),
+        f"{what} answers the same task with something else the second time",
+    )
+    problem = check_reply(planned, answer)
+    require(not problem, f"{what} sends an answer that the coordinator rejects: {problem}")
+    reason = case.coordinator().reject_reason(planned, answer, view.model)
+    require(not reason, f"reject_reason refuses an honest answer: {reason}")
+    return answer
+
+
+def _check_merge(case: Case, state: State, planned: Exchange, answers: list[Answer]) -> State:
+    what, half = f"merge of '{planned.name}'", case.coordinator()
+    with pure(what, {"the state": state, "the answers": answers}):
+        merged = half.merge(state, asked(planned), iter(answers))
+    for order in islice(permutations(answers), ORDERS):
+        require(
+            bits(half.merge(state, asked(planned), iter(order))) == bits(merged),
+            f"{what} depends on the order of the answers; sum with"
+            " edgefed.learn.merging.ExactMean, or sort by device",
+        )
+    nothing = called(f"{what} without answers", lambda: half.merge(state, asked(planned), []))
+    require(
+        bits(half.weights(nothing)) == bits(half.weights(state)),
+        f"{what} without answers changes the weights",
+    )
+    require(merged.round >= state.round, f"{what} goes back from round {state.round}")
+    return merged
+
+
+def _check_result(case: Case, state: State) -> None:
+    """Check that the result is a model, predicts, and is tested on devices."""
+    half, players = case.coordinator(), case.players()
+    trainer = players.trainer_for(half.model(state))
+    called("the weights of the result", lambda: trainer.model.check(half.weights(state)))
+    weights = half.weights(state)
+    require(
+        all(np.isfinite(array).all() for array in weights.values()), "its weights are not finite"
+    )
+    predict = half.predictor(state, ModelPredictions(trainer))
+    found = called("predictor", lambda: predict(samples(5, 1).inputs))
+    require(np.shape(found) == (5, CLASSES), f"predictor returns {np.shape(found)}, not (5, 3)")
+    exchange = half.evaluation(state, players.roster, 1)
+    for question in exchange.questions:
+        view = players.view(question.device, half.model(state))
+        work = case.device().eval_job(players.task(exchange, question), view)
+        score = players.do(work, view, half.model(state))
+        require(
+            isinstance(score, Score) and bool(np.isfinite(score.loss)),
+            "a device's test of the model gives no finite loss",
+        )
+
+
+def _check_simulations(case: Case) -> None:
+    """Check that two simulations of the recipe end in the same weights."""
+    digests = set()
+    for _ in range(2):
+        with tempfile.TemporaryDirectory() as folder:
+            digests.add(_simulated(case, Path(folder)))
+    require(len(digests) == 1, "two simulations of the same recipe end in other weights")
+
+
+def _simulated(case: Case, folder: Path) -> str:
+    train, test = samples(40, 1), samples(12, 2)
+    arrays: Tensors = {
+        "x_train": train.inputs,
+        "y_train": train.targets,
+        "x_test": test.inputs,
+        "y_test": test.targets,
+    }
+    np.savez(folder / "data.npz", **arrays)  # type: ignore[arg-type] # as in shard_files
+    data = {"name": "npz", "path": str(folder / "data.npz"), "partition": "iid"}
+    recipe = Recipe.model_validate(
+        {
+            **case.recipe.model_dump(mode="json"),
+            "data": data,
+            "simulation": {"devices": 4, "workers": 1, "holdout": 0.25, "engine": "sequential"},
+        }
+    )
+    record = called(
+        "a simulation", lambda: Simulation(recipe, folder / "state", SystemClock()).run().record
+    )
+    require(record.status == "finished", f"a simulation ends as {record.status}: {record.reason}")
+    return str(record.weights_digest)

@@ -1,0 +1,195 @@
+"""SCAFFOLD: control variates on the server and on every device correct the drift of local steps.
+
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: SCAFFOLD: Stochastic Controlled Averaging for
+Federated Learning, ICML 2020, arXiv 1910.06378, algorithm 1 with option II. In a round with the
+devices S of N, from the weights x and the server's control variate c:
+
+    y_i <- y_i - η (g_i(y_i) - c_i + c)       device i, K steps from y_i = x
+    c_i+ = c_i - c + (x - y_i) / (K η)        its new control variate
+    x <- x + η_g mean_S (y_i - x)
+    c <- c + |S| / N mean_S (c_i+ - c_i)
+
+All control variates begin at zero. A device keeps c_i as private state of the run. It takes c_i+
+for its own only when it is told that the coordinator has merged its answer, so that c stays the
+mean of all c_i when an answer comes too late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from edgefed.algorithms.base import (
+    Algorithm,
+    AlgorithmSettings,
+    Answer,
+    DeviceTask,
+    DeviceView,
+    Exchange,
+    Finished,
+    Group,
+    Payload,
+    Question,
+    ReplyRole,
+    Result,
+    Roster,
+    State,
+    Work,
+)
+from edgefed.algorithms.cohort_sampling import draw
+from edgefed.algorithms.fedavg import MAX_DELTA, delta_role, difference, trained
+from edgefed.algorithms.training import augment_of, loss_of, schedule_of
+from edgefed.learn.merging import ExactMean
+from edgefed.learn.models import Model
+from edgefed.learn.server_optimizers import ServerOptimizer
+from edgefed.learn.types import Job, Tensors, Trained
+from edgefed.wire.tensors import specs_of
+from example_scaffold.corrected import Corrected
+from example_scaffold.settings import ScaffoldSettings, check_training
+
+CONTROL = "control"
+"""Group of the state, payload and role: c; in an answer c_i+ - c_i; on a device c_i."""
+
+PENDING = "pending"
+"""What a device keeps beside c_i: c_i+, until it knows whether its answer was merged."""
+
+ROUND = "pending-round"
+"""And the round of that answer."""
+
+MERGED = "merged"
+"""In the state's params: the last round in which each device's answer was merged."""
+
+CLIENTS = "clients"
+"""In the state's params: N."""
+
+
+class Scaffold(Algorithm[ScaffoldSettings]):
+    """Stochastic controlled averaging."""
+
+    name = "scaffold"
+    summary = "Correct local steps by control variates of server and devices"
+    paper = "Karimireddy et al., ICML 2020, arXiv 1910.06378"
+    Settings: ClassVar[type[AlgorithmSettings]] = ScaffoldSettings
+
+    def check_model(self, model: Model) -> None:
+        """Check the recipe's training, which no model makes wrong."""
+        del model
+        check_training(self.training)
+
+    def can_carry_state(self) -> bool:
+        """Return whether each step calls the model once, on the batch's own inputs."""
+        return True
+
+    # -- the coordinator -------------------------------------------------------------------------
+
+    def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
+        """Begin with a control variate of zeros."""
+        del seed
+        clients = self.settings.clients or max(1, len(roster))
+        params: dict[str, Any] = {CLIENTS: clients, MERGED: {}}
+        groups = {"weights": weights, CONTROL: zeros(weights)}
+        return State(round=0, groups=groups, params=params)
+
+    def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
+        """Send a cohort x and c, and tell each device which of its answers was merged last."""
+        if state.round >= self.rounds.count:
+            return Finished()
+        cohort, merged = draw(roster, self.rounds, seed), state.params[MERGED]
+        roles = {"weights": "weights", CONTROL: CONTROL}
+        weights, control = state.groups["weights"], state.groups[CONTROL]
+        return Exchange(
+            name="fit",
+            round=state.round + 1,
+            questions=tuple(
+                Question(each.device, each.samples, roles, {MERGED: merged.get(each.device, 0)})
+                for each in cohort.members
+            ),
+            payloads={"weights": Payload(weights), CONTROL: Payload(control)},
+            wanted=cohort.wanted,
+            quorum=cohort.quorum,
+            deadline=self.rounds.deadline,
+            reply_roles={
+                "delta": delta_role(weights),
+                CONTROL: ReplyRole(specs_of(control), MAX_DELTA, trained=True),
+            },
+        )
+
+    def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
+        """Step along the mean update, and add the devices' share of changes to c."""
+        weights, control = state.groups["weights"], state.groups[CONTROL]
+        most = max(1, len(exchange.questions))
+        updates, changes = ExactMean(weights, most), ExactMean(control, most)
+        merged = dict(state.params[MERGED])
+        count = 0
+        for answer in answers:
+            updates.add(answer.groups["delta"].arrays, 1)
+            changes.add(answer.groups[CONTROL].arrays, 1)
+            merged[answer.device] = exchange.round
+            count += 1
+        if not count:
+            return replace(state, round=exchange.round)
+        share = np.float32(count / state.params[CLIENTS])
+        mean = changes.mean()
+        after = {name: array + share * mean[name] for name, array in control.items()}
+        groups = {"weights": self.stepped(weights, updates.mean()), CONTROL: after}
+        params = {**state.params, MERGED: dict(sorted(merged.items()))}
+        return State(exchange.round, groups, params)
+
+    def stepped(self, weights: Tensors, mean: Tensors) -> Tensors:
+        """Return x + η_g mean; running statistics are averaged."""
+        optimizer = ServerOptimizer("sgd", self.settings.server_learning_rate)
+        averaged = [name for name in weights if name not in trained(weights)]
+        return optimizer.step(weights, mean, {}, 1, averaged)[0]
+
+    # -- a device --------------------------------------------------------------------------------
+
+    def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
+        """Train with c - c_i added to every gradient."""
+        own = own_control(task, device)
+        return Job(
+            weights=task.groups["weights"],
+            objective=Corrected(loss_of(self.training)),
+            schedule=schedule_of(self.training, task.round, task.rounds),
+            seed=task.seed,
+            extra=difference(task.groups[CONTROL], own),
+            augment=augment_of(self.training, self.images),
+        )
+
+    def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
+        """Send y_i - x and c_i+ - c_i, and keep both control variates."""
+        assert isinstance(result, Trained)
+        delta = difference(result.weights, task.groups["weights"])
+        rate = schedule_of(self.training, task.round, task.rounds).learning_rate
+        change = {
+            name: -(control + delta[name] / np.float32(result.steps * rate))
+            for name, control in task.groups[CONTROL].items()
+        }
+        own = own_control(task, device)
+        after = {name: array + change[name] for name, array in own.items()}
+        return Answer(
+            device=task.device,
+            samples=result.samples,
+            groups={"delta": Group(delta), CONTROL: Group(change)},
+            metrics={"loss": result.loss, "steps": float(result.steps)},
+            private={
+                CONTROL: own,
+                PENDING: after,
+                ROUND: {"round": np.array([task.round], np.int64)},
+            },
+        )
+
+
+def own_control(task: DeviceTask, device: DeviceView) -> Tensors:
+    """Return c_i: the pending one, if the coordinator has merged the answer that came with it."""
+    if ROUND not in device.private:
+        return zeros(task.groups["weights"])
+    is_merged = int(device.private[ROUND]["round"][0]) == task.params[MERGED]
+    return dict(device.private[PENDING if is_merged else CONTROL])
+
+
+def zeros(weights: Tensors) -> Tensors:
+    """Return a control variate of zeros: one for every weight that is trained."""
+    return {name: np.zeros_like(array) for name, array in trained(weights).items()}

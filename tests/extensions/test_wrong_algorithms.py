@@ -1,0 +1,275 @@
+"""The contract test of algorithms fails, with the reason, for each wrong example."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import count
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from edgefed.algorithms.base import AlgorithmSettings, Exchange, Finished, Group
+from edgefed.algorithms.fedavg import AveragingSettings, FedAvg
+from edgefed.testing.algorithms import check_algorithm
+
+
+class Good(FedAvg):
+    """FedAvg by another name, which the others break."""
+
+    name = "example"
+    summary = "FedAvg by another name"
+    paper = "none"
+
+
+def moved(state: Any, amount: float) -> Any:
+    weights = {
+        name: (array + amount).astype(array.dtype) if array.dtype.kind == "f" else array
+        for name, array in state.groups["weights"].items()
+    }
+    return replace(state, groups={**state.groups, "weights": weights})
+
+
+class Ordered(Good):
+    """Adds floats in the order of arrival."""
+
+    def merge(self, state: Any, exchange: Any, answers: Iterable[Any]) -> Any:
+        taken = list(answers)
+        total = np.float32(0)
+        for number, each in enumerate(taken):
+            total = total * np.float32(0.9) + each.groups["delta"].arrays["out.bias"].sum() * number
+        return moved(super().merge(state, exchange, taken), float(total))
+
+
+class Remembering(Good):
+    """Keeps a number on the object."""
+
+    merges = 0
+
+    def merge(self, state: Any, exchange: Any, answers: Iterable[Any]) -> Any:
+        self.merges += 1
+        return moved(super().merge(state, exchange, answers), 0.01 * self.merges)
+
+
+class Needy(Good):
+    """Reads on a later exchange what it kept on the object at the start."""
+
+    def start(self, weights: Any, roster: Any, seed: int) -> Any:
+        self.devices = len(roster)
+        return super().start(weights, roster, seed)
+
+    def merge(self, state: Any, exchange: Any, answers: Iterable[Any]) -> Any:
+        return moved(super().merge(state, exchange, answers), 0.01 * self.devices)
+
+
+class Unstorable(Good):
+    """Has a set among the params."""
+
+    def start(self, weights: Any, roster: Any, seed: int) -> Any:
+        return replace(super().start(weights, roster, seed), params={"seen": {1}})
+
+
+class NumberKeys(Good):
+    """Has numbers as keys among the params, which JSON turns into text."""
+
+    def start(self, weights: Any, roster: Any, seed: int) -> Any:
+        return replace(super().start(weights, roster, seed), params={"by": {1: 2}})
+
+
+class ExtraRole(Good):
+    """Sends what was not asked for."""
+
+    def answer(self, task: Any, device: Any, result: Any) -> Any:
+        sent = super().answer(task, device, result)
+        return replace(sent, groups={**sent.groups, "more": Group({"x": np.zeros(1, np.float32)})})
+
+
+class LackingRole(Good):
+    """Does not send what was asked for."""
+
+    def answer(self, task: Any, device: Any, result: Any) -> Any:
+        return replace(super().answer(task, device, result), groups={})
+
+    def merge(self, state: Any, exchange: Any, answers: Iterable[Any]) -> Any:
+        return moved(replace(state, round=exchange.round), 0.1 * len(list(answers)))
+
+
+class Doubled(Good):
+    """Sends doubles where floats are declared."""
+
+    def answer(self, task: Any, device: Any, result: Any) -> Any:
+        sent = super().answer(task, device, result)
+        wide = {k: a.astype(np.float64) for k, a in sent.groups["delta"].arrays.items()}
+        return replace(sent, groups={"delta": Group(wide)})
+
+
+class Huge(Good):
+    """Sends more than it declares as the largest."""
+
+    def answer(self, task: Any, device: Any, result: Any) -> Any:
+        sent = super().answer(task, device, result)
+        far = {k: a + np.float32(2) for k, a in sent.groups["delta"].arrays.items()}
+        return replace(sent, groups={"delta": Group(far)})
+
+    def plan(self, state: Any, roster: Any, seed: int) -> Any:
+        planned = super().plan(state, roster, seed)
+        if isinstance(planned, Finished):
+            return planned
+        roles = {k: replace(role, largest=1.0) for k, role in planned.reply_roles.items()}
+        return replace(planned, reply_roles=roles)
+
+
+class GlobalDraw(Good):
+    """Draws from NumPy's global generator on the device."""
+
+    def prepare(self, task: Any, device: Any) -> Any:
+        np.random.default_rng(task.seed)
+        np.random.random()
+        return super().prepare(task, device)
+
+
+class Unseeded(Good):
+    """Draws from a generator that nobody seeded."""
+
+    def answer(self, task: Any, device: Any, result: Any) -> Any:
+        sent = super().answer(task, device, result)
+        noise = np.float32(np.random.default_rng().normal())
+        noised = {k: a + noise * np.float32(0.01) for k, a in sent.groups["delta"].arrays.items()}
+        return replace(sent, groups={"delta": Group(noised)})
+
+
+class Overwriting(Good):
+    """Adds to the state's own arrays."""
+
+    def merge(self, state: Any, exchange: Any, answers: Iterable[Any]) -> Any:
+        merged = super().merge(state, exchange, answers)
+        state.groups["weights"]["out.bias"][:] = 0.5
+        return merged
+
+
+class Endless(Good):
+    """Never says that it is finished."""
+
+    def plan(self, state: Any, roster: Any, seed: int) -> Any:
+        planned = super().plan(replace(state, round=0), roster, seed)
+        assert isinstance(planned, Exchange)
+        return planned
+
+    def merge(self, state: Any, exchange: Any, answers: Iterable[Any]) -> Any:
+        return replace(state, round=0)
+
+
+class Restless(Good):
+    """Moves the weights although nobody answered."""
+
+    def merge(self, state: Any, exchange: Any, answers: Iterable[Any]) -> Any:
+        return moved(super().merge(state, exchange, answers), 0.1)
+
+
+class AsksRounds(Good):
+    """Reads on the device what only the coordinator has."""
+
+    def prepare(self, task: Any, device: Any) -> Any:
+        assert self.rounds.count
+        return super().prepare(task, device)
+
+
+class Numpy(Good):
+    """Asks with a NumPy number, which JSON does not have."""
+
+    def plan(self, state: Any, roster: Any, seed: int) -> Any:
+        planned = super().plan(state, roster, seed)
+        if isinstance(planned, Finished):
+            return planned
+        asked = tuple(replace(q, params={"k": np.int64(1)}) for q in planned.questions)
+        return replace(planned, questions=asked)
+
+
+class Undescribed(AveragingSettings):
+    """Settings with a key that nothing describes."""
+
+    secret: bool = False
+
+
+class Unranged(AveragingSettings):
+    """Settings with a number that has no range."""
+
+    rate: float = 1.0
+    """A number."""
+
+
+class Undocumented(Good):
+    """Has a setting without a docstring."""
+
+    Settings: ClassVar[type[AlgorithmSettings]] = Undescribed
+
+
+class Boundless(Good):
+    """Has a number without a range."""
+
+    Settings: ClassVar[type[AlgorithmSettings]] = Unranged
+
+
+class Nameless(Good):
+    """Has no summary."""
+
+    summary = ""
+
+
+class Taking(Good):
+    """Has the name of one of EdgeFed's."""
+
+    name = "fedavg"
+
+
+ALGORITHMS = {
+    Ordered: "depends on the order of the answers",
+    Remembering: "something is kept outside State",
+    Needy: "a run that is resumed after each exchange fails: merge of 'fit' raises AttributeError",
+    Unstorable: "storing the state's params as JSON raises TypeError",
+    NumberKeys: "its keys must be text",
+    ExtraRole: "it has a role 'more', which reply_roles does not name",
+    LackingRole: "it lacks the role 'delta'",
+    Doubled: "float64",
+    Huge: "above its largest, 1",
+    GlobalDraw: "draws from the global generator of numpy",
+    Unseeded: "has another state after exchange",
+    Overwriting: "changes the state, which it must only read",
+    Endless: "it is not finished after 100 exchanges",
+    Restless: "without answers changes the weights",
+    AsksRounds: "has no rounds",
+    Numpy: "params as JSON raises TypeError",
+    Undocumented: "the setting 'secret' has no docstring",
+    Boundless: "the number 'rate' has no range",
+    Nameless: "has no summary",
+    Taking: "EdgeFed has an algorithm 'fedavg'",
+}
+
+
+def test_the_good_algorithm_passes() -> None:
+    check_algorithm(Good)
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS, ids=lambda kind: kind.__name__)
+def test_a_wrong_algorithm(kind: type[Good]) -> None:
+    with pytest.raises(AssertionError) as caught:
+        check_algorithm(kind, simulate=False)
+    assert ALGORITHMS[kind] in str(caught.value)
+
+
+def test_an_algorithm_that_only_simulations_show_to_be_wrong() -> None:
+    calls = count()
+
+    class Late(Good):
+        """Moves its answers from the fortieth on: in the second simulation."""
+
+        def answer(self, task: Any, device: Any, result: Any) -> Any:
+            sent = super().answer(task, device, result)
+            if next(calls) < 40:
+                return sent
+            arrays = {k: a + np.float32(0.01) for k, a in sent.groups["delta"].arrays.items()}
+            return replace(sent, groups={"delta": Group(arrays)})
+
+    with pytest.raises(AssertionError, match="two simulations of the same recipe"):
+        check_algorithm(Late)
