@@ -177,7 +177,6 @@ def test_what_cannot_be_predicted_is_said(trained: Path, tmp_path: Path) -> None
         (("latest", tmp_path / "tokens.npz"), 1, "predict.input"),
         (("r-9", tmp_path), 5, "run.unknown"),
         (("none.safetensors", tmp_path), 2, "data.missing"),
-        (("latest", tmp_path, "--best"), 5, "model.none"),
         (("latest", tmp_path, "--csv", "--json"), 2, "usage"),
         (("latest", tmp_path, "--device", "cuda:99"), 2, "device.unavailable"),
     ):
@@ -196,6 +195,8 @@ def test_the_best_round_is_used_if_it_is_wanted(
     (folder / "model.safetensors").write_bytes(b"")
     (folder / "best.safetensors").write_bytes(whole)
     assert edgefed("predict", folder, pictures, "--best").code == 0
+    (tmp_path / "other").mkdir()
+    edgefed("predict", tmp_path / "other", pictures, "--best").failed(5, "model.none", "--best")
     edgefed("predict", folder, pictures).failed(1, "model.file")
     edgefed("predict", folder / "best.safetensors", pictures, "--best").failed(2, "usage")
 
