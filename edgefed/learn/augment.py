@@ -40,10 +40,6 @@ class Augment:
     transforms: ImageTransforms | None = None
 
 
-LARGE_VALUES = 2**14
-"""Values from which on an image is cut out by itself on a CPU."""
-
-
 @dataclass(frozen=True)
 class Draws:
     """What was drawn for a batch, on the CPU.
