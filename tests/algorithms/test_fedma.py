@@ -46,7 +46,7 @@ def permuted(weights: Tensors, section: ModelSection, seed: int) -> Tensors:
 def trained() -> Tensors:
     """Return a network that has learnt its task."""
     from edgefed.algorithms.training import loss_of
-    from edgefed.config.recipe import TrainingSection
+    from edgefed.config.training_section import TrainingSection
     from edgefed.learn.types import Job, Schedule
 
     trainer = Trainer(build(CNN, (1, 8, 8), 3, 1), "cpu")

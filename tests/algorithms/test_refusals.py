@@ -11,14 +11,9 @@ from torch import nn
 from edgefed.algorithms.complete_sections import complete_section
 from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.registry import built_in, check_fleet, make, make_device_half
-from edgefed.config.recipe import (
-    ImagesSection,
-    LabelsSection,
-    ModelSection,
-    PersonalSection,
-    Recipe,
-    TrainingSection,
-)
+from edgefed.config.images_section import ImagesSection
+from edgefed.config.recipe import LabelsSection, ModelSection, PersonalSection, Recipe
+from edgefed.config.training_section import TrainingSection
 from edgefed.errors import RecipeError, UsageError, WireError
 from edgefed.learn.models import Model, build
 from tests.algorithms.play import algorithm

@@ -11,7 +11,8 @@ import pytest
 
 from edgefed.algorithms.carried_state import check_carried_state
 from edgefed.algorithms.registry import make
-from edgefed.config.recipe import ModelSection, Recipe, TrainingSection
+from edgefed.config.recipe import ModelSection, Recipe
+from edgefed.config.training_section import TrainingSection
 from edgefed.coordinator.run_model import load_dataset
 from edgefed.data.partition import deal_recipe
 from edgefed.errors import RecipeError
