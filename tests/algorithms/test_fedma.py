@@ -15,7 +15,7 @@ from edgefed.algorithms.fedma_records import LAYER, MatchedNetwork, atoms_of, wi
 from edgefed.algorithms.label_audit import disclosures
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import RecipeError
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.network_groups import permutation_groups
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Tensors

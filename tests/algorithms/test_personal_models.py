@@ -26,7 +26,7 @@ from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.errors import RecipeError, WireError
 from edgefed.learn.augment import Augment
 from edgefed.learn.image_transforms import ImageTransforms
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.training import ModelPredictions, Trainer
 from edgefed.learn.types import Array, Job, Samples, Score
 from tests.algorithms.play import Players, asked, bits

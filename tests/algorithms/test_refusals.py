@@ -15,7 +15,8 @@ from edgefed.config.images_section import ImagesSection
 from edgefed.config.recipe import LabelsSection, ModelSection, PersonalSection, Recipe
 from edgefed.config.training_section import TrainingSection
 from edgefed.errors import RecipeError, UsageError, WireError
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 from tests.algorithms.play import algorithm
 from tests.run_fixture import CLASSES, SHAPE
 

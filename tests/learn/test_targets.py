@@ -8,7 +8,7 @@ import pytest
 from edgefed.config.recipe import ModelSection
 from edgefed.config.sections import LossName
 from edgefed.errors import DataError
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.scoring import score
 from edgefed.learn.targets import check_targets, misfit
 from edgefed.learn.training import Trainer

@@ -16,7 +16,7 @@ from edgefed.config.training_section import TrainingSection
 from edgefed.coordinator.run_model import load_dataset
 from edgefed.data.partition import deal_recipe
 from edgefed.errors import RecipeError
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.simulator.run import Simulation
 from tests.run_fixture import EXACT, Ticking, World
 from tests.run_fixture import recipe as small_recipe
