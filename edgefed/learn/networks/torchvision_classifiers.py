@@ -6,9 +6,11 @@ trained elsewhere are the recipe's ``model.weights``.
 
 from __future__ import annotations
 
+import atexit
 import difflib
+import gc
 from functools import cache
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
@@ -69,16 +71,21 @@ def torchvision_network(name: str) -> Network:
 @cache
 def classifier_names() -> tuple[str, ...]:
     """Return the names of torchvision's classifiers, in order."""
-    # Importing torchvision takes seconds, which no other model should pay for.
-    import torchvision
+    models = _models()
+    return tuple(sorted(models.list_models(module=models)))
 
-    return tuple(sorted(torchvision.models.list_models(module=torchvision.models)))
+
+def _models() -> Any:
+    """Return torchvision's networks. Importing them takes seconds, which no other model pays."""
+    from torchvision import models
+
+    # A package of torch's compiler, which they import, complains of objects that are left.
+    atexit.unregister(gc.freeze)
+    return models
 
 
 def _classifier(name: str, settings: ClassifierSettings, shape: Shape, classes: int) -> nn.Module:
     """Return a classifier for colour images, with weights from torch's generator."""
-    import torchvision
-
     if len(shape) != 3 or shape[0] != 3:
         raise _unfit(name, f"takes colour images (3, height, width), not inputs of {shape}")
     if min(shape[1:]) < SMALLEST:
@@ -92,9 +99,7 @@ def _classifier(name: str, settings: ClassifierSettings, shape: Shape, classes: 
             raise _unfit(name, f"takes square images, not {shape[1]}x{shape[2]}")
         stated["image_size"] = shape[1]
     try:
-        module: nn.Module = torchvision.models.get_model(
-            name, weights=None, num_classes=classes, **stated
-        )
+        module: nn.Module = _models().get_model(name, weights=None, num_classes=classes, **stated)
     except (TypeError, ValueError) as error:
         raise RecipeError(
             f"torchvision's {name} cannot be built so: {' '.join(str(error).split())[:200]}.",
