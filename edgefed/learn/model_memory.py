@@ -20,9 +20,10 @@ from torch.overrides import TorchFunctionMode
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError
 from edgefed.free_memory import free_memory
-from edgefed.learn.model_building import build, make_module, seeded
+from edgefed.learn.model_building import NETWORKS, build, make_module, seeded
 from edgefed.learn.models import Model, module_bytes
 from edgefed.learn.networks.base import Shape
+from edgefed.learn.networks.torchvision_classifiers import is_torchvision
 from edgefed.learn.trained_part import frozen_part
 from edgefed.learn.user_code import FAILED
 from edgefed.learn.user_models import is_user_model
@@ -54,7 +55,7 @@ def default_memory(device: torch.device) -> int:
 def training_bytes(
     section: ModelSection, shape: Shape, classes: int, *, allow_user: bool = False
 ) -> int | None:
-    """Return how many bytes training a model takes; None for code of a user's that cannot tell.
+    """Return how many bytes training a model takes; None for others' code that cannot tell.
 
     Raises:
         RecipeError, DataError: as ``build``.
@@ -64,7 +65,8 @@ def training_bytes(
             module = make_module(section, shape, classes, allow_user=allow_user)
             return needed_bytes(module, _frozen(section, module))
     except FAILED:
-        if not (is_user_model(section.name) and allow_user):
+        own = section.name in NETWORKS or is_torchvision(section.name)
+        if own or (is_user_model(section.name) and not allow_user):
             raise
         # Code that looks at values fails where there are none; it says more when it is run.
         return None

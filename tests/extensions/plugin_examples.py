@@ -47,7 +47,14 @@ def make_failing(settings: PlainSettings, shape: Shape, classes: int) -> nn.Modu
     raise KeyError("weights")
 
 
+def make_looking(settings: PlainSettings, shape: Shape, classes: int) -> nn.Module:
+    module = make_plain(settings, shape, classes)
+    assert any(float(weight.detach().sum()) for weight in module.parameters())
+    return module
+
+
 PLAIN = Network("plain", "One hidden layer", PlainSettings, make_plain)
+LOOKING = replace(PLAIN, name="looking", make=make_looking)
 WIDE = replace(PLAIN, name="wide", make=make_wide)
 TEXT = replace(PLAIN, name="text-model", make=make_text)
 FAILING = replace(PLAIN, name="failing", make=make_failing)

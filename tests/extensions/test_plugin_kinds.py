@@ -19,6 +19,7 @@ from edgefed.data.partitioners.registry import PARTITION_PLUGINS
 from edgefed.data.sources import load_device
 from edgefed.errors import DataError, EdgeFedError, PluginError, RecipeError, UsageError
 from edgefed.learn.model_building import NETWORK_PLUGINS, build
+from edgefed.learn.model_memory import ModelTooLargeError, build_within, training_bytes
 from edgefed.plugins import Plugins
 from tests.algorithms.test_plugins import edgefed
 from tests.extensions import plugin_examples as examples
@@ -99,6 +100,15 @@ def test_a_network_that_fails_or_is_no_module_is_an_error_of_the_recipe() -> Non
     assert "(2, 4) for a batch of 2, not (2, 3)" in caught_building(examples.WIDE).message
     with NETWORK_PLUGINS.added("plain", examples.PLAIN), pytest.raises(RecipeError, match="units"):
         build(ModelSection(name="plain", units=-1), (4,), 3, 1)
+
+
+def test_a_network_that_looks_at_values_is_measured_once_it_is_built() -> None:
+    section = ModelSection(name="looking", train="head")
+    with NETWORK_PLUGINS.added("looking", examples.LOOKING):
+        assert training_bytes(section, (4,), 3) is None
+        assert build_within(section, (4,), 3, 0, 10**6).frozen_names
+        with pytest.raises(ModelTooLargeError):
+            build_within(section, (4,), 3, 0, 100)
 
 
 @pytest.mark.parametrize(
