@@ -18,6 +18,7 @@ from torch import nn
 
 from edgefed.errors import DataError, RecipeError
 from edgefed.learn.networks.base import Network, NetworkSettings, Shape
+from edgefed.samples import PixelScale
 
 PREFIX = "torchvision:"
 """What the names of these networks begin with."""
@@ -25,9 +26,8 @@ PREFIX = "torchvision:"
 SMALLEST = 32
 """Height and width from which on torchvision's classifiers can be tried."""
 
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
-"""How torchvision's published weights take the pixels of each channel."""
+IMAGENET = PixelScale((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+"""How torchvision's published weights take the pixels of ImageNet's images."""
 
 
 class ClassifierSettings(NetworkSettings):
