@@ -40,7 +40,8 @@ from edgefed.algorithms.registry import make
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.learn.devices import set_threads
 from edgefed.learn.mixture_table import device_shares, kept_experts
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Array, Job, Trained
 from edgefed.samples import Samples

@@ -41,7 +41,8 @@ from edgefed.learn import capabilities
 from edgefed.learn.capabilities import Phase
 from edgefed.learn.compiled_chain import chain_of
 from edgefed.learn.devices import set_threads
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 from edgefed.learn.objectives.averaged_entries import DRAWN
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.fed_mix import FedMix

@@ -39,7 +39,7 @@ from edgefed.data.types import Shard
 from edgefed.errors import EdgeFedError
 from edgefed.events.model import Event
 from edgefed.learn.devices import pick_device, repeatable, set_threads
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.types import Array
 from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.run import Simulation

@@ -107,7 +107,7 @@ class Ours:
 
 def _network() -> Any:
     from edgefed.config.recipe import ModelSection
-    from edgefed.learn.models import build
+    from edgefed.learn.model_building import build
 
     section = ModelSection(name="torchvision:mobilenet_v3_small")
     return build(section, (3, SIDE, SIDE), CLASSES, 0)

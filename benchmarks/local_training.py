@@ -23,7 +23,7 @@ import torch
 from benchmarks.peers.work import BATCH, CLASSES, RATE, SAMPLES, epoch, lenet
 from edgefed.config.recipe import ModelSection
 from edgefed.learn.devices import set_threads
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Array, Job, Samples, Schedule

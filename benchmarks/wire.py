@@ -21,7 +21,7 @@ import numpy as np
 from edgefed.config.recipe import DataSection, ModelSection
 from edgefed.data.datasets import load
 from edgefed.learn.devices import set_threads
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Job, Schedule, Tensors

@@ -20,7 +20,7 @@ from edgefed.config.recipe import Recipe
 from edgefed.config.write import toml_value
 from edgefed.data.datasets import dataset_keys
 from edgefed.data.options import DataOptions
-from edgefed.learn.models import NETWORKS
+from edgefed.learn.model_building import NETWORKS
 from edgefed.wire.limits import CLASS_NAME_PATTERN
 
 PAGE = Path(__file__).with_name("recipe.md")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from edgefed.algorithms.registry import algorithms
-from edgefed.config.recipe import ImagesSection, TrainingSection
+from edgefed.config.images_section import ImagesSection
+from edgefed.config.training_section import TrainingSection
 
 
 def complete(values: dict[str, Any]) -> dict[str, Any]:

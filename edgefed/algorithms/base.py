@@ -38,16 +38,10 @@ from edgefed.algorithms.exchange import Relay as Relay  # noqa: PLC0414
 from edgefed.algorithms.exchange import ReplyRole as ReplyRole  # noqa: PLC0414
 from edgefed.algorithms.expert_report import ExpertReport as ExpertReport  # noqa: PLC0414
 from edgefed.algorithms.match_report import MatchReport as MatchReport  # noqa: PLC0414
-from edgefed.config.recipe import (
-    NO_IMAGES,
-    CodecName,
-    EvaluationPlace,
-    EvaluationWeighting,
-    ImagesSection,
-    ModelSection,
-    RoundsSection,
-    TrainingSection,
-)
+from edgefed.config.images_section import NO_IMAGES, ImagesSection
+from edgefed.config.recipe import EvaluationPlace, EvaluationWeighting, ModelSection, RoundsSection
+from edgefed.config.sections import CodecName
+from edgefed.config.training_section import TrainingSection
 from edgefed.errors import UsageError
 from edgefed.learn.models import Model
 from edgefed.learn.scoring import Predict as Predict  # noqa: PLC0414 - part of the interface

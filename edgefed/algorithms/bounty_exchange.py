@@ -59,7 +59,8 @@ from edgefed.algorithms.bounty_remarks import bounty_remarks
 from edgefed.algorithms.completed_samples import check_size, completed
 from edgefed.algorithms.exchange_part import ExchangePart
 from edgefed.algorithms.received_mixes import blob_size, fingerprint
-from edgefed.config.recipe import LabelsSection, TrainingSection
+from edgefed.config.recipe import LabelsSection
+from edgefed.config.training_section import TrainingSection
 from edgefed.errors import RecipeError
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.label_counts import COUNTS, label_counts

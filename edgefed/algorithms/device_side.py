@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.config.recipe import LossName
+from edgefed.config.sections import LossName
 from edgefed.data.types import UNPREPARED, Preparation
 from edgefed.learn.models import Model
 from edgefed.learn.scoring import Predict, Predictor

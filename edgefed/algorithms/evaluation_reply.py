@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from edgefed.algorithms.base import Group
 from edgefed.algorithms.exchange import Exchange, ReplyRole
-from edgefed.config.recipe import EvaluationSection, TrainingSection
+from edgefed.config.recipe import EvaluationSection
+from edgefed.config.training_section import TrainingSection
 from edgefed.evaluation.confusion import Confusion, counts_shape
 from edgefed.learn.measures import NOTHING_MORE, Measures, measures_of
 from edgefed.wire.messages import Task

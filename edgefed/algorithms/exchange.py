@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from edgefed.config.recipe import CodecName, ModelSection
+from edgefed.config.recipe import ModelSection
+from edgefed.config.sections import CodecName
 from edgefed.learn.types import Tensors
 from edgefed.wire.tensors import TensorSpec
 

@@ -22,7 +22,8 @@ from edgefed.algorithms.expert_settings import ExpertSettings
 from edgefed.algorithms.fedavg import difference
 from edgefed.algorithms.marginal_gates import marginal
 from edgefed.algorithms.training import augment_of, loss_of, schedule_of
-from edgefed.config.recipe import ImagesSection, TrainingSection
+from edgefed.config.images_section import ImagesSection
+from edgefed.config.training_section import TrainingSection
 from edgefed.errors import DataError
 from edgefed.learn.mixture_prediction import Gate, device_predictor
 from edgefed.learn.mixture_table import device_shares, kept_experts, pruned

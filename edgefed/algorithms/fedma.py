@@ -74,7 +74,8 @@ from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, RecipeError
 from edgefed.learn.capabilities import is_single_pass
 from edgefed.learn.matching.layer_merging import is_recurrent
-from edgefed.learn.models import Model, complete_model
+from edgefed.learn.model_building import complete_model
+from edgefed.learn.models import Model
 from edgefed.learn.pooled_statistics import MeasuredStatistics, check_statistics
 from edgefed.learn.types import Tensors, Trained
 

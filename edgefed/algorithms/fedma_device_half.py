@@ -18,7 +18,8 @@ from edgefed.algorithms.class_shares import label_counts_of
 from edgefed.algorithms.fedma_records import ATOMS, LAYER, part
 from edgefed.algorithms.fedma_settings import FedMaSettings
 from edgefed.algorithms.training import augment_of, objective_of, schedule_of
-from edgefed.config.recipe import ImagesSection, TrainingSection
+from edgefed.config.images_section import ImagesSection
+from edgefed.config.training_section import TrainingSection
 from edgefed.errors import DataError
 from edgefed.learn.initial_weights import redrawn
 from edgefed.learn.network_groups import permutation_groups

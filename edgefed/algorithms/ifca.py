@@ -47,7 +47,8 @@ from edgefed.algorithms.cohort_sampling import Cohort, draw, draw_testers
 from edgefed.algorithms.device_side import lowest
 from edgefed.algorithms.fedavg import MOST_SAMPLES, AveragingSettings, FedAvg, delta_role
 from edgefed.algorithms.mean_prediction import mean_prediction
-from edgefed.config.recipe import EvaluationPlace, LossName
+from edgefed.config.recipe import EvaluationPlace
+from edgefed.config.sections import LossName
 from edgefed.learn.initial_weights import redrawn
 from edgefed.learn.merging import ExactMean
 from edgefed.learn.models import Model

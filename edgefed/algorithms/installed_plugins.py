@@ -5,7 +5,7 @@ from __future__ import annotations
 from edgefed.algorithms.registry import PLUGINS
 from edgefed.data.datasets import DATASET_PLUGINS
 from edgefed.data.partitioners.registry import PARTITION_PLUGINS
-from edgefed.learn.models import NETWORK_PLUGINS
+from edgefed.learn.model_building import NETWORK_PLUGINS
 from edgefed.plugins import Listed
 
 

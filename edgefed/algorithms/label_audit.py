@@ -12,7 +12,7 @@ from edgefed.algorithms.base import Answer, State
 from edgefed.algorithms.expert_records import MIXTURE, PHI, TABLE
 from edgefed.algorithms.fedma_records import LAYER, STEP, WEIGHTS
 from edgefed.algorithms.training import adjusts_labels, schedule_of
-from edgefed.config.recipe import TrainingSection
+from edgefed.config.training_section import TrainingSection
 from edgefed.learn.mixture_table import shares_of
 from edgefed.learn.types import Array
 from edgefed.sharing.label_leakage import (

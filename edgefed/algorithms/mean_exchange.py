@@ -54,7 +54,8 @@ from edgefed.algorithms.mean_records import (
 from edgefed.algorithms.mean_settings import MeanSettings
 from edgefed.algorithms.mix_layer import averages_hidden, behind, check_split, entry_shape
 from edgefed.algorithms.training import loss_of
-from edgefed.config.recipe import CodecName, TrainingSection
+from edgefed.config.sections import CodecName
+from edgefed.config.training_section import TrainingSection
 from edgefed.errors import DataError, RecipeError
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.averaged_entries import KEPT

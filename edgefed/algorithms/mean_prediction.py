@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgefed.config.recipe import LossName
+from edgefed.config.sections import LossName
 from edgefed.learn.types import Array
 
 

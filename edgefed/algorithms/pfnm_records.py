@@ -14,7 +14,7 @@ from edgefed.algorithms.match_report import LayerMatch
 from edgefed.config.recipe import ModelSection
 from edgefed.learn.initial_weights import redrawn
 from edgefed.learn.matching.mlp import MatchedPerceptron
-from edgefed.learn.models import complete_model
+from edgefed.learn.model_building import complete_model
 from edgefed.learn.network_groups import permutation_groups, resized
 from edgefed.learn.permutation_groups import PermutationGroups
 from edgefed.learn.types import Tensors

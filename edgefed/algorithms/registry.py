@@ -15,15 +15,10 @@ from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.complete_sections import complete_section
 from edgefed.algorithms.composition import NO_LABELS, NOTHING_PERSONAL, compose
 from edgefed.algorithms.training import check_label_settings, schedule_of
+from edgefed.config.images_section import NO_IMAGES, ImagesSection
 from edgefed.config.layers import Layer
-from edgefed.config.recipe import (
-    NO_IMAGES,
-    ImagesSection,
-    LabelsSection,
-    PersonalSection,
-    Recipe,
-    TrainingSection,
-)
+from edgefed.config.recipe import LabelsSection, PersonalSection, Recipe
+from edgefed.config.training_section import TrainingSection
 from edgefed.config.validate import check_section
 from edgefed.errors import UnknownNameError, UsageError
 from edgefed.learn.local_optimizers import check_optimizer

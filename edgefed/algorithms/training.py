@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from edgefed.config.recipe import ImagesSection, TrainingSection
+from edgefed.config.images_section import ImagesSection
+from edgefed.config.training_section import TrainingSection
 from edgefed.errors import RecipeError, UsageError
 from edgefed.learn.augment import Augment
 from edgefed.learn.image_transforms import ImageTransforms

@@ -94,7 +94,7 @@ def _partition_problems(recipe: Recipe, layer: Layer) -> tuple[list[Problem], bo
 
 def model_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
     """Return what is wrong with the model's name and settings; code of a user's own is not run."""
-    from edgefed.learn.models import NETWORK_PLUGINS, NETWORKS
+    from edgefed.learn.model_building import NETWORK_PLUGINS, NETWORKS
     from edgefed.learn.user_models import is_user_model
 
     name = recipe.model.name

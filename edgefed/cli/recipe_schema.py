@@ -35,7 +35,7 @@ def _open_tables() -> Iterator[tuple[type[BaseModel], str, Known]]:
     from edgefed.algorithms.registry import algorithms
     from edgefed.data.datasets import DATASET_PLUGINS, dataset_keys
     from edgefed.data.partitioners.registry import PARTITION_PLUGINS
-    from edgefed.learn.models import NETWORK_PLUGINS, NETWORKS
+    from edgefed.learn.model_building import NETWORK_PLUGINS, NETWORKS
 
     networks = {**NETWORKS, **NETWORK_PLUGINS.loaded()}
     yield ModelSection, "name", {name: each.settings for name, each in networks.items()}

@@ -2,55 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from edgefed.config.class_names import Classes
-from edgefed.config.class_weights import ClassWeights
-
-CodecName = Literal["fp32", "bf16", "int8"]
-
-USER_FUNCTION = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*"
-
-LOSS_PATTERN = rf"^(cross_entropy|squared_error|{USER_FUNCTION})$"
-"""A loss of ours, or ``package.module:function``."""
-
-FUNCTION_PATTERN = rf"^{USER_FUNCTION}$"
-
-LossName = Annotated[str, Field(max_length=256, pattern=LOSS_PATTERN)]
-
-UserFunction = Annotated[str, Field(max_length=256, pattern=FUNCTION_PATTERN)]
-
-ScheduleName = Literal["constant", "cosine", "step", "linear"]
+from edgefed.config.images_section import ImagesSection
+from edgefed.config.sections import (
+    CodecName,
+    OpenSection,
+    Section,
+    TrainChoice,
+    UserFunction,
+    WeightPattern,
+)
+from edgefed.config.training_section import TrainingSection
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9-]{0,63}$"
 """A name that is safe in a topic, a file name and a host name."""
-
-
-FiniteNumber = Annotated[float, Field(allow_inf_nan=False)]
-
-PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-WeightPattern = Annotated[str, Field(min_length=1, max_length=256)]
-
-TrainChoice = Annotated[str, Field(pattern=r"^(all|head|last:[1-9][0-9]{0,3})$")]
-
-
-class Section(BaseModel):
-    """A table of a recipe; unknown keys are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class OpenSection(BaseModel):
-    """A table whose further keys belong to what its ``name`` names, which checks them."""
-
-    model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
-
-    def settings(self) -> dict[str, Any]:
-        """Return the further keys."""
-        return dict(self.__pydantic_extra__ or {})
 
 
 class ModelSection(OpenSection):
@@ -122,167 +91,6 @@ class AlgorithmSection(OpenSection):
     """Name of an algorithm, as ``edgefed algo list`` prints it."""
 
 
-class TrainingSection(Section):
-    """How a device trains between two exchanges."""
-
-    loss: LossName = "cross_entropy"
-    """The loss that training minimises and evaluation reports: ``cross_entropy`` for labels or
-    label distributions; ``squared_error``, the mean of (output - target)², for numeric targets; or
-    ``package.module:function`` for one of your own, of outputs and targets."""
-
-    epochs: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Passes over the device's data in a round."""
-
-    batch_size: Annotated[int, Field(ge=1, le=65536)] = 16
-    """Samples in a mini-batch; the last one of an epoch may be smaller."""
-
-    learning_rate: Annotated[float, Field(gt=0, le=100)] = 0.05
-    """Step size of the local optimiser."""
-
-    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
-    """Local optimiser. Its state starts anew in each round. ``adamw`` is Adam with decoupled
-    weight decay."""
-
-    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """With ``adam`` or ``adamw``: decay of the first moment."""
-
-    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
-    """With ``adam`` or ``adamw``: decay of the second moment."""
-
-    epsilon: Annotated[float, Field(gt=0, le=1)] = 1e-8
-    """With ``adam`` or ``adamw``: added to the root of the second moment."""
-
-    learning_rate_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Factor by which the learning rate is multiplied after each round, beside ``schedule``."""
-
-    schedule: ScheduleName = "constant"
-    """How the learning rate changes after the warm-up: ``constant``; ``cosine`` or ``linear``, down
-    to ``final_rate``; ``step``, by ``step_factor`` after every ``step_every``."""
-
-    schedule_over: Literal["round", "run"] = "round"
-    """What ``schedule`` and ``warm_up`` span: the steps of each ``round`` on a device, or the
-    rounds of the ``run``, in each of which the rate is constant."""
-
-    warm_up: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Fraction of these steps or rounds in which the learning rate rises linearly to its full
-    value."""
-
-    final_rate: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """With ``cosine`` or ``linear``: fraction of the learning rate at the end. With ``step``: the
-    fraction below which it does not fall."""
-
-    step_every: Annotated[int, Field(ge=1, le=1_000_000)] = 1
-    """With ``step``: number of steps or rounds after which the rate changes."""
-
-    step_factor: Annotated[float, Field(gt=0, le=1)] = 0.1
-    """With ``step``: factor by which the rate is multiplied each time."""
-
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """With ``sgd``: heavy-ball momentum; 0 is plain SGD."""
-
-    nesterov: bool = False
-    """With ``sgd`` and a momentum: Nesterov's momentum."""
-
-    weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """L2 penalty added to the gradient; with ``adamw``, decay of the weights by this times the
-    learning rate."""
-
-    max_gradient_norm: Annotated[float, Field(ge=0, le=1e6)] = 0.0
-    """Norm of all gradients of a step together to which longer ones are clipped; 0 for no limit."""
-
-    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Fraction of each target that is spread over all classes, in training only."""
-
-    class_weights: ClassWeights = "none"
-    """Weights of the classes in the training loss: ``none``; ``balanced``, from each device's own
-    counts, so that all its classes weigh the same; or a number for each class."""
-
-    max_steps: Annotated[int, Field(ge=0)] = 0
-    """Maximum number of steps in a round; 0 for no limit."""
-
-    carry_state: bool = False
-    """Train a recurrent model on consecutive text: the samples keep their order, and each row of a
-    batch begins with the state in which that row of the batch before it ended; every epoch begins
-    with a state of zeros. Evaluation always does."""
-
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of the forward pass; ``bf16`` is mixed precision."""
-
-    crop: Annotated[int, Field(ge=0, le=64)] | None = None
-    """Pixels that are padded around each image of a batch before it is cropped at random to its
-    previous size; 0 for no crop. Unset: the ``crop`` of the data set."""
-
-    crop_fill: Literal["reflect", "zeros"] | None = None
-    """With ``crop``: the added pixels mirror the image (``reflect``) or are ``zeros``. Unset: the
-    value of the data set."""
-
-    flip: bool | None = None
-    """Mirror half of the images of each batch left to right. Unset: the value of the data set."""
-
-
-class ImagesSection(Section):
-    """How the pixels of a run's images, from 0 to 1, become inputs, on every device alike.
-
-    The other keys augment each image of a batch before that, in their order, as the transforms of
-    ``torchvision.transforms.v2`` do.
-    """
-
-    mean: Annotated[tuple[FiniteNumber, ...], Field(max_length=64)] = ()
-    """Mean of each channel, which is subtracted from the pixels. Unset: what the coordinator's data
-    set declares, else ImageNet's with a model of torchvision, else nothing."""
-
-    std: Annotated[tuple[PositiveNumber, ...], Field(max_length=64)] = ()
-    """Standard deviation of each channel, which the difference is divided by, like ``mean``."""
-
-    resized_crop: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Crop each image at random and resize the crop to the image's size; the crop has at least this
-    share of the image's area, and sides in a ratio of 3:4 to 4:3. Papers on ImageNet use 0.08. 0
-    for no crop."""
-
-    flip: bool = False
-    """Mirror half of the images left to right."""
-
-    rand_augment: Annotated[int, Field(ge=0, le=16)] = 0
-    """Operations of RandAugment (Cubuk and others, 2020) on each image: shears, shifts, rotations
-    and changes of colour. 0 for none; its paper uses 2."""
-
-    magnitude: Annotated[int, Field(ge=0, le=30)] = 9
-    """With ``rand_augment``: strength of its operations."""
-
-    brightness: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """Change the brightness by a factor from 1 - ``brightness``, and at least 0, to 1 +
-    ``brightness``."""
-
-    contrast: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """Change the contrast by a factor, like ``brightness``."""
-
-    saturation: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """Change the saturation by a factor, like ``brightness``."""
-
-    hue: Annotated[float, Field(ge=0, le=0.5)] = 0.0
-    """Shift the hue by up to this share of the colour circle, either way."""
-
-    erase: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Probability with which a rectangle of 2 to 33 % of an image's area takes the colour
-    ``mean``, or black."""
-
-    @model_validator(mode="after")
-    def _both(self) -> ImagesSection:
-        """Check that mean and deviation are of the same channels."""
-        if len(self.mean) != len(self.std):
-            raise ValueError("mean and std need one number each for every channel")
-        return self
-
-    @property
-    def wanted(self) -> bool:
-        """Whether the table says anything."""
-        return self != NO_IMAGES
-
-
-NO_IMAGES = ImagesSection()
-"""Images become inputs as they are."""
-
-
 class RoundsSection(Section):
     """Number of rounds, size of the cohort, time limits."""
 
@@ -340,7 +148,9 @@ class WireSection(Section):
 
 EvaluationPlace = Literal["coordinator", "devices", "both"]
 
+
 EvaluationWeighting = Literal["samples", "devices"]
+
 
 ScoreName = Annotated[str, Field(max_length=128)]
 

@@ -11,7 +11,8 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from edgefed.config.address import tls_in
-from edgefed.config.recipe import NAME_PATTERN, Section
+from edgefed.config.recipe import NAME_PATTERN
+from edgefed.config.sections import Section
 from edgefed.errors import UsageError
 
 BROKER_PATTERN = r"^mqtt://[^/\s]+$"

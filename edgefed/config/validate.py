@@ -24,7 +24,8 @@ from edgefed.config.problems import (
     dotted,
     problems_error,
 )
-from edgefed.config.recipe import FUNCTION_PATTERN, LOSS_PATTERN, NAME_PATTERN
+from edgefed.config.recipe import NAME_PATTERN
+from edgefed.config.sections import FUNCTION_PATTERN, LOSS_PATTERN
 from edgefed.config.settings import BROKER_PATTERN, TLS_ERROR
 from edgefed.config.toml_positions import KeyPath
 from edgefed.wire.limits import CLASS_NAME_PATTERN

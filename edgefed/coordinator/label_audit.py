@@ -9,7 +9,7 @@ from typing import Any
 
 from edgefed.algorithms.base import Answer, Exchange, State
 from edgefed.algorithms.label_audit import disclosures
-from edgefed.config.recipe import TrainingSection
+from edgefed.config.training_section import TrainingSection
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.run_state import RunState
 from edgefed.errors import DataError

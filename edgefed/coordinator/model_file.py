@@ -12,8 +12,8 @@ from edgefed.coordinator.compatibility import DataSpec
 from edgefed.coordinator.run_records import RunRecord
 from edgefed.errors import StorageError
 from edgefed.events.evaluation_history import BestRound
+from edgefed.learn.model_building import complete_model
 from edgefed.learn.model_description import ModelDescription, read_description
-from edgefed.learn.models import complete_model
 from edgefed.learn.types import Tensors
 from edgefed.samples import PixelScale
 

@@ -11,8 +11,9 @@ from edgefed.coordinator.compatibility import DataSpec
 from edgefed.coordinator.user_code_check import check_code_allowed
 from edgefed.data.datasets import Dataset, load
 from edgefed.learn.devices import pick_device
+from edgefed.learn.model_building import complete_model
 from edgefed.learn.model_memory import build_within, default_memory
-from edgefed.learn.models import Model, complete_model
+from edgefed.learn.models import Model
 from edgefed.learn.targets import check_targets
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Samples, Tensors

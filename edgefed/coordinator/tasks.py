@@ -14,7 +14,8 @@ from edgefed.coordinator.relay_checks import task_relays
 from edgefed.coordinator.run_model import RunModel
 from edgefed.coordinator.run_records import OpenExchange
 from edgefed.learn.measures import measures_of
-from edgefed.learn.models import Model, complete_model
+from edgefed.learn.model_building import complete_model
+from edgefed.learn.models import Model
 from edgefed.seeds import derive
 from edgefed.wire.message_parts import DeliveredRelay
 from edgefed.wire.messages import BlobRef, Task

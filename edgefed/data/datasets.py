@@ -10,7 +10,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from edgefed.config.recipe import DataSection, Section
+from edgefed.config.recipe import DataSection
+from edgefed.config.sections import Section
 from edgefed.data.class_names import with_classes
 from edgefed.data.dataset_reader import DatasetReader, dataset_plugins, read_guarded
 from edgefed.data.digits import DigitsOptions, load_digits

@@ -25,7 +25,7 @@ class ImageIndex(BaseModel):
         done: how many of them, from the first, are decoded.
         image: height, width and channels of each image; None before the first.
         unreadable: numbers of the files that are no images.
-        digest: of all pixels so far.
+        digest: of rows of all images so far.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from edgefed.config.recipe import Section
+from edgefed.config.sections import Section
 from edgefed.data.limits import MAX_PIXELS
 from edgefed.errors import DataError, EdgeFedError
 

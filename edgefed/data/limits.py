@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from edgefed.config.recipe import Section
+from edgefed.config.sections import Section
 from edgefed.errors import DataError
 from edgefed.units import size
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from edgefed.config.recipe import Section
+from edgefed.config.sections import Section
 from edgefed.data.types import Dataset, no_samples
 from edgefed.wire import limits
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from edgefed.config.recipe import Section
+from edgefed.config.sections import Section
 from edgefed.data.limits import SizedOptions
 from edgefed.data.partitioners.options import PartitionOptions
 from edgefed.data.preparation import PreparationOptions

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
-from edgefed.config.recipe import Section
+from edgefed.config.sections import Section
 from edgefed.data.types import UNPREPARED, Array, CropFill, Dataset, Preparation
 from edgefed.errors import DataError, RecipeError
 from edgefed.samples import PixelScale, Samples

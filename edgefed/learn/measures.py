@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgefed.config.recipe import EvaluationSection, LossName
+from edgefed.config.recipe import EvaluationSection
+from edgefed.config.sections import LossName
 from edgefed.evaluation.confusion import Confusion, counts_shape
 from edgefed.learn.types import Array
 

@@ -20,7 +20,8 @@ from torch.overrides import TorchFunctionMode
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError
 from edgefed.free_memory import free_memory
-from edgefed.learn.models import Model, build, make_module, module_bytes, seeded
+from edgefed.learn.model_building import build, make_module, seeded
+from edgefed.learn.models import Model, module_bytes
 from edgefed.learn.networks.base import Shape
 from edgefed.learn.trained_part import frozen_part
 from edgefed.learn.user_code import FAILED

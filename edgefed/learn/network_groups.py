@@ -6,12 +6,7 @@ from collections.abc import Mapping
 
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import RecipeError
-from edgefed.learn.models import (
-    NETWORK_PLUGINS,
-    NETWORKS,
-    complete_model,
-    network_settings,
-)
+from edgefed.learn.model_building import NETWORK_PLUGINS, NETWORKS, complete_model, network_settings
 from edgefed.learn.networks.base import Network, Shape
 from edgefed.learn.permutation_groups import PermutationGroups
 

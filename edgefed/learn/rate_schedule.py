@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from edgefed.config.recipe import ScheduleName
+from edgefed.config.training_section import ScheduleName
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from edgefed.config.recipe import LossName
+from edgefed.config.sections import LossName
 from edgefed.learn.measures import NOTHING_MORE, Measures, Tally
 from edgefed.learn.targets import has_accuracy
 from edgefed.learn.types import Array, Samples, Score, Tensors

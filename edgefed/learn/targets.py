@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgefed.config.recipe import LossName
+from edgefed.config.sections import LossName
 from edgefed.errors import DataError
 from edgefed.learn.user_losses import is_user_loss
 from edgefed.samples import Samples

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from edgefed.config.recipe import LossName
+from edgefed.config.sections import LossName
 from edgefed.errors import EdgeFedError
 from edgefed.learn import capabilities
 from edgefed.learn.capabilities import Phase, objective_generator

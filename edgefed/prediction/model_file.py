@@ -14,9 +14,10 @@ from edgefed.config.recipe import ModelSection
 from edgefed.data.paths import require_file
 from edgefed.errors import DataError, EdgeFedError, UsageError
 from edgefed.files import storage_error
+from edgefed.learn.model_building import build
 from edgefed.learn.model_description import ModelDescription, read_description
 from edgefed.learn.model_memory import COPIES, training_bytes
-from edgefed.learn.models import Model, build
+from edgefed.learn.models import Model
 from edgefed.learn.types import Tensors
 from edgefed.wire.tensors import weights_digest
 

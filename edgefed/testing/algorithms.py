@@ -17,7 +17,7 @@ from edgefed.algorithms.base import Algorithm, Answer, Exchange, Finished, State
 from edgefed.algorithms.registry import PLUGINS, built_in, make, make_device_half
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.training import ModelPredictions, Trainer
 from edgefed.learn.types import Score, Tensors
 from edgefed.plugins import NAME

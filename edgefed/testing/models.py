@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from edgefed.config.recipe import ModelSection
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 from edgefed.learn.networks.base import Network, Shape
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.training import Trainer

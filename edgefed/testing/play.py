@@ -24,7 +24,7 @@ from edgefed.algorithms.base import (
 )
 from edgefed.config.recipe import ModelSection
 from edgefed.data.types import no_samples
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Tensors
 from edgefed.samples import Samples

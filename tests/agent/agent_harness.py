@@ -13,7 +13,7 @@ import numpy as np
 
 from edgefed.config.address import Address
 from edgefed.config.recipe import ModelSection
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.transport.link import Arrival, Incoming, Link
 from edgefed.transport.sender import ChunkSender
 from edgefed.wire.blobs import chunk_count

@@ -14,7 +14,7 @@ import pytest
 
 from broker.mosquitto import MosquittoBroker
 from edgefed.config.recipe import ModelSection
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.wire.messages import BlobRef, CoordinatorState, Task
 from edgefed.wire.tensors import pack
 from tests.agent.agent_harness import CLASSES, FLEET, SHAPE, Stage, write_data

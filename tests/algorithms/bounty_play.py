@@ -32,7 +32,8 @@ from edgefed.algorithms.device_side import operating_system_generator
 from edgefed.algorithms.registry import make, make_device_half
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.data.types import UNPREPARED, Preparation
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 from edgefed.learn.types import Job, Tensors
 from edgefed.samples import Samples
 from edgefed.seeds import derive

@@ -21,7 +21,8 @@ from edgefed.algorithms.base import (
 )
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import ModelSection, Recipe
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Job, Tensors, Trained
 from edgefed.samples import Samples

@@ -9,7 +9,7 @@ from typing import Any
 from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import ModelSection, Recipe
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.training import Trainer
 from edgefed.samples import Samples
 from edgefed.testing import play

@@ -24,7 +24,7 @@ from edgefed.algorithms.base import (
 from edgefed.algorithms.fedavg import MOST_SAMPLES
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import ModelSection, Recipe
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Job, Tensors
 from edgefed.samples import Samples

@@ -17,7 +17,7 @@ from edgefed.algorithms.fedavg import AveragingSettings, FedAvg
 from edgefed.algorithms.registry import check_fleet, make, make_device_half
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, EdgeFedError, RecipeError, UsageError
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.networks.base import Shape
 from edgefed.learn.types import Tensors
 from edgefed.wire.envelope import encode

@@ -15,7 +15,7 @@ from edgefed.algorithms.fedma_records import LAYER, MatchedNetwork, atoms_of, wi
 from edgefed.algorithms.label_audit import disclosures
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import RecipeError
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.network_groups import permutation_groups
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Tensors
@@ -46,7 +46,7 @@ def permuted(weights: Tensors, section: ModelSection, seed: int) -> Tensors:
 def trained() -> Tensors:
     """Return a network that has learnt its task."""
     from edgefed.algorithms.training import loss_of
-    from edgefed.config.recipe import TrainingSection
+    from edgefed.config.training_section import TrainingSection
     from edgefed.learn.types import Job, Schedule
 
     trainer = Trainer(build(CNN, (1, 8, 8), 3, 1), "cpu")

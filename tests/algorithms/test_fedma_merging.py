@@ -13,7 +13,7 @@ from edgefed.algorithms.base import Answer, Exchange, State
 from edgefed.algorithms.fedma_records import LAYER, STATISTICS, MatchedNetwork, atoms_of
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.types import Tensors
 from edgefed.samples import Samples
 from tests.algorithms.matching_play import Fleet, half, images

@@ -25,7 +25,8 @@ from edgefed.algorithms.expert_records import GATE, MIXTURE, PHI, TABLE, role
 from edgefed.algorithms.fedmoe import FedMoe
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 from edgefed.learn.objectives import expert_mixture as names
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Array, Job, Samples, Score, Trained

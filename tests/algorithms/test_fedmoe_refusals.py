@@ -11,7 +11,8 @@ from torch import nn
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.errors import RecipeError
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 from tests.algorithms.play import algorithm
 from tests.run_fixture import CLASSES, SHAPE
 

@@ -10,7 +10,7 @@ import pytest
 from edgefed.algorithms.base import Answer, Group, State
 from edgefed.algorithms.label_audit import disclosures
 from edgefed.algorithms.training import loss_of, schedule_of
-from edgefed.config.recipe import TrainingSection
+from edgefed.config.training_section import TrainingSection
 from edgefed.learn.types import Job, Samples
 from tests.algorithms.play import trainer
 from tests.run_fixture import CLASSES, SHAPE

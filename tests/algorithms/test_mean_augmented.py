@@ -12,7 +12,7 @@ from edgefed.algorithms.mean_exchange import AVERAGED, MEAN
 from edgefed.algorithms.mean_records import PATIENCE
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import ModelSection, Recipe
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.training import Trainer
 from edgefed.samples import Samples
 from edgefed.sharing.policy import Policy, Withheld

@@ -13,7 +13,7 @@ from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.mean_exchange import AVERAGED
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.sharing.packing import pack
 from edgefed.sharing.types import Entries
 from edgefed.wire.codecs import CODECS, decode

@@ -12,7 +12,7 @@ from edgefed.algorithms.base import Finished
 from edgefed.algorithms.mean_exchange import AVERAGED, MEAN
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import RecipeError
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.training import Trainer
 from edgefed.samples import Samples
 from edgefed.sharing.policy import Policy, Withheld

@@ -21,11 +21,12 @@ from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.personal_models import PERSONAL, START, PersonalModels
 from edgefed.algorithms.registry import make, make_device_half
 from edgefed.algorithms.wrapped_algorithm import WrappedAlgorithm
-from edgefed.config.recipe import ImagesSection, ModelSection, Recipe
+from edgefed.config.images_section import ImagesSection
+from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.errors import RecipeError, WireError
 from edgefed.learn.augment import Augment
 from edgefed.learn.image_transforms import ImageTransforms
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.training import ModelPredictions, Trainer
 from edgefed.learn.types import Array, Job, Samples, Score
 from tests.algorithms.play import Players, asked, bits

@@ -10,7 +10,8 @@ from torch import nn
 from edgefed.algorithms.personal_names import personal_names
 from edgefed.config.recipe import ModelSection, PersonalSection
 from edgefed.errors import RecipeError
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 
 
 def model(name: str, shape: tuple[int, ...], **settings: Any) -> Model:

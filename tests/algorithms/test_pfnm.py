@@ -19,7 +19,8 @@ from edgefed.algorithms.registry import make
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.errors import RecipeError
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.training import ModelPredictions, Trainer

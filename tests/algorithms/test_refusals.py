@@ -11,16 +11,12 @@ from torch import nn
 from edgefed.algorithms.complete_sections import complete_section
 from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.registry import built_in, check_fleet, make, make_device_half
-from edgefed.config.recipe import (
-    ImagesSection,
-    LabelsSection,
-    ModelSection,
-    PersonalSection,
-    Recipe,
-    TrainingSection,
-)
+from edgefed.config.images_section import ImagesSection
+from edgefed.config.recipe import LabelsSection, ModelSection, PersonalSection, Recipe
+from edgefed.config.training_section import TrainingSection
 from edgefed.errors import RecipeError, UsageError, WireError
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 from tests.algorithms.play import algorithm
 from tests.run_fixture import CLASSES, SHAPE
 

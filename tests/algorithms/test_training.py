@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from edgefed.algorithms.base import Exchange, LowestLossJob
 from edgefed.algorithms.registry import built_in, make
 from edgefed.algorithms.training import schedule_of
-from edgefed.config.recipe import Recipe, TrainingSection
+from edgefed.config.recipe import Recipe
+from edgefed.config.training_section import TrainingSection
 from edgefed.errors import RecipeError, UsageError
 from edgefed.learn.augment import Augment
 from edgefed.learn.objectives.cross_entropy import CrossEntropy

@@ -204,7 +204,7 @@ def test_the_best_round_is_used_if_it_is_wanted(
 def test_user_code_needs_consent(tmp_path: Path, pictures: Path) -> None:
 
     from edgefed.config.recipe import ModelSection
-    from edgefed.learn.models import build
+    from edgefed.learn.model_building import build
 
     section = ModelSection(name="tests.learn.own_models:linear")
     description = replace(described("mlp"), section=section)

@@ -18,11 +18,11 @@ from edgefed.config.recipe import (
     ModelSection,
     Recipe,
     RoundsSection,
-    TrainingSection,
     WireSection,
 )
 from edgefed.config.schema import schema
 from edgefed.config.toml import parse_toml, parse_value
+from edgefed.config.training_section import TrainingSection
 from edgefed.config.validate import check_section
 from edgefed.config.write import to_toml
 from edgefed.errors import RecipeError, UsageError

@@ -21,7 +21,8 @@ from edgefed.algorithms.fedavg import FedAvg, delta_role
 from edgefed.algorithms.fedmix import FedMix
 from edgefed.algorithms.match_report import LayerMatch, MatchReport
 from edgefed.config.recipe import ModelSection, Recipe
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 from edgefed.learn.types import Tensors
 from tests.run_fixture import CLASSES, SHAPE
 

@@ -21,7 +21,7 @@ from edgefed.evaluation.confusion import Confusion
 from edgefed.evaluation.spread import spread
 from edgefed.events.snapshot import Snapshot
 from edgefed.learn.measures import Measures
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.training import Trainer
 from edgefed.samples import Samples
 from edgefed.sharing.policy import Policy

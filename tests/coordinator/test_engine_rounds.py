@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from edgefed.config.recipe import ModelSection
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.run_records import OpenExchange
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.training import Trainer
 from edgefed.wire.tensors import weights_digest
 from tests.coordinator.conftest import MakeWorld

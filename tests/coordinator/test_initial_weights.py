@@ -15,7 +15,8 @@ from edgefed.config.recipe import ModelSection
 from edgefed.coordinator.compatibility import DataSpec
 from edgefed.coordinator.initial_weights import put_initial_weights
 from edgefed.errors import EdgeFedError
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 from edgefed.learn.types import Tensors
 from edgefed.wire.tensors import weights_digest
 from tests.run_fixture import SHAPE as RUN_SHAPE

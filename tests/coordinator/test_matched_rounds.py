@@ -23,7 +23,7 @@ from edgefed.coordinator.run_records import OpenExchange
 from edgefed.coordinator.service_settings import ServiceSettings
 from edgefed.data.types import Shard
 from edgefed.errors import EdgeFedError
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Tensors
 from edgefed.samples import Samples

@@ -15,7 +15,7 @@ from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.run_records import OpenExchange
 from edgefed.coordinator.store import Store
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.tensors import digest, pack
 from tests.agent.agent_harness import CLASSES, MODEL, SAMPLES, SHAPE, write_data

@@ -16,7 +16,7 @@ from edgefed.algorithms.registry import PLUGINS
 from edgefed.data.datasets import DATASET_PLUGINS
 from edgefed.data.partitioners.registry import PARTITION_PLUGINS
 from edgefed.data.sources import load_device
-from edgefed.learn.models import NETWORK_PLUGINS
+from edgefed.learn.model_building import NETWORK_PLUGINS
 from tests.docs.pages import ROOT, blocks
 from tests.plugin_package import importable, write_package
 from tests.processes import edgefed, outcome

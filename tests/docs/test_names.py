@@ -13,7 +13,7 @@ import edgefed
 from edgefed.algorithms.registry import PLUGINS
 from edgefed.data.datasets import DATASET_PLUGINS
 from edgefed.data.partitioners.registry import PARTITION_PLUGINS
-from edgefed.learn.models import NETWORK_PLUGINS
+from edgefed.learn.model_building import NETWORK_PLUGINS
 from tests.docs.pages import PAGES, ROOT
 
 PACKAGES = ("edgefed", "device_agent", "broker")

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 from torch import nn
 
-from edgefed.config.recipe import Section
+from edgefed.config.sections import Section
 from edgefed.data.dataset_reader import DatasetReader
 from edgefed.data.options import DataOptions
 from edgefed.data.partitioners.cover import Cover, Parts

@@ -15,7 +15,7 @@ from edgefed.data.folder import FolderOptions, load_folder
 from edgefed.data.npz import NpzOptions, load_npz
 from edgefed.data.partitioners.registry import PARTITIONERS
 from edgefed.data.shakespeare import TextOptions, load_shakespeare
-from edgefed.learn.models import NETWORKS
+from edgefed.learn.model_building import NETWORKS
 from edgefed.testing.algorithms import check_algorithm
 from edgefed.testing.datasets import check_dataset
 from edgefed.testing.models import check_model

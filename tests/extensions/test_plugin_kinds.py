@@ -18,7 +18,7 @@ from edgefed.data.partition import partition
 from edgefed.data.partitioners.registry import PARTITION_PLUGINS
 from edgefed.data.sources import load_device
 from edgefed.errors import DataError, EdgeFedError, PluginError, RecipeError, UsageError
-from edgefed.learn.models import NETWORK_PLUGINS, build
+from edgefed.learn.model_building import NETWORK_PLUGINS, build
 from edgefed.plugins import Plugins
 from tests.algorithms.test_plugins import edgefed
 from tests.extensions import plugin_examples as examples

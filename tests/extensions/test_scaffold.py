@@ -17,7 +17,7 @@ from edgefed.algorithms.registry import find, make
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
 from edgefed.errors import RecipeError
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.training import Trainer
 from edgefed.samples import Samples
 from edgefed.simulator.run import Simulation

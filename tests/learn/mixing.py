@@ -10,7 +10,8 @@ import torch
 from torch.nn import functional
 
 from edgefed.config.recipe import ModelSection
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 from edgefed.learn.objectives.averaged_entries import DRAWN
 from edgefed.learn.types import Array, Batch, Context, Objective, Params
 

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from edgefed.config.recipe import ModelSection
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 from edgefed.learn.network_groups import permutation_groups, resized
 from edgefed.learn.permutation_groups import PermutationGroups
 from edgefed.learn.types import Array, Tensors

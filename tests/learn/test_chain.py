@@ -15,7 +15,8 @@ from edgefed.config.recipe import ModelSection
 from edgefed.learn.capabilities import Phase
 from edgefed.learn.compiled_chain import Chain, chain_of
 from edgefed.learn.compiled_chain_plan import plan
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 from edgefed.learn.networks.blocks import ConvPoolReLU
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.proximal import Proximal

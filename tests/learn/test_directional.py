@@ -18,7 +18,8 @@ from edgefed.config.recipe import ModelSection
 from edgefed.learn import directional_derivative
 from edgefed.learn.directional_derivative import DerivativeMethod, along, way_of
 from edgefed.learn.dual_numbers import Dual, NotPiecewiseLinearError
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 from edgefed.learn.objectives.fed_mix import FedMix
 from edgefed.learn.types import Batch, Params
 from tests.learn.mixing import CLASSES, World, assert_equal, literal

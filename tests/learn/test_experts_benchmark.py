@@ -11,7 +11,8 @@ import pytest
 
 from benchmarks.experts import ANCHORS, CLASSES, VARIANTS, Device, Variant
 from edgefed.config.recipe import ModelSection
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 
 ROOT = Path(__file__).parents[2]
 

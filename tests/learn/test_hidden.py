@@ -13,7 +13,8 @@ from torch import nn
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError
 from edgefed.learn import capabilities
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 from edgefed.learn.objectives.averaged_entries import DRAWN
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.fed_mix import FedMix

@@ -7,7 +7,7 @@ import pytest
 
 from edgefed.config.recipe import ModelSection
 from edgefed.learn.initial_weights import redrawn
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.types import Tensors
 
 

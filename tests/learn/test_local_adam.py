@@ -16,7 +16,8 @@ from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.errors import UsageError
 from edgefed.learn.adam import Adam
 from edgefed.learn.local_optimizers import optimizer_of
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.stacked_trainer import StackedTrainer
 from edgefed.learn.training import Trainer

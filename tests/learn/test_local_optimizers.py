@@ -17,7 +17,8 @@ from edgefed.errors import DataError, UsageError
 from edgefed.learn.adam import Adam
 from edgefed.learn.client_stack import Client
 from edgefed.learn.local_optimizers import check_optimizer
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.rate_schedule import RateSchedule

@@ -15,7 +15,7 @@ from torch.nn import functional
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, UsageError
 from edgefed.learn import capabilities
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.objectives.averaged_entries import DRAWN, KEPT, entries
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.fed_mix import FedMix

@@ -13,6 +13,7 @@ import torch
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, RecipeError
 from edgefed.free_memory import free_memory
+from edgefed.learn.model_building import NETWORKS, build
 from edgefed.learn.model_memory import (
     COPIES,
     ModelTooLargeError,
@@ -20,7 +21,6 @@ from edgefed.learn.model_memory import (
     default_memory,
     training_bytes,
 )
-from edgefed.learn.models import NETWORKS, build
 from tests.memory_limit import bounded
 
 HUGE = {"name": "mlp", "hidden": [65536, 65536]}

@@ -9,7 +9,8 @@ from torch import nn
 
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, RecipeError
-from edgefed.learn.models import NETWORKS, Model, build
+from edgefed.learn.model_building import NETWORKS, build
+from edgefed.learn.models import Model
 from edgefed.learn.networks.base import Network, NetworkSettings
 from tests.learn import worlds
 

@@ -14,7 +14,8 @@ from torch.func import grad, vmap
 
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, RecipeError
-from edgefed.learn.models import Model, build, seeded
+from edgefed.learn.model_building import build, seeded
+from edgefed.learn.models import Model
 from edgefed.learn.networks.lstm import CharacterLstm
 
 CIFAR = (3, 32, 32)

@@ -10,7 +10,8 @@ from torch.func import vmap
 
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Array
 

@@ -13,7 +13,7 @@ import torch
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import RecipeError
 from edgefed.learn import network_groups
-from edgefed.learn.models import NETWORKS, complete_model
+from edgefed.learn.model_building import NETWORKS, complete_model
 from edgefed.learn.network_groups import permutation_groups, resized
 from edgefed.learn.permutation_groups import PermutationGroups, Segment
 from edgefed.learn.unit_moves import scatter

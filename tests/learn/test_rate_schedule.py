@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.optim import lr_scheduler
 
-from edgefed.config.recipe import ScheduleName
+from edgefed.config.training_section import ScheduleName
 from edgefed.learn.rate_schedule import RateSchedule
 from edgefed.learn.types import Schedule
 

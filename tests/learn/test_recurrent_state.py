@@ -13,7 +13,8 @@ from torch.nn import functional
 
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, UsageError
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.fed_mix import FedMix
 from edgefed.learn.objectives.local_mix import LocalMix

@@ -16,7 +16,8 @@ from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, UsageError
 from edgefed.learn.augment import Augment
 from edgefed.learn.client_stack import ticks
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.sgd import batch_sizes

@@ -17,7 +17,7 @@ from edgefed.errors import RecipeError
 from edgefed.learn import capabilities
 from edgefed.learn.capabilities import Phase
 from edgefed.learn.compiled_chain import chain_of
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.fed_mix import FedMix
 from edgefed.learn.objectives.global_mix import GlobalMix

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgefed.config.recipe import LossName, ModelSection
+from edgefed.config.recipe import ModelSection
+from edgefed.config.sections import LossName
 from edgefed.errors import DataError
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.scoring import score
 from edgefed.learn.targets import check_targets, misfit
 from edgefed.learn.training import Trainer

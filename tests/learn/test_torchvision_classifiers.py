@@ -11,8 +11,9 @@ import torchvision
 
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, EdgeFedError, RecipeError
+from edgefed.learn.model_building import build, complete_model
 from edgefed.learn.model_memory import build_within, training_bytes
-from edgefed.learn.models import Model, build, complete_model, module_bytes
+from edgefed.learn.models import Model, module_bytes
 from edgefed.learn.networks.torchvision_classifiers import classifier_names
 from edgefed.learn.user_models import is_user_model
 

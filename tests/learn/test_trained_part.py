@@ -13,7 +13,8 @@ from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, RecipeError
 from edgefed.learn.augment import Augment
 from edgefed.learn.feature_cache import FEATURE_BATCH, trains_on_features
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.stacked_trainer import StackedTrainer
 from edgefed.learn.training import Trainer

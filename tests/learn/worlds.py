@@ -8,7 +8,8 @@ import numpy as np
 from torch import nn
 
 from edgefed.config.recipe import ModelSection
-from edgefed.learn.models import Model, build
+from edgefed.learn.model_building import build
+from edgefed.learn.models import Model
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.types import Job, Objective, Samples, Schedule
 

@@ -12,8 +12,9 @@ from safetensors.numpy import save_file
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from edgefed.config.recipe import ModelSection
+from edgefed.learn.model_building import build, complete_model
 from edgefed.learn.model_description import ModelDescription
-from edgefed.learn.models import Model, build, complete_model
+from edgefed.learn.models import Model
 from edgefed.learn.types import Tensors
 from edgefed.samples import PixelScale
 from edgefed.wire.tensors import weights_digest

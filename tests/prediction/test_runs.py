@@ -14,7 +14,7 @@ from edgefed.config.recipe import Recipe
 from edgefed.coordinator.run_model import load_dataset
 from edgefed.coordinator.store import Store
 from edgefed.errors import UsageError
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.training import ModelPredictions, Trainer
 from edgefed.prediction.load import load_model
 from edgefed.seeds import derive

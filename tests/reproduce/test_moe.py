@@ -12,7 +12,7 @@ from edgefed.api.recipe_source import checked
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
 from edgefed.data.datasets import load
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.reproduce.measure import scored
 from edgefed.reproduce.plan import Study, make_study
 from edgefed.reproduce.registry import find

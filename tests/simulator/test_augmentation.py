@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from edgefed.algorithms.training import augment_of
-from edgefed.config.recipe import ImagesSection, Recipe, TrainingSection
+from edgefed.config.images_section import ImagesSection
+from edgefed.config.recipe import Recipe
+from edgefed.config.training_section import TrainingSection
 from edgefed.coordinator.augmentation import with_augmentation
 from edgefed.data.preparation import stored_preparation
 from edgefed.data.types import UNPREPARED, Preparation

@@ -11,11 +11,12 @@ import pytest
 
 from edgefed.algorithms.carried_state import check_carried_state
 from edgefed.algorithms.registry import make
-from edgefed.config.recipe import ModelSection, Recipe, TrainingSection
+from edgefed.config.recipe import ModelSection, Recipe
+from edgefed.config.training_section import TrainingSection
 from edgefed.coordinator.run_model import load_dataset
 from edgefed.data.partition import deal_recipe
 from edgefed.errors import RecipeError
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.simulator.run import Simulation
 from tests.run_fixture import EXACT, Ticking, World
 from tests.run_fixture import recipe as small_recipe

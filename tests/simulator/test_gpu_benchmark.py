@@ -12,7 +12,7 @@ import torch
 
 from benchmarks.gpu import WORKS, Measurement, with_ratio, work_of
 from edgefed.config.recipe import ModelSection
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.stacked_trainer import can_stack
 
 ROOT = Path(__file__).parents[2]

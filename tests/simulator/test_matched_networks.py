@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.store import Store
 from edgefed.errors import RecipeError
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.simulator.run import Simulation
 from tests.numbers import write_numbers
 from tests.run_fixture import Ticking

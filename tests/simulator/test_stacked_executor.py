@@ -16,7 +16,7 @@ from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.run_records import OpenExchange
 from edgefed.learn import stacked_trainer
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.types import Tensors
 from edgefed.simulator.local_fleet import LocalFleet
 from edgefed.simulator.run import Simulation

@@ -14,7 +14,7 @@ from edgefed.config.recipe import ModelSection
 from edgefed.data.types import Shard
 from edgefed.learn import stacked_trainer
 from edgefed.learn.client_stack import ClientStack
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.types import Tensors, Trained
 from edgefed.samples import Samples
 from edgefed.seeds import derive

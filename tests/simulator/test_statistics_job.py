@@ -11,7 +11,7 @@ import pytest
 
 from edgefed.config.recipe import ModelSection
 from edgefed.learn.batch_statistics import batch_statistics
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.pooled_statistics import MeasuredStatistics, pooled_statistics
 from edgefed.learn.training import Trainer
 from edgefed.simulator.executors import Executor, Order, Sequential

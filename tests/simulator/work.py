@@ -8,7 +8,7 @@ import numpy as np
 
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.data.types import Shard
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.samples import Samples
 from edgefed.simulator.executors import Order
 from edgefed.wire.messages import BlobRef, Task

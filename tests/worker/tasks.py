@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgefed.config.recipe import ModelSection
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.types import Tensors
 from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.tensors import digest, pack

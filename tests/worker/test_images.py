@@ -12,7 +12,7 @@ from edgefed.config.recipe import ModelSection
 from edgefed.data.preparation import normalized
 from edgefed.data.sources import load_device
 from edgefed.data.types import UNPREPARED, Preparation
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.types import Samples, Tensors
 from edgefed.samples import stored
 from edgefed.wire.messages import BlobRef, Task

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.config.recipe import ImagesSection, ModelSection
+from edgefed.config.images_section import ImagesSection
+from edgefed.config.recipe import ModelSection
+from edgefed.learn.model_building import build
 from edgefed.learn.model_memory import COPIES
-from edgefed.learn.models import build
 from edgefed.samples import Samples
 from edgefed.wire.tensors import pack
 from edgefed.worker.trainer_cache import MAX_ALGORITHMS, TrainerCache

@@ -11,7 +11,7 @@ from torch import nn
 from edgefed.algorithms.base import EvalJob
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.types import Job, Tensors
 from edgefed.wire.messages import Task
 from edgefed.worker.outcome import Outcome

@@ -11,7 +11,7 @@ import pytest
 from edgefed.algorithms.base import Algorithm, Answer, DeviceTask, DeviceView, Group, Work
 from edgefed.algorithms.fedavg import FedAvg
 from edgefed.config.recipe import ModelSection
-from edgefed.learn.models import build
+from edgefed.learn.model_building import build
 from edgefed.learn.training import Stopped, Trainer
 from edgefed.learn.types import Tensors
 from edgefed.samples import Samples

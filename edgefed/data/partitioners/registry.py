@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.config.recipe import DataSection, Section
+from edgefed.config.recipe import DataSection
+from edgefed.config.sections import Section
 from edgefed.data.partitioners.balanced import balanced
 from edgefed.data.partitioners.cover import Cover, Parts
 from edgefed.data.partitioners.dirichlet import dirichlet

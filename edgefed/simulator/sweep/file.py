@@ -12,7 +12,7 @@ from pydantic import Field, field_validator
 
 from edgefed.config.layers import Layer, document_layer, leaves
 from edgefed.config.problems import BAD_VALUE, Problem, dotted, problems_error
-from edgefed.config.recipe import Section
+from edgefed.config.sections import Section
 from edgefed.config.settings_files import expand
 from edgefed.config.toml import read_toml
 from edgefed.config.toml_positions import KeyPath

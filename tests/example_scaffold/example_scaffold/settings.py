@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from edgefed.algorithms.base import AlgorithmSettings
-from edgefed.config.recipe import TrainingSection
+from edgefed.config.training_section import TrainingSection
 from edgefed.errors import RecipeError
 
 PLAIN: Mapping[str, object] = {
