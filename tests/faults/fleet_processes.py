@@ -44,7 +44,7 @@ class FleetProcesses:
         settings: of agents, beside the usual ones, by device.
         absent: devices that are not started.
         agent: the module that is run as an agent.
-        holdout: share of its samples that each device holds out for tests.
+        holdout: share of its samples that each device holds out for tests; of ``shards`` none.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class FleetProcesses:
         self.recipe = recipe
         self._agent = agent
         self._settings = settings or {}
+        self._holdout = holdout if sources else 0.0
         self.address = Address(LOOPBACK, free_port())
         self.broker = self._start_broker()
         self.link = SlowLink(self.address.port, down=DOWN, up=UP)
@@ -123,7 +124,7 @@ class FleetProcesses:
             return ["edgefed.cli.main", *common, "--broker", str(self.address), "coordinator"]
         link = f"mqtt://{LOOPBACK}:{self.link.port}"
         own = ["--broker", link, "--name", name, "--data", self._sources[name]]
-        return [self._agent, "run", *common, *own, "--holdout", "0"]
+        return [self._agent, "run", *common, *own, "--holdout", str(self._holdout)]
 
     def give(self, device: str, shard: Shard) -> None:
         """Let a device hold other samples from its next start on."""

@@ -12,13 +12,14 @@ from safetensors.numpy import load_file
 import edgefed
 from edgefed.config.recipe import Recipe
 from edgefed.data.sources import load_device
-from edgefed.data.types import Dataset, no_samples
+from edgefed.data.types import Dataset
 from edgefed.samples import stored
 from tests.faults.fleet_processes import FLEET, fleet
 from tests.faults.photo_folders import CLASSES, NETWORK, SIDE, write_photos, write_weights
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
+HOLDOUT = 0.2
 HELD = {"device-00": CLASSES, "device-01": CLASSES, "device-02": CLASSES[1:]}
 """Classes that each device has photos of."""
 
@@ -42,9 +43,9 @@ def recipe(weights: Path, **sections: dict[str, Any]) -> Recipe:
             "label_smoothing": 0.1,
         },
         "rounds": {"count": 2, "cohort": 3, "min_devices": 3, "quorum": 1.0},
-        "evaluation": {"on": "devices", "every": 0},
+        "evaluation": {"on": "devices"},
         "wire": {"uplink": "fp32", "downlink": "fp32"},
-        "simulation": {"devices": 3, "holdout": 0.0},
+        "simulation": {"devices": 3, "holdout": HOLDOUT},
     }
     for name, keys in sections.items():
         tables[name] = {**tables[name], **keys}
@@ -53,10 +54,10 @@ def recipe(weights: Path, **sections: dict[str, Any]) -> Recipe:
 
 def dataset(source: str, decoded: Path) -> Dataset:
     """Return a device's photos as its agent reads them."""
-    found = load_device(source, 0.0, decoded)
+    found = load_device(source, HOLDOUT, decoded)
     assert stored(found.train.inputs) is not None, "they were copied into memory"
-    none = no_samples(found.shape)
-    return Dataset(found.train, none, found.classes, found.shape, class_names=found.class_names)
+    train, test, names = found.train, found.test, found.class_names
+    return Dataset(train, test, found.classes, found.shape, class_names=names)
 
 
 def test_a_fine_tuned_augmented_adamw_run_has_the_bits_of_a_simulation(tmp_path: Path) -> None:
@@ -67,7 +68,7 @@ def test_a_fine_tuned_augmented_adamw_run_has_the_bits_of_a_simulation(tmp_path:
         sources[device] = f"folder:{folder}?size={SIDE}"
     weights = write_weights(tmp_path / "weights.pth")
     plan = recipe(weights)
-    with fleet(tmp_path / "home", plan, sources=sources) as home:
+    with fleet(tmp_path / "home", plan, sources=sources, holdout=HOLDOUT) as home:
         run = home.begin()
         real = home.finish(run)
         model = load_file(
@@ -79,6 +80,7 @@ def test_a_fine_tuned_augmented_adamw_run_has_the_bits_of_a_simulation(tmp_path:
     photos = {name: dataset(source, tmp_path / "sim") for name, source in sources.items()}
     virtual = edgefed.simulate(plan, data=photos)
     assert real["weights_digest"] == virtual.weights_digest
+    assert real["accuracy"] == virtual.scores["accuracy"]
     assert all(np.array_equal(model[name], virtual.weights[name]) for name in model)
 
     plain = edgefed.simulate(recipe(weights, images={"brightness": 0.0}), data=photos)
