@@ -215,7 +215,7 @@ class Agent:
         if not self._presence.silent:
             self._presence.silent = True
             problem = unheard(self._address, self._topics.fleet, self._device)
-            log.warning("%s  [%s]; try: %s", problem.message, problem.code, problem.hint)
+            log.warning("%s", problem.as_line())
             self._reporter.note_unheard(problem.message)
         self._publisher.birth(self._birth)
 

@@ -44,6 +44,11 @@ class EdgeFedError(Exception):
         self.code = code or self.default_code
         self.hint = hint
 
+    def as_line(self) -> str:
+        """Return message, code and hint in one line, for a log or for another machine."""
+        told = f"{self.message}  [{self.code}]"
+        return f"{told}; try: {self.hint}" if self.hint else told
+
     def to_json(self) -> dict[str, dict[str, str]]:
         """Return the error as the object that ``--json`` prints on stderr."""
         return {"error": {"code": self.code, "message": self.message, "hint": self.hint}}

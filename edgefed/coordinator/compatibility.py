@@ -15,9 +15,13 @@ from edgefed.config.write import toml_value
 from edgefed.data.class_names import in_words, numbered, twice, unlisted
 from edgefed.data.types import ClassNames, Dataset
 from edgefed.errors import DataError
+from edgefed.learn.networks.torchvision_classifiers import is_torchvision
 from edgefed.units import counted
 
 COORDINATOR = "the coordinator"
+
+COLOURS, GREY = 3, 1
+"""Channels of images."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ def check_compatibility(recipe: Recipe, dataset: Dataset, roster: Roster) -> Com
     empty = tuple(
         Misfit(m.device, "it has no samples to train on") for m in roster if not m.samples
     )
-    shape = _shape(dataset, members)
+    shape = _shape(recipe, dataset, members)
     if isinstance(shape, Compatibility):
         return shape
     agreed = _classes(recipe, dataset, members, shape)
@@ -85,7 +89,7 @@ def misfit(recipe: Recipe, spec: DataSpec, member: Member) -> str:
     """Return why a device's data do not fit a run, or nothing."""
     if member.shape != spec.shape:
         told = f"its inputs are {times(member.shape)}, the run's are {times(spec.shape)}"
-        return told + _scaling(spec.shape)
+        return "; ".join((told, *_conversions(member.shape, spec.shape)))
     if spec.class_names:
         return _unnamed(spec, member) or _misnamed(recipe, spec, member)
     if not numbered(member.class_names):
@@ -101,15 +105,16 @@ def times(shape: tuple[int, ...]) -> str:
 # -- the shape ------------------------------------------------------------------------------------
 
 
-def _shape(dataset: Dataset, members: Roster) -> tuple[int, ...] | Compatibility:
-    """Return the data set's shape, or without one the devices'."""
+def _shape(recipe: Recipe, dataset: Dataset, members: Roster) -> tuple[int, ...] | Compatibility:
+    """Return the data set's shape, or without one that of the devices that the model can take."""
     shapes: dict[tuple[int, ...], list[str]] = {}
     for member in members:
         shapes.setdefault(member.shape, []).append(member.device)
     if dataset.shape:
         return dataset.shape
-    if len(shapes) == 1:
-        return next(iter(shapes))
+    possible = [shape for shape in shapes if _is_colour(shape)] if _needs_colour(recipe) else shapes
+    if len(possible) == 1 or len(shapes) == 1:
+        return next(iter(possible or shapes))
     if not shapes:
         return Compatibility(
             None,
@@ -118,23 +123,41 @@ def _shape(dataset: Dataset, members: Roster) -> tuple[int, ...] | Compatibility
                 "No device with data is online.", code="data.shape", hint="edgefed device list"
             ),
         )
-    smallest = min(shapes, key=lambda shape: shape[-1:])
+    smallest = min(possible or shapes, key=lambda shape: shape[-1:])
     reasons = tuple(
         Misfit(member.device, f"its inputs are {times(member.shape)}") for member in members
     )
     told = "; ".join(f"{times(shape)} on {', '.join(who)}" for shape, who in shapes.items())
-    hint = _scaling(smallest).lstrip("; ") or "edgefed device list"
+    ways = dict.fromkeys(way for shape in shapes for way in _conversions(shape, smallest))
+    state = f"state the run's shape in the recipe's [data] table: shape = {list(smallest)}"
     problem = DataError(
-        f"The devices' inputs differ in shape: {told}.", code="data.shape", hint=hint
+        f"The devices' inputs differ in shape: {told}.",
+        code="data.shape",
+        hint="; ".join((*ways, state)),
     )
     return Compatibility(None, reasons, problem)
 
 
-def _scaling(shape: tuple[int, ...]) -> str:
-    """Return how images come to a shape, where inputs may be images."""
-    if len(shape) != 3:
-        return ""
-    return f"; images are scaled with folder:FOLDER?size={shape[-1]}"
+def _needs_colour(recipe: Recipe) -> bool:
+    return is_torchvision(recipe.model.name)
+
+
+def _is_colour(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 3 and shape[0] == COLOURS
+
+
+def _conversions(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[str, ...]:
+    """Return how a folder's images of one shape come to another, where both may be images."""
+    if len(shape) != 3 or len(wanted) != 3:
+        return ()
+    ways = []
+    if shape[0] == GREY and wanted[0] == COLOURS:
+        ways.append("images have three channels without greyscale=true in folder:FOLDER")
+    elif shape[0] == COLOURS and wanted[0] == GREY:
+        ways.append("images become grey with folder:FOLDER?greyscale=true")
+    if shape[1:] != wanted[1:]:
+        ways.append(f"images are scaled with folder:FOLDER?size={wanted[-1]}")
+    return tuple(ways)
 
 
 # -- the classes ----------------------------------------------------------------------------------

@@ -104,9 +104,7 @@ def read_folder(folder: Path, options: ImageOptions, decoded: Path) -> FolderCon
     try:
         labels = _labels(folder)
         loose = image_files(folder)
-        files = [
-            (path, label) for sub, label in labels.folders.items() for path in image_files(sub)
-        ]
+        files = [(path, label) for sub, label in labels.folders.items() for path in _images_of(sub)]
     except OSError as error:
         raise storage_error(folder, error) from error
     paths = [path for path, _ in files]
@@ -138,6 +136,14 @@ def _labels(folder: Path) -> _Labels:
     check_class_count(len(subs), str(folder))
     named = checked_names([sub.name for sub in subs], str(folder))
     return _Labels({sub: place for place, sub in enumerate(subs)}, named)
+
+
+def _images_of(sub: Path) -> list[Path]:
+    """Return the image files of a class; none if its folder has gone since it was listed."""
+    try:
+        return image_files(sub)
+    except FileNotFoundError:
+        return []
 
 
 def _numbered(folder: Path, subs: list[Path]) -> _Labels:

@@ -49,7 +49,7 @@ Done = TypeVar("Done")
 UNKNOWN = ("algorithm.unknown", "model.unknown")
 """Codes of errors about a task that names what this device does not have."""
 
-INSTALL = "If a package offers it, install that package on this device."
+INSTALL = "if a package offers it, install that package on this device"
 
 NOTHING_KEPT = PersistentState()
 """Of a device that has kept nothing across runs yet."""
@@ -204,7 +204,7 @@ class Worker:
         try:
             own = self._scaled_as(numbered_samples, PixelScale(images.mean, images.std))
         except DataError as error:
-            return Outcome(status="refused", reason=f"it {error.message} (images)")
+            return Outcome(status="refused", reason=f"it {error.as_line()}")
         wrong = misfit(algorithm.training.loss, own.train)
         if wrong:
             return Outcome(status="refused", reason=f"its targets {wrong} (training.loss)")
@@ -381,12 +381,15 @@ def _guarded(step: Callable[[], Done]) -> Done | Outcome:
         return step()
     except Stopped:
         raise
-    except (Withheld, ModelTooLargeError, PluginError) as error:
+    except Withheld as error:
         return Outcome(status="refused", reason=error.message)
+    except (ModelTooLargeError, PluginError) as error:
+        return Outcome(status="refused", reason=error.as_line())
     except EdgeFedError as error:
         if error.code in UNKNOWN:
-            return Outcome(status="refused", reason=f"{error.message} {INSTALL}")
-        return Outcome(status="failed", reason=error.message)
+            missing = EdgeFedError(error.message, code=error.code, hint=INSTALL)
+            return Outcome(status="refused", reason=missing.as_line())
+        return Outcome(status="failed", reason=error.as_line())
     except (Exception, SystemExit) as error:
         # Neither a task that only the sender can have got wrong nor the code of a user's own model
         # must end the thread that works.

@@ -164,6 +164,36 @@ def test_other_shapes_are_told_with_the_way_to_scale_images() -> None:
     assert "size" not in flat.hint
 
 
+GREY, COLOUR = (1, 32, 32), (3, 32, 32)
+
+
+def test_grey_images_in_a_colour_run_are_told_with_the_option_that_made_them_grey() -> None:
+    colourless = "images have three channels without greyscale=true in folder:FOLDER"
+    assert reasons_of(recipe(), nothing(3, COLOUR), member("a", shape=GREY)) == {
+        "a": f"its inputs are 1x32x32, the run's are 3x32x32; {colourless}"
+    }
+    assert reasons_of(recipe(), nothing(3, GREY), member("a", shape=(3, 8, 8))) == {
+        "a": "its inputs are 3x8x8, the run's are 1x32x32; images become grey with"
+        " folder:FOLDER?greyscale=true; images are scaled with folder:FOLDER?size=32"
+    }
+    problem = problem_of(recipe(), nothing(), member("a", shape=GREY), member("b", shape=COLOUR))
+    assert "state the run's shape in the recipe's [data] table: shape = [1, 32, 32]" in problem.hint
+
+
+def test_a_network_for_colour_images_leaves_grey_devices_out() -> None:
+    plan = recipe(model={"name": "torchvision:shufflenet_v2_x0_5"})
+    colour, grey = member("a", shape=COLOUR), member("b", shape=GREY)
+    found = check_compatibility(plan, nothing(), (colour, grey))
+    assert found.spec == DataSpec(COLOUR, 3)
+    assert [each.device for each in found.misfits] == ["b"]
+    alone = check_compatibility(plan, nothing(), (grey,))
+    assert alone.spec == DataSpec(GREY, 3), "the model refuses it (model.input)"
+    large = member("c", shape=(3, 64, 64))
+    problem = problem_of(plan, nothing(), colour, grey, large)
+    assert problem.code == "data.shape"
+    assert "shape = [3, 32, 32]" in problem.hint
+
+
 def test_without_devices_only_the_data_set_tells() -> None:
     assert spec_of(recipe(), held(PETS)).class_names == PETS
     found = check_compatibility(recipe(), nothing(), (replace(member("a"), samples=0),))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from edgefed.data import folder as folder_module
 from edgefed.data.datasets import load
 from edgefed.data.folder import FolderContent
 from edgefed.data.folder import read_folder as read_into
@@ -74,6 +76,22 @@ def test_files_that_cannot_be_read_are_skipped_and_counted(pets: Path) -> None:
     assert read_folder(pets, AS_IT_IS).warnings == (), "it is said once"
     told = load(section(name="folder", path=str(pets)), pets / "state", seed=1).warnings
     assert told == (warning,), "and once for each place of decoded images"
+
+
+def test_a_class_whose_folder_goes_after_it_was_listed_has_no_images(
+    pets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing = folder_module._labels
+
+    def listed_before_it_goes(folder: Path) -> folder_module._Labels:
+        labels = listing(folder)
+        shutil.rmtree(folder / "cat")
+        return labels
+
+    monkeypatch.setattr(folder_module, "_labels", listed_before_it_goes)
+    content = read_folder(pets, AS_IT_IS)
+    assert np.array_equal(content.samples.targets, [1] * 5)
+    assert content.class_names == ("cat", "dog")
 
 
 def test_folders_named_by_numbers_are_those_labels(tmp_path: Path) -> None:

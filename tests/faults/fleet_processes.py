@@ -40,10 +40,11 @@ class FleetProcesses:
         folder: of their state and logs.
         recipe: deals out the data, and is run.
         shards: what devices hold instead, by name.
+        sources: of the data of devices, by name; given, the recipe deals out none.
         settings: of agents, beside the usual ones, by device.
         absent: devices that are not started.
         agent: the module that is run as an agent.
-        holdout: share of its samples that each device holds out for tests.
+        holdout: share of its samples that each device holds out for tests; of ``shards`` none.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class FleetProcesses:
         recipe: Recipe,
         *,
         shards: Mapping[str, Shard] | None = None,
+        sources: Mapping[str, str] | None = None,
         settings: Mapping[str, Mapping[str, str]] | None = None,
         absent: Collection[str] = (),
         agent: str = "device_agent.cli",
@@ -61,12 +63,14 @@ class FleetProcesses:
         self.recipe = recipe
         self._agent = agent
         self._settings = settings or {}
+        self._holdout = holdout if sources else 0.0
         self.address = Address(LOOPBACK, free_port())
         self.broker = self._start_broker()
         self.link = SlowLink(self.address.port, down=DOWN, up=UP)
-        self._sources: dict[str, Path] = {}
+        self._sources: dict[str, str] = dict(sources or {})
         self.processes: dict[str, Running] = {}
-        for name, shard in {**dealt(recipe, holdout), **(shards or {})}.items():
+        given = {} if sources else dealt(recipe, holdout)
+        for name, shard in {**given, **(shards or {})}.items():
             self.give(name, shard)
         self.start("coordinator")
         for device in self._sources:
@@ -119,13 +123,14 @@ class FleetProcesses:
         if name == "coordinator":
             return ["edgefed.cli.main", *common, "--broker", str(self.address), "coordinator"]
         link = f"mqtt://{LOOPBACK}:{self.link.port}"
-        own = ["--broker", link, "--name", name, "--data", f"npz:{self._sources[name]}"]
-        return [self._agent, "run", *common, *own, "--holdout", "0"]
+        own = ["--broker", link, "--name", name, "--data", self._sources[name]]
+        return [self._agent, "run", *common, *own, "--holdout", str(self._holdout)]
 
     def give(self, device: str, shard: Shard) -> None:
         """Let a device hold other samples from its next start on."""
-        self._sources[device] = self.folder / f"{device}.npz"
-        write_shard(self._sources[device], shard)
+        path = self.folder / f"{device}.npz"
+        self._sources[device] = f"npz:{path}"
+        write_shard(path, shard)
 
     # -- the run ------------------------------------------------------------------------------
 

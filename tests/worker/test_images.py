@@ -93,7 +93,8 @@ def test_a_device_that_scaled_its_images_otherwise_is_refused() -> None:
     assert outcome.status == "refused"
     assert outcome.reason == (
         "it scaled its images by mean 0.1 and std 0.2, and the run by mean 0.4, 0.5, 0.6 and std"
-        " 0.2, 0.25, 0.3 (images)"
+        " 0.2, 0.25, 0.3  [images.scale]; try: leave out normalize, mean and std of the device's"
+        " source"
     )
     assert trained(whom).samples == 9, "a run that says nothing takes it as before"
 
@@ -102,7 +103,8 @@ def test_a_mean_of_other_channels_is_refused() -> None:
     outcome = worker(TRAIN, TEST).work(asked(images={"mean": [0, 0], "std": [1, 1]}), read, {})
     assert (outcome.status, outcome.reason) == (
         "refused",
-        "it has images of 3 channels, and the run scales 2 (images)",
+        "it has images of 3 channels, and the run scales 2  [images.scale]; try: leave out"
+        " normalize, mean and std of the device's source",
     )
 
 
@@ -149,3 +151,4 @@ def test_a_device_whose_decoded_images_are_cut_fails_its_task_and_says_why(tmp_p
     outcome = worker(found.train, found.test).work(asked(), read, {})
     assert outcome.status == "failed"
     assert "is shorter than when it was opened" in outcome.reason
+    assert f"[data.cut_short]; try: delete {held.file.path.parent}" in outcome.reason

@@ -66,8 +66,16 @@ def test_an_evaluation_sends_scores_and_no_tensors() -> None:
         (task(shape=()), worker(), "its inputs are 8, the run trains scalars"),
         (task(classes=2), worker(20), "it has label 2, the run has 2 classes"),
         (task(question="evaluate"), worker(9, 0), "holds out no samples for evaluation"),
-        (task(algorithm="alchemy"), worker(), "No algorithm 'alchemy'. If a package offers it"),
-        (task(model={"name": "brain"}), worker(), "There is no model 'brain'. If a package"),
+        (
+            task(algorithm="alchemy"),
+            worker(),
+            "No algorithm 'alchemy'.  [algorithm.unknown]; try: if a",
+        ),
+        (
+            task(model={"name": "brain"}),
+            worker(),
+            "There is no model 'brain'.  [model.unknown]; try: if a",
+        ),
     ],
     ids=["no data", "images", "scalars", "labels", "no test", "algorithm", "model"],
 )

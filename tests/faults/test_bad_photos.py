@@ -1,0 +1,233 @@
+"""Agents with bad photos or too little memory, in a real fleet: the others train on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from edgefed.config.recipe import Recipe
+from tests.data.bombs import write_png
+from tests.faults.fleet_processes import FleetProcesses, fleet, wait_until
+from tests.faults.photo_folders import CLASSES, NETWORK, SIDE, write_photos, write_weights
+
+pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
+
+GOOD, EMPTIED = "good", "emptied"
+GREY, STRANGE, SMALL, BOMB, SHRINKING = "grey", "strange", "small", "bomb", "shrinking"
+MODES = ("L", "LA", "P", "1")
+"""Of Pillow's images that are grey, with or without transparency, or have a palette."""
+
+LARGE = 40
+"""Photos of a device that take a while to decode."""
+
+
+def recipe(weights: Path) -> Recipe:
+    return Recipe.model_validate(
+        {
+            "name": "bad-photos",
+            "seed": 1,
+            "model": {"name": f"torchvision:{NETWORK}", "weights": str(weights), "train": "head"},
+            "data": {"name": "none", "classes": list(CLASSES)},
+            "training": {"batch_size": 8},
+            "rounds": {"count": 2, "min_devices": 3, "quorum": 0.3},
+            "evaluation": {"on": "devices", "every": 0},
+        }
+    )
+
+
+def folders(root: Path) -> dict[str, Path]:
+    """Write the photos of all devices."""
+    names = (GOOD, EMPTIED, GREY, SMALL, SHRINKING)
+    made = {name: write_photos(root / name, seed) for seed, name in enumerate(names)}
+    for mode in MODES:
+        Image.linear_gradient("L").convert(mode).save(made[GOOD] / "ants" / f"{mode}.png")
+    made[STRANGE] = write_photos(root / STRANGE, 7, (*CLASSES, "wasps"))
+    made[BOMB] = write_photos(root / BOMB, 8)
+    write_png(made[BOMB] / "bees" / "photo.png", 13300, 13300)
+    large = root / "large.png"
+    Image.effect_noise((1200, 1200), 60).save(large)
+    for number in range(LARGE):
+        (made[SHRINKING] / "cats" / f"large-{number:02d}.png").symlink_to(large)
+    return made
+
+
+class Photos:
+    """A fleet of one device without fault, and one for each fault."""
+
+    def __init__(self, home: FleetProcesses, made: dict[str, Path]) -> None:
+        self.home = home
+        self.made = made
+
+    def shrink(self) -> None:
+        """Start an agent, and delete photos of its folder while it decodes them."""
+        decoded = self.home.folder / "state" / "data" / "decoded"
+        before = set(decoded.glob("*/pixels-*"))
+        self.home.start(SHRINKING)
+        pid = self.home.processes[SHRINKING].pid
+        wait_until(lambda: set(decoded.glob("*/pixels-*")) > before, "the build", self.home.logs)
+        os.kill(pid, signal.SIGSTOP)
+        for path in (self.made[SHRINKING] / "cats").glob("large-*"):
+            path.unlink()
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Photos]:
+    root = tmp_path_factory.mktemp("photos")
+    made = folders(root)
+    sources = {name: f"folder:{folder}?size={SIDE}" for name, folder in made.items()}
+    sources[GREY] += "&greyscale=true"
+    differences: dict[str, Any] = {
+        "sources": sources,
+        "settings": {SMALL: {"memory": "20000"}},
+        "absent": (SHRINKING,),
+    }
+    with fleet(root / "home", recipe(root / "weights.pth"), **differences) as home:
+        home.wait_for_devices(5)  # all but the bomb's
+        shown = Photos(home, made)
+        shown.shrink()
+        home.wait_for_devices(6)
+        for path in made[EMPTIED].glob("*/*.png"):
+            path.unlink()
+        write_weights(root / "weights.pth")
+        yield shown
+
+
+@pytest.fixture(scope="module")
+def run(photos: Photos) -> str:
+    """A run of all devices that are there."""
+    run = photos.home.begin()
+    record = photos.home.finish(run)
+    assert (record["status"], record["round"]) == ("finished", 2), record
+    return run
+
+
+def outcomes(photos: Photos, run: str) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for reply in photos.home.events(run, "reply", question="fit"):
+        found.setdefault(reply["device"], set()).add(reply["outcome"])
+    return found
+
+
+def notes(photos: Photos, run: str) -> list[str]:
+    return [note["text"] for note in photos.home.events(run, "note", level="warning")]
+
+
+def test_the_round_goes_on_without_those_that_cannot_take_part(photos: Photos, run: str) -> None:
+    assert outcomes(photos, run) == {
+        GOOD: {"accepted"},
+        EMPTIED: {"accepted"},
+        SHRINKING: {"accepted"},
+        SMALL: {"refused"},
+    }
+
+
+def test_a_device_with_grey_images_is_excluded_from_a_run_in_colour(
+    photos: Photos, run: str
+) -> None:
+    assert (
+        "grey is excluded: its inputs are 1x32x32, the run's are 3x32x32; images have three"
+        " channels without greyscale=true in folder:FOLDER"
+    ) in notes(photos, run)
+
+
+def test_grey_files_in_a_folder_are_trained_on_in_colour(photos: Photos, run: str) -> None:
+    assert outcomes(photos, run)[GOOD] == {"accepted"}
+    assert photos.home.devices()[GOOD]["samples"] == 15 + len(MODES)
+
+
+def test_a_device_with_a_class_that_is_not_listed_is_excluded(photos: Photos, run: str) -> None:
+    assert (
+        "strange is excluded: it has classes that data.classes does not list: 'wasps'"
+    ) in notes(photos, run)
+
+
+def test_a_model_that_one_device_has_no_memory_for_is_refused_by_that_one(
+    photos: Photos, run: str
+) -> None:
+    (said,) = {each["reason"] for each in photos.home.events(run, "reply", device=SMALL)}
+    assert f"Training the model torchvision:{NETWORK} takes about" in said
+    assert "19.5 KiB (20000 bytes) are available here" in said
+    assert "[model.too_large]; try: choose a smaller model, or raise memory" in said
+    assert said in (photos.home.folder / "coordinator.log").read_text()
+
+
+def test_an_image_bomb_ends_the_agent_at_its_start_and_no_other(photos: Photos, run: str) -> None:
+    assert run, "the others trained"
+    processes = photos.home.processes
+    wait_until(lambda: processes[BOMB].poll() is not None, "the end of the agent")
+    assert processes[BOMB].poll() == 1
+    said = (photos.home.folder / f"{BOMB}.log").read_text()
+    assert f"{photos.made[BOMB] / 'bees' / 'photo.png'} is too large" in said
+    assert "[data.too_large]" in said and "try: scale the image down, or remove it" in said
+    assert "Traceback" not in said
+    assert {name for name, each in processes.items() if each.poll() is not None} == {BOMB}
+
+
+def test_a_folder_that_shrinks_while_it_is_read_is_trained_on_as_far_as_it_was_read(
+    photos: Photos, run: str
+) -> None:
+    assert outcomes(photos, run)[SHRINKING] == {"accepted"}
+    samples = photos.home.devices()[SHRINKING]["samples"]
+    assert 15 <= samples < 15 + LARGE
+    said = (photos.home.folder / f"{SHRINKING}.log").read_text()
+    lost = 15 + LARGE - samples
+    assert f"{lost} of {15 + LARGE} image files in" in said and "were skipped" in said
+
+
+def test_photos_that_are_deleted_while_the_agent_runs_are_missed_at_its_next_start(
+    photos: Photos, run: str
+) -> None:
+    assert outcomes(photos, run)[EMPTIED] == {"accepted"}, "it trains on what it has decoded"
+    photos.home.kill(EMPTIED)
+    photos.home.start(EMPTIED)
+    process = photos.home.processes[EMPTIED]
+    wait_until(lambda: process.poll() is not None, "the end of the agent")
+    said = (photos.home.folder / f"{EMPTIED}.log").read_text()
+    assert "no image file in them" in said and "[data.empty]" in said
+
+
+def test_a_device_whose_decoded_images_are_cut_fails_and_the_others_train(
+    photos: Photos, run: str, tmp_path: Path
+) -> None:
+    assert run
+    decoded = photos.home.folder / "state" / "data" / "decoded"
+    (pixels,) = (
+        path
+        for path in decoded.glob("*/pixels-*")
+        if f'"{photos.made[GOOD].resolve()}"' in (path.parent / "index.json").read_text()
+    )
+    whole = pixels.read_bytes()
+    os.truncate(pixels, 1000)
+    weights = write_weights(tmp_path / "weights.pth", seed=2)  # other features than before
+    try:
+        second = photos.home.begin(recipe(weights))
+        record = photos.home.finish(second)
+    finally:
+        pixels.write_bytes(whole)
+    assert record["status"] == "finished", record["reason"]
+    assert outcomes(photos, second)[GOOD] == {"failed"}
+    assert outcomes(photos, second)[SHRINKING] == {"accepted"}
+    (said,) = {
+        each["reason"] for each in photos.home.events(second, "reply", device=GOOD, question="fit")
+    }
+    assert "is shorter than when it was opened.  [data.cut_short]; try: delete" in said
+
+
+def test_weights_of_another_network_fail_the_run_before_any_device_is_asked(
+    photos: Photos, tmp_path: Path
+) -> None:
+    other = write_weights(tmp_path / "other.pth", "squeezenet1_1")
+    run = photos.home.begin(recipe(other))
+    record = photos.home.finish(run)
+    assert (record["status"], record["error"], record["round"]) == ("failed", "model.weights", 0)
+    assert f"{other} does not fit the model torchvision:{NETWORK}: " in record["reason"]
+    assert "conv1.0.weight is missing, not 24x3x3x3" in record["reason"]
+    assert record["hint"] == "choose the network that these weights were trained with"
+    assert photos.home.events(run, "exchange") == []
