@@ -17,6 +17,7 @@ from edgefed.api.rounds import metrics_of
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.trackers.base import Row
 from edgefed.files import write_atomic
+from edgefed.learn.model_files import MODEL_FILE
 from edgefed.units import counted
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Result:
         from edgefed.prediction.load import load_model
 
         with tempfile.TemporaryDirectory(prefix="edgefed-") as folder:
-            path = self.save(Path(folder) / "model.safetensors")
+            path = self.save(Path(folder) / MODEL_FILE)
             return load_model(path, user_models=True)  # the run has imported it already
 
     def save(self, path: str | os.PathLike[str]) -> Path:

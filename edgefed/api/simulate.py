@@ -28,12 +28,11 @@ from edgefed.errors import UsageError
 from edgefed.events.model import Event
 from edgefed.files import storage_error
 from edgefed.learn.devices import set_threads
+from edgefed.learn.model_files import MODEL_FILE
 from edgefed.simulator.backend import place
 from edgefed.simulator.run import Simulation, SimulationResult
 
 log = logging.getLogger("edgefed")
-
-MODEL_FILE = "model.safetensors"
 
 _one_at_a_time = threading.RLock()
 """Training seeds torch's global generator, so two runs in one process would disturb each other."""

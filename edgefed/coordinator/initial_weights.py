@@ -14,8 +14,9 @@ from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.pretrained_weights import fitted, pretrained
 from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.data.paths import require_file, resolve
-from edgefed.errors import DataError, RecipeError, UnknownNameError
-from edgefed.learn.model_description import ModelDescription, read_description
+from edgefed.errors import RecipeError, UnknownNameError
+from edgefed.learn.model_description import ModelDescription
+from edgefed.learn.model_files import MODEL_FILE, opened_model_file
 from edgefed.learn.models import Model
 from edgefed.learn.types import Tensors
 
@@ -93,7 +94,7 @@ def _model_file(start: str, folder: Path | None, run_folder: Callable[[str], Pat
                 code="run.unknown",
                 hint="edgefed run list shows the runs; or give the path of a model.safetensors",
             )
-    path = files / "model.safetensors"
+    path = files / MODEL_FILE
     if not path.is_file():
         raise RecipeError(
             f"Run {files.name} has not saved a model yet.",
@@ -105,25 +106,16 @@ def _model_file(start: str, folder: Path | None, run_folder: Callable[[str], Pat
 
 def _started(model: Model, spec: DataSpec, path: Path) -> tuple[Tensors, str]:
     """Return the weights of a saved model, with an output layer for this run's classes."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise DataError(
-            f"{path} cannot be read: {error}.",
-            code="model.file",
-            hint="give the model.safetensors of a run of EdgeFed",
-        ) from error
-    before = read_description(metadata, path)
+    with opened_model_file(path) as file:
+        before, models = file.description, file.models()
     if len(before.models) > 1:
         raise RecipeError(
             f"{path} holds {len(before.models)} models, and a run starts from one.",
             code="model.start",
             hint="start from a run of an algorithm that trains one model",
         )
+    tensors = models[before.models[0]]
+    found = {name: torch.from_numpy(np.array(each)) for name, each in tensors.items()}
     kept = _kept_rows(before, spec)
     if kept is not None:
         found = _with_rows(model, found, kept, before.outputs)

@@ -5,23 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
-
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.compatibility import DataSpec
 from edgefed.coordinator.run_records import RunRecord
-from edgefed.errors import StorageError
+from edgefed.errors import EdgeFedError
 from edgefed.events.evaluation_history import BestRound
 from edgefed.learn.model_building import complete_model
-from edgefed.learn.model_description import ModelDescription, read_description
+from edgefed.learn.model_description import ModelDescription
+from edgefed.learn.model_files import opened_model_file
 from edgefed.learn.types import Tensors
 from edgefed.samples import PixelScale
-
-MODEL = "model.safetensors"
-"""The model file of a run's last round."""
-
-BEST = "best.safetensors"
-"""The model file of the round with the best score."""
 
 CHECKPOINTS = "checkpoints"
 """The folder of models of every so many rounds."""
@@ -89,9 +82,9 @@ def described(
 def file_round(path: Path) -> int | None:
     """Return the round of a model file; None if there is no such file that can be read."""
     try:
-        with safe_open(path, framework="np") as file:
-            return int((file.metadata() or {})["round"])
-    except (OSError, SafetensorError, KeyError, ValueError):
+        with opened_model_file(path) as file:
+            return file.description.round
+    except EdgeFedError:
         return None
 
 
@@ -99,20 +92,10 @@ def read_models(path: Path) -> tuple[int, dict[str, Tensors]] | None:
     """Return the round and the models of a model file by name; None without such a file.
 
     Raises:
+        DataError: ``model.file``: it is damaged.
         StorageError: it cannot be read.
     """
     if not path.is_file():
         return None
-    try:
-        with safe_open(path, framework="np") as file:
-            description = read_description(file.metadata() or {}, path)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dict
-    except (OSError, SafetensorError) as error:
-        raise StorageError(f"{path} cannot be read: {error}.", code="storage.damaged") from error
-    if len(description.models) == 1:
-        return description.round, {description.models[0]: tensors}
-    models: dict[str, Tensors] = {name: {} for name in description.models}
-    for key, tensor in tensors.items():
-        name, _, own = key.partition("/")
-        models[name][own] = tensor
-    return description.round, models
+    with opened_model_file(path) as file:
+        return file.description.round, file.models()

@@ -10,8 +10,6 @@ from typing import Any
 from edgefed.algorithms.base import Algorithm, State
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.model_file import (
-    BEST,
-    MODEL,
     checkpoint_file,
     described,
     file_round,
@@ -21,6 +19,7 @@ from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.coordinator.run_state import RunState
 from edgefed.coordinator.store import Store
 from edgefed.events.evaluation_history import BestRound
+from edgefed.learn.model_files import BEST_FILE, MODEL_FILE
 from edgefed.learn.types import Tensors
 from edgefed.wire.tensors import weights_digest
 
@@ -49,7 +48,7 @@ class ModelSaver:
         Raises:
             StorageError: they cannot be written, or an order ended the wait for space.
         """
-        return self._write(state, MODEL)
+        return self._write(state, MODEL_FILE)
 
     def keep_round(self, state: RunState) -> None:
         """Keep the models of the round that was closed last, if it is the best or a checkpoint.
@@ -64,8 +63,8 @@ class ModelSaver:
         if not number or number != state.scored:
             return
         folder = self._store.run_folder(self._recorder.record.run)
-        if best is not None and best.round == number and file_round(folder / BEST) != number:
-            self._write(state, BEST, best)
+        if best is not None and best.round == number and file_round(folder / BEST_FILE) != number:
+            self._write(state, BEST_FILE, best)
         every, file = self._recipe.rounds.checkpoint_every, checkpoint_file(number)
         if every and number % every == 0 and file_round(folder / file) != number:
             self._write(state, file)

@@ -8,12 +8,13 @@ from typing import Any
 
 from edgefed.algorithms.mean_records import SHARED, holders
 from edgefed.config.recipe import EvaluationSection
-from edgefed.coordinator.model_file import BEST, CHECKPOINTS, MODEL, file_round
+from edgefed.coordinator.model_file import CHECKPOINTS, file_round
 from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.store import Store
 from edgefed.events.class_table import confusion_json
 from edgefed.events.evaluation_history import history_of
 from edgefed.events.snapshot import ConfusionView
+from edgefed.learn.model_files import BEST_FILE, MODEL_FILE
 
 
 def run_row(record: RunRecord) -> dict[str, Any]:
@@ -51,14 +52,18 @@ def _model_files(
     folder = store.run_folder(record.run)
     evaluation = EvaluationSection.model_validate(json.loads(record.recipe).get("evaluation", {}))
     best = history_of(evaluation, history).best
-    paths = [folder / MODEL, folder / BEST, *sorted((folder / CHECKPOINTS).glob("*.safetensors"))]
+    paths = [
+        folder / MODEL_FILE,
+        folder / BEST_FILE,
+        *sorted((folder / CHECKPOINTS).glob("*.safetensors")),
+    ]
     found = []
     for path in paths:
         number = file_round(path)
         if number is None:
             continue
         row: dict[str, Any] = {"file": str(path.relative_to(folder)), "round": number}
-        if path.name == BEST and best is not None and best.round == number:
+        if path.name == BEST_FILE and best is not None and best.round == number:
             row |= {"metric": best.metric, "score": best.score}
         found.append(row)
     return found

@@ -22,7 +22,7 @@ from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import coordinator_scores, device_scores
 from edgefed.coordinator.evaluation_request import EvaluationRequest
-from edgefed.coordinator.model_file import BEST, read_models
+from edgefed.coordinator.model_file import read_models
 from edgefed.coordinator.reply_collector import make_collector
 from edgefed.coordinator.run_model import RunModel, make_run_model
 from edgefed.coordinator.run_recorder import RunRecorder
@@ -32,6 +32,7 @@ from edgefed.coordinator.scores import NO_SCORES, Scores
 from edgefed.coordinator.tasks import open_exchange
 from edgefed.errors import DataError, NotAllowedError, UsageError
 from edgefed.events.class_table import confusion_json
+from edgefed.learn.model_files import BEST_FILE
 from edgefed.learn.models import Model
 from edgefed.seeds import derive
 
@@ -195,9 +196,9 @@ def best_state(algorithm: Algorithm[Any], state: State, folder: Path, model: Mod
 
     Raises:
         UsageError: ``evaluate.best``: there is none, or it says too little without the state.
-        StorageError: it cannot be read.
+        DataError, StorageError: as ``read_models``.
     """
-    found = read_models(folder / BEST)
+    found = read_models(folder / BEST_FILE)
     if found is None:
         raise UsageError(
             f"Run {folder.name} has kept no model of its best round.",

@@ -21,13 +21,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from edgefed.algorithms.base import Relay, ReplyRole, State
-from edgefed.coordinator.model_file import MODEL
 from edgefed.coordinator.run_names import only_match
 from edgefed.coordinator.run_records import UNFINISHED, Checkpoint, OpenExchange, RunRecord
 from edgefed.coordinator.state_files import Layout, StateFiles, contiguous
 from edgefed.database.database import Database, Schema, Table
 from edgefed.errors import StorageError, WireError
 from edgefed.files import make_folder, write_atomic
+from edgefed.learn.model_files import MODEL_FILE
 from edgefed.learn.types import Tensors
 from edgefed.sharing.bounty_report import BountyAction, BountyOrder
 from edgefed.wire.envelope import decode, encode
@@ -317,11 +317,11 @@ class Store:
         return sorted(rows, key=lambda row: str(row["place"]))
 
     def save_model(
-        self, run: str, weights: Tensors, metadata: Mapping[str, str], file: str = MODEL
+        self, run: str, weights: Tensors, metadata: Mapping[str, str], file: str = MODEL_FILE
     ) -> Path:
         """Write a model into the run's folder and return its path."""
         path = self.run_folder(run) / file
-        sync = self._durable or file == MODEL  # a simulation writes the others often
+        sync = self._durable or file == MODEL_FILE  # a simulation writes the others often
         write_atomic(path, save(contiguous(weights), dict(metadata)), sync=sync)
         return path
 

@@ -12,17 +12,14 @@ from typing import Any
 from edgefed.clock import SystemClock
 from edgefed.console import data, json_out, talk
 from edgefed.errors import PartlyDoneError, UnknownNameError, UsageError
+from edgefed.learn.model_files import BEST_FILE, MODEL_FILE
 from edgefed.prediction.answer_lines import AnswerLines, Form
 from edgefed.prediction.answers import Answer, answers
 from edgefed.prediction.inputs_found import Found, find_inputs
 from edgefed.prediction.load import load_model
 from edgefed.prediction.loaded_model import LoadedModel
-from edgefed.prediction.model_file import MODEL_FILE
 from edgefed.prediction.progress_line import ProgressLine
 from edgefed.units import counted
-
-BEST_FILE = "best.safetensors"
-"""The file of a run's best round, in the run's folder."""
 
 SHOWN = 10
 """Files that cannot be read and are named at the end."""

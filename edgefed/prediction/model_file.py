@@ -7,22 +7,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from edgefed.config.recipe import ModelSection
 from edgefed.data.paths import require_file
 from edgefed.errors import DataError, EdgeFedError, UsageError
-from edgefed.files import storage_error
 from edgefed.learn.model_building import build
-from edgefed.learn.model_description import ModelDescription, read_description
+from edgefed.learn.model_description import ModelDescription
+from edgefed.learn.model_files import opened_model_file
 from edgefed.learn.model_memory import COPIES, training_bytes
 from edgefed.learn.models import Model
 from edgefed.learn.types import Tensors
 from edgefed.wire.tensors import weights_digest
-
-MODEL_FILE = "model.safetensors"
-"""The file of a run's last round, in the run's folder."""
 
 BUILD_FAILED = (RuntimeError, OverflowError, ValueError, MemoryError, TypeError)
 """How torch refuses shapes and settings that no network of ours was trained with."""
@@ -81,11 +77,10 @@ def read_model_file(path: Path, *, user_models: bool = False) -> ModelFile:
         StorageError: it cannot be read.
     """
     require_file(path)
-    with _readable(path), safe_open(path, "numpy") as file:
-        description = read_description(file.metadata() or {}, path)
+    with opened_model_file(path) as file:
+        description = file.description
         network = _checked_network(path, description, user_models)
-        tensors: Tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    content = ModelFile(path, description, _models(description, tensors), network)
+        content = ModelFile(path, description, file.models(), network)
     names = content.networks()
     if not names:
         raise _damaged(path, "it lacks the weights of its models")
@@ -94,23 +89,6 @@ def read_model_file(path: Path, *, user_models: bool = False) -> ModelFile:
     if weights_digest(content.tensors()) != description.weights_digest:
         raise _damaged(path, "its tensors are not those that its run wrote")
     return content
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Turn what a file that is no safetensors file causes into an error of ours."""
-    try:
-        yield
-    except OSError as error:
-        raise storage_error(path, error) from error
-    except (SafetensorError, ValueError, TypeError, KeyError) as error:
-        if isinstance(error, EdgeFedError):
-            raise
-        raise DataError(
-            f"{path} is no safetensors file, or only a part of one.",
-            code="model.file",
-            hint="give the model.safetensors of a run of EdgeFed",
-        ) from error
 
 
 def _checked_network(path: Path, description: ModelDescription, user_models: bool) -> Model:
@@ -161,17 +139,6 @@ def _not_buildable(path: Path, why: str) -> DataError:
         code="model.file",
         hint="give the model.safetensors of a run of EdgeFed",
     )
-
-
-def _models(description: ModelDescription, tensors: Tensors) -> dict[str, Tensors]:
-    """Return the tensors of each model of a file."""
-    if len(description.models) == 1:
-        return {description.models[0]: tensors}
-    models: dict[str, Tensors] = {name: {} for name in description.models}
-    for key, array in tensors.items():
-        name, _, part = key.partition("/")
-        models.setdefault(name, {})[part] = array
-    return models
 
 
 def chosen_models(content: ModelFile, name: str) -> dict[str, float]:
