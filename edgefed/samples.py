@@ -35,6 +35,10 @@ class PixelScale:
         """Return uint8 images (n, channels, height, width) as inputs of the same shape."""
         inputs = images.astype(np.float32)
         inputs /= 255
+        return self.scaled(inputs)
+
+    def scaled(self, inputs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Scale pixels from 0 to 1 (n, channels, height, width) in place, and return them."""
         if self.mean:
             mean, std = self.constants()
             inputs -= mean

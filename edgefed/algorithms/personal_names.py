@@ -39,6 +39,8 @@ def personal_names(section: PersonalSection, model: Model) -> tuple[str, ...]:
 def _matching(pattern: str, model: Model) -> set[str]:
     """Return the names that a pattern matches."""
     found = {name for name in model.names if fnmatchcase(name, pattern)}
+    if not found and any(fnmatchcase(name, pattern) for name in model.frozen_names):
+        raise _frozen(f"{pattern!r} (personal.weights)")
     if not found:
         raise _refused(f"No weight of the model is called {pattern!r} (personal.weights).", model)
     return found
@@ -46,9 +48,12 @@ def _matching(pattern: str, model: Model) -> set[str]:
 
 def _of_preset(preset: PersonalPreset, model: Model) -> set[str]:
     """Return the names that a preset stands for."""
-    found = _PRESETS[preset](model)
-    if not found:
+    named = _PRESETS[preset](model)
+    if not named:
         raise _refused(f'The model has nothing that personal.preset = "{preset}" names.', model)
+    found = named.intersection(model.names)
+    if not found:
+        raise _frozen(f'personal.preset = "{preset}"')
     return found
 
 
@@ -98,7 +103,7 @@ def _normalisation(model: Model) -> set[str]:
 def _within(layer: str, model: Model) -> set[str]:
     """Return the names of a layer's weights and buffers."""
     start = f"{layer}." if layer else ""
-    return {name for name in model.names if name.startswith(start)}
+    return {name for name in model.all_names if name.startswith(start)}
 
 
 _PRESETS: Mapping[PersonalPreset, Callable[[Model], set[str]]] = {
@@ -107,6 +112,14 @@ _PRESETS: Mapping[PersonalPreset, Callable[[Model], set[str]]] = {
     "lg": _input_layer,
     "fedbn": _normalisation,
 }
+
+
+def _frozen(what: str) -> RecipeError:
+    return RecipeError(
+        f"All weights that {what} names are frozen, and devices keep only what they train.",
+        code="personal.weights",
+        hint="name weights that are trained, or train more of the model (model.train)",
+    )
 
 
 def _refused(message: str, model: Model) -> RecipeError:

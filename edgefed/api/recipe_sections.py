@@ -12,7 +12,7 @@ from edgefed.config.nearest import did_you_mean, nearest_name
 from edgefed.config.problems import BAD_VALUE, Problem
 from edgefed.config.recipe import Recipe
 from edgefed.config.validate import validate
-from edgefed.errors import PluginError, UnknownNameError
+from edgefed.errors import PluginError, RecipeError, UnknownNameError, UsageError
 
 
 def open_problems(layer: Layer) -> list[Problem]:
@@ -47,7 +47,7 @@ def algorithm_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
         origin = layer.nearest(("algorithm", "name"))
         return [Problem(origin, "algorithm.name", error.message, BAD_VALUE)]
     except PluginError as error:
-        return [_plugin_problem(layer, "algorithm", "name", error)]
+        return [_named_problem(layer, "algorithm", "name", error)]
     return validate(kind.Settings, recipe.algorithm.settings(), layer, ("algorithm",))[1]
 
 
@@ -61,7 +61,7 @@ def data_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
     try:
         options = find_options(name)
     except PluginError as error:
-        return [_plugin_problem(layer, "data", "name", error), *problems]
+        return [_named_problem(layer, "data", "name", error), *problems]
     if options is None:
         known = dataset_names()
         meant = did_you_mean(nearest_name(name, known)) or f"; known: {', '.join(known)}"
@@ -81,7 +81,7 @@ def _partition_problems(recipe: Recipe, layer: Layer) -> tuple[list[Problem], bo
     try:
         found = find_partitioner(name)
     except PluginError as error:
-        return [_plugin_problem(layer, "data", "partition", error)], False
+        return [_named_problem(layer, "data", "partition", error)], False
     if found is None:
         known = partition_names()
         meant = did_you_mean(nearest_name(name, known)) or f"; known: {', '.join(known)}"
@@ -95,15 +95,17 @@ def _partition_problems(recipe: Recipe, layer: Layer) -> tuple[list[Problem], bo
 def model_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
     """Return what is wrong with the model's name and settings; code of a user's own is not run."""
     from edgefed.learn.model_building import NETWORK_PLUGINS, NETWORKS
+    from edgefed.learn.networks.torchvision_classifiers import is_torchvision, torchvision_network
     from edgefed.learn.user_models import is_user_model
 
     name = recipe.model.name
     if is_user_model(name):
         return []
     try:
-        network = NETWORKS.get(name) or NETWORK_PLUGINS.find(name)
-    except PluginError as error:
-        return [_plugin_problem(layer, "model", "name", error)]
+        torchvision = torchvision_network(name) if is_torchvision(name) else None
+        network = torchvision or NETWORKS.get(name) or NETWORK_PLUGINS.find(name)
+    except (PluginError, RecipeError) as error:
+        return [_named_problem(layer, "model", "name", error)]
     if network is None:
         known = (*NETWORKS, *NETWORK_PLUGINS.names())
         meant = did_you_mean(nearest_name(name, known)) or f"; known: {', '.join(known)}"
@@ -113,7 +115,7 @@ def model_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
     return validate(network.settings, recipe.model.settings(), layer, ("model",))[1]
 
 
-def _plugin_problem(layer: Layer, table: str, key: str, error: PluginError) -> Problem:
-    """Return the problem of a name whose package cannot be used."""
+def _named_problem(layer: Layer, table: str, key: str, error: UsageError) -> Problem:
+    """Return the problem of a name that says something which cannot be used."""
     origin = layer.nearest((table, key))
     return Problem(origin, f"{table}.{key}", error.message, error.code, hint=error.hint)

@@ -18,6 +18,9 @@ from edgefed.config.recipe import Recipe
 from edgefed.config.settings_files import Surroundings
 from edgefed.errors import RecipeError, UsageError
 
+HUBS = ("huggingface",)
+"""Data sets whose ``path`` may also be a name on a hub."""
+
 RecipeSource = Recipe | Mapping[str, Any] | str | os.PathLike[str]
 """A recipe, its tables as a mapping, or the path of its TOML file."""
 
@@ -57,15 +60,38 @@ def checked(loaded: Loaded[Recipe]) -> Recipe:
 
 
 def _anchored(loaded: Loaded[Recipe]) -> Recipe:
-    """Return the recipe with the path of its data made absolute from where it was written."""
+    """Return the recipe with relative paths made absolute from where they were written.
+
+    What may be something else stays where no such file is: a data set of a hub, ``default``
+    weights, a run, or a file of the coordinator's.
+    """
     recipe = loaded.value
     path = recipe.data.settings().get("path")
-    if not isinstance(path, str) or not path or Path(path).expanduser().is_absolute():
+    if isinstance(path, str):
+        place = _place(loaded, "data.path", path, only_files=recipe.data.name in HUBS)
+        recipe = _with(recipe, "data", "path", place)
+    for key in ("weights", "start"):
+        place = _place(loaded, f"model.{key}", getattr(recipe.model, key), only_files=True)
+        recipe = _with(recipe, "model", key, place)
+    return recipe
+
+
+def _with(recipe: Recipe, table: str, key: str, value: str | None) -> Recipe:
+    """Return a recipe with another value of a table's key; None for the same."""
+    if value is None:
         return recipe
-    origin = loaded.origin("data.path")
+    changed = getattr(recipe, table).model_copy(update={key: value})
+    return recipe.model_copy(update={table: changed})
+
+
+def _place(loaded: Loaded[Recipe], key: str, path: str, *, only_files: bool) -> str | None:
+    """Return a key's relative path made absolute; with ``only_files``, if it exists."""
+    if not path or Path(path).expanduser().is_absolute():
+        return None
+    origin = loaded.origin(key)
     base = Path(origin.name).expanduser().parent if origin.kind == "file" else Path()
-    data = recipe.data.model_copy(update={"path": str((base / path).absolute())})
-    return recipe.model_copy(update={"data": data})
+    place = (base / path).absolute()
+    return None if only_files and not place.exists() else str(place)
 
 
 def _layer(source: RecipeSource | None) -> Layer | Path | None:

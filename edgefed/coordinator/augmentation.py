@@ -14,13 +14,8 @@ from edgefed.data.run_scale import with_scale
 from edgefed.data.types import Dataset, Preparation
 from edgefed.errors import DataError, RecipeError
 from edgefed.learn.augment import check_augment
+from edgefed.learn.networks.torchvision_classifiers import IMAGENET, is_torchvision
 from edgefed.samples import PixelScale
-
-TORCHVISION = "torchvision:"
-"""What the names of torchvision's networks begin with."""
-
-IMAGENET = PixelScale((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-"""How torchvision scales the images of ImageNet, on which its weights were trained."""
 
 
 def with_augmentation(recipe: Recipe, declared: Preparation) -> Recipe:
@@ -38,7 +33,7 @@ def with_augmentation(recipe: Recipe, declared: Preparation) -> Recipe:
     images = recipe.images
     if not images.mean:
         scale = PixelScale(declared.mean, declared.std)
-        if not declared.mean and recipe.model.name.startswith(TORCHVISION):
+        if not declared.mean and is_torchvision(recipe.model.name):
             scale = IMAGENET
         images = images.model_copy(update={"mean": scale.mean, "std": scale.std})
     return recipe.model_copy(

@@ -15,7 +15,6 @@ from typing import Any
 from edgefed.algorithms.base import Answer, Exchange, Finished
 from edgefed.clock import timestamp
 from edgefed.coordinator.algorithm_reports import AlgorithmReports
-from edgefed.coordinator.augmentation import with_augmentation
 from edgefed.coordinator.bounty_updates import LabelBounties, planned_state
 from edgefed.coordinator.device_admission import admit
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
@@ -61,7 +60,7 @@ class Engine:
         on_record: Callable[[RunRecord], None] = lambda record: None,
     ) -> None:
         self._deps = deps
-        self._recipe = with_augmentation(deps.recipe, deps.dataset.preparation)
+        self._recipe = deps.prepared_recipe
         self._algorithm = deps.algorithm
         self._fleet = deps.fleet
         self._controls = deps.controls

@@ -10,6 +10,7 @@ from typing import Any
 from edgefed.algorithms.base import Algorithm
 from edgefed.clock import Clock
 from edgefed.config.recipe import Recipe
+from edgefed.coordinator.augmentation import with_augmentation
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.fleet import Fleet
 from edgefed.coordinator.relayed_blobs import RelayedBlobs
@@ -61,3 +62,8 @@ class EngineDeps:
     data_folder: Path | None = None
     release: Callable[[], None] = lambda: None
     on_round: OnRound = ignore_round
+
+    @property
+    def prepared_recipe(self) -> Recipe:
+        """The recipe with what its data set declares of images, as tasks carry it."""
+        return with_augmentation(self.recipe, self.dataset.preparation)

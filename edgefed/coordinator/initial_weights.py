@@ -126,7 +126,7 @@ def _started(model: Model, spec: DataSpec, path: Path) -> tuple[Tensors, str]:
         )
     kept = _kept_rows(before, spec)
     if kept is not None:
-        found = _with_rows(model, found, kept)
+        found = _with_rows(model, found, kept, before.outputs)
     arrays, _ = fitted(model, found, str(path))
     if kept is None:
         return arrays, ""
@@ -148,16 +148,21 @@ def _kept_rows(before: ModelDescription, spec: DataSpec) -> list[tuple[int, int]
 
 
 def _with_rows(
-    model: Model, found: dict[str, torch.Tensor], kept: list[tuple[int, int]]
+    model: Model, found: dict[str, torch.Tensor], kept: list[tuple[int, int]], outputs: int
 ) -> dict[str, torch.Tensor]:
-    """Return tensors whose output layer is the model's own, with the rows that are kept."""
+    """Return tensors whose output layer is the model's own, with the rows that are kept.
+
+    ``outputs`` is the number of rows before.
+    """
     layer, state = model.output_layer.name, model.module.state_dict()
     changed = dict(found)
     for kind in ("weight", "bias"):
         name = f"{layer}.{kind}" if layer else kind
         if name not in state or name not in found:
             continue
-        rows = np.array(state[name].numpy())
+        if found[name].shape != (outputs, *state[name].shape[1:]):
+            return found  # of another network; ``fitted`` names what does not fit
+        rows = np.array(state[name].cpu().numpy())
         for now, was in kept:
             rows[now] = found[name][was].numpy()
         changed[name] = torch.from_numpy(rows)

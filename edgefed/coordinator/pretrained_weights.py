@@ -70,7 +70,7 @@ def fitted(model: Model, found: Mapping[str, torch.Tensor], where: str) -> tuple
             continue
         if name in head or (given is None and name.endswith("num_batches_tracked")):
             left += [name] * (name in head)
-            arrays[name] = np.array(state[name].numpy(), order="C")
+            arrays[name] = np.array(state[name].cpu().numpy(), order="C")
             continue
         wrong.append(f"{name} is {_shape(given)}, not {_shape(state[name])}")
     wrong += [

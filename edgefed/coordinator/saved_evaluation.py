@@ -272,7 +272,7 @@ def _opened(saved: SavedRun, mode: str, downlink: DownlinkEncoder) -> OpenExchan
 
     Payloads are sent whole, whatever the run's downlink has sent so far.
     """
-    recipe = saved.deps.recipe
+    recipe = saved.deps.prepared_recipe
     everybody = recipe.rounds.model_copy(
         update={"cohort": 0, "over_selection": 0.0, "test_cohort": None}
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgefed.data.preparation import normalized
-from edgefed.data.types import Preparation
+from edgefed.data.types import Array, Preparation
 from edgefed.errors import DataError
 from edgefed.samples import PixelScale, Samples
 
@@ -46,7 +46,7 @@ def with_scale(
                 f"scaled its images by {_told(preparation)}, and the run by {_told(done)}"
             )
         return train, test, preparation
-    if not all(map(_has_pixels, parts)):
+    if not all(part.has_images or are_pixels(part.inputs) for part in parts):
         return train, test, preparation
     return _scaled(train, done), _scaled(test, done), done
 
@@ -55,11 +55,9 @@ def _scaled(part: Samples, preparation: Preparation) -> Samples:
     return normalized(part, preparation) if len(part) else part
 
 
-def _has_pixels(part: Samples) -> bool:
-    """Whether images are bytes, or floats from 0 to 1."""
-    if part.has_images:
-        return True
-    low, high = float(part.inputs.min()), float(part.inputs.max())
+def are_pixels(inputs: Array) -> bool:
+    """Return whether all inputs are from 0 to 1, as pixels are that nobody has scaled."""
+    low, high = float(inputs.min()), float(inputs.max())
     return -ROUNDING <= low <= high <= 1 + ROUNDING
 
 

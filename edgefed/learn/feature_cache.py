@@ -79,7 +79,8 @@ class FeatureCache:
 def trains_on_features(model: Model, job: Job) -> bool:
     """Return whether a job's steps need no more than the features of its samples.
 
-    They do where the objective calls the model once per step on the batch's own inputs, and nothing
-    changes these inputs.
+    They do where the objective calls the model once per step on the batch's own inputs, nothing
+    changes these inputs, and no state is carried from batch to batch.
     """
-    return model.trains_head_only and job.augment is None and is_single_pass(job.objective)
+    as_they_are = job.augment is None and not job.schedule.carry_state
+    return model.trains_head_only and as_they_are and is_single_pass(job.objective)

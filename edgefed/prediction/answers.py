@@ -58,8 +58,11 @@ def answers(model: LoadedModel, found: Found, batch: int = BATCH) -> Iterator[li
     for start in range(0, len(found.images), batch):
         yield _of_images(model, found.images[start : start + batch])
     for archive in found.archives:
-        for start in range(0, len(archive.inputs), batch):
-            yield _of_rows(model, archive, range(start, min(start + batch, len(archive.inputs))))
+        count = len(archive.inputs)
+        pixels = not archive.is_scaled and model.are_pixels(archive.inputs)
+        for start in range(0, count, batch):
+            rows = range(start, min(start + batch, count))
+            yield _of_rows(model, archive, rows, pixels=pixels)
 
 
 def _of_images(model: LoadedModel, files: Sequence[ImageFile]) -> list[Answer]:
@@ -84,8 +87,9 @@ def _read(model: LoadedModel, path: Path) -> Pixels | str:
         raise
 
 
-def _of_rows(model: LoadedModel, archive: Archive, rows: range) -> list[Answer]:
-    outputs = model.compute(model.inputs_of(archive.inputs[rows.start : rows.stop]))
+def _of_rows(model: LoadedModel, archive: Archive, rows: range, *, pixels: bool) -> list[Answer]:
+    part = archive.inputs[rows.start : rows.stop]
+    outputs = model.compute(model.inputs_of(part, pixels=pixels))
     return [
         Answer(archive.path, row, archive.expected[row], found)
         for row, found in zip(rows, outputs, strict=True)

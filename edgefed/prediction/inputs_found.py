@@ -12,6 +12,7 @@ from edgefed.config.class_names import normal
 from edgefed.data.archive import read_arrays
 from edgefed.data.images import image_files
 from edgefed.data.limits import MAX_BYTES
+from edgefed.data.preparation import PREPARATION, read_preparation
 from edgefed.errors import DataError, MissingDataError
 from edgefed.files import storage_error
 from edgefed.prediction.inputs import Array
@@ -41,11 +42,13 @@ class Archive:
         path: the file.
         inputs: one row each.
         expected: the class of each row; empty where none is known.
+        is_scaled: whether the file says that its inputs were scaled.
     """
 
     path: Path
     inputs: Array
     expected: tuple[str, ...]
+    is_scaled: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ def class_of(name: str, labels: Sequence[str]) -> str:
 
 def _archive(path: Path, labels: Sequence[str]) -> Archive:
     known = [f"{name}{part}" for part in PARTS for name in ("x", "y")]
-    arrays = read_arrays(path, (*known, "classes"), MAX_BYTES)
+    arrays = read_arrays(path, (*known, "classes", PREPARATION), MAX_BYTES)
     part = next((part for part in PARTS if f"x{part}" in arrays), None)
     if part is None:
         raise DataError(
@@ -142,7 +145,8 @@ def _archive(path: Path, labels: Sequence[str]) -> Archive:
         )
     inputs = arrays[f"x{part}"]
     classes = tuple(_class_names(arrays.get("classes"), labels))
-    return Archive(path, inputs, tuple(_expected(arrays.get(f"y{part}"), inputs, classes)))
+    expected = tuple(_expected(arrays.get(f"y{part}"), inputs, classes))
+    return Archive(path, inputs, expected, bool(read_preparation(arrays, str(path)).mean))
 
 
 def _class_names(stated: Array | None, labels: Sequence[str]) -> Iterator[str]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from edgefed.data.images import read_pixels
+from edgefed.data.run_scale import are_pixels
 from edgefed.errors import DataError
 from edgefed.learn.devices import pick_device, repeatable
 from edgefed.learn.model_description import ModelDescription
@@ -93,7 +94,8 @@ class LoadedModel:
 
                 - uint8 images (n, height, width), (n, height, width, channels) or (n, channels,
                   height, width) of any size;
-                - floats (n, …) of the model's shape, scaled as in training;
+                - floats (n, …) of the model's shape, scaled as in training; images all of whose
+                  pixels are from 0 to 1 are scaled here, as training scales them;
                 - tokens, integers (n, length);
                 - the path of an image file, or a sequence of paths.
             batch: how many inputs are computed at a time.
@@ -109,7 +111,8 @@ class LoadedModel:
         array = np.asarray(inputs)
         starts = range(0, max(1, len(array) if array.ndim else 1), batch)
         parts = (array[start : start + batch] if array.ndim else array for start in starts)
-        return self._joined(self.compute(model_inputs(part, self._model)) for part in parts)
+        pixels = self.are_pixels(array)
+        return self._joined(self.compute(self.inputs_of(part, pixels=pixels)) for part in parts)
 
     def pixels(self, path: Path) -> Pixels:
         """Return an image file as the model takes it, uint8.
@@ -154,6 +157,17 @@ class LoadedModel:
     def _takes_pixels(self, inputs: Array) -> bool:
         return inputs.dtype == np.uint8 and self.vocabulary is None
 
-    def inputs_of(self, array: Array) -> Array:
-        """Return a user's array as ``compute`` takes it; see ``inputs.model_inputs``."""
-        return model_inputs(array, self._model)
+    def are_pixels(self, array: Array) -> bool:
+        """Return whether floats are images that nobody has scaled, which training would scale."""
+        wanted = bool(self.description.scale.mean) and array.dtype.kind == "f"
+        return wanted and array.ndim == 4 and array.size > 0 and are_pixels(array)
+
+    def inputs_of(self, array: Array, *, pixels: bool = False) -> Array:
+        """Return a user's array as ``compute`` takes it; see ``inputs.model_inputs``.
+
+        Args:
+            array: some inputs.
+            pixels: whether they are floats that are to be scaled; see ``are_pixels``.
+        """
+        inputs = model_inputs(array, self._model)
+        return self.description.scale.scaled(inputs) if pixels else inputs

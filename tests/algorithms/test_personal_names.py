@@ -112,3 +112,14 @@ def test_a_network_without_an_output_layer_has_no_bias_of_it() -> None:
     network = Model(nn.Sequential(nn.Flatten(), nn.Linear(8, 10), nn.Softmax(1)), (8,), 10)
     with pytest.raises(RecipeError, match="biased"):
         names(network, preset="biased")
+
+
+@pytest.mark.parametrize(
+    "keys", [{"preset": "lg"}, {"weights": ["fc1.*"]}, {"weights": ["out.*", "fc1.bias"]}]
+)
+def test_what_names_frozen_weights_only_is_refused(keys: dict[str, Any]) -> None:
+    partly = model("mlp", (8,), hidden=[4, 4], train="last:2")
+    with pytest.raises(RecipeError, match="frozen") as caught:
+        names(partly, **keys)
+    assert caught.value.code == "personal.weights"
+    assert "model.train" in str(caught.value.hint)

@@ -254,6 +254,20 @@ def test_a_start_that_cannot_be_used_is_refused(tmp_path: Path, start: str, code
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("names", [(), NAMES])
+def test_a_start_of_another_network_with_other_classes_is_refused(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    other = build(ModelSection.model_validate({"name": "mlp", "hidden": [9]}), SHAPE, 3, 1)
+    run_file(tmp_path / "model.safetensors", other, names)
+    ours = model(classes=4)
+    with pytest.raises(EdgeFedError, match="does not fit the model mlp") as caught:
+        put(
+            ours, tmp_path, ("ant", "bee", "dog", "eel") if names else (), start="model.safetensors"
+        )
+    assert caught.value.code == "model.weights"
+
+
 def test_both_sources_at_once_are_refused(tmp_path: Path) -> None:
     with pytest.raises(EdgeFedError, match="not from both"):
         put(model(), tmp_path, weights="a.pth", start="run:r-0001")

@@ -11,6 +11,7 @@ from edgefed.config.recipe import Recipe
 from edgefed.coordinator.evaluation_request import EvaluationRequest
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.saved_evaluation import ended_run, evaluate
+from edgefed.data.types import Preparation
 from edgefed.errors import EdgeFedError
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import TamperedFleet
@@ -74,7 +75,8 @@ def test_the_best_rounds_model_is_tested_with_the_scores_of_its_round(
     best = max(here.rows, key=lambda row: float(row["loss"]))
     found = evaluated(here, "coordinator", best=True)
     assert found["round"] == best["round"] < 3, "else the test shows nothing"
-    assert found["scores"] == {name: best[name] for name in ("accuracy", "loss")}
+    assert {"accuracy", "loss", "macro_f1"} <= found["scores"].keys()
+    assert found["scores"] == {name: best[name] for name in found["scores"]}
     on_devices = evaluated(here, best=True)["scores"]["device_loss"]
     if not personal:  # else devices have their own weights of the last round
         assert on_devices == best["device_loss"]
@@ -122,6 +124,29 @@ def test_a_paused_run_is_tested_and_ends_in_the_same_bits(world: MakeWorld) -> N
     assert here.record.weights_digest == undisturbed.record.weights_digest != ""
     scores = [[row[name] for name in ("accuracy", "loss")] for row in here.rows]
     assert scores == [[row[name] for name in ("accuracy", "loss")] for row in undisturbed.rows]
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_devices_prepare_images_as_they_did_in_the_run(world: MakeWorld, paused: bool) -> None:
+    here = world(recipe(evaluation=BOTH), HELD)
+    here.dataset = replace(here.dataset, preparation=Preparation((0.4,), (0.2,)))
+    request = EvaluationRequest("devices")
+    if paused:
+        working = AtWork(here, RunControls(paused=True))
+        fleet = working.fleet
+        working.await_status("paused")
+        working.controls.evaluate(request)
+        request._result.result(PATIENCE)
+        working.controls.order("resume")
+        working.end()
+    else:
+        fleet = TamperedFleet(here.devices)
+        here.engine(fleet).run()
+        deps = here.engine(fleet)._deps
+        evaluate(lambda: ended_run(deps, here.record, lambda text: None), request)
+    told = [task.images for exchange in fleet.asked for task in exchange.tasks]
+    assert len(told) == 4 * 7
+    assert all(each["mean"] == [0.4] and each["std"] == [0.2] for each in told)
 
 
 def test_an_evaluation_that_the_runs_end_overtakes_is_given_up(world: MakeWorld) -> None:

@@ -29,8 +29,11 @@ BASH = shutil.which("bash") or ""
 BROKER = "192.0.2.7:1883"
 """The broker's address in the pages."""
 
+DOWNLOADED = 'weights = "default"'
+
 PREPARED = {
     "getting-started.md": ("cam-1.npz", "cam-2.npz"),
+    "tutorial-photos.md": ("cam-1", "cam-2", "cam-3", "new.jpg"),
     "using-a-model.md": ("photos", "new"),
 }
 """Files that a page's first Python block makes."""
@@ -125,11 +128,27 @@ def pattern(line: str) -> str:
     return r"^\s*" + r"\s+".join(words) + r"\s*$"
 
 
+def untrained(folder: Path) -> Path:
+    """Write a file of a network's untrained weights."""
+    import torch
+    import torchvision
+
+    path = folder / "untrained.pth"
+    torch.save(torchvision.models.mobilenet_v3_small().state_dict(), path)
+    return path
+
+
 def prepare(page: Path, folder: Path) -> None:
-    """Make the files that the page's blocks use, as the page tells."""
+    """Make the files that the page's blocks use, as the page tells.
+
+    Torchvision's weights would have to be downloaded, so a file of untrained ones replaces them.
+    """
     for block in blocks(page):
         if block.language == "toml" and block.file:
-            (folder / block.file).write_text(block.text)
+            text = block.text
+            if DOWNLOADED in text:
+                text = text.replace(DOWNLOADED, f'weights = "{untrained(folder)}"')
+            (folder / block.file).write_text(text)
     if page.name in PREPARED:
         program = next(block for block in blocks(page) if block.language == "python")
         subprocess.run([sys.executable, "-c", program.text], cwd=folder, check=True)

@@ -129,6 +129,18 @@ def test_a_text_in_two_pieces_is_read_as_in_one(widths: tuple[int, ...]) -> None
     torch.testing.assert_close(seen, whole, rtol=1e-12, atol=1e-12)
 
 
+def test_a_state_is_carried_below_a_head_that_is_trained_alone() -> None:
+    ended = []
+    for train in ("head", "last:1"):
+        section = {"name": "lstm", "widths": (5,), "embedding": 3, "train": train}
+        made = build(ModelSection.model_validate(section), (WINDOW,), LETTERS, 1)
+        job = Job(made.weights(), CrossEntropy(), SCHEDULE, 3)
+        ended.append(Trainer(made, "cpu").train(job, text()).weights)
+    head, last = ended
+    assert head.keys() == last.keys() == {"decoder.weight", "decoder.bias"}
+    assert all(np.allclose(head[name], last[name], atol=1e-6) for name in head)
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_job_begins_with_an_empty_state(precision: str) -> None:
     made, samples = model(5, 4), text()

@@ -10,8 +10,12 @@ import pytest
 import torch
 from PIL import Image
 
+from edgefed.data.preparation import stored_preparation
+from edgefed.data.types import Preparation
 from edgefed.errors import DataError
 from edgefed.learn.training import Trainer
+from edgefed.prediction.answers import answers
+from edgefed.prediction.inputs_found import find_inputs
 from edgefed.prediction.load import load_model
 from edgefed.prediction.loaded_model import LoadedModel
 from tests.prediction.model_files import OWN, SCALE, described, model_file, network, reference
@@ -55,6 +59,30 @@ def test_images_are_scaled_as_in_training(model: LoadedModel) -> None:
     assert np.allclose(first, right, atol=1e-6)
     floats = SCALE.inputs(PHOTOS.transpose(0, 3, 1, 2))
     assert np.allclose(model.predict(floats).probabilities, right, atol=1e-6)
+    shares = PHOTOS.transpose(0, 3, 1, 2) / np.float32(255)
+    for kind in (np.float32, np.float64):
+        found = model.predict(shares.astype(kind), batch=2).probabilities
+        assert np.allclose(found, right, atol=1e-6)
+    assert shares.max() <= 1, "what was given stays as it is"
+
+
+def test_pixels_of_a_file_are_scaled_as_in_training(model: LoadedModel, tmp_path: Path) -> None:
+    shares = np.ascontiguousarray(PHOTOS.transpose(0, 3, 1, 2)) / np.float32(255)
+    raw, dim = {"x": shares}, {"x": shares * np.float32(0.5), "preparation": stored()}
+    probabilities = []
+    for number, arrays in enumerate((raw, dim)):
+        np.savez(tmp_path / f"{number}.npz", **arrays)
+        found = find_inputs([tmp_path / f"{number}.npz"], model.labels)
+        rows = [each.outputs for part in answers(model, found, 2) for each in part]
+        probabilities.append(np.stack([each for each in rows if each is not None]))
+    assert np.allclose(probabilities[0], expected(PHOTOS), atol=1e-6)
+    description = described()
+    finished = reference(description, network(description)[1], dim["x"])
+    assert np.allclose(probabilities[1], finished, atol=1e-6), "the file says it is scaled"
+
+
+def stored() -> Any:
+    return stored_preparation(Preparation((0.0,), (2.0,)))
 
 
 def test_images_of_other_sizes_and_modes_are_converted(model: LoadedModel, tmp_path: Path) -> None:

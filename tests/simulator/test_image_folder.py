@@ -13,12 +13,13 @@ from PIL import Image
 from safetensors import safe_open
 
 from edgefed.config.recipe import Recipe
-from edgefed.coordinator.augmentation import IMAGENET, with_augmentation
+from edgefed.coordinator.augmentation import with_augmentation
 from edgefed.coordinator.run_model import load_dataset
 from edgefed.data.partition import deal_recipe
 from edgefed.data.shard_files import read_shard, write_shard
 from edgefed.data.types import UNPREPARED, Preparation
 from edgefed.errors import RecipeError
+from edgefed.learn.networks.torchvision_classifiers import IMAGENET
 from edgefed.samples import stored
 from edgefed.simulator.run import Simulation, SimulationResult
 from tests.run_fixture import Ticking

@@ -6,9 +6,11 @@ trained elsewhere are the recipe's ``model.weights``.
 
 from __future__ import annotations
 
+import atexit
 import difflib
+import gc
 from functools import cache
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
@@ -16,6 +18,7 @@ from torch import nn
 
 from edgefed.errors import DataError, RecipeError
 from edgefed.learn.networks.base import Network, NetworkSettings, Shape
+from edgefed.samples import PixelScale
 
 PREFIX = "torchvision:"
 """What the names of these networks begin with."""
@@ -23,9 +26,8 @@ PREFIX = "torchvision:"
 SMALLEST = 32
 """Height and width from which on torchvision's classifiers can be tried."""
 
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
-"""How torchvision's published weights take the pixels of each channel."""
+IMAGENET = PixelScale((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+"""How torchvision's published weights take the pixels of ImageNet's images."""
 
 
 class ClassifierSettings(NetworkSettings):
@@ -69,16 +71,21 @@ def torchvision_network(name: str) -> Network:
 @cache
 def classifier_names() -> tuple[str, ...]:
     """Return the names of torchvision's classifiers, in order."""
-    # Importing torchvision takes seconds, which no other model should pay for.
-    import torchvision
+    models = _models()
+    return tuple(sorted(models.list_models(module=models)))
 
-    return tuple(sorted(torchvision.models.list_models(module=torchvision.models)))
+
+def _models() -> Any:
+    """Return torchvision's networks. Importing them takes seconds, which no other model pays."""
+    from torchvision import models
+
+    # A package of torch's compiler, which they import, complains of objects that are left.
+    atexit.unregister(gc.freeze)
+    return models
 
 
 def _classifier(name: str, settings: ClassifierSettings, shape: Shape, classes: int) -> nn.Module:
     """Return a classifier for colour images, with weights from torch's generator."""
-    import torchvision
-
     if len(shape) != 3 or shape[0] != 3:
         raise _unfit(name, f"takes colour images (3, height, width), not inputs of {shape}")
     if min(shape[1:]) < SMALLEST:
@@ -92,9 +99,7 @@ def _classifier(name: str, settings: ClassifierSettings, shape: Shape, classes: 
             raise _unfit(name, f"takes square images, not {shape[1]}x{shape[2]}")
         stated["image_size"] = shape[1]
     try:
-        module: nn.Module = torchvision.models.get_model(
-            name, weights=None, num_classes=classes, **stated
-        )
+        module: nn.Module = _models().get_model(name, weights=None, num_classes=classes, **stated)
     except (TypeError, ValueError) as error:
         raise RecipeError(
             f"torchvision's {name} cannot be built so: {' '.join(str(error).split())[:200]}.",
