@@ -17,8 +17,7 @@ import torchvision
 from PIL import Image, ImageDraw
 from torch.nn import functional
 
-from edgefed.learn.networks.torchvision_classifiers import IMAGENET_MEAN, IMAGENET_STD
-from edgefed.samples import PixelScale
+from edgefed.learn.networks.torchvision_classifiers import IMAGENET
 
 SIDE = 96
 NETWORK = "mobilenet_v3_small"
@@ -124,7 +123,7 @@ def write_photos(folder: Path, seed: int, names: Iterable[str], count: int) -> P
 def write_pretrained(path: Path, *, count: int, epochs: int, side: int = 64) -> Path:
     """Train the network on photos of ``SEEN`` shapes, and write its ``state_dict``."""
     pixels, labels = photos(np.random.default_rng(0), SEEN, count, side)
-    inputs = PixelScale(IMAGENET_MEAN, IMAGENET_STD).inputs(pixels.transpose(0, 3, 1, 2))
+    inputs = IMAGENET.inputs(pixels.transpose(0, 3, 1, 2))
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = torchvision.models.get_model(NETWORK, num_classes=len(SEEN))
