@@ -38,6 +38,8 @@ from edgefed.algorithms.exchange import Relay as Relay  # noqa: PLC0414
 from edgefed.algorithms.exchange import ReplyRole as ReplyRole  # noqa: PLC0414
 from edgefed.algorithms.expert_report import ExpertReport as ExpertReport  # noqa: PLC0414
 from edgefed.algorithms.match_report import MatchReport as MatchReport  # noqa: PLC0414
+from edgefed.algorithms.member import Member as Member  # noqa: PLC0414 - of the interface
+from edgefed.algorithms.member import Roster as Roster  # noqa: PLC0414
 from edgefed.config.images_section import NO_IMAGES, ImagesSection
 from edgefed.config.recipe import EvaluationPlace, EvaluationWeighting, ModelSection, RoundsSection
 from edgefed.config.sections import CodecName
@@ -63,34 +65,6 @@ class AlgorithmSettings(BaseModel):
 
 
 SettingsT = TypeVar("SettingsT", bound=AlgorithmSettings)
-
-
-@dataclass(frozen=True)
-class Member:
-    """A device that could be asked.
-
-    Attributes:
-        device: its id.
-        samples: training samples that it announced.
-        shape: shape of one of its inputs.
-        classes: number of labels that it tells apart, or of numbers in a target; 0 when it does
-            not tell.
-        data: a word of the device's own that changes when its samples do.
-        class_names: what its labels are called, label 0 first; empty when they have no names.
-        newcomer: it never trains, and only tests; in simulations.
-    """
-
-    device: str
-    samples: int
-    shape: tuple[int, ...] = ()
-    classes: int = 0
-    data: str = ""
-    class_names: tuple[str, ...] = ()
-    newcomer: bool = False
-
-
-Roster = tuple[Member, ...]
-"""The devices that are there, sorted by id."""
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from edgefed.algorithms.member import Roster
 from edgefed.config.recipe import RoundsSection
 from edgefed.seeds import generator
-
-if TYPE_CHECKING:
-    from edgefed.algorithms.base import Roster
 
 
 @dataclass(frozen=True)

@@ -27,16 +27,16 @@ def evaluate_local(settings: Settings, name: str, *, best: bool = False) -> dict
         NotAllowedError: it is at work.
         EdgeFedError: it has no model yet, or there are no samples.
     """
+    from edgefed.coordinator.frozen_weights import read_frozen
     from edgefed.coordinator.store import Store
 
     folder = found(settings.state, name)
     place = folder.parent.parent
     with closing(Store(place)) as store:
         record, checkpoint = store.run(folder.name), store.checkpoint(folder.name)
-        frozen = store.frozen(folder.name)
     allowed = settings.user_models or place.name == "simulations"
     best_of = folder if best else None
-    return _scores(settings, record, checkpoint, frozen, allowed, best_of)
+    return _scores(settings, record, checkpoint, read_frozen(folder), allowed, best_of)
 
 
 def _scores(

@@ -20,6 +20,7 @@ from edgefed.coordinator.device_admission import admit
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import Evaluation
+from edgefed.coordinator.frozen_weights import read_frozen
 from edgefed.coordinator.label_audit import audited
 from edgefed.coordinator.model_saver import ModelSaver
 from edgefed.coordinator.newcomers import with_part
@@ -160,7 +161,7 @@ class Engine:
             admission.spec,
             user_models=deps.user_models,
             memory=deps.memory,
-            frozen=deps.store.frozen(run) if checkpoint else None,
+            frozen=read_frozen(deps.store.run_folder(run)) if checkpoint else None,
         )
         check_training(self._recipe, self._algorithm, run_model.model, deps.dataset)
         if checkpoint is None:

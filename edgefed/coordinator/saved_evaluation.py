@@ -22,6 +22,7 @@ from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import coordinator_scores, device_scores
 from edgefed.coordinator.evaluation_request import EvaluationRequest
+from edgefed.coordinator.frozen_weights import read_frozen
 from edgefed.coordinator.model_file import read_models
 from edgefed.coordinator.reply_collector import make_collector
 from edgefed.coordinator.run_model import RunModel, make_run_model
@@ -76,7 +77,7 @@ def ended_run(deps: EngineDeps, record: RunRecord, warn: Callable[[str], None]) 
         record.spec,
         user_models=deps.user_models,
         memory=deps.memory,
-        frozen=deps.store.frozen(record.run),
+        frozen=read_frozen(deps.store.run_folder(record.run)),
     )
 
     def reserve_exchange() -> RunRecord:

@@ -11,6 +11,7 @@ import torch
 from edgefed.config.recipe import ModelSection
 from edgefed.coordinator.compatibility import DataSpec
 from edgefed.coordinator.engine_deps import EngineDeps
+from edgefed.coordinator.frozen_weights import save_frozen
 from edgefed.coordinator.pretrained_weights import fitted, pretrained
 from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.data.paths import require_file, resolve
@@ -35,7 +36,7 @@ def start_model(
     store, run = deps.store, recorder.record.run
     for told in put_initial_weights(model, section, spec, deps.data_folder, store.run_folder):
         recorder.note(told)
-    recorder.written(lambda: store.save_frozen(run, model.frozen_weights()))
+    recorder.written(lambda: save_frozen(store.run_folder(run), model.frozen_weights()))
 
 
 def put_initial_weights(

@@ -17,8 +17,7 @@ from dataclasses import asdict, astuple, fields
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import save
 
 from edgefed.algorithms.base import Relay, ReplyRole, State
 from edgefed.coordinator.run_names import only_match
@@ -91,9 +90,6 @@ _TABLES = {
         "run",
     ),
 }
-
-FROZEN_FILE = "frozen.safetensors"
-"""The frozen weights of a run's model, in the run's folder."""
 
 
 class Store:
@@ -324,29 +320,6 @@ class Store:
         sync = self._durable or file == MODEL_FILE  # a simulation writes the others often
         write_atomic(path, save(contiguous(weights), dict(metadata)), sync=sync)
         return path
-
-    def save_frozen(self, run: str, arrays: Tensors) -> None:
-        """Write the frozen weights of a run's model beside the run, once, if there are any."""
-        if arrays:
-            write_atomic(self.run_folder(run) / FROZEN_FILE, save(contiguous(arrays)))
-
-    def frozen(self, run: str) -> Tensors:
-        """Return the frozen weights of a run's model; none for a model without, or a new run.
-
-        Raises:
-            StorageError: the file is damaged.
-        """
-        path = self.run_folder(run) / FROZEN_FILE
-        if not path.exists():
-            return {}
-        try:
-            return dict(load_file(path))
-        except (OSError, SafetensorError) as error:
-            raise StorageError(
-                f"The frozen weights of run {run} cannot be read from {path}: {error}.",
-                code="storage.damaged",
-                hint="restore the file from a backup, or start the run again",
-            ) from error
 
     def _forget_exchange(self, run: str, exchange: OpenExchange | None) -> None:
         if exchange is not None:

@@ -1,0 +1,33 @@
+"""A device that could be asked, as it has announced itself, and all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Member:
+    """A device that could be asked.
+
+    Attributes:
+        device: its id.
+        samples: training samples that it announced.
+        shape: shape of one of its inputs.
+        classes: number of labels that it tells apart, or of numbers in a target; 0 when it does
+            not tell.
+        data: a word of the device's own that changes when its samples do.
+        class_names: what its labels are called, label 0 first; empty when they have no names.
+        newcomer: it never trains, and only tests; in simulations.
+    """
+
+    device: str
+    samples: int
+    shape: tuple[int, ...] = ()
+    classes: int = 0
+    data: str = ""
+    class_names: tuple[str, ...] = ()
+    newcomer: bool = False
+
+
+Roster = tuple[Member, ...]
+"""The devices that are there, sorted by id."""
