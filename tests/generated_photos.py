@@ -20,6 +20,11 @@ from torch.nn import functional
 from edgefed.learn.networks.torchvision_classifiers import IMAGENET
 
 SIDE = 96
+"""Height and width of a photo."""
+
+SEEN_SIDE = 64
+"""Height and width at which the network is trained before, which makes that twice as fast."""
+
 NETWORK = "mobilenet_v3_small"
 
 Corners = Sequence[tuple[float, float]]
@@ -120,9 +125,9 @@ def write_photos(folder: Path, seed: int, names: Iterable[str], count: int) -> P
     return folder
 
 
-def write_pretrained(path: Path, *, count: int, epochs: int, side: int = 64) -> Path:
+def write_pretrained(path: Path, *, count: int, epochs: int) -> Path:
     """Train the network on photos of ``SEEN`` shapes, and write its ``state_dict``."""
-    pixels, labels = photos(np.random.default_rng(0), SEEN, count, side)
+    pixels, labels = photos(np.random.default_rng(0), SEEN, count, SEEN_SIDE)
     inputs = IMAGENET.inputs(pixels.transpose(0, 3, 1, 2))
     with torch.random.fork_rng():
         torch.manual_seed(0)

@@ -110,13 +110,27 @@ def _converted(image: ImageFile, size: int, greyscale: bool) -> Pixels:
     """Return the pixels of an image that is open, upright and scaled."""
     from PIL import Image
 
-    plain = image.convert("L" if greyscale else "RGB")
+    plain = _of_eight_bits(image).convert("L" if greyscale else "RGB")
     turn = _TURNS.get(_orientation(image))
     if turn is not None:
         plain = plain.transpose(Image.Transpose[turn])
     if size:
         plain = plain.resize((size, size), Image.Resampling.BILINEAR)
     return np.asarray(plain)
+
+
+def _of_eight_bits(image: ImageFile) -> ImageFile:
+    """Return an image with the upper half of 16-bit grey values, as Pillow does it with colours.
+
+    Its own conversion would make everything above 255 white.
+    """
+    from PIL import Image
+
+    # Values of these formats have 16 bits, which some versions of Pillow read into 32.
+    widened = image.mode == "I" and image.format in ("PNG", "PPM")
+    if not (widened or image.mode.startswith("I;16")):
+        return image
+    return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
 
 
 def _orientation(image: ImageFile) -> int:

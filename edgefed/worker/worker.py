@@ -322,7 +322,7 @@ def complete(
 def finish(prepared: Prepared, result: Result | EdgeFedError) -> Outcome:
     """Return what comes of a task whose work somebody has done, or failed to do; never raises."""
     if isinstance(result, EdgeFedError):
-        return Outcome(status="failed", reason=result.message)
+        return _outcome_of(result)
     return _guarded(lambda: _finished(prepared, result))
 
 
@@ -381,19 +381,22 @@ def _guarded(step: Callable[[], Done]) -> Done | Outcome:
         return step()
     except Stopped:
         raise
-    except Withheld as error:
-        return Outcome(status="refused", reason=error.message)
-    except (ModelTooLargeError, PluginError) as error:
-        return Outcome(status="refused", reason=error.as_line())
     except EdgeFedError as error:
-        if error.code in UNKNOWN:
-            missing = EdgeFedError(error.message, code=error.code, hint=INSTALL)
-            return Outcome(status="refused", reason=missing.as_line())
-        return Outcome(status="failed", reason=error.as_line())
+        return _outcome_of(error)
     except (Exception, SystemExit) as error:
         # Neither a task that only the sender can have got wrong nor the code of a user's own model
         # must end the thread that works.
         return Outcome(status="failed", reason=_brief(error))
+
+
+def _outcome_of(error: EdgeFedError) -> Outcome:
+    """Return a refusal or a failure, whose reason says what to do where there is something."""
+    if isinstance(error, Withheld):
+        return Outcome(status="refused", reason=error.message)
+    if error.code in UNKNOWN:
+        error = PluginError(error.message, code=error.code, hint=INSTALL)
+    refused = isinstance(error, (ModelTooLargeError, PluginError))
+    return Outcome(status="refused" if refused else "failed", reason=error.as_line())
 
 
 def _brief(error: BaseException) -> str:

@@ -203,9 +203,9 @@ WRONG_BLOB = b"these are no tensors"
 @pytest.mark.parametrize(
     ("status", "reason", "changes"),
     [
-        ("failed", "No algorithm 'fedmagic'", {"algorithm": "fedmagic"}),
+        ("refused", "No algorithm 'fedmagic'", {"algorithm": "fedmagic"}),
         ("failed", "mu", {"settings": {"mu": "much"}}),
-        ("failed", "There is no model", {"model": {"name": "brain"}}),
+        ("refused", "There is no model", {"model": {"name": "brain"}}),
         ("failed", "epochs of training", {"training": {"epochs": -3}}),
         ("failed", "zip", {"codec": "zip"}),
         ("failed", "", {"blobs": {}}),

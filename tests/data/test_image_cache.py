@@ -149,6 +149,22 @@ def test_grey_photos_in_a_folder_of_colour_have_three_channels(tmp_path: Path) -
     assert (samples.inputs[2] == 7).all()
 
 
+@pytest.mark.parametrize("suffix", ["png", "tif", "pgm"])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_grey_values_of_16_bits_keep_their_upper_half(
+    tmp_path: Path, suffix: str, order: str
+) -> None:
+    values = np.random.default_rng(1).integers(0, 2**16, (6, 9), np.uint16)
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "pgm":
+        path.write_bytes(b"P5 9 6 65535\n" + values.astype(">u2").tobytes())
+    else:
+        Image.fromarray(values.astype(f"{order}u2")).save(path)
+    expected = values // 256
+    assert np.array_equal(read_pixels(path, greyscale=True), expected)
+    assert np.array_equal(read_pixels(path), np.stack([expected] * 3, axis=-1))
+
+
 # -- when it is built -----------------------------------------------------------------------------
 
 

@@ -155,7 +155,8 @@ def test_a_model_that_one_device_has_no_memory_for_is_refused_by_that_one(
     assert f"Training the model torchvision:{NETWORK} takes about" in said
     assert "19.5 KiB (20000 bytes) are available here" in said
     assert "[model.too_large]; try: choose a smaller model, or raise memory" in said
-    assert said in (photos.home.folder / "coordinator.log").read_text()
+    log = (photos.home.folder / "coordinator.log").read_text()
+    assert f"WARNING device {SMALL} refused: {' '.join(said.split())}" in log
 
 
 def test_an_image_bomb_ends_the_agent_at_its_start_and_no_other(photos: Photos, run: str) -> None:

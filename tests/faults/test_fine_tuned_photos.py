@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 import edgefed
@@ -76,6 +77,10 @@ def test_a_fine_tuned_augmented_adamw_run_has_the_bits_of_a_simulation(tmp_path:
         )
     assert real["status"] == "finished", real["reason"]
     assert (real["round"], real["devices"]) == (2, 3)
+    assert len([*(tmp_path / "home").glob("state/data/decoded/*/pixels-*")]) == len(sources)
+    given = {name: tensor.numpy() for name, tensor in torch.load(weights).items()}
+    moved = {name for name in given if not np.array_equal(given[name], model[name])}
+    assert {name.partition(".")[0] for name in moved} == {"conv5", "fc"}
 
     photos = {name: dataset(source, tmp_path / "sim") for name, source in sources.items()}
     virtual = edgefed.simulate(plan, data=photos)

@@ -11,7 +11,14 @@ import pytest
 import edgefed
 from edgefed.config.recipe import Recipe
 from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet
-from tests.generated_photos import NETWORK, NEW, SIDE, photos, write_photos, write_pretrained
+from tests.generated_photos import (
+    NETWORK,
+    NEW,
+    SEEN_SIDE,
+    photos,
+    write_photos,
+    write_pretrained,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
@@ -48,7 +55,7 @@ def model_file(home: FleetProcesses, run: str) -> Path:
 def test_a_pretrained_network_learns_from_a_few_photos_on_each_device(tmp_path: Path) -> None:
     weights = write_pretrained(tmp_path / "pretrained.pth", count=3000, epochs=10)
     sources = {
-        name: f"folder:{write_photos(tmp_path / name, seed, held, PHOTOS)}?size={SIDE}"
+        name: f"folder:{write_photos(tmp_path / name, seed, held, PHOTOS)}?size={SEEN_SIDE}"
         for seed, (name, held) in enumerate(HELD.items())
     }
     trained = recipe(weights=str(weights))

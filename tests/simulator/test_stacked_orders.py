@@ -206,7 +206,10 @@ def test_a_single_client_without_room_fails_with_a_reason(
     asked, blobs = orders((5, 6))
     ours = done(StackedExecutor(shards((5, 6)), trainers=TrainerCache("cpu")), asked, blobs)
     assert {each.status for each in ours.values()} == {"failed"}
-    assert {each.reason for each in ours.values()} == {"Training ran out of the GPU's memory."}
+    assert {each.reason for each in ours.values()} == {
+        "Training ran out of the GPU's memory.  [train.memory]; try: lower batch_size, or choose a"
+        " smaller model"
+    }
 
 
 def test_no_more_orders_are_prepared_ahead_than_a_chunk_holds() -> None:

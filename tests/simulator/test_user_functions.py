@@ -140,7 +140,8 @@ def test_a_device_whose_code_fails_says_so_in_one_line_and_the_round_goes_on(
     accepted = [each for each in events(result, "reply") if each["outcome"] == "accepted"]
     assert failed
     assert {each["reason"] for each in failed} == {
-        f"The loss {HERE}:fails_on_eight failed: ValueError: an eight."
+        f"The loss {HERE}:fails_on_eight failed: ValueError: an eight.  [loss.failed]; try: it is"
+        " called as function(outputs, targets) and returns a loss per sample, or their mean"
     }
     assert {each["device"] for each in accepted}.isdisjoint(each["device"] for each in failed)
 

@@ -56,7 +56,7 @@ def test_what_a_device_refuses_or_cannot_prepare_is_an_outcome_at_once() -> None
 
 def test_a_training_that_failed_is_the_devices_failure() -> None:
     outcome = finish(begun(task()), DataError("Training diverged."))
-    assert (outcome.status, outcome.reason) == ("failed", "Training diverged.")
+    assert (outcome.status, outcome.reason) == ("failed", "Training diverged.  [data.invalid]")
 
 
 def leaving(shape: tuple[int, ...], classes: int) -> nn.Module:
