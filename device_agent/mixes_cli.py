@@ -100,7 +100,7 @@ def _drawn(
     """Return mixes of a label with every noise scale, and the label's number."""
     import numpy as np
 
-    from edgefed.data.pixels import to_pixels
+    from edgefed.data.pixel_range import to_pixels
     from edgefed.sharing.label_mixes import require_labels
     from edgefed.sharing.mix_preview import preview_mixes
 

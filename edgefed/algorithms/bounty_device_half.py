@@ -27,7 +27,7 @@ from edgefed.algorithms.received_mixes import (
     unpack_mixes,
 )
 from edgefed.config.recipe import LabelsSection
-from edgefed.data.pixels import to_pixels
+from edgefed.data.pixel_range import to_pixels
 from edgefed.errors import WireError
 from edgefed.learn.types import Array
 from edgefed.sharing.equal_split import equal_split

@@ -16,7 +16,7 @@ from edgefed.algorithms.base import DeviceView
 from edgefed.algorithms.received_mixes import held, of_label
 from edgefed.config.recipe import LabelsSection
 from edgefed.data.limits import MAX_BYTES, VALUE_BYTES
-from edgefed.data.pixels import from_pixels
+from edgefed.data.pixel_range import from_pixels
 from edgefed.errors import DataError
 from edgefed.learn.types import Array, Samples
 from edgefed.seeds import derive, generator

@@ -148,9 +148,7 @@ class WireSection(Section):
 
 EvaluationPlace = Literal["coordinator", "devices", "both"]
 
-
 EvaluationWeighting = Literal["samples", "devices"]
-
 
 ScoreName = Annotated[str, Field(max_length=128)]
 

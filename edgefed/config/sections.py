@@ -8,31 +8,22 @@ from pydantic import BaseModel, ConfigDict, Field
 
 CodecName = Literal["fp32", "bf16", "int8"]
 
-
 USER_FUNCTION = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*"
-
 
 LOSS_PATTERN = rf"^(cross_entropy|squared_error|{USER_FUNCTION})$"
 """A loss of ours, or ``package.module:function``."""
 
-
 FUNCTION_PATTERN = rf"^{USER_FUNCTION}$"
-
 
 LossName = Annotated[str, Field(max_length=256, pattern=LOSS_PATTERN)]
 
-
 UserFunction = Annotated[str, Field(max_length=256, pattern=FUNCTION_PATTERN)]
-
 
 FiniteNumber = Annotated[float, Field(allow_inf_nan=False)]
 
-
 PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
-
 WeightPattern = Annotated[str, Field(min_length=1, max_length=256)]
-
 
 TrainChoice = Annotated[str, Field(pattern=r"^(all|head|last:[1-9][0-9]{0,3})$")]
 

@@ -20,7 +20,6 @@ from edgefed.coordinator.device_admission import admit
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import Evaluation
-from edgefed.coordinator.initial_weights import start_model
 from edgefed.coordinator.label_audit import audited
 from edgefed.coordinator.model_saver import ModelSaver
 from edgefed.coordinator.newcomers import with_part
@@ -34,13 +33,14 @@ from edgefed.coordinator.run_records import Checkpoint, OpenExchange, RunRecord
 from edgefed.coordinator.run_state import RunState
 from edgefed.coordinator.saved_evaluation import evaluate_paused
 from edgefed.coordinator.scores import NO_SCORES
+from edgefed.coordinator.starting_weights import start_model
 from edgefed.coordinator.tasks import asked_exchange, open_exchange
 from edgefed.coordinator.trackers.base import TrackedRun
 from edgefed.coordinator.trackers.metrics import MetricFiles
 from edgefed.coordinator.trackers.tracking import Tracking
 from edgefed.coordinator.training_check import check_training
 from edgefed.errors import EdgeFedError, StorageError, TimeLimitError
-from edgefed.events.evaluation_history import history_of
+from edgefed.events.early_stopping import history_of
 from edgefed.seeds import derive
 
 

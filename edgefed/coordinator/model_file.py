@@ -9,7 +9,7 @@ from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.compatibility import DataSpec
 from edgefed.coordinator.run_records import RunRecord
 from edgefed.errors import EdgeFedError
-from edgefed.events.evaluation_history import BestRound
+from edgefed.events.early_stopping import BestRound
 from edgefed.learn.model_building import complete_model
 from edgefed.learn.model_description import ModelDescription
 from edgefed.learn.model_files import opened_model_file

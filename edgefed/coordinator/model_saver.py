@@ -18,7 +18,7 @@ from edgefed.coordinator.model_file import (
 from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.coordinator.run_state import RunState
 from edgefed.coordinator.store import Store
-from edgefed.events.evaluation_history import BestRound
+from edgefed.events.early_stopping import BestRound
 from edgefed.learn.model_files import BEST_FILE, MODEL_FILE
 from edgefed.learn.types import Tensors
 from edgefed.learn.user_losses import is_user_loss

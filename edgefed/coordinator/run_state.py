@@ -9,7 +9,7 @@ from edgefed.coordinator.device_admission import Admission
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.run_model import RunModel
 from edgefed.coordinator.run_records import OpenExchange
-from edgefed.events.evaluation_history import EvaluationHistory
+from edgefed.events.early_stopping import EvaluationHistory
 
 
 @dataclass

@@ -13,7 +13,7 @@ from edgefed.coordinator.user_code_check import try_out_code
 from edgefed.data.types import Dataset
 from edgefed.errors import UsageError
 from edgefed.learn.models import Model
-from edgefed.learn.objectives.target_adjustment import check_class_weights
+from edgefed.learn.objectives.smoothing_and_weights import check_class_weights
 
 
 def check_training(

@@ -21,7 +21,8 @@ from edgefed.data.columns import with_columns
 from edgefed.data.folder_columns import COLUMNS_FILE, read_columns
 from edgefed.data.holdout import hold_out
 from edgefed.data.image_cache import cached_images
-from edgefed.data.images import ImageOptions, image_files
+from edgefed.data.image_decoding import image_files
+from edgefed.data.image_options import ImageOptions
 from edgefed.data.limits import MAX_NAMES_BYTES, check_file
 from edgefed.data.options import SplitOptions
 from edgefed.data.paths import DECODED, require_folder, resolve

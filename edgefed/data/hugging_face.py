@@ -22,7 +22,8 @@ from edgefed.data.checks import (
     same_shape,
 )
 from edgefed.data.holdout import hold_out
-from edgefed.data.images import ImageOptions, check_pixels
+from edgefed.data.image_decoding import check_pixels
+from edgefed.data.image_options import ImageOptions
 from edgefed.data.limits import VALUE_BYTES, check_bytes
 from edgefed.data.options import SplitOptions
 from edgefed.data.types import Array, ClassNames, Dataset

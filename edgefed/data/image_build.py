@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from edgefed.data.image_decoding import UNREADABLE, Pixels, read_pixels, sizes_differ
 from edgefed.data.image_index import INDEX, ImageIndex, read_index, write_index
-from edgefed.data.images import UNREADABLE, ImageOptions, Pixels, read_pixels, sizes_differ
+from edgefed.data.image_options import ImageOptions
 from edgefed.errors import DataError, EdgeFedError, StorageError
 from edgefed.files import free_bytes, storage_error
 from edgefed.progress import tell_progress

@@ -25,7 +25,7 @@ from edgefed.data.image_index import (
     fingerprint,
     read_index,
 )
-from edgefed.data.images import ImageOptions
+from edgefed.data.image_options import ImageOptions
 from edgefed.files import make_folder, storage_error
 from edgefed.stored_images import PixelFile, StoredImages, is_unused
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from edgefed.data.images import ImageOptions
+from edgefed.data.image_options import ImageOptions
 from edgefed.files import write_atomic
 
 INDEX = "index.json"

@@ -37,7 +37,7 @@ from edgefed.data.datasets import DATASET_PLUGINS
 from edgefed.data.folder import read_folder
 from edgefed.data.holdout import hold_out
 from edgefed.data.hugging_face import ColumnOptions, read_table
-from edgefed.data.images import ImageOptions
+from edgefed.data.image_options import ImageOptions
 from edgefed.data.limits import SizedOptions
 from edgefed.data.npz import read_npz
 from edgefed.data.options import checked_options, nearest

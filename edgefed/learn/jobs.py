@@ -13,7 +13,7 @@ from edgefed.errors import DIVERGED, LOWER_RATE, DataError, UsageError
 from edgefed.learn import capabilities
 from edgefed.learn.augment import check_augment
 from edgefed.learn.models import Model
-from edgefed.learn.objectives.target_adjustment import CLASS_WEIGHTS, class_weights
+from edgefed.learn.objectives.smoothing_and_weights import CLASS_WEIGHTS, class_weights
 from edgefed.learn.types import Array, Job, Params, Samples, Tensors
 
 

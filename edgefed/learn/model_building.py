@@ -40,7 +40,6 @@ NETWORKS: Mapping[str, Network] = {
 }
 """Every network of EdgeFed's own that a recipe can name."""
 
-
 NETWORK_PLUGINS = network_plugins(lambda: NETWORKS)
 """The networks of installed packages."""
 

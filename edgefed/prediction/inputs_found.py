@@ -10,7 +10,7 @@ import numpy as np
 
 from edgefed.config.class_names import normal
 from edgefed.data.archive import read_arrays
-from edgefed.data.images import image_files
+from edgefed.data.image_decoding import image_files
 from edgefed.data.limits import MAX_BYTES
 from edgefed.data.preparation import PREPARATION, read_preparation
 from edgefed.errors import DataError, MissingDataError

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from edgefed.data.images import read_pixels
+from edgefed.data.image_decoding import read_pixels
 from edgefed.data.run_scale import are_pixels
 from edgefed.errors import DataError
 from edgefed.learn.devices import pick_device, repeatable

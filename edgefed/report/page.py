@@ -11,7 +11,7 @@ from edgefed.charts.lines import LineChart, Series, line_chart
 from edgefed.charts.svg import clean
 from edgefed.config.recipe import EvaluationSection
 from edgefed.config.write import tables_toml
-from edgefed.events.evaluation_history import history_of
+from edgefed.events.early_stopping import history_of
 from edgefed.report import sections
 from edgefed.report.classes import classes_section
 from edgefed.report.experts import experts_section

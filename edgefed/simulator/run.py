@@ -28,7 +28,7 @@ from edgefed.coordinator.trackers.base import Tracker
 from edgefed.coordinator.training_check import check_training
 from edgefed.data.given import GivenData, given_shards
 from edgefed.data.partition import deal_recipe
-from edgefed.data.pixels import to_pixels
+from edgefed.data.pixel_range import to_pixels
 from edgefed.data.types import Dataset, Shard
 from edgefed.errors import DataError, UsageError
 from edgefed.learn.devices import pick_device, set_threads

@@ -14,7 +14,7 @@ from edgefed.algorithms.bounty_answers import MIX
 from edgefed.algorithms.completed_samples import check_size, completed, needs_of
 from edgefed.config.recipe import LabelsSection
 from edgefed.data.limits import MAX_BYTES
-from edgefed.data.pixels import from_pixels
+from edgefed.data.pixel_range import from_pixels
 from edgefed.data.types import Preparation
 from edgefed.errors import DataError
 from edgefed.learn.types import Array, Job

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from edgefed.data.folder import read_folder
-from edgefed.data.images import ImageOptions
+from edgefed.data.image_options import ImageOptions
 from edgefed.errors import EdgeFedError
 from edgefed.progress import tell_progress_to
 from tests.coordinator.full_disk import fill

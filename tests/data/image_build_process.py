@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edgefed.data import image_build
 from edgefed.data.folder import read_folder
-from edgefed.data.images import ImageOptions
+from edgefed.data.image_options import ImageOptions
 from edgefed.progress import tell_progress_to
 
 

@@ -13,7 +13,7 @@ from edgefed.config.recipe import DataSection
 from edgefed.data.class_names import checked_names, in_words, numbered
 from edgefed.data.datasets import load
 from edgefed.data.folder import read_folder
-from edgefed.data.images import ImageOptions
+from edgefed.data.image_options import ImageOptions
 from edgefed.data.partition import deal
 from edgefed.data.shard_files import read_shard, write_shard
 from edgefed.data.sources import load_device

@@ -14,11 +14,11 @@ from edgefed.data.class_names import renumbered
 from edgefed.data.columns import MAX_COLUMNS
 from edgefed.data.datasets import load
 from edgefed.data.folder import read_folder
-from edgefed.data.images import ImageOptions
+from edgefed.data.image_options import ImageOptions
 from edgefed.data.npz import read_npz
 from edgefed.data.partition import deal
 from edgefed.data.partitioners.registry import PARTITIONERS
-from edgefed.data.pixels import to_pixels
+from edgefed.data.pixel_range import to_pixels
 from edgefed.data.report import holding, report
 from edgefed.data.shard_files import read_shard, write_shard
 from edgefed.data.sources import load_device

@@ -12,7 +12,7 @@ from edgefed.data import folder as folder_module
 from edgefed.data.datasets import load
 from edgefed.data.folder import FolderContent
 from edgefed.data.folder import read_folder as read_into
-from edgefed.data.images import ImageOptions
+from edgefed.data.image_options import ImageOptions
 from edgefed.errors import DataError
 from tests.data.helpers import section, write_image
 

@@ -19,8 +19,9 @@ from PIL import Image, ImageOps
 from edgefed.data.folder import FolderContent, read_folder
 from edgefed.data.holdout import hold_out
 from edgefed.data.image_cache import UNUSED_SECONDS
+from edgefed.data.image_decoding import read_pixels
 from edgefed.data.image_index import INDEX, ImageIndex, read_index
-from edgefed.data.images import ImageOptions, read_pixels
+from edgefed.data.image_options import ImageOptions
 from edgefed.data.sources import load_device
 from edgefed.data.types import Array, joined, take
 from edgefed.errors import DataError, StorageError

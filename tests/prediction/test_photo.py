@@ -10,7 +10,8 @@ import torch
 from PIL import Image, ImageOps
 
 from edgefed.data.folder import read_folder
-from edgefed.data.images import ImageOptions, read_pixels
+from edgefed.data.image_decoding import read_pixels
+from edgefed.data.image_options import ImageOptions
 from edgefed.learn.training import Trainer
 from edgefed.prediction.export import export_model, onnx_run, torch_run
 from edgefed.prediction.export_check import TOLERANCE

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from edgefed.config.class_weights import ClassWeights
 from edgefed.learn.objectives.losses import soft
-from edgefed.learn.objectives.target_adjustment import CLASS_WEIGHTS, adjusted
+from edgefed.learn.objectives.smoothing_and_weights import CLASS_WEIGHTS, adjusted
 from edgefed.learn.types import Batch, Context, Forward, Params
 
 

@@ -19,7 +19,7 @@ from edgefed.learn.capabilities import Phase
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.averaged_entries import DRAWN, unpacked
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.objectives.target_adjustment import CLASS_WEIGHTS
+from edgefed.learn.objectives.smoothing_and_weights import CLASS_WEIGHTS
 from edgefed.learn.types import Array, Batch, Context, Forward, Objective, Params
 
 

@@ -27,7 +27,7 @@ from edgefed.learn.objectives.manifold_mixing import ManifoldMixing
 from edgefed.learn.objectives.mixing import Mixing
 from edgefed.learn.objectives.naive_mix import NaiveMix
 from edgefed.learn.objectives.proximal import Proximal
-from edgefed.learn.objectives.target_adjustment import CLASS_WEIGHTS, class_weights
+from edgefed.learn.objectives.smoothing_and_weights import CLASS_WEIGHTS, class_weights
 from edgefed.learn.stacked_trainer import StackedTrainer
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Context, Job, Objective, Samples, Schedule, Tensors

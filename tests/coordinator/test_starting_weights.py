@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from edgefed.config.recipe import ModelSection
 from edgefed.coordinator.compatibility import DataSpec
-from edgefed.coordinator.initial_weights import put_initial_weights
+from edgefed.coordinator.starting_weights import put_initial_weights
 from edgefed.errors import EdgeFedError
 from edgefed.learn.model_building import build
 from edgefed.learn.models import Model

@@ -5,13 +5,11 @@ from __future__ import annotations
 import threading
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
-from edgefed.config.sections import Section
 from edgefed.data.limits import MAX_PIXELS
 from edgefed.errors import DataError, EdgeFedError
 
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image as ImageFile
 
 Pixels = npt.NDArray[np.uint8]
+
 Shape = tuple[int, int, int]
 """Height, width and channels of an image."""
 
@@ -30,15 +29,13 @@ SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", "
 UNREADABLE = "data.unreadable"
 """Code of the error of a file that is no image."""
 
-MAX_CACHE_BYTES = 64 * 2**30
-"""Most bytes of a folder's decoded images, unless ``max_bytes`` says otherwise."""
-
 LARGE_PIXELS = 2**23
 """Images with more pixels are decoded one at a time, however many threads decode."""
 
 _LARGE = threading.Lock()
 
 _ORIENTATION = 0x0112
+
 _TURNS = {
     2: "FLIP_LEFT_RIGHT",
     3: "ROTATE_180",
@@ -49,20 +46,6 @@ _TURNS = {
     8: "ROTATE_90",
 }
 """How an image is turned upright, by its EXIF orientation."""
-
-
-class ImageOptions(Section):
-    """How image files become inputs."""
-
-    size: Annotated[int, Field(ge=0, le=4096)] = 0
-    """Height and width in pixels to scale to; 0 if all images have the same size."""
-
-    greyscale: bool = False
-    """One channel instead of red, green and blue."""
-
-    max_bytes: Annotated[int, Field(ge=1)] = MAX_CACHE_BYTES
-    """Maximum size on disk of the folder's decoded images in bytes, one for each value; more are
-    refused when the first one was read."""
 
 
 def image_files(folder: Path) -> list[Path]:

@@ -8,7 +8,7 @@ import pytest
 
 from edgefed.config.recipe import EvaluationSection
 from edgefed.errors import UsageError
-from edgefed.events.evaluation_history import BestRound, EvaluationHistory, Row, history_of
+from edgefed.events.early_stopping import BestRound, EvaluationHistory, Row, history_of
 
 
 def rows(*accuracies: float | None, **more: Any) -> list[Row]:

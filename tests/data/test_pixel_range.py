@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefed.data.pixels import from_pixels, to_pixels
+from edgefed.data.pixel_range import from_pixels, to_pixels
 from edgefed.data.sources import load_device
 from edgefed.data.types import UNPREPARED, Array, Preparation
 from edgefed.errors import DataError
