@@ -192,7 +192,9 @@ def _table(found: dict[str, float]) -> str:
 
 def main() -> None:
     """Measure, and print a table or JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.images", description=__doc__.split("\n")[0]
+    )
     parser.add_argument("--images", type=int, default=20_000)
     parser.add_argument("--steps", type=int, default=60, help="training steps of the memory's run")
     parser.add_argument("--json", action="store_true")

@@ -47,6 +47,7 @@ def described(
     models: tuple[str, ...],
     shares: Mapping[str, float],
     best: BestRound | None = None,
+    numbers: bool = False,
 ) -> ModelDescription:
     """Return what a run's model file says of itself.
 
@@ -60,6 +61,7 @@ def described(
         models: their names.
         shares: what each of them counts in their predictions; empty where they have no mean.
         best: the score by which they are the run's best, if the file is about that.
+        numbers: whether a user's own loss is of numbers.
     """
     return ModelDescription(
         section=complete_model(section),
@@ -76,6 +78,7 @@ def described(
         metric=best.metric if best is not None else "",
         score=best.score if best is not None else None,
         shares=tuple(shares.get(name, 0.0) for name in models) if shares else (),
+        numbers=numbers,
     )
 
 

@@ -21,6 +21,7 @@ from edgefed.coordinator.store import Store
 from edgefed.events.early_stopping import BestRound
 from edgefed.learn.model_files import BEST_FILE, MODEL_FILE
 from edgefed.learn.types import Tensors
+from edgefed.learn.user_losses import is_user_loss
 from edgefed.wire.tensors import weights_digest
 
 
@@ -84,10 +85,20 @@ class ModelSaver:
             models=models,
             shares=self._algorithm.model_shares(state.state),
             best=best,
+            numbers=self._has_numbers(state),
         )
         metadata = description.metadata()
         self._recorder.written(lambda: self._store.save_model(run, weights, metadata, file))
         return digest
+
+    def _has_numbers(self, state: RunState) -> bool:
+        """Return whether a user's own loss is of numbers: by samples here, or by devices' tests."""
+        record, test = self._recorder.record, state.run_model.test
+        if not is_user_loss(self._recipe.training.loss):
+            return False
+        if len(test):
+            return not test.has_labels
+        return record.loss is not None and record.accuracy is None
 
     def tensors(self, state: RunState) -> Tensors:
         """Return the tensors of a model file: the complete weights of the state's models."""

@@ -20,6 +20,7 @@ from edgefed.learn.model_description import ModelDescription
 from edgefed.learn.model_files import MODEL_FILE, opened_model_file
 from edgefed.learn.models import Model
 from edgefed.learn.types import Tensors
+from edgefed.samples import UNSCALED, PixelScale
 
 RUN = "run:"
 """How ``model.start`` names a run."""
@@ -34,7 +35,11 @@ def start_model(
         EdgeFedError: as ``put_initial_weights``, or the disk is full.
     """
     store, run = deps.store, recorder.record.run
-    for told in put_initial_weights(model, section, spec, deps.data_folder, store.run_folder):
+    images = deps.prepared_recipe.images
+    scale = PixelScale(images.mean, images.std)
+    for told in put_initial_weights(
+        model, section, spec, deps.data_folder, store.run_folder, scale
+    ):
         recorder.note(told)
     recorder.written(lambda: save_frozen(store.run_folder(run), model.frozen_weights()))
 
@@ -45,6 +50,7 @@ def put_initial_weights(
     spec: DataSpec,
     folder: Path | None,
     run_folder: Callable[[str], Path],
+    scale: PixelScale = UNSCALED,
 ) -> tuple[str, ...]:
     """Give a model the weights that its recipe starts from; return what the operator should know.
 
@@ -54,6 +60,7 @@ def put_initial_weights(
         spec: what the run's data look like.
         folder: where relative paths start.
         run_folder: returns the folder of a run's files.
+        scale: of the run's images.
 
     Raises:
         RecipeError: ``model.start``: both keys are set, or the file holds several models.
@@ -66,15 +73,16 @@ def put_initial_weights(
             code="model.start",
             hint="omit one of them",
         )
-    told = ""
+    told: list[str] = []
     if section.weights:
-        weights, told = pretrained(model, section.weights, folder)
+        weights, new = pretrained(model, section.weights, folder)
         model.put_weights(weights)
+        told = [new]
     elif section.start:
         path = _model_file(section.start, folder, run_folder)
-        weights, told = _started(model, spec, path)
+        weights, told = _started(model, spec, path, scale)
         model.put_weights(weights)
-    return (told,) if told else ()
+    return tuple(filter(None, told))
 
 
 def _model_file(start: str, folder: Path | None, run_folder: Callable[[str], Path]) -> Path:
@@ -105,7 +113,9 @@ def _model_file(start: str, folder: Path | None, run_folder: Callable[[str], Pat
     return path
 
 
-def _started(model: Model, spec: DataSpec, path: Path) -> tuple[Tensors, str]:
+def _started(
+    model: Model, spec: DataSpec, path: Path, scale: PixelScale
+) -> tuple[Tensors, list[str]]:
     """Return the weights of a saved model, with an output layer for this run's classes."""
     with opened_model_file(path) as file:
         before, models = file.description, file.models()
@@ -121,10 +131,22 @@ def _started(model: Model, spec: DataSpec, path: Path) -> tuple[Tensors, str]:
     if kept is not None:
         found = _with_rows(model, found, kept, before.outputs)
     arrays, _ = fitted(model, found, str(path))
-    if kept is None:
-        return arrays, ""
-    new = spec.classes - len(kept)
-    return arrays, f"the output layer keeps {len(kept)} classes of {path} and has {new} new ones"
+    told = [_other_scale(before.scale, scale, path)]
+    if kept is not None:
+        new = spec.classes - len(kept)
+        told.append(f"the output layer keeps {len(kept)} classes of {path} and has {new} new ones")
+    return arrays, told
+
+
+def _other_scale(before: PixelScale, now: PixelScale, path: Path) -> str:
+    """Return what to tell where a model was trained on images of another scale, or nothing."""
+    if before == now:
+        return ""
+    one, other = (
+        f"mean {[*each.mean]} and std {[*each.std]}" if each.mean else "no mean and std"
+        for each in (before, now)
+    )
+    return f"{path} was trained on images with {one}, and this run's have {other} ([images])"
 
 
 def _kept_rows(before: ModelDescription, spec: DataSpec) -> list[tuple[int, int]] | None:

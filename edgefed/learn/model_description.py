@@ -42,6 +42,7 @@ class ModelDescription:
         metric, score: the score by which the round is the run's best; of no other model.
         shares: what each of several models counts in the mean of their predictions; empty where the
             run predicts in another way.
+        numbers: a user's own loss was of numbers, and not of labels.
     """
 
     section: ModelSection
@@ -58,6 +59,12 @@ class ModelDescription:
     metric: str = ""
     score: float | None = None
     shares: tuple[float, ...] = ()
+    numbers: bool = False
+
+    @property
+    def is_classifier(self) -> bool:
+        """Whether outputs are scores of classes, and not numbers."""
+        return self.loss != "squared_error" and not self.numbers
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -86,6 +93,8 @@ class ModelDescription:
             metadata |= {"metric": self.metric, "score": repr(self.score)}
         if self.shares:
             metadata["shares"] = json.dumps(self.shares)
+        if self.numbers:
+            metadata["targets"] = "numbers"
         return metadata
 
 
@@ -117,6 +126,7 @@ def read_description(metadata: Mapping[str, str], where: Path) -> ModelDescripti
             found = replace(found, metric=metadata["metric"], score=score)
         if "shares" in metadata:
             found = replace(found, shares=_SHARES.validate_json(metadata["shares"]))
+        found = replace(found, numbers=metadata.get("targets") == "numbers")
     except (KeyError, ValueError, ValidationError) as error:
         raise DataError(
             f"{where} does not say which model it holds.",

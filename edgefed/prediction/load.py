@@ -41,6 +41,5 @@ def load_model(
     content = read_model_file(path / MODEL_FILE if path.is_dir() else path, user_models=user_models)
     shares = chosen_models(content, model)
     modules = [content.module(name, user_models=user_models) for name in shares]
-    is_classifier = content.description.loss != "squared_error"
-    outputs = Outputs(modules, [*shares.values()], is_classifier)
+    outputs = Outputs(modules, [*shares.values()], content.description.is_classifier)
     return LoadedModel(content.description, content.network, outputs, device)

@@ -12,7 +12,7 @@ from edgefed.algorithms.evaluation_place import evaluation_place, holdout_of
 from edgefed.algorithms.registry import AnyAlgorithm, make
 from edgefed.clock import Clock, timestamp
 from edgefed.config.recipe import Recipe, SimulationSection
-from edgefed.coordinator.augmentation import with_augmentation
+from edgefed.coordinator.augmentation import with_augmentation, with_run_scale
 from edgefed.coordinator.engine import Engine
 from edgefed.coordinator.engine_deps import EngineDeps, OnRound, ignore_round
 from edgefed.coordinator.evaluation import coordinator_scores
@@ -96,7 +96,7 @@ class Simulation:
         set_threads(1)
         self._clock = clock
         algorithm = make(recipe)
-        dataset = given.dataset if given else load_dataset(recipe, data_folder)
+        dataset = _dataset(recipe, data_folder, given)
         _check(recipe, algorithm, dataset, memory, user_models=user_models)
         noise = noise_folder or folder / "noise"
         shards = _shards(recipe, algorithm, dataset, noise, given)
@@ -183,6 +183,11 @@ class Simulation:
         """Put a line into the journal: how the run trains."""
         if text:
             self.journal.emit("note", level="info", text=text)
+
+
+def _dataset(recipe: Recipe, folder: Path | None, given: GivenData | None) -> Dataset:
+    """Return the run's data set, images scaled as the run's."""
+    return with_run_scale(recipe, given.dataset) if given else load_dataset(recipe, folder)
 
 
 def _check(

@@ -109,6 +109,22 @@ def test_images_end_as_in_a_file_whatever_holds_them(
         assert digest(recipe(data=keys, **model), data=form) == wanted
 
 
+@pytest.mark.parametrize("by_device", [False, True])
+@pytest.mark.parametrize("floats", [False, True])
+def test_the_coordinator_tests_images_as_the_run_scales_them(floats: bool, by_device: bool) -> None:
+    (inputs, labels), (held, wanted) = images(48), images(15, seed=1)
+    if floats:
+        inputs, held = (np.moveaxis(each, 3, 1) / np.float32(255) for each in (inputs, held))
+    half = (inputs[:24], labels[:24]), (inputs[24:], labels[24:])
+    data: Any = dict(zip(("one", "two"), half, strict=True)) if by_device else (inputs, labels)
+    scale = {"mean": (0.4, 0.5, 0.6), "std": (0.2, 0.25, 0.3)}
+    tables = recipe(images=scale, evaluation={"on": "coordinator"})
+    result = edgefed.simulate(tables, data=data, test=(held, wanted))
+    probabilities = result.model.predict(held).probabilities
+    loss = -np.log(probabilities[np.arange(len(wanted)), wanted]).mean()
+    assert result.scores["loss"] == pytest.approx(loss, rel=1e-4)
+
+
 def test_images_of_a_palette_become_rgb() -> None:
     pixels, labels = images(60)
     few = [Image.fromarray(each).quantize(8) for each in pixels]

@@ -74,3 +74,23 @@ def test_a_model_of_a_users_own_code_predicts() -> None:
     own = recipe(model={"name": "tests.api.own_model:make"})
     result = edgefed.simulate(own, data=arrays(TRAIN))
     assert result.model.predict(TEST.inputs).probabilities.shape == (15, 3)
+
+
+@pytest.mark.parametrize("on", ["coordinator", "devices"])
+def test_numbers_of_a_users_own_loss_are_predicted_as_they_are(on: str) -> None:
+    inputs = TRAIN.inputs
+    numbers = np.stack([inputs.sum(axis=1), -inputs[:, 0]], axis=1).astype(np.float32) + 20
+    own = {"loss": "tests.learn.own_functions:huber", "learning_rate": 0.3}
+    data = {"test_share": 0.2 if on == "coordinator" else 0.0}
+    held = {"evaluation": {"on": on}, "simulation": {"holdout": 0.3}}
+    ended = edgefed.simulate(recipe(training=own, data=data, **held), data=(inputs, numbers))
+    model = ended.model
+    outputs = model.predict(inputs[:5]).outputs
+    assert model.labels == ()
+    assert np.abs(outputs.sum(axis=1) - 1).min() > 0.05, "no probabilities"
+
+
+def test_labels_of_a_users_own_loss_are_classes() -> None:
+    own = {"loss": "tests.learn.own_functions:focal"}
+    ended = edgefed.simulate(recipe(training=own), data=arrays(TRAIN))
+    assert ended.model.labels == ("0", "1", "2")

@@ -268,6 +268,22 @@ def test_a_start_of_another_network_with_other_classes_is_refused(
     assert caught.value.code == "model.weights"
 
 
+def test_a_start_on_images_of_another_scale_is_told(tmp_path: Path) -> None:
+    scale = {"mean": [0.5], "std": [0.25]}
+    source = build(ModelSection.model_validate(MLP), RUN_SHAPE, 3, 2)
+    file = run_file(tmp_path / "model.safetensors", source, scale=json.dumps(scale))
+    start = {**MLP, "start": str(file)}
+    told = []
+    for number, images in enumerate(({}, scale)):
+        world = World(tmp_path / str(number), small_recipe(model=start, images=images))
+        world.engine().run()
+        told.append([each["text"] for each in world.seen("note")])
+        world.close()
+    other, same = told
+    assert any("mean [0.5] and std [0.25], and this run's have no mean" in text for text in other)
+    assert not any("[images]" in text for text in same)
+
+
 def test_both_sources_at_once_are_refused(tmp_path: Path) -> None:
     with pytest.raises(EdgeFedError, match="not from both"):
         put(model(), tmp_path, weights="a.pth", start="run:r-0001")

@@ -35,7 +35,7 @@ _CLASS = re.compile(r"[A-Z][A-Za-z]*[a-z][A-Za-z]*")
 TOPS = {path.name for root in ROOTS for path in root.iterdir() if path.is_dir()}
 INNER = {path.parent.name for path in (ROOT / "edgefed").glob("*/__init__.py")}
 FILES = ("jsonl", "toml", "csv", "json")
-FOREIGN = {"None", "Protocol", "True"}
+FOREIGN = {"False", "None", "Protocol", "True"}
 
 
 def code(page: Path) -> Iterator[str]:
