@@ -12,8 +12,14 @@ Tell = Callable[[str, int, int], None]
 """Takes what is done, such as "decoding images", and how much of how much."""
 
 
+MANY = 100
+"""Steps of a preparation that is logged; a shorter one is over at once."""
+
+
 def log_progress(what: str, done: int, total: int) -> None:
-    """Log the beginning, each tenth and the end."""
+    """Log the beginning, each tenth and the end of what takes many steps."""
+    if total < MANY:
+        return
     if done == 0 or done * 10 // total > (done - 1) * 10 // total:
         _log.info("%s: %d of %d", what, done, total)
 

@@ -206,9 +206,13 @@ def _kind(name: str) -> _Kind:
 
 
 def _read_plugin(
-    reader: SourceReader, source: Source, options: PreparationOptions, holdout: float
+    reader: SourceReader,
+    source: Source,
+    options: PreparationOptions,
+    holdout: float,
+    decoded: Path,
 ) -> _Content:
-    del holdout
+    del holdout, decoded
     read = read_guarded(source.kind, lambda: reader.read(source.path, options))
     require_samples(read.train, f"{source.kind}:{source.path}")
     test = read.test if len(read.test) else None

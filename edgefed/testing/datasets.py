@@ -72,7 +72,7 @@ def _check_reads(where: str, read: Callable[[], Dataset]) -> None:
         ("test", first.test, second.test),
     ):
         require(
-            bits([one.inputs, one.targets]) == bits([other.inputs, other.targets]),
+            bits([one.float_inputs(), one.targets]) == bits([other.float_inputs(), other.targets]),
             f"{where}: its {title} samples differ when it is read again",
         )
 

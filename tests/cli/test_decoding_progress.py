@@ -45,8 +45,8 @@ def test_an_agent_logs_each_tenth(tmp_path: Path) -> None:
         "start_log()\n"
         "load_device(sys.argv[1], 0.1, Path(sys.argv[2]))\n"
     )
-    source = f"folder:{photos(tmp_path / 'photos', 40)}"
+    source = f"folder:{photos(tmp_path / 'photos', 100)}"
     command = [sys.executable, "-c", code, source, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     lines = [line.split("INFO ")[1] for line in done.stderr.splitlines()]
-    assert lines == [f"decoding images: {number} of 40" for number in range(0, 41, 4)]
+    assert lines == [f"decoding images: {number} of 100" for number in range(0, 101, 10)]

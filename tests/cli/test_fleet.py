@@ -225,8 +225,8 @@ def test_ages_and_bytes_are_for_people_and_json_has_them_raw(fleet: SmallFleet) 
 
 
 def rows(told: Told) -> dict[str, str]:
-    """Return what a command shows, by its first column."""
-    words = [line.split(None, 1) for line in told.out.splitlines()]
+    """Return what a command shows before its first empty line, by its first column."""
+    words = [line.split(None, 1) for line in told.out.partition("\n\n")[0].splitlines()]
     return dict(words)
 
 

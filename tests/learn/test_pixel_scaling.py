@@ -49,4 +49,4 @@ def test_the_neutral_pixel_is_the_mean() -> None:
     assert scaling(UNSCALED).neutral.tolist() == [[[0]]]
     three = scaling(PixelScale((0.0, 0.5, 1.0), (1.0, 2.0, 3.0)))
     assert three.neutral.flatten().tolist() == [0, 128, 255]
-    assert float(three.inputs(three.neutral[None]).abs().max()) < 0.002
+    assert float(three.inputs(three.neutral.expand(1, 3, 5, 4)).abs().max()) < 0.002

@@ -71,6 +71,7 @@ def test_a_run_leaves_its_files_and_nothing_else(file: Path, swept: Swept) -> No
     for result in outcome.results.values():
         files = {path.name for path in (swept.folder / result.folder).iterdir()}
         assert files == {
+            "best.safetensors",
             "events.jsonl",
             "metrics.csv",
             "metrics.jsonl",
