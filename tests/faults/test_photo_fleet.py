@@ -39,7 +39,7 @@ def recipe(**model: Any) -> Recipe:
         "seed": 3,
         "model": keys,
         "data": {"name": "none", "classes": list(NEW)},
-        "training": {"epochs": 2, "learning_rate": 0.02, "momentum": 0.9},
+        "training": {"learning_rate": 0.01, "momentum": 0.9},
         "rounds": {"count": 20, "cohort": 3, "min_devices": 3, "quorum": 1.0},
         "evaluation": {"on": "devices", "every": 0},
         "simulation": {"devices": 3},
@@ -53,7 +53,7 @@ def model_file(home: FleetProcesses, run: str) -> Path:
 
 
 def test_a_pretrained_network_learns_from_a_few_photos_on_each_device(tmp_path: Path) -> None:
-    weights = write_pretrained(tmp_path / "pretrained.pth", count=3000, epochs=10)
+    weights = write_pretrained(tmp_path / "pretrained.pth", count=3000, epochs=12)
     sources = {
         name: f"folder:{write_photos(tmp_path / name, seed, held, PHOTOS)}?size={SEEN_SIDE}"
         for seed, (name, held) in enumerate(HELD.items())
