@@ -108,7 +108,8 @@ def model_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
         return [_named_problem(layer, "model", "name", error)]
     if network is None:
         known = (*NETWORKS, *NETWORK_PLUGINS.names())
-        meant = did_you_mean(nearest_name(name, known)) or f"; known: {', '.join(known)}"
+        others = "torchvision:NAME, package.module:factory"
+        meant = did_you_mean(nearest_name(name, known)) or f"; known: {', '.join(known)}, {others}"
         told = f'there is no such model, got "{name}"{meant}'
         origin = layer.nearest(("model", "name"))
         return [Problem(origin, "model.name", told, "model.unknown")]

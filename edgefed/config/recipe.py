@@ -40,7 +40,7 @@ class ModelSection(OpenSection):
     """A model of EdgeFed's to start from: ``run:r-0007``, or a run's ``model.safetensors``. The
     output layer's rows are taken by the names of classes; new classes get new rows."""
 
-    train: TrainChoice | tuple[WeightPattern, ...] = "all"
+    train: TrainChoice = "all"
     """What is trained: ``all`` weights; the ``head``, which is the last linear layer; ``last:N``,
     the last N layers with weights; or names of weights, with ``*`` and ``?`` for any characters
     and any character: ``["classifier.*"]``. The others are frozen: devices receive them once."""

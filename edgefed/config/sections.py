@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 CodecName = Literal["fp32", "bf16", "int8"]
 
@@ -25,7 +26,22 @@ PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 WeightPattern = Annotated[str, Field(min_length=1, max_length=256)]
 
-TrainChoice = Annotated[str, Field(pattern=r"^(all|head|last:[1-9][0-9]{0,3})$")]
+WeightPatterns = Annotated[tuple[WeightPattern, ...], Field(max_length=64)]
+
+_TRAIN = re.compile(r"all|head|last:[1-9][0-9]{0,3}")
+
+
+def _known_part(value: Any) -> Any:
+    """Refuse what names no part of a model, in one sentence for both kinds of value."""
+    known = isinstance(value, str) and _TRAIN.fullmatch(value)
+    names = isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
+    if not known and not names:
+        raise ValueError("must be all, head, last:N from 1, or a list of names of weights")
+    return value
+
+
+TrainChoice = Annotated[str | WeightPatterns, BeforeValidator(_known_part)]
+"""Which part of a model is trained."""
 
 
 class Section(BaseModel):

@@ -28,6 +28,12 @@ NESTED = ("state_dict", "model", "model_state_dict", "weights")
 AUXILIARY = ("aux", "AuxLogits")
 """How the names of auxiliary classifiers begin, which are built for training elsewhere only."""
 
+MISSING = (
+    "correct {key} in the recipe's [model]; a relative path starts at the recipe's folder, or else"
+    " at the folder data of the coordinator's state"
+)
+"""The hint of a file that is not there."""
+
 SHOWN = 4
 """Most names that an error lists."""
 
@@ -48,7 +54,7 @@ def pretrained(model: Model, weights: str, folder: Path | None) -> tuple[Tensors
     if weights == PUBLISHED:
         return fitted(model, _published(model), f"torchvision's weights of {_name(model)}")
     path = resolve(weights, folder)
-    require_file(path)
+    require_file(path, MISSING.format(key="weights"))
     return fitted(model, _read(path), str(path))
 
 

@@ -12,7 +12,7 @@ from edgefed.config.recipe import ModelSection
 from edgefed.coordinator.compatibility import DataSpec
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.frozen_weights import save_frozen
-from edgefed.coordinator.pretrained_weights import fitted, pretrained
+from edgefed.coordinator.pretrained_weights import MISSING, fitted, pretrained
 from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.data.paths import require_file, resolve
 from edgefed.errors import RecipeError, UnknownNameError
@@ -89,7 +89,7 @@ def _model_file(start: str, folder: Path | None, run_folder: Callable[[str], Pat
     """Return the file that ``model.start`` names."""
     if not start.startswith(RUN):
         path = resolve(start, folder)
-        require_file(path)
+        require_file(path, MISSING.format(key="start"))
         return path
     run = start.removeprefix(RUN)
     files = run_folder(run) if run and "/" not in run and run != ".." else Path()

@@ -16,11 +16,11 @@ def resolve(path: str, folder: Path | None) -> Path:
     return given if folder is None else folder / given
 
 
-def require_file(path: Path) -> None:
+def require_file(path: Path, hint: str = "check the path") -> None:
     """Raise a `MissingDataError` when there is no file at ``path``."""
     if not path.is_file():
         what = "is a folder, not a file" if path.is_dir() else "does not exist"
-        raise MissingDataError(f"{path} {what}.", code="data.missing", hint="check the path")
+        raise MissingDataError(f"{path} {what}.", code="data.missing", hint=hint)
 
 
 def require_folder(path: Path) -> None:

@@ -82,11 +82,20 @@ def _supplement(bounty: BountyView) -> int:
 
 def _own(device: DeviceView, names: Sequence[str]) -> Counts | None:
     """Return a device's samples by the run's labels: by class where both name their classes."""
-    if not device.labels:
-        return None
-    if not names or not device.class_names:
-        return device.labels
-    held = dict(zip(device.class_names, device.labels, strict=False))
+    return in_order(device.labels, device.class_names, names) if device.labels else None
+
+
+def in_order(counts: Counts, own: Sequence[str], names: Sequence[str]) -> Counts:
+    """Return a device's counts in the order of a run's classes.
+
+    Args:
+        counts: samples by label, as the device numbers its labels.
+        own: what its labels are called.
+        names: the run's classes; where these or the device's have no names, numbers are the same.
+    """
+    if not names or not own:
+        return counts
+    held = dict(zip(own, counts, strict=False))
     return tuple(held.get(name, 0) for name in names)
 
 

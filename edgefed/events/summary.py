@@ -28,6 +28,7 @@ class DeviceSummary(View):
 
     Attributes:
         labels: training samples by label; empty when the device does not tell.
+        class_names: what those labels are called; empty when they have no names.
         accepted, rejected, late: answers merged; not merged; come too late.
         sent: bytes of its answers.
         seconds, fastest, slowest: from question to answer: all together, the least, the most.
@@ -40,6 +41,7 @@ class DeviceSummary(View):
     device: str
     samples: int = 0
     labels: tuple[int, ...] = ()
+    class_names: tuple[str, ...] = ()
     hardware: str = ""
     accelerator: str = ""
     accepted: int = 0
@@ -156,7 +158,7 @@ class _Gathered:
 
     def _take_device(self, event: Mapping[str, Any]) -> None:
         device = self._device(event["device"])
-        for name in ("samples", "labels", "hardware", "accelerator"):
+        for name in ("samples", "labels", "class_names", "hardware", "accelerator"):
             if event.get(name):
                 device[name] = event[name]
         device["lost"] = device.get("lost", 0) + (event.get("state") == "lost")

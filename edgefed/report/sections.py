@@ -5,6 +5,7 @@ from __future__ import annotations
 from edgefed.charts.bars import Bar, bar_chart
 from edgefed.charts.heat import heat_map
 from edgefed.charts.lines import LineChart, Series, line_chart
+from edgefed.events.label_skew import in_order
 from edgefed.events.summary import DeviceSummary, RunSummary
 from edgefed.report.html import scroll, section, table, tiles
 from edgefed.report.run_data import RunData
@@ -16,11 +17,18 @@ MAX_ROWS = 300
 
 def labels(summary: RunSummary) -> str:
     """Return who holds which labels."""
-    rows = [(device.device, device.labels) for device in summary.devices if device.labels]
+    names = summary.run.class_names if summary.run else ()
+    rows = [
+        (device.device, in_order(device.labels, device.class_names, names))
+        for device in summary.devices
+        if device.labels
+    ]
     if not rows:
         return section("Labels per device", note="No device told its labels.")
     chart = heat_map(rows[:MAX_ROWS], title="training samples by device and label", axis="label")
     note = "Training samples that each device holds of each label." + _cut(len(rows))
+    if names:
+        note += f" Labels: {', '.join(f'{number} {name}' for number, name in enumerate(names))}."
     return section("Labels per device", scroll(chart), note=note)
 
 

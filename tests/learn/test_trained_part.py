@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import nn
 
 from edgefed.config.recipe import ModelSection
@@ -98,6 +99,14 @@ def test_what_the_model_lacks_is_refused(train: str | list[str], reason: str) ->
     with pytest.raises(RecipeError, match=reason.replace("*", r"\*")) as caught:
         model(train)
     assert caught.value.code == "model.train"
+
+
+@pytest.mark.parametrize("train", ["heads", "last:0", "last:-1", "last", "", 3, ["fc.*", 3], None])
+def test_what_names_no_part_of_a_model_is_refused_in_one_sentence(train: object) -> None:
+    with pytest.raises(ValidationError) as caught:
+        ModelSection.model_validate({"name": "mlp", "train": train})
+    (error,) = caught.value.errors()
+    assert "must be all, head, last:N from 1, or a list of names of weights" in error["msg"]
 
 
 def test_a_model_that_does_not_end_in_a_linear_layer_has_no_head() -> None:
