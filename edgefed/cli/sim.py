@@ -113,6 +113,10 @@ def _reporter(rounds: int, *, live: bool, quiet: bool) -> Callable[[Event], None
             told = f"round {event.fields['round']}/{rounds}  {found}".rstrip()
             sys.stderr.write(f"\r\x1b[K{told}")
             sys.stderr.flush()
+        elif event.kind == "run" and event.fields.get("status") == "finished":
+            reason = event.fields.get("reason")
+            if reason:  # it ended before its last round
+                talk(f"{chr(10) if live else ''}{reason}")
         elif event.kind == "note":
             warning = event.fields.get("level") == "warning"
             talk(f"{'! ' if warning else ''}{event.fields['text']}")

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from edgefed.data.image_decoding import read_pixels
+from edgefed.data.paths import require_file
 from edgefed.data.run_scale import are_pixels
 from edgefed.errors import DataError
 from edgefed.learn.devices import pick_device, repeatable
@@ -57,6 +58,10 @@ class LoadedModel:
     def shape(self) -> tuple[int, ...]:
         """The shape of one input: (channels, height, width) for images."""
         return self._model.shape
+
+    def __repr__(self) -> str:
+        told = self.description
+        return f"<LoadedModel {told.section.name} of run {told.run}, round {told.round}>"
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -133,6 +138,9 @@ class LoadedModel:
         return fitted(read_pixels(path, size, greyscale=channels == 1), self.shape)
 
     def _of_files(self, paths: Sequence[Path], batch: int) -> Predictions:
+        for path in paths:
+            require_file(path)
+
         def parts() -> Iterator[Array]:
             for start in range(0, max(1, len(paths)), batch):
                 images = [self.pixels(path) for path in paths[start : start + batch]]

@@ -162,7 +162,8 @@ def test_a_model_of_squared_error_predicts_numbers(tmp_path: Path) -> None:
         (np.zeros((), np.uint8), "predict.input"),
         (np.array(["a"]), "predict.input"),
         (np.full((1, 3, 32, 32), np.nan, np.float32), "data.not_finite"),
-        ("none.png", "data.unreadable"),
+        ("none.png", "data.missing"),
+        (__file__, "data.unreadable"),
     ],
 )
 def test_what_a_model_cannot_take(model: LoadedModel, inputs: Any, code: str) -> None:
