@@ -127,7 +127,8 @@ def test_a_device_without_the_column_is_told_and_the_run_goes_on(world: Made) ->
         (
             "device-03",
             "The samples of this device have no column 'site', which the run's experts are"
-            " conditioned on; columns: none.",
+            " conditioned on; columns: none.  [data.column]; try: add the column to the device's"
+            " data, or choose another condition",
         )
     }
     assert checkpoint.state.round == 2
@@ -147,7 +148,7 @@ def test_private_state_of_other_experts_is_told_and_the_run_goes_on(
         (
             "device-02",
             f"The gate that this device keeps is of {shape}, and the task needs (4, 3): it is of"
-            " other experts or another model.",
+            " other experts or another model.  [algorithm.private_state]; try: start a new run",
         )
     }
     assert checkpoint.state.round == 2

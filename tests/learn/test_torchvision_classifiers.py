@@ -11,7 +11,7 @@ import torchvision
 
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, EdgeFedError, RecipeError
-from edgefed.learn.model_building import build, complete_model
+from edgefed.learn.model_building import build, complete_model, make_module
 from edgefed.learn.model_memory import build_within, training_bytes
 from edgefed.learn.models import Model, module_bytes
 from edgefed.learn.networks.torchvision_classifiers import classifier_names
@@ -36,20 +36,26 @@ def made(name: str, classes: int = 5, **keys: object) -> Model:
         ("shufflenet_v2_x0_5", "fc"),
         ("mnasnet0_5", "classifier.1"),
         ("efficientnet_b0", "classifier.1"),
-        ("vit_b_32", "heads.head"),
     ],
 )
 def test_a_classifier_is_torchvision_s_with_the_run_s_classes(name: str, head: str) -> None:
     model = made(name, train="head")
     assert model.names == (f"{head}.weight", f"{head}.bias")
     assert model.weights()[f"{head}.bias"].shape == (5,)
-    keys = {"image_size": 64} if name.startswith("vit") else {}
-    theirs = torchvision.models.get_model(name, weights=None, num_classes=5, **keys)
+    theirs = torchvision.models.get_model(name, weights=None, num_classes=5)
     shapes = {key: tuple(value.shape) for key, value in theirs.state_dict().items()}
     ours = model.complete(model.weights())
     assert {key: array.shape for key, array in ours.items()} == shapes
     with torch.no_grad():
         assert model.forward({}, torch.zeros(2, *SHAPE)).shape == (2, 5)
+
+
+def test_a_transformer_takes_images_of_the_run_s_size() -> None:
+    with torch.device("meta"):
+        module = make_module(section("vit_b_32"), SHAPE, 5)
+    shapes = {name: tuple(part.shape) for name, part in module.named_parameters()}
+    assert shapes["encoder.pos_embedding"] == (1, 1 + 2 * 2, 768)
+    assert shapes["heads.head.weight"] == (5, 768)
 
 
 def test_initial_weights_depend_on_the_seed_alone() -> None:
