@@ -138,7 +138,7 @@ class LoadedModel:
         return fitted(read_pixels(path, size, greyscale=channels == 1), self.shape)
 
     def _of_files(self, paths: Sequence[Path], batch: int) -> Predictions:
-        for path in paths:
+        for path in paths if self.takes_images else ():
             require_file(path)
 
         def parts() -> Iterator[Array]:
