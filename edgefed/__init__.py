@@ -40,7 +40,7 @@ _MODULES = {
 
 if not TYPE_CHECKING:  # or a checker would take every name for one of this package
 
-    def __getattr__(name):
+    def __getattr__(name: str) -> object:
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
@@ -48,5 +48,5 @@ if not TYPE_CHECKING:  # or a checker would take every name for one of this pack
         value = globals()[name] = getattr(import_module(_MODULES[name]), name)
         return value
 
-    def __dir__():
+    def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

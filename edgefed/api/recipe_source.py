@@ -46,7 +46,7 @@ def recipe_of(source: RecipeSource | None, over: Mapping[str, Any]) -> Recipe:
 
 
 def checked(loaded: Loaded[Recipe]) -> Recipe:
-    """Return a recipe whose open tables are checked too, as it shall run.
+    """Return the recipe to run, after checking the tables that models, data and algorithms extend.
 
     Raises:
         RecipeError: something in it is wrong; it lists every problem.

@@ -1,4 +1,4 @@
-"""What the evaluation of a model found: scores by name, and the counts that stand behind them."""
+"""The result of an evaluation: scores by name, and the confusion matrices of the same test."""
 
 from __future__ import annotations
 

@@ -287,12 +287,13 @@ class Service:
             controls.give_up_evaluations()
 
     def _engine_deps(self, recipe: Recipe, controls: RunControls) -> EngineDeps:
+        data = self._settings.folder / "data"
         return EngineDeps(
             recipe=recipe,
             algorithm=make(recipe),
             fleet=self._fleet,
-            dataset=load_dataset(recipe, self._settings.folder / "data"),
-            data_folder=self._settings.folder / "data",
+            dataset=load_dataset(recipe, data),
+            data_folder=data,
             store=self._store,
             cache=self._cache,
             relays=self._relays,

@@ -36,7 +36,7 @@ class BestRound:
 
 
 class EvaluationHistory:
-    """Takes up one row after another.
+    """Finds the best round, and whether to stop, from the rows of a run's rounds.
 
     Args:
         section: names the score, and says when to stop.
@@ -52,7 +52,7 @@ class EvaluationHistory:
         self.best: BestRound | None = None
 
     def add(self, row: Row) -> None:
-        """Take up the next round; one that was not evaluated changes nothing."""
+        """Add the row of the next round; a round without an evaluation changes nothing."""
         if not self._metric:
             self._metric = next((name for name in USUAL if row.get(name) is not None), "")
         score = row.get(self._metric)

@@ -30,7 +30,7 @@ def is_user_loss(name: str) -> bool:
 class UserLoss:
     """The mean over the batch of a user's own loss.
 
-    Whoever calls it has made sure that users' code is allowed here.
+    The caller checks first that this program allows users' code.
 
     Attributes:
         name: the function's.

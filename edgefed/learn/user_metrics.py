@@ -32,7 +32,7 @@ def measured(
 ) -> dict[str, Fraction]:
     """Return the numerator and the denominator of each metric, by the name that it is told under.
 
-    Whoever calls it has made sure that users' code is allowed here.
+    The caller checks first that this program allows users' code.
 
     Raises:
         RecipeError: there is no such function.

@@ -18,10 +18,10 @@ from edgefed.learn.training import Stopped, Trainer
 from edgefed.learn.types import Job, Tensors
 from edgefed.learn.warm_trainers import UNBOUNDED
 from edgefed.simulator.executors import Order, arrays_of, worker_of
+from edgefed.worker.completion import Prepared, complete, finish
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system
 from edgefed.worker.trainer_cache import TrainerCache
-from edgefed.worker.worker import Prepared, complete, finish
 
 
 @dataclass(frozen=True)

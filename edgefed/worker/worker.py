@@ -2,79 +2,40 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-from pydantic import ValidationError
 
 from edgefed.algorithms.base import (
-    Algorithm,
     Answer,
     DeviceTask,
     DeviceView,
-    Result,
-    Work,
 )
-from edgefed.algorithms.evaluation_reply import measures_of_task
 from edgefed.algorithms.exchange import FROZEN
 from edgefed.data.class_names import in_words, numbered, renumbered, unlisted
 from edgefed.data.run_scale import with_scale
 from edgefed.data.types import UNPREPARED, Preparation
-from edgefed.errors import DIVERGED, DataError, EdgeFedError, PluginError
-from edgefed.learn.model_memory import ModelTooLargeError
+from edgefed.errors import DataError
 from edgefed.learn.targets import misfit
-from edgefed.learn.training import Stopped, Trainer
+from edgefed.learn.training import Trainer
 from edgefed.learn.types import Array, Samples, Tensors
 from edgefed.learn.user_losses import is_user_loss
 from edgefed.learn.user_models import is_user_model
 from edgefed.learn.warm_trainers import FrozenBlob
 from edgefed.natural_noise.draw import DrawNoise, draw_noise
 from edgefed.samples import PixelScale
-from edgefed.sharing.policy import ANYTHING, Policy, Withheld
+from edgefed.sharing.policy import ANYTHING, Policy
 from edgefed.wire.messages import Task
 from edgefed.wire.tensors import unpack
+from edgefed.worker.completion import Prepared, answered, complete, guarded
 from edgefed.worker.outcome import Outcome
-from edgefed.worker.persistent_state import PersistentState, checked_changes
+from edgefed.worker.persistent_state import PersistentState
 from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system
-from edgefed.worker.relays import ReadRelay, check_relays, no_relays, relays_by_sender
-from edgefed.worker.run_work import mode_of, run_work
-from edgefed.worker.scored import scored
+from edgefed.worker.relays import ReadRelay, no_relays, relays_by_sender
 from edgefed.worker.trainer_cache import TrainerCache
-from edgefed.worker.uplink import FEEDBACK, encode_groups
-
-Done = TypeVar("Done")
-
-UNKNOWN = ("algorithm.unknown", "model.unknown")
-"""Codes of errors about a task that names what this device does not have."""
-
-INSTALL = "if a package offers it, install that package on this device"
+from edgefed.worker.uplink import FEEDBACK
 
 NOTHING_KEPT = PersistentState()
 """Of a device that has kept nothing across runs yet."""
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A task that waits for its training or testing.
-
-    Attributes:
-        trainer: has the task's model.
-        work: what it shall do.
-        view: the device's samples, of which a ``Job`` trains on ``view.train``.
-        private: the device's private state of this run, all of it.
-        persistent: what the device keeps across runs.
-    """
-
-    task: Task
-    algorithm: Algorithm[Any]
-    trainer: Trainer
-    seen: DeviceTask
-    view: DeviceView
-    private: Mapping[str, Tensors]
-    persistent: PersistentState
-    work: Work
 
 
 @dataclass(frozen=True)
@@ -188,7 +149,7 @@ class Worker:
         reject_reason = self._refusal(task, own.train)
         if reject_reason:
             return Outcome(status="refused", reason=reject_reason)
-        return _guarded(lambda: self._begin(task, own, read, private, persistent, read_relay))
+        return guarded(lambda: self._begin(task, own, read, private, persistent, read_relay))
 
     def _begin(
         self,
@@ -208,21 +169,8 @@ class Worker:
         wrong = misfit(algorithm.training.loss, own.train)
         if wrong:
             return Outcome(status="refused", reason=f"its targets {wrong} (training.loss)")
-        sent = task.blobs.get(FROZEN)
-        frozen = None if sent is None else FrozenBlob(sent.digest, lambda: read(FROZEN))
-        trainer = self._trainer_cache.trainer(task.model, task.shape, task.classes, frozen)
-        seen = DeviceTask(
-            question=task.question,
-            round=task.round,
-            device=task.device,
-            seed=task.seed,
-            groups={role: read(role) for role in task.blobs if role != FROZEN},
-            params=task.params,
-            receivers=task.receivers,
-            max_relay_bytes=task.max_relay_bytes,
-            relays=relays_by_sender(task, read_relay),
-            rounds=task.rounds,
-        )
+        trainer = self._trainer(task, read)
+        seen = _seen(task, read, read_relay)
         state = {key: value for key, value in private.items() if not key.startswith(FEEDBACK)}
         view = DeviceView(
             own.train,
@@ -244,8 +192,14 @@ class Worker:
             return Prepared(task, algorithm, trainer, seen, view, private, persistent, eval_job)
         work = algorithm.prepare(seen, view)
         if isinstance(work, Answer):
-            return _answered(work, task, state, private, persistent)
+            return answered(work, task, state, private, persistent)
         return Prepared(task, algorithm, trainer, seen, view, private, persistent, work)
+
+    def _trainer(self, task: Task, read: Callable[[str], Tensors]) -> Trainer:
+        """Return the trainer of the task's model, with the frozen weights that the task names."""
+        sent = task.blobs.get(FROZEN)
+        frozen = None if sent is None else FrozenBlob(sent.digest, lambda: read(FROZEN))
+        return self._trainer_cache.trainer(task.model, task.shape, task.classes, frozen)
 
     def _misnamed(self, task: Task) -> str:
         """Return why this device's classes are not the task's, or nothing."""
@@ -297,6 +251,22 @@ class Worker:
         return ""
 
 
+def _seen(task: Task, read: Callable[[str], Tensors], read_relay: ReadRelay) -> DeviceTask:
+    """Return a task as its algorithm sees it, with the arrays that it was sent."""
+    return DeviceTask(
+        question=task.question,
+        round=task.round,
+        device=task.device,
+        seed=task.seed,
+        groups={role: read(role) for role in task.blobs if role != FROZEN},
+        params=task.params,
+        receivers=task.receivers,
+        max_relay_bytes=task.max_relay_bytes,
+        relays=relays_by_sender(task, read_relay),
+        rounds=task.rounds,
+    )
+
+
 def _user_code(task: Task) -> Iterator[str]:
     """Yield the names of users' own code in a task: model, loss and metrics."""
     if is_user_model(name := str(task.model.get("name", ""))):
@@ -304,115 +274,6 @@ def _user_code(task: Task) -> Iterator[str]:
     if is_user_loss(loss := str(task.training.get("loss", ""))):
         yield loss
     yield from map(str, task.evaluation.get("metrics", ()))
-
-
-def complete(
-    prepared: Prepared,
-    progress: Callable[[float], None] | None = None,
-    stop: Callable[[], bool] | None = None,
-) -> Outcome:
-    """Train or test, and return what came of it; see ``Worker.work``.
-
-    Raises:
-        Stopped: ``stop`` said so.
-    """
-    return _guarded(lambda: _finished(prepared, _result(prepared, progress, stop)))
-
-
-def finish(prepared: Prepared, result: Result | EdgeFedError) -> Outcome:
-    """Return what comes of a task whose work somebody has done, or failed to do; never raises."""
-    if isinstance(result, EdgeFedError):
-        return _outcome_of(result)
-    return _guarded(lambda: _finished(prepared, result))
-
-
-def _result(
-    prepared: Prepared,
-    progress: Callable[[float], None] | None,
-    stop: Callable[[], bool] | None,
-) -> Result:
-    measures = measures_of_task(prepared.task)
-    trainer, own = prepared.trainer, prepared.view.train
-    return run_work(trainer, prepared.work, own, progress, stop, measures)
-
-
-def _finished(prepared: Prepared, result: Result) -> Outcome:
-    if prepared.task.question == "evaluate":
-        mode, policy = mode_of(prepared.work), prepared.view.policy
-        return _finite(scored(prepared.task, result, mode, policy))
-    answer = prepared.algorithm.answer(prepared.seen, prepared.view, result)
-    own, private, persistent = prepared.view.private, prepared.private, prepared.persistent
-    return _answered(answer, prepared.task, own, private, persistent)
-
-
-def _answered(
-    answer: Answer,
-    task: Task,
-    own: Mapping[str, Tensors],
-    private: Mapping[str, Tensors],
-    persistent: PersistentState,
-) -> Outcome:
-    """Return an answer encoded, the private state that it leaves, and what it changes for good.
-
-    Of ``private``, all that there was, ``own`` is the algorithm's part.
-    """
-    ledger = checked_changes(persistent, answer)
-    check_relays(task, answer)
-    memory = private if task.error_feedback else None
-    blobs, dropped = encode_groups(answer.groups, task.codec, task.seed, memory)
-    kept = {key: value for key, value in (memory or {}).items() if key.startswith(FEEDBACK)}
-    return _finite(
-        Outcome(
-            status="ok",
-            samples=answer.samples,
-            metrics=answer.metrics,
-            blobs=blobs,
-            private={**own, **answer.private, **kept, **dropped},
-            device_state=answer.device_state,
-            ledger=ledger,
-            relays=answer.relays,
-        )
-    )
-
-
-def _guarded(step: Callable[[], Done]) -> Done | Outcome:
-    """Return what a step comes to, or the failure that it ends in."""
-    try:
-        return step()
-    except Stopped:
-        raise
-    except EdgeFedError as error:
-        return _outcome_of(error)
-    except (Exception, SystemExit) as error:
-        # Neither a task that only the sender can have got wrong nor the code of a user's own model
-        # must end the thread that works.
-        return Outcome(status="failed", reason=_brief(error))
-
-
-def _outcome_of(error: EdgeFedError) -> Outcome:
-    """Return a refusal or a failure, whose reason says what to do where there is something."""
-    if isinstance(error, Withheld):
-        return Outcome(status="refused", reason=error.message)
-    if error.code in UNKNOWN:
-        error = PluginError(error.message, code=error.code, hint=INSTALL)
-    refused = isinstance(error, (ModelTooLargeError, PluginError))
-    return Outcome(status="refused" if refused else "failed", reason=error.as_line())
-
-
-def _brief(error: BaseException) -> str:
-    """Return an error that is not ours as one line."""
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False)[0]
-        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"[:1000]
-    return " ".join(f"{type(error).__name__}: {error}".split())[:1000]
-
-
-def _finite(outcome: Outcome) -> Outcome:
-    """Return an outcome, or a failure when a metric is a number that no message carries."""
-    for name, value in outcome.metrics.items():
-        if not math.isfinite(value):
-            return Outcome(status="failed", reason=f"{DIVERGED}: its {name} is {value}")
-    return outcome
 
 
 def _times(shape: tuple[int, ...]) -> str:

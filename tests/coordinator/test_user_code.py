@@ -1,4 +1,4 @@
-"""A coordinator without consent imports no loss and no metric, whoever asks it to go on."""
+"""A coordinator without consent never imports a user's loss or metric, not even on resume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Early stopping over a real broker: the simulator's round and files, whoever is killed when."""
+"""Early stopping over a real broker gives the simulator's round and files, also after SIGKILL."""
 
 from __future__ import annotations
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from edgefed.data.class_names import renumbered
+from edgefed.worker.completion import Prepared
 from edgefed.worker.trainer_cache import TrainerCache
-from edgefed.worker.worker import Prepared, Worker
+from edgefed.worker.worker import Worker
 from tests.run_fixture import samples
 from tests.worker.tasks import read, task, work
 

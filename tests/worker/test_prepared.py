@@ -14,9 +14,10 @@ from edgefed.errors import DataError
 from edgefed.learn.model_building import build
 from edgefed.learn.types import Job, Tensors
 from edgefed.wire.messages import Task
+from edgefed.worker.completion import Prepared, complete, finish
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.trainer_cache import TrainerCache
-from edgefed.worker.worker import Prepared, Worker, complete, finish
+from edgefed.worker.worker import Worker
 from tests.run_fixture import CLASSES, SHAPE, samples
 from tests.worker.tasks import read, task, work, worker
 

@@ -1,0 +1,171 @@
+"""Do a prepared task and encode what came of it; every error becomes a refusal or a failure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from edgefed.algorithms.base import (
+    Algorithm,
+    Answer,
+    DeviceTask,
+    DeviceView,
+    Result,
+    Work,
+)
+from edgefed.algorithms.evaluation_reply import measures_of_task
+from edgefed.errors import DIVERGED, EdgeFedError, PluginError
+from edgefed.learn.model_memory import ModelTooLargeError
+from edgefed.learn.training import Stopped, Trainer
+from edgefed.learn.types import Tensors
+from edgefed.sharing.policy import Withheld
+from edgefed.wire.messages import Task
+from edgefed.worker.outcome import Outcome
+from edgefed.worker.persistent_state import PersistentState, checked_changes
+from edgefed.worker.relays import check_relays
+from edgefed.worker.run_work import mode_of, run_work
+from edgefed.worker.scored import scored
+from edgefed.worker.uplink import FEEDBACK, encode_groups
+
+Done = TypeVar("Done")
+
+UNKNOWN = ("algorithm.unknown", "model.unknown")
+"""Codes of errors about a task that names what this device does not have."""
+
+INSTALL = "if a package offers it, install that package on this device"
+"""What to do about them."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A task that waits for its training or testing.
+
+    Attributes:
+        trainer: has the task's model.
+        work: what it shall do.
+        view: the device's samples, of which a ``Job`` trains on ``view.train``.
+        private: the device's private state of this run, all of it.
+        persistent: what the device keeps across runs.
+    """
+
+    task: Task
+    algorithm: Algorithm[Any]
+    trainer: Trainer
+    seen: DeviceTask
+    view: DeviceView
+    private: Mapping[str, Tensors]
+    persistent: PersistentState
+    work: Work
+
+
+def complete(
+    prepared: Prepared,
+    progress: Callable[[float], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Outcome:
+    """Train or test, and return what came of it; see ``Worker.work``.
+
+    Raises:
+        Stopped: ``stop`` said so.
+    """
+    return guarded(lambda: _finished(prepared, _result(prepared, progress, stop)))
+
+
+def finish(prepared: Prepared, result: Result | EdgeFedError) -> Outcome:
+    """Return what comes of a task whose work somebody has done, or failed to do; never raises."""
+    if isinstance(result, EdgeFedError):
+        return _outcome_of(result)
+    return guarded(lambda: _finished(prepared, result))
+
+
+def _result(
+    prepared: Prepared,
+    progress: Callable[[float], None] | None,
+    stop: Callable[[], bool] | None,
+) -> Result:
+    measures = measures_of_task(prepared.task)
+    trainer, own = prepared.trainer, prepared.view.train
+    return run_work(trainer, prepared.work, own, progress, stop, measures)
+
+
+def _finished(prepared: Prepared, result: Result) -> Outcome:
+    if prepared.task.question == "evaluate":
+        mode, policy = mode_of(prepared.work), prepared.view.policy
+        return _finite(scored(prepared.task, result, mode, policy))
+    answer = prepared.algorithm.answer(prepared.seen, prepared.view, result)
+    own, private, persistent = prepared.view.private, prepared.private, prepared.persistent
+    return answered(answer, prepared.task, own, private, persistent)
+
+
+def answered(
+    answer: Answer,
+    task: Task,
+    own: Mapping[str, Tensors],
+    private: Mapping[str, Tensors],
+    persistent: PersistentState,
+) -> Outcome:
+    """Return an answer encoded, the private state that it leaves, and what it changes for good.
+
+    Of ``private``, all that there was, ``own`` is the algorithm's part.
+    """
+    ledger = checked_changes(persistent, answer)
+    check_relays(task, answer)
+    memory = private if task.error_feedback else None
+    blobs, dropped = encode_groups(answer.groups, task.codec, task.seed, memory)
+    kept = {key: value for key, value in (memory or {}).items() if key.startswith(FEEDBACK)}
+    return _finite(
+        Outcome(
+            status="ok",
+            samples=answer.samples,
+            metrics=answer.metrics,
+            blobs=blobs,
+            private={**own, **answer.private, **kept, **dropped},
+            device_state=answer.device_state,
+            ledger=ledger,
+            relays=answer.relays,
+        )
+    )
+
+
+def guarded(step: Callable[[], Done]) -> Done | Outcome:
+    """Return what a step comes to, or the failure that it ends in."""
+    try:
+        return step()
+    except Stopped:
+        raise
+    except EdgeFedError as error:
+        return _outcome_of(error)
+    except (Exception, SystemExit) as error:
+        # Neither a task that only the sender can have got wrong nor the code of a user's own model
+        # must end the thread that works.
+        return Outcome(status="failed", reason=_brief(error))
+
+
+def _outcome_of(error: EdgeFedError) -> Outcome:
+    """Return a refusal or a failure, whose reason says what to do where there is something."""
+    if isinstance(error, Withheld):
+        return Outcome(status="refused", reason=error.message)
+    if error.code in UNKNOWN:
+        error = PluginError(error.message, code=error.code, hint=INSTALL)
+    refused = isinstance(error, (ModelTooLargeError, PluginError))
+    return Outcome(status="refused" if refused else "failed", reason=error.as_line())
+
+
+def _brief(error: BaseException) -> str:
+    """Return an error that is not ours as one line."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"[:1000]
+    return " ".join(f"{type(error).__name__}: {error}".split())[:1000]
+
+
+def _finite(outcome: Outcome) -> Outcome:
+    """Return an outcome, or a failure when a metric is a number that no message carries."""
+    for name, value in outcome.metrics.items():
+        if not math.isfinite(value):
+            return Outcome(status="failed", reason=f"{DIVERGED}: its {name} is {value}")
+    return outcome
