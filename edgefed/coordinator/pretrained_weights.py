@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from edgefed.data.paths import require_file, resolve
 from edgefed.errors import DataError, MissingDataError, RecipeError
 from edgefed.learn.models import Model
 from edgefed.learn.networks.torchvision_classifiers import PREFIX, is_torchvision
@@ -28,33 +27,24 @@ NESTED = ("state_dict", "model", "model_state_dict", "weights")
 AUXILIARY = ("aux", "AuxLogits")
 """How the names of auxiliary classifiers begin, which are built for training elsewhere only."""
 
-MISSING = (
-    "correct {key} in the recipe's [model]; a relative path starts at the recipe's folder, or else"
-    " at the folder data of the coordinator's state"
-)
-"""The hint of a file that is not there."""
-
 SHOWN = 4
 """Most names that an error lists."""
 
 
-def pretrained(model: Model, weights: str, folder: Path | None) -> tuple[Tensors, str]:
+def pretrained(model: Model, path: Path | None) -> tuple[Tensors, str]:
     """Return all arrays of a model with weights from elsewhere, and what to tell the operator.
 
     Args:
         model: the run's, with its own initial values.
-        weights: ``default``, or the path of a ``.safetensors`` or ``.pth`` file.
-        folder: where a relative path starts; None for the working folder.
+        path: of a ``.safetensors`` or ``.pth`` file; None for torchvision's own.
 
     Raises:
-        RecipeError: ``model.weights``: there are no such weights for this network.
-        MissingDataError: ``data.missing``: no file; ``model.download``: no network.
+        RecipeError: ``model.weights``: there are no published weights for this network.
+        MissingDataError: ``model.download``: there is no network.
         DataError: ``model.weights``: the file is no weights, or those of another network.
     """
-    if weights == PUBLISHED:
+    if path is None:
         return fitted(model, _published(model), f"torchvision's weights of {_name(model)}")
-    path = resolve(weights, folder)
-    require_file(path, MISSING.format(key="weights"))
     return fitted(model, _read(path), str(path))
 
 

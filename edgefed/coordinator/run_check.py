@@ -12,7 +12,9 @@ from edgefed.coordinator.augmentation import with_augmentation
 from edgefed.coordinator.compatibility import Compatibility, DataSpec, check_compatibility
 from edgefed.coordinator.run_model import check_dataset, load_dataset, make_model
 from edgefed.coordinator.service_settings import ServiceSettings
+from edgefed.coordinator.starting_weights import weights_source
 from edgefed.coordinator.training_check import check_training
+from edgefed.coordinator.user_code_check import check_code_allowed
 from edgefed.data.types import Dataset
 from edgefed.errors import NotAllowedError
 
@@ -45,7 +47,7 @@ class RunCheck:
             self._busy.release()
 
     def _report(self, recipe: Recipe, roster: Roster) -> dict[str, Any]:
-        check_fleet(make(recipe))
+        check_start(recipe, self._settings)
         dataset = load_dataset(recipe, self._settings.folder / "data")
         check_dataset(recipe, dataset)
         found = check_compatibility(recipe, dataset, roster)
@@ -59,6 +61,19 @@ class RunCheck:
         allowed, memory = self._settings.user_models, self._settings.memory
         model = make_model(recipe, spec.shape, spec.classes, memory, user_models=allowed)
         check_training(recipe, make(recipe), model, dataset)
+
+
+def check_start(recipe: Recipe, settings: ServiceSettings) -> None:
+    """Check what can be known of a run before it exists, without devices and data.
+
+    Raises:
+        EdgeFedError: the recipe cannot be run, names code that is not run here, or starts from
+            weights that are not there.
+    """
+    check_code_allowed(recipe, settings.user_models)
+    check_fleet(make(recipe))
+    folder = settings.folder
+    weights_source(recipe.model, folder / "data", lambda run: folder / "runs" / run)
 
 
 def _found(found: Compatibility, roster: Roster) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from edgefed.algorithms.registry import check_fleet, make
+from edgefed.algorithms.registry import make
 from edgefed.clock import Clock, timestamp
 from edgefed.config.recipe import EvaluationPlace, Recipe
 from edgefed.coordinator.challenges import Challenges
@@ -29,13 +29,12 @@ from edgefed.coordinator.mqtt_fleet import MqttFleet
 from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.relayed_blobs import open_blobs
 from edgefed.coordinator.request_handler import SLOW, RequestHandler
-from edgefed.coordinator.run_check import RunCheck
+from edgefed.coordinator.run_check import RunCheck, check_start
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_model import load_dataset
 from edgefed.coordinator.run_records import UNFINISHED, RunRecord
 from edgefed.coordinator.service_settings import ServiceSettings, owner_of
 from edgefed.coordinator.store import Store
-from edgefed.coordinator.user_code_check import check_code_allowed
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError, UsageError
 from edgefed.events.model import Event
 from edgefed.learn.devices import set_threads
@@ -191,8 +190,7 @@ class Service:
             NotAllowedError: a run is at work.
             EdgeFedError: the recipe cannot be run, or names code that is not run here.
         """
-        check_code_allowed(recipe, self._settings.user_models)
-        check_fleet(make(recipe))
+        check_start(recipe, self._settings)
         with self._guard:
             self._check_free()
             record = create_run(self._store, recipe, self._clock)

@@ -12,7 +12,7 @@ from edgefed.config.recipe import ModelSection
 from edgefed.coordinator.compatibility import DataSpec
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.frozen_weights import save_frozen
-from edgefed.coordinator.pretrained_weights import MISSING, fitted, pretrained
+from edgefed.coordinator.pretrained_weights import PUBLISHED, fitted, pretrained
 from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.data.paths import require_file, resolve
 from edgefed.errors import RecipeError, UnknownNameError
@@ -21,6 +21,12 @@ from edgefed.learn.model_files import MODEL_FILE, opened_model_file
 from edgefed.learn.models import Model
 from edgefed.learn.types import Tensors
 from edgefed.samples import UNSCALED, PixelScale
+
+MISSING = (
+    "correct {key} in the recipe's [model]; a relative path starts at the recipe's folder, or else"
+    " at the folder data of the coordinator's state"
+)
+"""The hint of a file that is not there."""
 
 RUN = "run:"
 """How ``model.start`` names a run."""
@@ -67,22 +73,46 @@ def put_initial_weights(
         UnknownNameError: ``run.unknown``: there is no such run.
         EdgeFedError: the file is missing, unreadable, or another network's.
     """
+    path = weights_source(section, folder, run_folder)
+    told: list[str] = []
+    if section.start and path is not None:
+        weights, told = _started(model, spec, path, scale)
+        model.put_weights(weights)
+    elif section.weights:
+        weights, new = pretrained(model, path)
+        model.put_weights(weights)
+        told = [new]
+    return tuple(filter(None, told))
+
+
+def weights_source(
+    section: ModelSection, folder: Path | None, run_folder: Callable[[str], Path]
+) -> Path | None:
+    """Return the file that a run starts from; None for drawn weights and for torchvision's own.
+
+    Args:
+        section: the recipe's ``[model]`` table.
+        folder: where relative paths start.
+        run_folder: returns the folder of a run's files.
+
+    Raises:
+        RecipeError: ``model.start``: both keys are set, or the run has no model yet.
+        UnknownNameError: ``run.unknown``: there is no such run.
+        MissingDataError: ``data.missing``: there is no such file.
+    """
     if section.weights and section.start:
         raise RecipeError(
             "A run starts from model.weights or from model.start, not from both.",
             code="model.start",
             hint="omit one of them",
         )
-    told: list[str] = []
-    if section.weights:
-        weights, new = pretrained(model, section.weights, folder)
-        model.put_weights(weights)
-        told = [new]
-    elif section.start:
-        path = _model_file(section.start, folder, run_folder)
-        weights, told = _started(model, spec, path, scale)
-        model.put_weights(weights)
-    return tuple(filter(None, told))
+    if section.start:
+        return _model_file(section.start, folder, run_folder)
+    if section.weights in ("", PUBLISHED):
+        return None
+    path = resolve(section.weights, folder)
+    require_file(path, MISSING.format(key="weights"))
+    return path
 
 
 def _model_file(start: str, folder: Path | None, run_folder: Callable[[str], Path]) -> Path:

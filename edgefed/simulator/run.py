@@ -23,6 +23,7 @@ from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_model import check_dataset, load_dataset, make_model
 from edgefed.coordinator.run_records import UNFINISHED, RunRecord
 from edgefed.coordinator.saved_evaluation import ended_run
+from edgefed.coordinator.starting_weights import weights_source
 from edgefed.coordinator.store import Store
 from edgefed.coordinator.trackers.base import Tracker
 from edgefed.coordinator.training_check import check_training
@@ -98,6 +99,7 @@ class Simulation:
         algorithm = make(recipe)
         dataset = _dataset(recipe, data_folder, given)
         _check(recipe, algorithm, dataset, memory, user_models=user_models)
+        weights_source(recipe.model, data_folder, lambda run: folder / "runs" / run)
         noise = noise_folder or folder / "noise"
         shards = _shards(recipe, algorithm, dataset, noise, given)
         _check_shards(recipe, algorithm, shards)

@@ -11,16 +11,20 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
+from edgefed.config.address import Address
 from edgefed.config.recipe import ModelSection
 from edgefed.coordinator.compatibility import DataSpec
+from edgefed.coordinator.run_check import RunCheck, check_start
+from edgefed.coordinator.service_settings import ServiceSettings
 from edgefed.coordinator.starting_weights import put_initial_weights
 from edgefed.errors import EdgeFedError
 from edgefed.learn.model_building import build
 from edgefed.learn.models import Model
 from edgefed.learn.types import Tensors
+from edgefed.simulator.run import Simulation
 from edgefed.wire.tensors import weights_digest
 from tests.run_fixture import SHAPE as RUN_SHAPE
-from tests.run_fixture import World
+from tests.run_fixture import Ticking, World
 from tests.run_fixture import recipe as small_recipe
 
 SHAPE = (6,)
@@ -315,3 +319,24 @@ def test_a_run_whose_weights_do_not_fit_fails_before_any_device_is_asked(tmp_pat
     assert (record.status, record.error) == ("failed", "model.weights")
     assert not world.seen("exchange")
     world.close()
+
+
+@pytest.mark.parametrize(
+    ("keys", "code"),
+    [({"weights": "none.pth"}, "data.missing"), ({"start": "run:r-0077"}, "run.unknown")],
+)
+def test_a_missing_source_is_told_before_there_is_a_run(
+    tmp_path: Path, keys: dict[str, str], code: str
+) -> None:
+    chosen = small_recipe(model={**MLP, **keys})
+    settings = ServiceSettings(Address("127.0.0.1", 1), "tests", tmp_path)
+    with pytest.raises(EdgeFedError) as caught:
+        check_start(chosen, settings)
+    assert caught.value.code == code
+    with pytest.raises(EdgeFedError) as caught:
+        RunCheck(settings).report(chosen, ())
+    assert caught.value.code == code
+    with pytest.raises(EdgeFedError) as caught:
+        Simulation(chosen, tmp_path, Ticking())
+    assert caught.value.code == code
+    assert not (tmp_path / "runs").exists()
