@@ -39,6 +39,7 @@ from edgefed.algorithms.base import (
     Work,
 )
 from edgefed.algorithms.privacy_plan import (
+    PrivacyPlan,
     count_deviation,
     multiplier_of,
     privacy_plan,
@@ -85,6 +86,7 @@ class PrivateUpdates(WrappedAlgorithm):
     Args:
         inner: the algorithm, with its parts and personal weights.
         section: the recipe's ``[privacy]`` table; on a device, with its noise multiplier.
+        shared_names: returns the names of a model's arrays that devices send.
         randomness: of the coordinator's noise and secret cohorts.
     """
 
@@ -210,7 +212,7 @@ class PrivateUpdates(WrappedAlgorithm):
                 " devices that are there (privacy.population)",
             )
 
-    def _plan(self) -> Any:
+    def _plan(self) -> PrivacyPlan:
         return privacy_plan(self._section, self.rounds)
 
     def round_metrics(self, state: State) -> Mapping[str, float]:

@@ -6,8 +6,8 @@ With C the clipping norm and z the noise multiplier, an update x becomes the int
     R = floor(2^k / z)                      k as large as R <= 2^30 allows
 
 and the noise of standard deviation 2^k >= z R is added to the integers. What floating-point
-rounding does before, it cannot make an update longer than R. Only the noisy integers are scaled back
-by C / R. The order of the updates does not matter.
+rounding does before, it cannot make an update longer than R. Only the noisy integers are scaled
+back by C / R. The order of the updates does not matter.
 """
 
 from __future__ import annotations

@@ -172,7 +172,8 @@ def is_update(entry: Mapping[str, Any]) -> bool:
     multiplier = entry.get("noise_multiplier")
     return (
         entry.get("kind") == UPDATE
-        and type(multiplier) in (int, float)
+        and isinstance(multiplier, (int, float))
+        and not isinstance(multiplier, bool)
         and LEAST_MULTIPLIER <= multiplier <= MOST_MULTIPLIER
     )
 
