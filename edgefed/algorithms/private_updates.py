@@ -139,6 +139,7 @@ class PrivateUpdates(WrappedAlgorithm):
         planned = self.inner.plan(state, roster, seed)
         if isinstance(planned, Finished):
             return planned
+        _check_only_updates(self.name, planned.reply_roles)
         able = sum(member.samples > 0 for member in roster) if amplified else 0
         self._check_budget(state, planned, able)
         params = {CLIP: float(state.params[PRIVACY][CLIP]), POPULATION: able}
@@ -241,6 +242,7 @@ class PrivateUpdates(WrappedAlgorithm):
         Losses and other measures of the training are not sent: no noise covers them.
         """
         answer = self.inner.answer(task, device, result)
+        _check_only_updates(self.name, answer.groups)
         if self._section.mechanism == "local":
             return self._noisy_answer(answer, task, device)
         delta, clip = answer.groups[DELTA], float(task.params[CLIP])
@@ -297,6 +299,22 @@ def check_combination(algorithm: Algorithm[Any], section: PrivacySection) -> Non
             code="privacy.algorithm",
             hint="choose fedavg, fedprox, fedopt, fedlc, fedrs or localmix without [labels] and"
             " divergence, or remove the [privacy] table",
+        )
+
+
+def _check_only_updates(name: str, roles: Iterable[str]) -> None:
+    """Check that an answer holds the update and nothing else, as an algorithm declared.
+
+    Raises:
+        RecipeError: ``privacy.algorithm``.
+    """
+    others = sorted(set(roles) - {DELTA})
+    if others:
+        raise RecipeError(
+            f"The [privacy] table does not cover this recipe: answers of {name} also hold"
+            f" {others[0]}.",
+            code="privacy.algorithm",
+            hint="its author sets private_updates = False",
         )
 
 

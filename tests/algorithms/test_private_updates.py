@@ -455,7 +455,7 @@ def test_a_budget_that_cannot_be_met_is_refused_with_what_would_meet_it(mechanis
 
 def test_a_run_stops_before_the_round_that_would_exceed_the_budget() -> None:
     """Fewer devices are there than the plan counts on, so every cohort tells more."""
-    plan = sampled(population=1000, epsilon=1.0, noise_multiplier=4.0)
+    plan = sampled(population=1000, epsilon=4.0, noise_multiplier=4.0)
     check_privacy(plan)
     players = Players()
     half = half_of(plan)
@@ -469,7 +469,7 @@ def test_a_run_stops_before_the_round_that_would_exceed_the_budget() -> None:
             state = half.merge(state, asked(exchange), given)
             spent.append(half.round_metrics(state)["epsilon"])
     assert caught.value.code == "privacy.budget"
-    assert 0 < spent[-1] <= 1.0
+    assert 0 < spent[-1] <= 4.0
 
 
 def test_a_finished_run_asks_nothing_more() -> None:
@@ -506,8 +506,8 @@ def test_mixes_of_samples_and_measures_of_bare_updates_are_refused() -> None:
 
 
 def batch_norm() -> Any:
-    section = ModelSection.model_validate({"name": "cnn", "norm": "batch"})
-    return build(section, (1, 8, 8), 3, 1)
+    section = ModelSection.model_validate({"name": "resnet20", "norm": "batch"})
+    return build(section, (3, 8, 8), 3, 1)
 
 
 def test_running_statistics_are_refused_unless_they_stay_on_the_devices() -> None:
@@ -546,3 +546,28 @@ def test_a_device_fills_in_nothing_that_a_task_leaves_out() -> None:
             privacy=values,
         )
     assert caught.value.code == "wire.incomplete"
+
+
+class Chatty(FedAvg):
+    """A plug-in that inherits from FedAvg, and sends more."""
+
+    def plan(self, state: State, roster: Any, seed: int) -> Exchange | Finished:
+        planned = super().plan(state, roster, seed)
+        assert isinstance(planned, Exchange)
+        roles = {**planned.reply_roles, "labels": planned.reply_roles["delta"]}
+        return replace(planned, reply_roles=roles)
+
+    def answer(self, task: Any, device: Any, result: Any) -> Answer:
+        made = super().answer(task, device, result)
+        return replace(made, groups={**made.groups, "labels": made.groups["delta"]})
+
+
+def test_a_plug_in_that_sends_more_than_its_update_is_refused_on_both_sides() -> None:
+    plan, players = recipe(LOCAL), Players()
+    plain, state, exchange = begun(plan, players)
+    chatty = Chatty(plain.settings, plan.training, plan.rounds)
+    half = PrivateUpdates(chatty, plan.privacy, lambda model: model.names)
+    with pytest.raises(RecipeError, match="also hold labels"):
+        half.plan(state, players.roster, 1)
+    with pytest.raises(RecipeError, match="also hold labels"):
+        players.answer(half, exchange, exchange.questions[0])
