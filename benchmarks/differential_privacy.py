@@ -1,8 +1,8 @@
 """Accuracy on digits by epsilon: central and local differential privacy, and without.
 
 300 virtual devices with 4 or 5 samples each train a linear classifier for ten rounds, all of them
-in every round. Epsilon is that of the whole run at delta 1e-5, for fleets that differ in all data of
-one device. The noise comes from the operating system, so numbers differ a little from run to run.
+in every round. Epsilon is that of the whole run at delta 1e-5, for fleets that differ in all data
+of one device. The noise is the operating system's, so numbers differ a little from run to run.
 
     python -m benchmarks.differential_privacy [--seeds 3] [--rounds 10] [--devices 300]
         [--only NAME …] [--json]
