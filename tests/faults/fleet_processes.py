@@ -46,6 +46,7 @@ class FleetProcesses:
         settings: of agents, beside the usual ones, by device.
         absent: devices that are not started.
         agent: the module that is run as an agent.
+        coordinator: the module that is run as the coordinator.
         holdout: share of its samples that each device holds out for tests; of ``shards`` none.
         signed: whether the fleet has an authority: TLS, signatures and encryption.
 
@@ -63,12 +64,14 @@ class FleetProcesses:
         settings: Mapping[str, Mapping[str, str]] | None = None,
         absent: Collection[str] = (),
         agent: str = "device_agent.cli",
+        coordinator: str = "edgefed.cli.main",
         holdout: float = 0.0,
         signed: bool = False,
     ) -> None:
         self.folder = folder
         self.recipe = recipe
         self._agent = agent
+        self._coordinator = coordinator
         self._settings = settings or {}
         self._holdout = holdout if sources else 0.0
         self.address = Address(LOOPBACK, free_port())
@@ -139,7 +142,7 @@ class FleetProcesses:
         """Return a part's module and its arguments."""
         common = ["--no-config", "--fleet", FLEET, "--state", str(self.folder / "state")]
         if name == "coordinator":
-            return ["edgefed.cli.main", *common, "--broker", str(self.address), "coordinator"]
+            return [self._coordinator, *common, "--broker", str(self.address), "coordinator"]
         link = f"{self.address.scheme}://{LOOPBACK}:{self.link.port}"
         own = ["--broker", link, "--name", name, "--data", self._sources[name]]
         return [self._agent, "run", *common, *own, "--holdout", str(self._holdout)]
