@@ -22,13 +22,12 @@ import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from edgefed.config.checks_section import ChecksSection
 from edgefed.database.database import Database, Schema, Table
 from edgefed.errors import UnknownNameError, UsageError
-
-Standing = Literal["trusted", "suspect", "quarantined"]
+from edgefed.events.snapshot import Standing
 
 RELEASED = 0.6
 """The score of a device after its release."""
@@ -115,7 +114,7 @@ class DeviceTrust:
         self._db = None if folder is None else Database(folder / FILE, _SCHEMA)
         rows = () if self._db is None else self._db.rows("trust")
         self._known = {str(row[0]): _read(row) for row in rows}
-        self._changed: dict[str, None] = {}
+        self._changed: dict[str, bool] = {}
 
     def close(self) -> None:
         """Close the file."""
@@ -191,10 +190,16 @@ class DeviceTrust:
         self._write([replace(known, score=RELEASED, standing="suspect", reason="", since=now)])
 
     def changes(self) -> list[dict[str, Any]]:
-        """Return the fields of a ``device`` event for each that changed since the last call."""
+        """Return the fields of a ``device`` event for each that changed since the last call.
+
+        ``moved`` is among them if its standing changed.
+        """
         with self._lock:
-            changed, self._changed = list(self._changed), {}
-            return [self._known[device].fields() for device in changed]
+            changed, self._changed = self._changed, {}
+            return [
+                {**self._known[device].fields(), **({"moved": True} if moved else {})}
+                for device, moved in changed.items()
+            ]
 
     def _write(self, changed: list[Trust]) -> None:
         with self._lock:
@@ -203,8 +208,9 @@ class DeviceTrust:
                     for each in changed:
                         self._db.put("trust", *_row(each))
             for each in changed:
+                moved = self.of(each.device).standing != each.standing
                 self._known[each.device] = each
-                self._changed[each.device] = None
+                self._changed[each.device] = moved or self._changed.get(each.device, False)
 
 
 def _refused(known: Trust, judged: Judged, loss: float, section: ChecksSection, now: str) -> Trust:

@@ -19,5 +19,5 @@ def update_trust(
     recorder.written(lambda: deps.trust.judge(judged, deps.recipe.checks, now))
     for change in deps.trust.changes():
         deps.journal.emit("device", **change)
-        if change["standing"] == "quarantined":
+        if change.get("moved") and change["standing"] == "quarantined":
             recorder.warn(f"{change['device']} is quarantined: {change['trust_reason']}")
