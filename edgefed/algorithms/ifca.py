@@ -123,6 +123,10 @@ class IFCA(FedAvg):
             return ""
         return f"it chose model {number} of {self.settings.clusters}"
 
+    def merge_group(self, answer: Answer) -> str:
+        """Return the model that the answer's device chose."""
+        return str(_choice(answer))
+
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
         """Step each model along the weighted mean of the deltas of those that chose it."""
         limits = {each.device: min(each.samples, MOST_SAMPLES) for each in exchange.questions}

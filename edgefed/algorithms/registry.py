@@ -14,6 +14,7 @@ import edgefed.algorithms
 from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.complete_sections import complete_section
 from edgefed.algorithms.composition import NO_LABELS, NOTHING_PERSONAL, compose
+from edgefed.algorithms.merging_check import check_merging
 from edgefed.algorithms.private_updates import CoordinatorRandomness, from_operating_system
 from edgefed.algorithms.training import check_label_settings, schedule_of
 from edgefed.config.images_section import NO_IMAGES, ImagesSection
@@ -100,7 +101,7 @@ def make(
         UnknownNameError: there is no such algorithm.
         RecipeError: one of its settings is unknown or out of range.
         UsageError: ``train.optimizer``, ``train.labels``: settings of ``[training]`` do not belong
-            together.
+            together; ``merging.*``: the rule of ``[merging]`` does not fit.
     """
     kind = find(recipe.algorithm.name)
     check_optimizer(schedule_of(recipe.training, 1, recipe.rounds.count))
@@ -113,6 +114,7 @@ def make(
         hint=f"edgefed algo show {recipe.algorithm.name}",
     )
     algorithm = kind(settings, recipe.training, recipe.rounds, recipe.images)
+    check_merging(recipe, algorithm)
     return compose(algorithm, recipe.labels, recipe.personal, recipe.privacy, randomness)
 
 

@@ -6,8 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from edgefed.config.checks_section import ChecksSection
 from edgefed.config.class_names import Classes
 from edgefed.config.images_section import ImagesSection
+from edgefed.config.merging_section import MergingSection
 from edgefed.config.privacy_section import PrivacySection
 from edgefed.config.sections import (
     CodecName,
@@ -352,6 +354,8 @@ class Recipe(Section):
     labels: LabelsSection = LabelsSection()
     personal: PersonalSection = PersonalSection()
     privacy: PrivacySection = PrivacySection()
+    checks: ChecksSection = ChecksSection()
+    merging: MergingSection = MergingSection()
     wire: WireSection = WireSection()
     evaluation: EvaluationSection = EvaluationSection()
     simulation: SimulationSection = SimulationSection()

@@ -179,6 +179,10 @@ class FleetProcesses:
         """Give an order to the run at work."""
         self._order("run.order", run=run, action=action)
 
+    def order_device(self, action: str, device: str) -> dict[str, Any]:
+        """Give an order about a device, such as ``quarantine``, and return what follows."""
+        return dict(self._order(f"device.{action}", device=device))
+
     def order_labels(self, run: str, action: str, **what: Any) -> dict[str, Any]:
         """Give an order about a run's label bounties and return the acknowledgement."""
         return dict(self._order("label.order", run=run, action=action, **what))
