@@ -30,8 +30,10 @@ from edgefed.algorithms.base import (
 from edgefed.algorithms.bounty_exchange import BountyExchange
 from edgefed.algorithms.exchange_part import ExchangePart
 from edgefed.algorithms.personal_models import PersonalModels
+from edgefed.algorithms.secure_aggregation import SecureAggregation
 from edgefed.algorithms.wrapped_algorithm import WrappedAlgorithm
 from edgefed.config.recipe import LabelsSection, PersonalSection
+from edgefed.config.secure_aggregation_section import SecureAggregationSection
 from edgefed.learn.models import Model
 from edgefed.learn.types import Job, Tensors, Trained
 from edgefed.sharing.bounty_report import BountyOrder, BountyReport
@@ -42,11 +44,15 @@ NO_LABELS = LabelsSection()
 NOTHING_PERSONAL = PersonalSection()
 """All weights are shared."""
 
+NOT_SECURE = SecureAggregationSection()
+"""The coordinator sees every update."""
+
 
 def compose(
     algorithm: Algorithm[Any],
     labels: LabelsSection = NO_LABELS,
     personal: PersonalSection = NOTHING_PERSONAL,
+    secure: SecureAggregationSection = NOT_SECURE,
 ) -> Algorithm[Any]:
     """Return an algorithm with its parts in place; one without parts as it is.
 
@@ -54,11 +60,13 @@ def compose(
         algorithm: trains, and merges what was trained.
         labels: the recipe's ``[labels]`` table, which is a part of any algorithm.
         personal: its ``[personal]`` table; what stays on devices, no part sends either.
+        secure: its ``[secure_aggregation]`` table; what is masked is what would be sent otherwise.
     """
     supplements = _supplements(algorithm, labels) if labels.wanted else ()
     parts = (*supplements, *algorithm.parts())
     whole = Composition(algorithm, parts) if parts else algorithm
-    return PersonalModels(whole, personal) if personal.wanted else whole
+    shared = PersonalModels(whole, personal) if personal.wanted else whole
+    return SecureAggregation(shared, secure) if secure.wanted else shared
 
 
 def _supplements(algorithm: Algorithm[Any], labels: LabelsSection) -> tuple[BountyExchange]:

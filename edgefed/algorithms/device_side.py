@@ -9,7 +9,7 @@ import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -33,6 +33,27 @@ def operating_system_generator() -> np.random.Generator:
     return np.random.default_rng(secrets.randbits(256))
 
 
+class DeviceTrust(Protocol):
+    """What a device signs with, and how it knows what another device of its fleet signed."""
+
+    @property
+    def certificate(self) -> bytes:
+        """The device's own certificate (DER)."""
+        ...
+
+    def sign(self, data: bytes) -> bytes:
+        """Return the device's signature of some bytes."""
+        ...
+
+    def verify(self, device: str, certificate: bytes, data: bytes, signature: bytes) -> None:
+        """Check that a device of this fleet signed some bytes.
+
+        Raises:
+            EdgeFedError: it did not, or the certificate is not that device's.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class DeviceTask:
     """A task as the device's half sees it, its blobs decoded.
@@ -41,6 +62,8 @@ class DeviceTask:
         groups: arrays by role, as the question named them.
         seed: of every draw that this task makes on this device.
         receivers: the devices to which the answer may send a blob, one to each.
+        run: id of the run; it is signed with what devices tell each other, and nothing else depends
+            on it.
         rounds: planned rounds of the run, over which a learning rate may change.
         max_relay_bytes: the largest such blob.
         relays: what other devices sent to this one, by sender, sorted; of one sender in the order
@@ -57,6 +80,7 @@ class DeviceTask:
     max_relay_bytes: int = 0
     relays: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
     rounds: int = 0
+    run: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,6 +101,8 @@ class DeviceView:
         noise: draws natural noise; see ``noise_samples``.
         pool: pixels from 0 to 1 of all devices, which only a simulation has.
         memory: the most bytes that training may take here; the model alone fits.
+        trust: signs for the device; None in simulations, and in fleets without certificates.
+        private_bytes: returns so many random bytes for keys, of the operating system's generator.
     """
 
     train: Samples
@@ -92,6 +118,8 @@ class DeviceView:
     noise: DrawNoise = draw_noise
     pool: Array | None = None
     memory: int = sys.maxsize
+    trust: DeviceTrust | None = None
+    private_bytes: Callable[[int], bytes] = secrets.token_bytes
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from edgefed.config.sections import (
     UserFunction,
     WeightPattern,
 )
+from edgefed.config.secure_aggregation_section import SecureAggregationSection
 from edgefed.config.training_section import TrainingSection
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9-]{0,63}$"
@@ -350,6 +351,7 @@ class Recipe(Section):
     rounds: RoundsSection = RoundsSection()
     labels: LabelsSection = LabelsSection()
     personal: PersonalSection = PersonalSection()
+    secure_aggregation: SecureAggregationSection = SecureAggregationSection()
     wire: WireSection = WireSection()
     evaluation: EvaluationSection = EvaluationSection()
     simulation: SimulationSection = SimulationSection()

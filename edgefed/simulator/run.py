@@ -10,6 +10,7 @@ from pathlib import Path
 
 from edgefed.algorithms.evaluation_place import evaluation_place, holdout_of
 from edgefed.algorithms.registry import AnyAlgorithm, make
+from edgefed.algorithms.secure_compatibility import check_label_audit
 from edgefed.clock import Clock, timestamp
 from edgefed.config.recipe import Recipe, SimulationSection
 from edgefed.coordinator.augmentation import with_augmentation, with_run_scale
@@ -97,6 +98,7 @@ class Simulation:
         set_threads(1)
         self._clock = clock
         algorithm = make(recipe)
+        check_label_audit(recipe, audit)
         dataset = _dataset(recipe, data_folder, given)
         _check(recipe, algorithm, dataset, memory, user_models=user_models)
         weights_source(recipe.model, data_folder, lambda run: folder / "runs" / run)
