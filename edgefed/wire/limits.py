@@ -14,8 +14,8 @@ MAX_MESSAGE_BYTES = MAX_PACKET_BYTES - 2048
 INLINE_BYTES = 64 * 1024
 """A blob up to this size travels inside the message that names it."""
 
-MAX_INLINE = 16
-"""Most blobs inside one message."""
+MAX_INLINE = 272
+"""Most blobs inside one message: small ones for each of ``MAX_RELAYS`` devices, and its own."""
 
 MAX_BLOB_BYTES = 4 * 1024**3
 """Largest blob a receiver opens a staging file for."""
@@ -25,6 +25,12 @@ MAX_RELAYS = 256
 
 MAX_RELAY_BYTES = 256 * 1024**2
 """Largest blob that a device sends to another one."""
+
+MAX_SEAL_BYTES = 4096
+"""By which a blob for another device may grow when it is encrypted."""
+
+MAX_CERTIFICATE_BYTES = 2048
+"""Longest certificate in a message; ours have about 400 bytes."""
 
 MAX_DEPTH = 12
 """Deepest nesting of a message body."""
