@@ -1,4 +1,4 @@
-"""Sums of whole numbers: the same bits as the plain merge, and no sum that is not one of updates."""
+"""Sums of whole numbers: the same bits as the plain merge, and no sum that updates cannot have."""
 
 from __future__ import annotations
 

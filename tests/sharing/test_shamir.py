@@ -1,4 +1,4 @@
-"""Shamir's secret sharing: any t shares give the secret, fewer fit every secret, wrong ones show."""
+"""Shamir's secret sharing: t shares give the secret, fewer fit every secret, wrong ones show."""
 
 from __future__ import annotations
 
