@@ -102,6 +102,7 @@ class FedAvg(Algorithm[AveragingSettings]):
     personal_weights = True
     private_updates = True
     takes_user_loss = True
+    sums_deltas = True
     Settings: ClassVar[type[AlgorithmSettings]] = AveragingSettings
 
     def can_carry_state(self) -> bool:

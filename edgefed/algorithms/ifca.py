@@ -82,6 +82,7 @@ class IFCA(FedAvg):
     paper = "Ghosh et al., NeurIPS 2020, arXiv 2006.04088"
     personal_weights = False
     private_updates = False
+    sums_deltas = False
     evaluation_place: EvaluationPlace = "devices"
     Settings: ClassVar[type[IFCASettings]] = IFCASettings
     settings: IFCASettings

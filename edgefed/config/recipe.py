@@ -19,6 +19,7 @@ from edgefed.config.sections import (
     UserFunction,
     WeightPattern,
 )
+from edgefed.config.secure_aggregation_section import SecureAggregationSection
 from edgefed.config.training_section import TrainingSection
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9-]{0,63}$"
@@ -356,6 +357,7 @@ class Recipe(Section):
     privacy: PrivacySection = PrivacySection()
     checks: ChecksSection = ChecksSection()
     merging: MergingSection = MergingSection()
+    secure_aggregation: SecureAggregationSection = SecureAggregationSection()
     wire: WireSection = WireSection()
     evaluation: EvaluationSection = EvaluationSection()
     simulation: SimulationSection = SimulationSection()
