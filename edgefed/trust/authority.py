@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from edgefed.errors import EdgeFedError, NotAllowedError
 from edgefed.trust.certificates import Certificate, Role, read_certificate, user_of
@@ -38,8 +39,8 @@ LIFE = timedelta(days=3650)
 """Of the authority's own certificate, and of a list of revoked ones, which the broker would refuse
 everybody without: it is written anew with every change, so that its age says nothing."""
 
-OWN_ROLES: tuple[Role, ...] = ("broker", "coordinator")
-"""Parties on the authority's machine, of which there is one each."""
+AUTHORITY_FOLDER = "authority"
+"""Name of its folder, beside those of credentials; a device of this name is refused."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,12 @@ class Authority:
             life=min(life, self.certificate.not_after - now),
             hosts=self.hosts if role == "broker" else (),
         )
+
+    def issue_again(self, old: Certificate, now: datetime, life: timedelta) -> Certificate:
+        """Return another certificate for a party's keys, valid from now on."""
+        encryption_key = old.encryption_key or X25519PrivateKey.generate().public_key()
+        request = CertificateRequest(old.name, old.signing_key, encryption_key)
+        return self.issue(old.role, old.name, request, now, life)
 
     def own_credentials(
         self, trust: Path, role: Role, name: str, keys: KeyPair, now: datetime, life: timedelta

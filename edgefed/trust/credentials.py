@@ -119,7 +119,8 @@ def load_credentials(folder: Path, now: datetime) -> Credentials:
     """
     recover(folder)
     keys = KeyPair(
-        load_private_key(folder, KEY, Ed25519PrivateKey), load_private_key(folder, ENCRYPTION, X25519PrivateKey)
+        load_private_key(folder, KEY, Ed25519PrivateKey),
+        load_private_key(folder, ENCRYPTION, X25519PrivateKey),
     )
     certificate, authority = _certificate(folder, CERTIFICATE), _certificate(folder, AUTHORITY)
     if certificate.signing_key != keys.signing.public_key():

@@ -107,17 +107,23 @@ def parse_token(text: str) -> Token:
         ) from error
 
 
-def proof(key: bytes, purpose: str, *parts: bytes) -> bytes:
+def proof(key: bytes, purpose: bytes, *parts: bytes) -> bytes:
     """Return the HMAC-SHA256 over a purpose and parts, whose boundaries count."""
-    mac = hmac.new(key, purpose.encode() + b"\0", hashlib.sha256)
+    mac = hmac.new(key, purpose + b"\0", hashlib.sha256)
     for part in parts:
         mac.update(len(part).to_bytes(4, "big") + part)
     return mac.digest()
 
 
-def is_proof(told: bytes, key: bytes, purpose: str, *parts: bytes) -> bool:
+def is_proof(told: bytes, key: bytes, purpose: bytes, *parts: bytes) -> bool:
     """Whether ``told`` is that proof, compared in constant time."""
     return hmac.compare_digest(told, proof(key, purpose, *parts))
+
+
+def fingerprint(key: bytes) -> str:
+    """Return what people compare of a public key, on the device and at the authority."""
+    digest = hashlib.sha256(key).hexdigest()[:32]
+    return ":".join(digest[i : i + 4] for i in range(0, len(digest), 4))
 
 
 def _check(data: bytes) -> bytes:

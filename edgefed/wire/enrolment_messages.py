@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from edgefed.trust.tokens import proof
 from edgefed.wire.message_parts import Word
 from edgefed.wire.messages import Message, Session, Text
 
@@ -32,6 +33,10 @@ class EnrolmentRequest(Message):
     name: OptionalName = ""
     request: Der
     proof: Annotated[bytes, Field(min_length=32, max_length=32)]
+
+    def proven(self) -> tuple[bytes, ...]:
+        """Return what the proof covers: its purpose and the fields."""
+        return self.kind.encode(), self.name.encode(), self.request
 
 
 class EnrolmentResponse(Message):
@@ -57,6 +62,16 @@ class EnrolmentResponse(Message):
     certificate: Der = b""
     authority: Der = b""
     proof: Annotated[bytes, Field(max_length=32)] = b""
+
+    def proven(self) -> tuple[bytes, ...]:
+        """Return what the proof covers: its purpose and the fields."""
+        texts = (self.status, self.code, self.reason, self.hint, self.name, self.role, self.broker)
+        return (
+            self.kind.encode(),
+            *(text.encode() for text in texts),
+            self.certificate,
+            self.authority,
+        )
 
 
 class RenewalRequest(Message):
@@ -90,6 +105,17 @@ class Leave(Message):
 
     kind = "leave"
     session: Session
+
+
+def signed_request(name: str, request: bytes, key: bytes) -> EnrolmentRequest:
+    """Return a request with its proof."""
+    made = EnrolmentRequest(name=name, request=request, proof=bytes(32))
+    return made.model_copy(update={"proof": proof(key, *made.proven())})
+
+
+def sealed(response: EnrolmentResponse, key: bytes) -> EnrolmentResponse:
+    """Return a response with its proof."""
+    return response.model_copy(update={"proof": proof(key, *response.proven())})
 
 
 ENROLMENT_MESSAGES: tuple[type[Message], ...] = (

@@ -43,8 +43,13 @@ Branch = Literal["all", "down", "up", "control", "events", "enrol"]
 
 ROOT = "edgefed"
 CHUNK_LEAF = "c"
+ENROLLING_CLIENT = "client."
+"""With the token's id after it, the client id of whoever has no certificate yet; it is a level of
+the topic, so that the broker's access list admits each such client to its own topics only."""
+
 _MAX_CHUNKS = -(-limits.MAX_BLOB_BYTES // limits.CHUNK_BYTES)
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_ENROLLING = re.compile(re.escape(ENROLLING_CLIENT) + _NAME.pattern)
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,6}")
 
@@ -264,10 +269,10 @@ class Topics:
                 return ParsedTopic("events", "", "events")
             case ["all", *rest]:
                 return _place("all", "", rest)
-            case [("down" | "up" | "control" | "enrol") as branch, who, *rest] if _NAME.fullmatch(
-                who
-            ):
+            case [("down" | "up" | "control") as branch, who, *rest] if _NAME.fullmatch(who):
                 return _place(branch, who, rest)
+            case ["enrol", client, *rest] if _ENROLLING.fullmatch(client):
+                return _place("enrol", client.removeprefix(ENROLLING_CLIENT), rest)
         return None
 
     def _down(self, device: str, leaf: str) -> str:
@@ -280,7 +285,7 @@ class Topics:
         return f"{self.root}/control/{_level(_NAME, client)}/{leaf}"
 
     def _enrol(self, token: str, leaf: str) -> str:
-        return f"{self.root}/enrol/{_level(_NAME, token)}/{leaf}"
+        return f"{self.root}/enrol/{ENROLLING_CLIENT}{_level(_NAME, token)}/{leaf}"
 
 
 def _place(branch: Branch, who: str, rest: list[str]) -> ParsedTopic | None:

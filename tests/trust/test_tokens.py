@@ -67,8 +67,8 @@ def test_a_token_is_short_and_hides_its_secret() -> None:
 
 def test_a_proof_holds_for_its_key_its_purpose_and_the_boundaries_of_its_parts() -> None:
     key = TOKEN.proof_key
-    told = proof(key, "request", b"ab", b"c")
-    assert is_proof(told, key, "request", b"ab", b"c")
-    assert not is_proof(told, key, "request", b"a", b"bc")
-    assert not is_proof(told, key, "response", b"ab", b"c")
-    assert not is_proof(told, bytes(32), "request", b"ab", b"c")
+    told = proof(key, b"request", b"ab", b"c")
+    assert is_proof(told, key, b"request", b"ab", b"c")
+    assert not is_proof(told, key, b"request", b"a", b"bc")
+    assert not is_proof(told, key, b"response", b"ab", b"c")
+    assert not is_proof(told, bytes(32), b"request", b"ab", b"c")

@@ -24,9 +24,12 @@ ROWS = [
 
 def levels(spec: TopicSpec) -> str:
     """The topic below the fleet, as the page writes it."""
-    who = {"down": "/{device}", "up": "/{device}", "control": "/{client}", "enrol": "/{token}"}.get(
-        spec.branch, ""
-    )
+    who = {
+        "down": "/{device}",
+        "up": "/{device}",
+        "control": "/{client}",
+        "enrol": "/client.{token}",
+    }.get(spec.branch, "")
     leaf = {"c": "/c/{digest}/{k}", "events": ""}.get(spec.leaf, f"/{spec.leaf}")
     return f"`{spec.branch}{who}{leaf}`"
 
