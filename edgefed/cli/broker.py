@@ -125,11 +125,11 @@ def config(
     """
     options = globals_of(context)
     with reported(options.json):
-        from broker.acl import acl as acl_text
+        from broker.acl import password_acl
         from broker.configuration import configuration
 
         if acl:
-            text = acl_text(options.settings().value.fleet)
+            text = password_acl(options.settings().value.fleet)
         else:
             address = _address(options, bind, port)
             text = configuration(

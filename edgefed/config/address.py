@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from urllib.parse import quote, unquote, urlsplit
 
@@ -10,6 +10,13 @@ from edgefed.errors import UsageError
 
 DEFAULT_PORT = 1883
 TLS_PORT = 8883
+
+ENROLMENT_OFFSET = 1
+"""A broker with TLS takes requests for certificates on this port after that of its address."""
+
+COMMANDS_OFFSET = 2
+"""A broker with TLS serves those who connect several times with one certificate on this port."""
+
 TLS_HINT = (
     "use mqtt:// and a port without TLS, such as 1883, in a network that you trust or through a VPN"
 )
@@ -27,6 +34,7 @@ class Address:
     port: int = DEFAULT_PORT
     user: str = ""
     password: str = field(default="", repr=False)
+    tls: bool = False
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -38,6 +46,17 @@ class Address:
             return str(self)
         login = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}"
         return str(self).replace("mqtt://", f"mqtt://{login}@", 1)
+
+    def for_enrolment(self) -> Address:
+        """Return where the broker admits clients without a certificate, which is with TLS only."""
+        return replace(self, port=self.port + ENROLMENT_OFFSET)
+
+    def for_commands(self) -> Address:
+        """Return where one party may have several connections.
+
+        A broker with TLS ends the older of two connections of a device or of the coordinator.
+        """
+        return replace(self, port=self.port + COMMANDS_OFFSET) if self.tls else self
 
     @property
     def is_loopback(self) -> bool:

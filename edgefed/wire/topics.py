@@ -247,6 +247,10 @@ class Topics:
         """Filter for all that devices send."""
         return f"{self.root}/up/#"
 
+    def every_up_of(self, device: str) -> str:
+        """Filter for all that one device sends."""
+        return self._up(device, "#")
+
     def every_birth(self) -> str:
         """Filter for every device's presence."""
         return f"{self.root}/up/+/birth"
