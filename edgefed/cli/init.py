@@ -53,7 +53,7 @@ def init(
     with reported(options.json):
         from datetime import timedelta
 
-        from broker.secured_files import write_access_files
+        from broker.secured_files import write_access as write_files
         from edgefed.clock import SystemClock
         from edgefed.config.broker_address import trust_folder
         from edgefed.coordinator.new_fleet import create_fleet
@@ -63,7 +63,7 @@ def init(
         trust = trust_folder(settings)
 
         def write_access(folder: Path, users: list[str], revoked: bytes) -> None:
-            write_access_files(folder, settings.fleet, users, revoked)
+            write_files(folder, settings.fleet, users, revoked)
 
         authority = create_fleet(
             trust,

@@ -160,7 +160,8 @@ class Membership:
 
     def _own(self) -> list[Path]:
         """Return the folders with credentials of this fleet, except devices': they renew theirs."""
-        return sorted(path.parent for path in self._settings.trust.glob(f"*/{FLEET}"))
+        found = (path.parent for path in self._settings.trust.glob(f"*/{FLEET}"))
+        return sorted(each for each in found if not each.name.startswith("."))
 
     def _renew(self, folder: Path) -> str:
         """Renew the certificate in a folder when it is due; return its user, empty when not."""
