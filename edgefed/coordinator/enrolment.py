@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from edgefed.clock import Clock, timestamp
-from edgefed.config.address import parse_address
+from edgefed.config.address import ENROLMENT_OFFSET, TLS_PORT
 from edgefed.coordinator.enrolled_parties import EnrolledParties
 from edgefed.coordinator.enrolment_store import EnrolmentStore, Invitation
 from edgefed.errors import EdgeFedError, NotAllowedError, UnknownNameError
@@ -68,11 +69,11 @@ class Enrolment:
         authority, now = self.parties.authority, self._clock.now()
         if name:
             self.parties.check_free(user_of(role, name))
-        address = parse_address(authority.broker).for_enrolment()
+        address = urlsplit(authority.broker)
         token = new_token(
             authority.certificate.public_bytes,
-            address.host,
-            address.port,
+            address.hostname or "",
+            (address.port or TLS_PORT) + ENROLMENT_OFFSET,
             authority.fleet,
             name,
             self._random_bytes,
