@@ -7,10 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
 from edgefed.clock import Clock, timestamp
-from edgefed.config.address import ENROLMENT_OFFSET, TLS_PORT
+from edgefed.config.address import parse_address
 from edgefed.coordinator.enrolled_parties import EnrolledParties
 from edgefed.coordinator.enrolment_store import EnrolmentStore, Invitation
 from edgefed.errors import EdgeFedError, NotAllowedError, UnknownNameError
@@ -69,11 +68,11 @@ class Enrolment:
         authority, now = self.parties.authority, self._clock.now()
         if name:
             self.parties.check_free(user_of(role, name))
-        address = urlsplit(authority.broker)
+        address = parse_address(authority.broker).for_enrolment()
         token = new_token(
             authority.certificate.public_bytes,
-            address.hostname or "",
-            (address.port or TLS_PORT) + ENROLMENT_OFFSET,
+            address.host,
+            address.port,
             authority.fleet,
             name,
             self._random_bytes,
