@@ -35,7 +35,7 @@ def enroll(
         from edgefed.control.enrolment_client import enroll as trade
         from edgefed.trust.tokens import parse_token
 
-        settings = agent_settings(options, name=name)
+        settings = agent_settings(options, name=name, enrolled=False)
         parsed = parse_token(token)
         own = settings.name or ("" if parsed.name else device_name(settings))
         applicant = Applicant(parsed, own, ("device",), settings.state)

@@ -143,7 +143,11 @@ class DeviceRegistry:
                     return False
                 self._entries[device] = replace(before, online=False, exchange="", lost=now)
             elif before is not None and known:
-                self._entries[device] = replace(before, doubted=None if live else before.doubted)
+                self._entries[device] = replace(
+                    before,
+                    doubted=None if live else before.doubted,
+                    certificate=before.certificate if signer is None else signer.der,
+                )
                 return False
             else:
                 certificate = b"" if signer is None else signer.der
@@ -215,6 +219,15 @@ class DeviceRegistry:
                 )
             del self._entries[device]
         self._journal.emit("device", device=device, forgotten=True)
+
+    def remove(self, device: str) -> None:
+        """Forget a device that is no longer a member, online or not, and tell who waits for it."""
+        with self._changed:
+            if self._entries.pop(device, None) is None:
+                return
+            self._changed.notify_all()
+        self._journal.emit("device", device=device, forgotten=True)
+        self._tell(device)
 
     def lost(self) -> list[str]:
         """Return the devices that are known and not there, sorted by id."""

@@ -95,13 +95,12 @@ class EnrolledParties:
 
     def accepts(self, certificate: Certificate) -> bool:
         """Whether a certificate of this authority counts now."""
-        issued = self._issued.get(hexadecimal(certificate.serial))
-        return (
-            issued is not None
-            and not issued.revoked
-            and issued.der == certificate.der
-            and certificate.is_valid_at(self._clock.now())
-        )
+        return self.issued(certificate) and certificate.is_valid_at(self._clock.now())
+
+    def issued(self, certificate: Certificate) -> bool:
+        """Whether a certificate was issued here and not revoked; it may have expired."""
+        known = self._issued.get(hexadecimal(certificate.serial))
+        return known is not None and not known.revoked and known.der == certificate.der
 
     # -- certificates -------------------------------------------------------------------------
 

@@ -56,6 +56,22 @@ class MembershipSettings:
     write_access: WriteAccess
 
 
+def renew_own_certificates(settings: MembershipSettings, clock: Clock) -> None:
+    """Renew the certificates of this machine that are due, also those that have expired already.
+
+    For the time before the coordinator connects with its own.
+
+    Raises:
+        NotAllowedError: the authority cannot be used.
+        StorageError: its list of devices cannot be used.
+    """
+    membership = Membership(settings, clock)
+    try:
+        membership.renew_own()
+    finally:
+        membership.close()
+
+
 class Membership:
     """Who belongs to a fleet.
 
@@ -168,7 +184,7 @@ class Membership:
         path = folder / CERTIFICATE
         try:
             own = read_certificate(path.read_bytes())
-            skipped = own.role in ("device", "authority") or not self.parties.accepts(own)
+            skipped = own.role in ("device", "authority") or not self.parties.issued(own)
             if skipped or not renewal_due(own, self._clock.now()):
                 return ""
             write_atomic(path, self.parties.reissue(own).pem())

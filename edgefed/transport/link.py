@@ -27,6 +27,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from edgefed.config.address import Address
 from edgefed.config.broker_errors import refused, silent, unreachable
 from edgefed.errors import EdgeFedError, UnreachableError, WireError
+from edgefed.trust.credentials import Credentials
 from edgefed.trust.signatures import Signer
 from edgefed.wire import limits
 from edgefed.wire.envelope import encode
@@ -112,24 +113,22 @@ class Link:
         self._asked = False
         self._refused = ""
         self._complained = ""
-        self._client = self._make_client(client_id, will, jitter or random.Random())
+        self._will = will
+        self._context = None if credentials is None else credentials.tls_context()
+        self._client = self._make_client(client_id, jitter or random.Random())
+        self._set_will()
 
-    def _make_client(
-        self, client_id: str, will: tuple[str, Message] | None, jitter: random.Random
-    ) -> paho.Client:
+    def _make_client(self, client_id: str, jitter: random.Random) -> paho.Client:
         client = paho.Client(
             CallbackAPIVersion.VERSION2, client_id=client_id, protocol=paho.MQTTv311
         )
         if self.address.user:
             client.username_pw_set(self.address.user, self.address.password)
-        if self.address.credentials is not None:
-            client.tls_set_context(self.address.credentials.tls_context())
+        if self._context is not None:
+            client.tls_set_context(self._context)
         client.max_inflight_messages_set(MAX_INFLIGHT)
         client.max_queued_messages_set(MAX_QUEUED)
         client.reconnect_delay_set(min_delay=1, max_delay=30 + jitter.randrange(30))
-        if will is not None:
-            payload = encode(will[1], will[0], self.signer)
-            client.will_set(will[0], payload, qos=1, retain=True)
         client.on_socket_open = _no_delay
         client.on_connect = self._guard(self._on_connect)
         client.on_connect_fail = self._guard(self._on_connect_fail)
@@ -137,6 +136,13 @@ class Link:
         client.on_message = self._guard(self._on_message)
         client.on_subscribe = self._guard(self._on_subscribe)
         return client
+
+    def _set_will(self) -> None:
+        """Give the next connection its will, signed."""
+        if self._will is not None:
+            topic, message = self._will
+            payload = encode(message, topic, self.signer)
+            self._client.will_set(topic, payload, qos=1, retain=True)
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -169,6 +175,22 @@ class Link:
             if why:
                 raise refused(self.address, why)
             raise silent(self.address, f"within {timeout:.0f} s")
+
+    def renew(self, credentials: Credentials) -> None:
+        """Sign with other credentials from now on, and connect again with them.
+
+        Not on paho's thread. The connection is ended in order, so that the broker publishes no
+        will; what it has not acknowledged is sent again.
+        """
+        if self._context is None:
+            return
+        self._client.disconnect()
+        self._client.loop_stop()
+        credentials.load_into(self._context)
+        self.signer = Signer(credentials)
+        self._set_will()
+        if not self._closing:
+            self.start()
 
     def unreachable(self, reason: str) -> UnreachableError:
         """Return the error for a broker that does not answer."""

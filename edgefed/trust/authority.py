@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from edgefed.errors import EdgeFedError, NotAllowedError
-from edgefed.trust.certificates import Certificate, Role, read_certificate, user_of
+from edgefed.trust.certificates import Certificate, Role, read_certificate
 from edgefed.trust.credentials import (
     CERTIFICATE,
     FLEET,
@@ -116,7 +116,6 @@ class Authority:
 
 def new_authority(fleet: str, broker: str, hosts: tuple[str, ...], now: datetime) -> Authority:
     """Return an authority with a new key."""
-    user_of("device", fleet)  # a fleet's name has the form of a device's
     key = Ed25519PrivateKey.generate()
     return Authority(key, make_authority(key, fleet, now, LIFE), fleet, broker, hosts)
 

@@ -69,12 +69,20 @@ class Credentials:
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_verify_locations(cadata=self.authority.pem().decode())
+        self.load_into(context)
+        return context
+
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Use these credentials in the next connections of a context.
+
+        Raises:
+            NotAllowedError: ``trust.credentials``: the files changed meanwhile and do not fit.
+        """
         try:
-            context.load_verify_locations(cadata=self.authority.pem().decode())
             context.load_cert_chain(self.folder / CERTIFICATE, self.folder / KEY)
         except (OSError, ssl.SSLError) as error:
             raise _unusable(self.folder, "certificate and key do not fit") from error
-        return context
 
 
 def save_credentials(made: Credentials) -> Credentials:

@@ -74,8 +74,11 @@ class TopicSpec:
 
     @property
     def senders(self) -> tuple[Role, ...]:
-        """Who may sign messages here; empty for chunks, which the digest of their blob proves."""
-        if self.leaf == CHUNK_LEAF:
+        """Who may sign messages here; empty where none are verified.
+
+        The digest of its blob proves a chunk, and the token's secret proves enrolment.
+        """
+        if self.leaf == CHUNK_LEAF or self.branch == "enrol":
             return ()
         if self.branch == "up":
             return ("device",)

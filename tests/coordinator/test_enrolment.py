@@ -15,7 +15,13 @@ from edgefed.coordinator.membership import BURST
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError, UnknownNameError
 from edgefed.trust.authority import renewal_due
 from edgefed.trust.certificates import read_certificate
-from edgefed.trust.issuing import issue, make_request, new_keys
+from edgefed.trust.issuing import (
+    CertificateRequest,
+    issue,
+    make_request,
+    new_keys,
+    read_request,
+)
 from edgefed.trust.tokens import fingerprint, is_proof
 from edgefed.wire.enrolment_messages import EnrolmentRequest, signed_request
 from tests.coordinator.authorities import FLEET, LIFE, Hub, renewal
@@ -316,7 +322,5 @@ def test_the_access_files_follow_a_restart(hub: Hub) -> None:
     assert hexadecimal(made.serial) == f"{made.serial:040x}"
 
 
-def _request():  # type: ignore[no-untyped-def]
-    from edgefed.trust.issuing import read_request
-
+def _request() -> CertificateRequest:
     return read_request(make_request(new_keys(), "cam-1"))
