@@ -39,7 +39,7 @@ def secured_configuration(
     """
     lines = [line for each in LISTENERS for line in _listener(each, port, bind, files)]
     lines += [
-        "# Certificates name the users. Without one, only enrolment is reached, and without a user:",
+        "# Certificates name the users. Clients without one reach only enrolment and have no user:",
         "# the list of users with passwords is empty, so that nobody can claim a user's name.",
         "allow_anonymous true",
         f"password_file {option_path(files.passwords)}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,6 +11,9 @@ from broker.acl import acl
 from edgefed.errors import UsageError
 from edgefed.files import write_atomic
 from edgefed.trust import credentials
+
+Version = tuple[tuple[int, int, int], ...]
+"""Of each file: inode, time of the last change, size."""
 
 _PRIVATE = 0o600
 
@@ -83,19 +85,16 @@ class SecuredFiles:
                     hint="run edgefed broker up as the user who ran edgefed init, on that machine",
                 )
 
-    def fingerprint(self) -> bytes | None:
-        """Return a digest of the contents; it changes when Mosquitto has to read them again.
+    def version(self) -> Version | None:
+        """Return what changes when a file does, or None while one is missing.
 
-        None while a file is missing, as while credentials are being replaced.
+        One is missing for a moment while credentials are being replaced.
         """
-        digest = hashlib.sha256()
         try:
-            for path in self.all():
-                data = path.read_bytes()
-                digest.update(len(data).to_bytes(8, "big") + data)
+            found = [path.stat() for path in self.all()]
         except OSError:
             return None
-        return digest.digest()
+        return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)
 
 
 def secured_files(state: Path, fleet: str) -> SecuredFiles:

@@ -112,7 +112,7 @@ def mosquitto(fleet: TlsFleet, folder: Path) -> Iterator[ChildProcess]:
     command = [str(find_mosquitto()), "-c", str(folder / "mosquitto.conf")]
     child = ChildProcess(command, folder=folder, log=folder / "mosquitto.log")
     try:
-        wait_until_accepting(child, fleet.address)
+        wait_until_accepting(child, fleet.address.for_commands())  # its last listener
         yield child
     finally:
         child.stop()
