@@ -113,9 +113,6 @@ def write_access_files(
 ) -> SecuredFiles:
     """Write who may connect and what they may do; ``edgefed broker up`` applies it at once.
 
-    The rules are written before the revocations, so that a removed device is mute and deaf first
-    and its certificate refused next.
-
     Args:
         state: the folder of all programs' state.
         fleet: the fleet's name.
@@ -125,7 +122,16 @@ def write_access_files(
     Raises:
         StorageError: a file cannot be written.
     """
-    files = secured_files(state, fleet)
+    return write_access(state / "trust" / fleet, fleet, users, revoked_pem)
+
+
+def write_access(trust: Path, fleet: str, users: Iterable[str], revoked_pem: bytes) -> SecuredFiles:
+    """Write the same below the folder of a fleet's certificates.
+
+    The rules are written before the revocations, so that a removed device is mute and deaf first
+    and its certificate refused next.
+    """
+    files = SecuredFiles(trust / "broker", trust / "access")
     for path, data in (
         (files.acl, acl(fleet, users).encode()),
         (files.revoked, revoked_pem),

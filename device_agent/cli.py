@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from device_agent import mixes_cli
+from device_agent import membership_cli, mixes_cli
 from device_agent.options import Data, Holdout, Name, Threads, agent_settings, loaded_settings
 from edgefed.command_line import program
 from edgefed.common_options import common_options
@@ -25,6 +25,8 @@ app = program(
     help="Take part in a fleet: train on this device's data, and share what its owner allows.",
 )
 app.add_typer(mixes_cli.app, name="mixes")
+app.command()(membership_cli.enroll)
+app.command()(membership_cli.leave)
 
 
 @app.command()
@@ -55,7 +57,8 @@ def run(
         address = parse_address(settings.broker)
         found = load_data(settings)
         _warn(found.warnings)
-        from device_agent.launch import device_name, run_agent
+        from device_agent.device_name import device_name
+        from device_agent.launch import run_agent
 
         if not options.quiet:
             talk(f"agent {device_name(settings)} of fleet {settings.fleet} on {address}")
@@ -178,7 +181,7 @@ def _broker_findings(settings: AgentSettings) -> list[Finding]:
     """Look whether the broker answers, and whether it passes on what this device publishes."""
     import secrets
 
-    from device_agent.launch import device_name
+    from device_agent.device_name import device_name
     from device_agent.presence_check import check_presence
     from edgefed.config.address import parse_address
     from edgefed.diagnostics import look_at
@@ -209,7 +212,7 @@ def status(
     """Show what the agent on this device is doing."""
     options = common_options(context)
     with reported(options.json):
-        from device_agent.launch import agent_folder, device_name
+        from device_agent.device_name import agent_folder, device_name
         from device_agent.status_file import read_status_file
 
         settings = agent_settings(options, name=name)
@@ -233,8 +236,9 @@ def ledger(
     """
     options = common_options(context)
     with reported(options.json):
+        from device_agent.device_name import agent_folder, device_name
         from device_agent.device_store import read_releases
-        from device_agent.launch import agent_folder, device_name, owners_policy
+        from device_agent.launch import owners_policy
         from device_agent.ledger_report import as_json, as_rows, owner_decided, totals_as_rows
 
         loaded = loaded_settings(options, name=name)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 import signal
-import socket
 import threading
 from dataclasses import fields
-from pathlib import Path
 
 from device_agent.agent import Agent
+from device_agent.device_name import agent_folder, device_name
 from device_agent.device_store import DeviceStore
 from device_agent.identity import Identity
 from device_agent.telemetry import Sensors
@@ -19,7 +17,7 @@ from edgefed.config.address import parse_address
 from edgefed.config.settings import AgentSettings
 from edgefed.data.partition import label_counts
 from edgefed.data.types import DeviceData
-from edgefed.errors import InterruptedRunError, UsageError
+from edgefed.errors import InterruptedRunError
 from edgefed.learn.devices import pick_device, set_threads
 from edgefed.lock import FolderLock
 from edgefed.natural_noise.cache import NoiseCache
@@ -33,25 +31,6 @@ from edgefed.worker.worker import Worker
 
 NOISE_BYTES = 512 * 1024**2
 """Of natural noise that is kept on disk, and in memory."""
-
-
-def device_name(settings: AgentSettings) -> str:
-    """Return the device's name: its setting, or the host's name made fit for a topic.
-
-    Raises:
-        UsageError: the host's name has no letter or digit.
-    """
-    if settings.name is not None:
-        return settings.name
-    name = re.sub(r"[^a-z0-9-]+", "-", socket.gethostname().lower()).strip("-")[:64]
-    if not name:
-        raise UsageError("This host's name is not a valid device name.", hint="give --name NAME")
-    return name
-
-
-def agent_folder(settings: AgentSettings) -> Path:
-    """Return the state directory of this device in this fleet."""
-    return settings.state / "agents" / settings.fleet / device_name(settings)
 
 
 def run_agent(settings: AgentSettings, data: DeviceData, signals: StopSignals) -> None:

@@ -89,7 +89,7 @@ def save_credentials(made: Credentials) -> Credentials:
     try:
         beside.mkdir(parents=True, mode=0o700)
         for name, data in _contents(made).items():
-            _write_private(beside / name, data)
+            write_private(beside / name, data)
         if folder.exists():
             shutil.rmtree(old, ignore_errors=True)
             folder.rename(old)
@@ -119,7 +119,8 @@ def load_credentials(folder: Path, now: datetime) -> Credentials:
     """
     recover(folder)
     keys = KeyPair(
-        _load(folder, KEY, Ed25519PrivateKey), _load(folder, ENCRYPTION, X25519PrivateKey)
+        load_private_key(folder, KEY, Ed25519PrivateKey),
+        load_private_key(folder, ENCRYPTION, X25519PrivateKey),
     )
     certificate, authority = _certificate(folder, CERTIFICATE), _certificate(folder, AUTHORITY)
     if certificate.signing_key != keys.signing.public_key():
@@ -189,7 +190,7 @@ def private_pem(key: Ed25519PrivateKey | X25519PrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def _write_private(path: Path, data: bytes) -> None:
+def write_private(path: Path, data: bytes) -> None:
     """Write a file that only its owner may read."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as file:
@@ -198,7 +199,7 @@ def _write_private(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _load(folder: Path, name: str, kind: type[Any]) -> Any:
+def load_private_key(folder: Path, name: str, kind: type[Any]) -> Any:
     """Return a private key that nobody else can read."""
     path = folder / name
     try:

@@ -15,6 +15,13 @@ from typing import Literal
 
 from edgefed.errors import WireError
 from edgefed.wire import limits
+from edgefed.wire.enrolment_messages import (
+    EnrolmentRequest,
+    EnrolmentResponse,
+    IssuedCertificate,
+    Leave,
+    RenewalRequest,
+)
 from edgefed.wire.messages import (
     Birth,
     Cancel,
@@ -32,12 +39,17 @@ from edgefed.wire.messages import (
     Telemetry,
 )
 
-Branch = Literal["all", "down", "up", "control", "events"]
+Branch = Literal["all", "down", "up", "control", "events", "enrol"]
 
 ROOT = "edgefed"
 CHUNK_LEAF = "c"
+ENROLLING_CLIENT = "client."
+"""With the token's id after it, the client id of whoever has no certificate yet; it is a level of
+the topic, so that the broker's access list admits each such client to its own topics only."""
+
 _MAX_CHUNKS = -(-limits.MAX_BLOB_BYTES // limits.CHUNK_BYTES)
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_ENROLLING = re.compile(re.escape(ENROLLING_CLIENT) + _NAME.pattern)
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,6}")
 
@@ -68,15 +80,21 @@ _LANES = (
     TopicSpec("down", "cancel", Cancel),
     TopicSpec("down", "need", Need),
     TopicSpec("down", CHUNK_LEAF, Chunk),
+    TopicSpec("down", "certificate", IssuedCertificate),
+    TopicSpec("down", "leave", Leave),
     TopicSpec("up", "birth", Birth, retained=True),
     TopicSpec("up", "progress", Progress),
     TopicSpec("up", "telemetry", Telemetry, qos=0),
     TopicSpec("up", "reply", Reply),
     TopicSpec("up", "need", Need),
     TopicSpec("up", CHUNK_LEAF, Chunk),
+    TopicSpec("up", "renewal", RenewalRequest),
+    TopicSpec("up", "leave", Leave),
     TopicSpec("control", "request", Request),
     TopicSpec("control", "response", Response),
     TopicSpec("events", "events", EventMessage, qos=0),
+    TopicSpec("enrol", "request", EnrolmentRequest),
+    TopicSpec("enrol", "response", EnrolmentResponse),
 )
 TOPIC_SPECS: Mapping[tuple[str, str], TopicSpec] = MappingProxyType(
     {(spec.branch, spec.leaf): spec for spec in _LANES}
@@ -90,7 +108,7 @@ class ParsedTopic:
 
     Attributes:
         branch: first word below the fleet.
-        who: device (``up``, ``down``) or client (``control``); empty elsewhere.
+        who: device (``up``, ``down``), client (``control``) or token (``enrol``); empty elsewhere.
         leaf: last word, such as ``task``; ``c`` for a chunk.
         digest: blob that a chunk belongs to; empty elsewhere.
         index: number of the chunk; -1 elsewhere.
@@ -189,6 +207,30 @@ class Topics:
         """Where the coordinator answers that client."""
         return self._control(client, "response")
 
+    def renewal(self, device: str) -> str:
+        """Where a device asks for its next certificate."""
+        return self._up(device, "renewal")
+
+    def certificate(self, device: str) -> str:
+        """Where a device gets its next certificate."""
+        return self._down(device, "certificate")
+
+    def leave(self, device: str) -> str:
+        """Where a device says that it leaves the fleet."""
+        return self._up(device, "leave")
+
+    def left(self, device: str) -> str:
+        """Where a device is told that the coordinator has noted it."""
+        return self._down(device, "leave")
+
+    def enrolment_request(self, token: str) -> str:
+        """Where the holder of a token asks for a certificate."""
+        return self._enrol(token, "request")
+
+    def enrolment_response(self, token: str) -> str:
+        """Where the holder of that token is answered."""
+        return self._enrol(token, "response")
+
     def events(self) -> str:
         """Where the run's events appear."""
         return f"{self.root}/events"
@@ -217,6 +259,10 @@ class Topics:
         """Filter for the requests of every client."""
         return f"{self.root}/control/+/request"
 
+    def every_enrolment_request(self) -> str:
+        """Filter for the requests of every holder of a token."""
+        return f"{self.root}/enrol/+/request"
+
     def parse(self, topic: str) -> ParsedTopic | None:
         """Return what ``topic`` means, or None when it is not one of this fleet's topics."""
         prefix = f"{self.root}/"
@@ -229,6 +275,8 @@ class Topics:
                 return _place("all", "", rest)
             case [("down" | "up" | "control") as branch, who, *rest] if _NAME.fullmatch(who):
                 return _place(branch, who, rest)
+            case ["enrol", client, *rest] if _ENROLLING.fullmatch(client):
+                return _place("enrol", client.removeprefix(ENROLLING_CLIENT), rest)
         return None
 
     def _down(self, device: str, leaf: str) -> str:
@@ -239,6 +287,9 @@ class Topics:
 
     def _control(self, client: str, leaf: str) -> str:
         return f"{self.root}/control/{_level(_NAME, client)}/{leaf}"
+
+    def _enrol(self, token: str, leaf: str) -> str:
+        return f"{self.root}/enrol/{ENROLLING_CLIENT}{_level(_NAME, token)}/{leaf}"
 
 
 def _place(branch: Branch, who: str, rest: list[str]) -> ParsedTopic | None:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefed.errors import WireError
+from edgefed.wire.enrolment_messages import ENROLMENT_MESSAGES
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import MESSAGES, Message
 from edgefed.wire.topics import TOPIC_SPECS, ParsedTopic, Topics
@@ -31,6 +32,12 @@ PARSED = {
     TOPICS.up_chunk("d-1", DIGEST, 3): ParsedTopic("up", "d-1", "c", DIGEST, 3),
     TOPICS.request("tui-1"): ParsedTopic("control", "tui-1", "request"),
     TOPICS.response("tui-1"): ParsedTopic("control", "tui-1", "response"),
+    TOPICS.renewal("d-1"): ParsedTopic("up", "d-1", "renewal"),
+    TOPICS.certificate("d-1"): ParsedTopic("down", "d-1", "certificate"),
+    TOPICS.leave("d-1"): ParsedTopic("up", "d-1", "leave"),
+    TOPICS.left("d-1"): ParsedTopic("down", "d-1", "leave"),
+    TOPICS.enrolment_request("0a1b"): ParsedTopic("enrol", "0a1b", "request"),
+    TOPICS.enrolment_response("0a1b"): ParsedTopic("enrol", "0a1b", "response"),
     TOPICS.events(): ParsedTopic("events", "", "events"),
 }
 
@@ -50,8 +57,8 @@ def test_every_topic_means_its_place(topic: str) -> None:
 
 def test_every_lane_has_a_topic_and_every_message_a_lane() -> None:
     assert {(parsed.branch, parsed.leaf) for parsed in PARSED.values()} == set(TOPIC_SPECS)
-    assert {spec.message for spec in TOPIC_SPECS.values()} == set(MESSAGES)
-    assert set(messages) == set(MESSAGES)
+    assert {spec.message for spec in TOPIC_SPECS.values()} == {*MESSAGES, *ENROLMENT_MESSAGES}
+    assert set(messages) == {*MESSAGES, *ENROLMENT_MESSAGES}
 
 
 def test_only_presence_is_retained_and_only_telemetry_and_events_may_be_lost() -> None:
