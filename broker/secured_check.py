@@ -13,11 +13,10 @@ from typing import Any, Protocol
 
 from broker.listeners import Listener
 from broker.probe import Probe
-from broker.secured_configuration import CLIENT_ID_PREFIX
 from edgefed.config.address import Address
 from edgefed.errors import EdgeFedError
 from edgefed.trust.credentials import Credentials
-from edgefed.wire.topics import Topics
+from edgefed.wire.topics import CLIENT_ID_PREFIX, Topics
 
 
 class ProbeParties(Protocol):

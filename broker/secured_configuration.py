@@ -7,10 +7,7 @@ from pathlib import Path
 from broker.configuration import option_path, shared_lines
 from broker.listeners import LISTENERS, Listener
 from broker.secured_files import SecuredFiles
-
-CLIENT_ID_PREFIX = "client."
-"""How every client id begins that a client chooses. Names in certificates never begin so: the
-broker uses them as client ids, and a chosen one must not be equal."""
+from edgefed.wire.topics import CLIENT_ID_PREFIX
 
 
 def secured_configuration(

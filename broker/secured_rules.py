@@ -25,11 +25,11 @@ from broker.address import connect_host
 from broker.listeners import COMMANDS, DEVICES, ENROLMENT, LISTENERS
 from broker.probe import Probe
 from broker.secured_check import SecuredCheck
-from broker.secured_configuration import CLIENT_ID_PREFIX
 from edgefed.errors import EdgeFedError
 from edgefed.trust.credentials import Credentials, save_credentials
 from edgefed.trust.issuing import issue, make_authority, new_keys
 from edgefed.wire.limits import MAX_PACKET_BYTES
+from edgefed.wire.topics import CLIENT_ID_PREFIX
 
 Outcome = Literal["holds", "broken", "not tried"]
 

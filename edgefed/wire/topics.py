@@ -43,13 +43,16 @@ Branch = Literal["all", "down", "up", "control", "events", "enrol"]
 
 ROOT = "edgefed"
 CHUNK_LEAF = "c"
-ENROLLING_CLIENT = "client."
-"""With the token's id after it, the client id of whoever has no certificate yet; it is a level of
+CLIENT_ID_PREFIX = "client."
+"""How every MQTT client id begins that a client chooses. A broker with TLS takes the names in
+certificates as client ids, which never begin so: no chosen id is equal to one of them.
+
+With a token's id after it, it is the client id of whoever has no certificate yet, and a level of
 the topic, so that the broker's access list admits each such client to its own topics only."""
 
 _MAX_CHUNKS = -(-limits.MAX_BLOB_BYTES // limits.CHUNK_BYTES)
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
-_ENROLLING = re.compile(re.escape(ENROLLING_CLIENT) + _NAME.pattern)
+_ENROLLING = re.compile(re.escape(CLIENT_ID_PREFIX) + _NAME.pattern)
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,6}")
 
@@ -276,7 +279,7 @@ class Topics:
             case [("down" | "up" | "control") as branch, who, *rest] if _NAME.fullmatch(who):
                 return _place(branch, who, rest)
             case ["enrol", client, *rest] if _ENROLLING.fullmatch(client):
-                return _place("enrol", client.removeprefix(ENROLLING_CLIENT), rest)
+                return _place("enrol", client.removeprefix(CLIENT_ID_PREFIX), rest)
         return None
 
     def _down(self, device: str, leaf: str) -> str:
@@ -289,7 +292,7 @@ class Topics:
         return f"{self.root}/control/{_level(_NAME, client)}/{leaf}"
 
     def _enrol(self, token: str, leaf: str) -> str:
-        return f"{self.root}/enrol/{ENROLLING_CLIENT}{_level(_NAME, token)}/{leaf}"
+        return f"{self.root}/enrol/{CLIENT_ID_PREFIX}{_level(_NAME, token)}/{leaf}"
 
 
 def _place(branch: Branch, who: str, rest: list[str]) -> ParsedTopic | None:
