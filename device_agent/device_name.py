@@ -1,4 +1,4 @@
-"""The name of this device, and the folder of its agent's state."""
+"""The name of a device, and the folder of its state."""
 
 from __future__ import annotations
 

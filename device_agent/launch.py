@@ -13,7 +13,7 @@ from device_agent.device_store import DeviceStore
 from device_agent.identity import Identity
 from device_agent.telemetry import Sensors
 from edgefed.clock import SystemClock
-from edgefed.config.address import parse_address
+from edgefed.config.broker_address import broker_address
 from edgefed.config.settings import AgentSettings
 from edgefed.data.partition import label_counts
 from edgefed.data.types import DeviceData
@@ -26,6 +26,7 @@ from edgefed.sharing.policy import Policy
 from edgefed.stop_signals import StopSignals
 from edgefed.version import VERSION
 from edgefed.wire.messages import Birth
+from edgefed.worker.device_credentials import DeviceCredentials
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.worker import Worker
 
@@ -50,9 +51,11 @@ def run_agent(settings: AgentSettings, data: DeviceData, signals: StopSignals) -
     folder = agent_folder(settings)
     lock = FolderLock(folder, f"the agent of {device_name(settings)}")
     sensors = Sensors()
+    address = broker_address(settings, (device_name(settings),))
+    own = address.credentials
     agent = Agent(
         identity(settings, data, sensors),
-        parse_address(settings.broker),
+        address,
         DeviceStore(folder, settings.cache),
         Worker(
             TrainerCache(user_models=settings.user_models, memory=settings.memory),
@@ -62,6 +65,7 @@ def run_agent(settings: AgentSettings, data: DeviceData, signals: StopSignals) -
             data.class_names,
             preparation=data.preparation,
             noise=NoiseCache(folder / "noise", NOISE_BYTES).samples,
+            credentials=None if own is None else DeviceCredentials(lambda: own),
         ),
         sensors,
         clock,

@@ -80,7 +80,7 @@ class Hub:
         return self.membership.invite("device", name, seconds)[0]
 
     def ask(self, token: Token, keys: KeyPair, name: str = "") -> EnrolmentResponse:
-        request = signed_request(name, make_request(keys, name), token.proof_key)
+        request = signed_request(name, make_request(keys, name or "device"), token.proof_key)
         answer = self.membership.answer(token.id, request)
         assert answer is not None
         return answer
