@@ -125,7 +125,8 @@ class ParsedTopic:
 
     Attributes:
         branch: first word below the fleet.
-        who: device (``up``, ``down``), client (``control``) or token (``enrol``); empty elsewhere.
+        who: device (``up``, ``down``), USER/NAME of a client (``control``), or token (``enrol``);
+            empty elsewhere.
         leaf: last word, such as ``task``; ``c`` for a chunk.
         digest: blob that a chunk belongs to; empty elsewhere.
         index: number of the chunk; -1 elsewhere.
@@ -136,6 +137,11 @@ class ParsedTopic:
     leaf: str
     digest: str = ""
     index: int = -1
+
+    @property
+    def user(self) -> str:
+        """The user of a device or of a client, who alone sends what is not the coordinator's."""
+        return self.who.partition("/")[0]
 
     @property
     def spec(self) -> TopicSpec:
