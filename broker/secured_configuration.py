@@ -7,10 +7,7 @@ from pathlib import Path
 from broker.configuration import option_path, shared_lines
 from broker.listeners import LISTENERS, Listener
 from broker.secured_files import SecuredFiles
-
-CLIENT_ID_PREFIX = "client."
-"""How every client id begins that a client chooses. Names in certificates never begin so: the
-broker uses them as client ids, and a chosen one must not be equal."""
+from edgefed.wire.topics import CLIENT_ID_PREFIX
 
 
 def secured_configuration(
@@ -39,7 +36,7 @@ def secured_configuration(
     """
     lines = [line for each in LISTENERS for line in _listener(each, port, bind, files)]
     lines += [
-        "# Certificates name the users. Without one, only enrolment is reached, and without a user:",
+        "# Certificates name the users. Clients without one reach only enrolment and have no user:",
         "# the list of users with passwords is empty, so that nobody can claim a user's name.",
         "allow_anonymous true",
         f"password_file {option_path(files.passwords)}",

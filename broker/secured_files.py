@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,6 +11,9 @@ from broker.acl import acl
 from edgefed.errors import UsageError
 from edgefed.files import write_atomic
 from edgefed.trust import credentials
+
+Version = tuple[tuple[int, int, int], ...]
+"""Of each file: inode, time of the last change, size."""
 
 _PRIVATE = 0o600
 
@@ -83,39 +85,35 @@ class SecuredFiles:
                     hint="run edgefed broker up as the user who ran edgefed init, on that machine",
                 )
 
-    def fingerprint(self) -> bytes | None:
-        """Return a digest of the contents; it changes when Mosquitto has to read them again.
+    def version(self) -> Version | None:
+        """Return what changes when a file does, or None while one is missing.
 
-        None while a file is missing, as while credentials are being replaced.
+        One is missing for a moment while credentials are being replaced.
         """
-        digest = hashlib.sha256()
         try:
-            for path in self.all():
-                data = path.read_bytes()
-                digest.update(len(data).to_bytes(8, "big") + data)
+            found = [path.stat() for path in self.all()]
         except OSError:
             return None
-        return digest.digest()
+        return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)
 
 
-def secured_files(state: Path, fleet: str) -> SecuredFiles:
+def secured_files(trust: Path) -> SecuredFiles:
     """Return where the files of a fleet's broker are.
 
     Args:
-        state: the folder of all programs' state.
-        fleet: the fleet's name.
+        trust: the folder of the fleet's certificates on this machine, ``STATE/trust/FLEET``.
     """
-    trust = state / "trust" / fleet
     return SecuredFiles(trust / "broker", trust / "access")
 
 
-def write_access_files(
-    state: Path, fleet: str, users: Iterable[str], revoked_pem: bytes
-) -> SecuredFiles:
+def write_access(trust: Path, fleet: str, users: Iterable[str], revoked_pem: bytes) -> SecuredFiles:
     """Write who may connect and what they may do; ``edgefed broker up`` applies it at once.
 
+    The rules are written before the revocations, so that a removed device is mute and deaf first
+    and its certificate refused next.
+
     Args:
-        state: the folder of all programs' state.
+        trust: the folder of the fleet's certificates on this machine, ``STATE/trust/FLEET``.
         fleet: the fleet's name.
         users: common names of all valid certificates but the broker's and the authority's.
         revoked_pem: the list of revoked certificates.
@@ -123,16 +121,7 @@ def write_access_files(
     Raises:
         StorageError: a file cannot be written.
     """
-    return write_access(state / "trust" / fleet, fleet, users, revoked_pem)
-
-
-def write_access(trust: Path, fleet: str, users: Iterable[str], revoked_pem: bytes) -> SecuredFiles:
-    """Write the same below the folder of a fleet's certificates.
-
-    The rules are written before the revocations, so that a removed device is mute and deaf first
-    and its certificate refused next.
-    """
-    files = SecuredFiles(trust / "broker", trust / "access")
+    files = secured_files(trust)
     for path, data in (
         (files.acl, acl(fleet, users).encode()),
         (files.revoked, revoked_pem),

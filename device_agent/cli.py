@@ -191,7 +191,7 @@ def _broker_findings(settings: AgentSettings) -> list[Finding]:
     name = device_name(settings)
 
     def answers() -> str:
-        address = broker_address(settings, (name,))
+        address = broker_address(settings, (name,)).for_commands()  # an agent may be at work
         link = Link(address, f"edgefed-doctor-{secrets.token_hex(4)}", lambda _: None)
         link.start_now(5.0)
         link.stop()

@@ -23,7 +23,7 @@ from edgefed.trust.credentials import check_validity
 from edgefed.trust.tokens import Token
 from edgefed.wire.enrolment_messages import EnrolmentRequest, EnrolmentResponse
 from edgefed.wire.envelope import decode, encode
-from edgefed.wire.topics import ENROLLING_CLIENT, Topics
+from edgefed.wire.topics import CLIENT_ID_PREFIX, Topics
 
 KEEPALIVE = 30
 CONNECT_TIMEOUT = 10.0
@@ -56,7 +56,7 @@ class EnrolmentLink:
     def _make_client(self) -> paho.Client:
         client = paho.Client(
             CallbackAPIVersion.VERSION2,
-            client_id=ENROLLING_CLIENT + self._token.id,
+            client_id=CLIENT_ID_PREFIX + self._token.id,
             protocol=paho.MQTTv311,
             reconnect_on_failure=False,
         )

@@ -32,6 +32,7 @@ from edgefed.trust.signatures import Signer
 from edgefed.wire import limits
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import Message
+from edgefed.wire.topics import CLIENT_ID_PREFIX
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +79,8 @@ class Link:
 
     Args:
         address: the broker; with credentials the connection uses TLS, and messages are signed.
-        client_id: MQTT client id; unique, or the broker throws the other one off, and therefore
-            nothing that others could learn.
+        client_id: MQTT client id, without the prefix that all have; unique, or the broker throws
+            the other one off, and therefore nothing that others could learn.
         deliver: takes each arrival, on paho's thread; must not wait, as ``Inbox.put`` does not.
         will: topic and retained message that the broker publishes when this process dies.
         subscriptions: filters to (re)subscribe on every connection.
@@ -120,7 +121,9 @@ class Link:
 
     def _make_client(self, client_id: str, jitter: random.Random) -> paho.Client:
         client = paho.Client(
-            CallbackAPIVersion.VERSION2, client_id=client_id, protocol=paho.MQTTv311
+            CallbackAPIVersion.VERSION2,
+            client_id=CLIENT_ID_PREFIX + client_id,
+            protocol=paho.MQTTv311,
         )
         if self.address.user:
             client.username_pw_set(self.address.user, self.address.password)

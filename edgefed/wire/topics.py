@@ -44,13 +44,20 @@ Branch = Literal["all", "down", "up", "control", "events", "enrol"]
 
 ROOT = "edgefed"
 CHUNK_LEAF = "c"
-ENROLLING_CLIENT = "client."
-"""With the token's id after it, the client id of whoever has no certificate yet; it is a level of
+CLIENT_ID_PREFIX = "client."
+"""How every MQTT client id begins that a client chooses. A broker with TLS takes the names in
+certificates as client ids, which never begin so: no chosen id is equal to one of them.
+
+With a token's id after it, it is the client id of whoever has no certificate yet, and a level of
 the topic, so that the broker's access list admits each such client to its own topics only."""
+
+UNSIGNED_USER = "local"
+"""The user of every client in a fleet without certificates."""
 
 _MAX_CHUNKS = -(-limits.MAX_BLOB_BYTES // limits.CHUNK_BYTES)
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
-_ENROLLING = re.compile(re.escape(ENROLLING_CLIENT) + _NAME.pattern)
+_ENROLLING = re.compile(re.escape(CLIENT_ID_PREFIX) + _NAME.pattern)
+_CLIENT = re.compile(rf"(?:(?:operator|viewer)\.)?{_NAME.pattern}/{_NAME.pattern}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,6}")
 
@@ -121,7 +128,8 @@ class ParsedTopic:
 
     Attributes:
         branch: first word below the fleet.
-        who: device (``up``, ``down``), client (``control``) or token (``enrol``); empty elsewhere.
+        who: device (``up``, ``down``), USER/NAME of a client (``control``), or token (``enrol``);
+            empty elsewhere.
         leaf: last word, such as ``task``; ``c`` for a chunk.
         digest: blob that a chunk belongs to; empty elsewhere.
         index: number of the chunk; -1 elsewhere.
@@ -132,6 +140,11 @@ class ParsedTopic:
     leaf: str
     digest: str = ""
     index: int = -1
+
+    @property
+    def user(self) -> str:
+        """The user of a device or of a client, who alone sends what is not the coordinator's."""
+        return self.who.partition("/")[0]
 
     @property
     def spec(self) -> TopicSpec:
@@ -213,7 +226,7 @@ class Topics:
         return self._up(device, _chunk(digest, index))
 
     def request(self, client: str) -> str:
-        """Where a dashboard or a command asks the coordinator."""
+        """Where a dashboard or a command asks the coordinator; ``client`` is USER/NAME."""
         return self._control(client, "request")
 
     def response(self, client: str) -> str:
@@ -270,7 +283,7 @@ class Topics:
 
     def every_request(self) -> str:
         """Filter for the requests of every client."""
-        return f"{self.root}/control/+/request"
+        return f"{self.root}/control/+/+/request"
 
     def every_enrolment_request(self) -> str:
         """Filter for the requests of every holder of a token."""
@@ -286,10 +299,12 @@ class Topics:
                 return ParsedTopic("events", "", "events")
             case ["all", *rest]:
                 return _place("all", "", rest)
-            case [("down" | "up" | "control") as branch, who, *rest] if _NAME.fullmatch(who):
+            case [("down" | "up") as branch, who, *rest] if _NAME.fullmatch(who):
                 return _place(branch, who, rest)
+            case ["control", user, name, *rest] if _CLIENT.fullmatch(f"{user}/{name}"):
+                return _place("control", f"{user}/{name}", rest)
             case ["enrol", client, *rest] if _ENROLLING.fullmatch(client):
-                return _place("enrol", client.removeprefix(ENROLLING_CLIENT), rest)
+                return _place("enrol", client.removeprefix(CLIENT_ID_PREFIX), rest)
         return None
 
     def _down(self, device: str, leaf: str) -> str:
@@ -299,10 +314,10 @@ class Topics:
         return f"{self.root}/up/{_level(_NAME, device)}/{leaf}"
 
     def _control(self, client: str, leaf: str) -> str:
-        return f"{self.root}/control/{_level(_NAME, client)}/{leaf}"
+        return f"{self.root}/control/{_level(_CLIENT, client)}/{leaf}"
 
     def _enrol(self, token: str, leaf: str) -> str:
-        return f"{self.root}/enrol/{ENROLLING_CLIENT}{_level(_NAME, token)}/{leaf}"
+        return f"{self.root}/enrol/{CLIENT_ID_PREFIX}{_level(_NAME, token)}/{leaf}"
 
 
 def _place(branch: Branch, who: str, rest: list[str]) -> ParsedTopic | None:

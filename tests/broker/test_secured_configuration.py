@@ -87,12 +87,12 @@ def test_a_path_cannot_smuggle_in_an_option(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_named(fleet: TlsFleet) -> None:
     fleet.files.require()
-    assert fleet.files.fingerprint()
+    assert fleet.files.version()
     fleet.files.acl.unlink()
     with pytest.raises(UsageError, match="acl is missing") as caught:
         fleet.files.require()
     assert caught.value.code == "broker.files"
-    assert fleet.files.fingerprint() is None
+    assert fleet.files.version() is None
 
 
 @pytest.mark.mosquitto

@@ -22,12 +22,13 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from broker.address import LOOPBACK
 from broker.child_process import ChildProcess, wait_until_accepting
 from broker.mosquitto import find_mosquitto
-from broker.secured_configuration import CLIENT_ID_PREFIX, secured_configuration
-from broker.secured_files import SecuredFiles, secured_files, write_access_files
+from broker.secured_configuration import secured_configuration
+from broker.secured_files import SecuredFiles, secured_files, write_access
 from edgefed.config.address import Address
 from edgefed.trust.certificates import Certificate, Role
 from edgefed.trust.credentials import Credentials, save_credentials
 from edgefed.trust.issuing import issue, make_authority, make_revocations, new_keys
+from edgefed.wire.topics import CLIENT_ID_PREFIX
 from tests.broker.clients import PATIENCE
 from tests.broker.servers import USER
 
@@ -56,8 +57,12 @@ class TlsFleet:
         return Address(LOOPBACK, self.port, tls=True)
 
     @property
+    def trust(self) -> Path:
+        return self.state / "trust" / FLEET
+
+    @property
     def files(self) -> SecuredFiles:
-        return secured_files(self.state, FLEET)
+        return secured_files(self.trust)
 
     def add(self, role: Role, name: str = "", *, life: timedelta = YEAR) -> Credentials:
         """Issue credentials; the access rules are those of the last ``write_access``."""
@@ -73,7 +78,7 @@ class TlsFleet:
             life=life,
             hosts=[LOOPBACK, "localhost"] if role == "broker" else [],
         )
-        folder = self.state / "trust" / FLEET / made.user
+        folder = self.trust / made.user
         saved = Credentials(folder, keys, made, self.authority, FLEET, str(self.address))
         self.parties[made.user] = save_credentials(saved)
         return saved
@@ -87,7 +92,7 @@ class TlsFleet:
         now = datetime.now(timezone.utc)
         revoked = make_revocations(self.authority, self.key, self.revoked, now, YEAR)
         users = [user for user in self.parties if user != "broker"]
-        write_access_files(self.state, FLEET, users, revoked)
+        write_access(self.trust, FLEET, users, revoked)
 
 
 def make_fleet(state: Path, port: int, parties: Sequence[tuple[Role, str]]) -> TlsFleet:
@@ -112,7 +117,7 @@ def mosquitto(fleet: TlsFleet, folder: Path) -> Iterator[ChildProcess]:
     command = [str(find_mosquitto()), "-c", str(folder / "mosquitto.conf")]
     child = ChildProcess(command, folder=folder, log=folder / "mosquitto.log")
     try:
-        wait_until_accepting(child, fleet.address)
+        wait_until_accepting(child, fleet.address.for_commands())  # its last listener
         yield child
     finally:
         child.stop()

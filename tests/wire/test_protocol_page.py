@@ -27,7 +27,7 @@ def levels(spec: TopicSpec) -> str:
     who = {
         "down": "/{device}",
         "up": "/{device}",
-        "control": "/{client}",
+        "control": "/{user}/{client}",
         "enrol": "/client.{token}",
     }.get(spec.branch, "")
     leaf = {"c": "/c/{digest}/{k}", "events": ""}.get(spec.leaf, f"/{spec.leaf}")
