@@ -33,7 +33,7 @@ from edgefed.transport.link import Arrival, Incoming, LinkDown, LinkUp, Subscrib
 from edgefed.transport.reading import read_arrival
 from edgefed.transport.sender import ChunkSender
 from edgefed.wire.blobs import chunk_count
-from edgefed.wire.enrolment_messages import IssuedCertificate
+from edgefed.wire.enrolment_messages import IssuedCertificate, Leave
 from edgefed.wire.messages import (
     Birth,
     Cancel,
@@ -289,6 +289,18 @@ class Agent:
                 self._tasks.close_exchanges(message)
             case IssuedCertificate():
                 self._take_certificate(message)
+            case Leave() if message.session == self._session:
+                self._removed()
+
+    def _removed(self) -> None:
+        """End: the coordinator has removed this device."""
+        self._problem = NotAllowedError(
+            f"Device {self._device} was removed from fleet {self._topics.fleet}.",
+            code="device.removed",
+            hint="to come back, ask for a token: edgefed device invite; edgefed-agent leave deletes"
+            " the credentials",
+        )
+        self.stop()
 
     def _take_certificate(self, issued: IssuedCertificate) -> None:
         """Connect again with the device's next certificate."""

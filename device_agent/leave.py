@@ -17,7 +17,7 @@ from edgefed.config.settings import AgentSettings
 from edgefed.errors import EdgeFedError, NotAllowedError, UnreachableError
 from edgefed.files import storage_error
 from edgefed.lock import FolderLock
-from edgefed.transport.link import Arrival, Incoming, Link, LinkDown, Subscribed
+from edgefed.transport.link import Arrival, Incoming, Link
 from edgefed.transport.reading import read_arrival
 from edgefed.trust.credentials import FLEET
 from edgefed.trust.signatures import Verifier
@@ -25,7 +25,9 @@ from edgefed.wire.enrolment_messages import Leave
 from edgefed.wire.topics import ParsedTopic, Topics
 
 CONNECT_TIMEOUT = 5.0
-ANSWER_TIMEOUT = 10.0
+ANSWER_TIMEOUT = 12.0
+SAY_EVERY = 2.0
+"""Seconds between two farewells: a broker may drop the first one of a device just enrolled."""
 
 
 @dataclass(frozen=True)
@@ -98,24 +100,29 @@ def _ask(address: Address, topics: Topics, name: str) -> None:
     link.start_now(CONNECT_TIMEOUT)
     try:
         verifier = Verifier(address.credentials.authority)
-        until = time.monotonic() + ANSWER_TIMEOUT
-        while True:
-            try:
-                arrived = arrivals.get(timeout=max(0.0, until - time.monotonic()))
-            except queue.Empty:
-                raise UnreachableError(
-                    "The coordinator does not answer.", code="coordinator.silent"
-                ) from None
-            if isinstance(arrived, Subscribed):
-                link.send(topics.leave(name), farewell)
-            elif isinstance(arrived, LinkDown):
-                raise link.unreachable(arrived.reason)
-            elif isinstance(arrived, Incoming):
-                read = read_arrival(topics, arrived, _ignore, verifier)
-                if read is not None and read.message == farewell:
-                    return
+        for _ in range(int(ANSWER_TIMEOUT / SAY_EVERY)):
+            link.send(topics.leave(name), farewell)
+            if _is_answered(arrivals, topics, farewell, verifier):
+                return
+        raise UnreachableError("The coordinator does not answer.", code="coordinator.silent")
     finally:
         link.stop()
+
+
+def _is_answered(
+    arrivals: queue.SimpleQueue[Arrival], topics: Topics, farewell: Leave, verifier: Verifier
+) -> bool:
+    """Whether the coordinator answers within ``SAY_EVERY`` seconds."""
+    until = time.monotonic() + SAY_EVERY
+    while True:
+        try:
+            arrived = arrivals.get(timeout=max(0.0, until - time.monotonic()))
+        except queue.Empty:
+            return False
+        if isinstance(arrived, Incoming):
+            read = read_arrival(topics, arrived, _ignore, verifier)
+            if read is not None and read.message == farewell:
+                return True
 
 
 def _ignore(parsed: ParsedTopic, reason: str) -> None:

@@ -72,6 +72,12 @@ class DeviceRegistry:
             entry = self._entries.get(device)
             return entry is not None and entry.online
 
+    def session(self, device: str) -> str:
+        """Return the current life of a device; empty when it is not there."""
+        with self._changed:
+            entry = self._entries.get(device)
+            return entry.birth.session if entry is not None and entry.online else ""
+
     def lost_since(self, devices: Iterable[str], start: float) -> dict[str, float]:
         """Return which of ``devices`` are not there, and since when, but not before ``start``."""
         with self._changed:

@@ -30,6 +30,7 @@ class MembershipMessages:
         topics: of the fleet.
         journal: told who comes and goes.
         drop: removes a device that is connected, in mid-round too.
+        session: returns the current life of a device; empty when it is not connected.
         own_renewed: called with the users on this machine that got their next certificate.
     """
 
@@ -40,6 +41,7 @@ class MembershipMessages:
         topics: Topics,
         journal: EventJournal,
         drop: Callable[[str], None],
+        session: Callable[[str], str],
         own_renewed: Callable[[list[str]], None],
     ) -> None:
         self.membership = membership
@@ -47,6 +49,7 @@ class MembershipMessages:
         self._topics = topics
         self._journal = journal
         self._drop = drop
+        self._session = session
         self._own_renewed = own_renewed
 
     def take_enrolment(self, token: str, asked: EnrolmentRequest) -> None:
@@ -87,11 +90,18 @@ class MembershipMessages:
             UnknownNameError: nobody of that name was enrolled.
             StorageError: it cannot be written down.
         """
+        self._tell(user)
         party = self.membership.parties.revoke(user, reason)
         if party.role == "device":
             self._drop(user)
         self._journal.emit("note", text=f"{party.role} {party.name}: {_WORDS[reason]}")
         return party
+
+    def _tell(self, user: str) -> None:
+        """Tell a connected device that it is removed, while the broker still delivers it."""
+        session = self._session(user)
+        if session and self.membership.parties.is_enrolled(user):
+            self._link.send(self._topics.left(user), Leave(session=session))
 
     def note_use(self, signer: Certificate | None) -> None:
         """Note that a party has shown its certificate."""

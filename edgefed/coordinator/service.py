@@ -187,6 +187,7 @@ class Service:
             self._topics,
             self._journal,
             self._drop_device,
+            self._registry.session,
             self._own_renewed,
         )
 

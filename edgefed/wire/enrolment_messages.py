@@ -97,10 +97,10 @@ class IssuedCertificate(Message):
 
 
 class Leave(Message):
-    """A device leaves the fleet for good, or is told that the coordinator has noted it.
+    """A device leaves the fleet for good, is told that the coordinator has noted it, or is removed.
 
     Attributes:
-        session: names this farewell; the answer carries it.
+        session: names a device's farewell, and its answer; the agent's life where it is removed.
     """
 
     kind = "leave"
