@@ -169,6 +169,8 @@ def test_the_commands_of_a_page_do_what_it_says(page: Path, shell: Shell, tmp_pa
             told = shell.run(command)
             for line in shown:
                 assert re.search(pattern(line), told, re.MULTILINE), f"{line}\nis not in\n{told}"
+            if "--name cam-1" in command:  # "likewise on cam-2"
+                shell.run(command.replace("cam-1", "cam-2"))
 
 
 @pytest.mark.parametrize(
