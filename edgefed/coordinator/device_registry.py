@@ -80,6 +80,12 @@ class DeviceRegistry:
             entry = self._entries.get(device)
             return entry is not None and entry.online
 
+    def session(self, device: str) -> str:
+        """Return the current life of a device; empty when it is not there."""
+        with self._changed:
+            entry = self._entries.get(device)
+            return entry.birth.session if entry is not None and entry.online else ""
+
     def lost_since(self, devices: Iterable[str], start: float) -> dict[str, float]:
         """Return which of ``devices`` are not there, and since when, but not before ``start``."""
         with self._changed:
@@ -151,7 +157,11 @@ class DeviceRegistry:
                     return False
                 self._entries[device] = replace(before, online=False, exchange="", lost=now)
             elif before is not None and known:
-                self._entries[device] = replace(before, doubted=None if live else before.doubted)
+                self._entries[device] = replace(
+                    before,
+                    doubted=None if live else before.doubted,
+                    certificate=before.certificate if signer is None else signer.der,
+                )
                 return False
             else:
                 certificate = b"" if signer is None else signer.der
@@ -224,6 +234,15 @@ class DeviceRegistry:
                 )
             del self._entries[device]
         self._journal.emit("device", device=device, forgotten=True)
+
+    def remove(self, device: str) -> None:
+        """Forget a device that is no longer a member, online or not, and tell who waits for it."""
+        with self._changed:
+            if self._entries.pop(device, None) is None:
+                return
+            self._changed.notify_all()
+        self._journal.emit("device", device=device, forgotten=True)
+        self._tell(device)
 
     def lost(self) -> list[str]:
         """Return the devices that are known and not there, sorted by id."""
