@@ -12,10 +12,12 @@ import random
 import secrets
 import threading
 
+from device_agent.arrival_limits import ArrivalLimits
 from device_agent.device_store import DeviceStore
 from device_agent.downloads import Downloads
 from device_agent.duplicate_name_guard import DuplicateNameGuard
 from device_agent.identity import Identity, agent_link
+from device_agent.overflow_report import OverflowReport
 from device_agent.presence_check import PresenceCheck, unheard
 from device_agent.progress_reporter import ProgressReporter, log_receipt
 from device_agent.publisher import Publisher
@@ -49,7 +51,6 @@ log = logging.getLogger(__name__)
 
 INBOX_LIMITS = InboxLimits(urgent=16 * 1024**2, chunks=64 * 1024**2, latest=1024**2)
 TELEMETRY_EVERY = 10.0
-COMPLAIN_EVERY = 60.0
 
 
 class _Stop:
@@ -89,8 +90,10 @@ class Agent:
         self._sensors = sensors
         self._clock = clock
         self._session = identity.birth.session
-        self._inbox: Inbox[Own] = Inbox(clock, INBOX_LIMITS)
-        self._dropped, self._next_complaint = 0, clock.monotonic()
+        self._coordinator = ""
+        limits = ArrivalLimits(self._topics, clock)
+        self._inbox: Inbox[Own] = Inbox(clock, INBOX_LIMITS, limits)
+        self._overflow = OverflowReport(lambda: self._inbox.counts)
         self._link = agent_link(identity, address, self._inbox.put)
         self._publisher = Publisher(self._link, self._topics, self._device)
         self._sender = ChunkSender(self._link)
@@ -185,7 +188,8 @@ class Agent:
 
     def _tick(self) -> None:
         now = self._clock.monotonic()
-        self._note_dropped(now)
+        if self._overflow.due(now):
+            self._reporter.note_overflow(self._overflow.dropped, self._overflow.refused)
         self._reporter.due(now)
         if not self._link.connected:
             self._next_telemetry = max(self._next_telemetry, now + 1.0)
@@ -197,16 +201,6 @@ class Agent:
             self._next_telemetry = now + TELEMETRY_EVERY
             health = self._sensors.read(self._session, self._link.sent, self._link.received)
             self._publisher.telemetry(health)
-
-    def _note_dropped(self, now: float) -> None:
-        """Tell of messages that the inbox had no room for, at most once a minute."""
-        dropped = self._inbox.counts.dropped
-        if dropped > self._dropped and now >= self._next_complaint:
-            self._dropped, self._next_complaint = dropped, now + COMPLAIN_EVERY
-            log.warning(
-                "messages dropped because they came too fast: %d; they are sent again", dropped
-            )
-            self._reporter.note_dropped(dropped)
 
     def _check_presence(self, now: float) -> None:
         """Tell, once a connection, that the broker drops our birth; publish it again."""
@@ -258,9 +252,15 @@ class Agent:
             case Cancel():
                 self._tasks.cancel(message.exchange)
             case CoordinatorState():
-                self._tasks.close_exchanges(message)
+                self._take_state(message)
             case Birth():
                 self._take_birth(message, live=not arrival.retained)
+
+    def _take_state(self, state: CoordinatorState) -> None:
+        if state.session != self._coordinator and state.status == "online":
+            self._coordinator = state.session
+            self._reporter.repeat(self._link.connected)  # it knows only what the broker kept of us
+        self._tasks.close_exchanges(state)
 
     def _connected(self) -> None:
         """Say who we are, and go on where the connection broke."""

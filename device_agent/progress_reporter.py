@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from device_agent.identity import Identity
@@ -14,6 +14,8 @@ from edgefed.errors import StorageError
 from edgefed.wire.messages import DeviceState, Progress, Receipt
 
 log = logging.getLogger(__name__)
+
+_Shown = tuple[str, str, str, int, tuple[tuple[str, int], ...], bool]
 
 WRITE_EVERY = 0.2
 """Seconds between two writes of the status file: a short task has more states than that."""
@@ -44,10 +46,11 @@ class ProgressReporter:
         self._clock = clock
         self._publish = publish
         self._progress = Progress(session=identity.birth.session, state="idle")
-        self._written: tuple[str, str, str, int, bool] | None = None
+        self._written: _Shown | None = None
         self._next_write = 0.0
         self._connected = False
         self._dropped = 0
+        self._refused: tuple[tuple[str, int], ...] = ()
         self._unheard = ""
         self._was_down = False
 
@@ -90,9 +93,9 @@ class ProgressReporter:
         self._connected = connected
         self.due(self._clock.monotonic())
 
-    def note_dropped(self, dropped: int) -> None:
-        """Show how many messages the inbox had no room for."""
-        self._dropped = dropped
+    def note_overflow(self, dropped: int, refused: Mapping[str, int]) -> None:
+        """Show how many messages the inbox had no room for, and how many were over a limit."""
+        self._dropped, self._refused = dropped, tuple(refused.items())
         self.due(self._clock.monotonic())
 
     def note_unheard(self, problem: str) -> None:
@@ -116,7 +119,7 @@ class ProgressReporter:
             return
         self._written = shown
         self._next_write = self._clock.monotonic() + WRITE_EVERY
-        state, exchange, reason, dropped, connected = shown
+        state, exchange, reason, dropped, refused, connected = shown
         status = {
             "device": self._identity.device,
             "fleet": self._identity.fleet,
@@ -127,6 +130,7 @@ class ProgressReporter:
             "reason": reason,
             "samples": self._identity.birth.samples,
             "dropped": dropped,
+            "refused": dict(refused),
             "since": timestamp(self._clock.now()),
         }
         try:
@@ -134,13 +138,14 @@ class ProgressReporter:
         except StorageError as error:
             log.warning("edgefed-agent status shows an earlier state: %s", error.message)
 
-    def _shown(self) -> tuple[str, str, str, int, bool]:
+    def _shown(self) -> _Shown:
         progress = self._progress
         return (
             progress.state,
             progress.exchange,
             progress.reason or self._unheard,
             self._dropped,
+            self._refused,
             self._connected,
         )
 

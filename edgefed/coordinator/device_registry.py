@@ -10,6 +10,7 @@ from typing import Any
 from edgefed.algorithms.base import Member, Roster
 from edgefed.clock import Clock
 from edgefed.coordinator.event_journal import EventJournal
+from edgefed.coordinator.sender_limits import everybody
 from edgefed.errors import NotAllowedError, UnknownNameError
 from edgefed.wire.messages import Birth, Progress, Telemetry
 
@@ -42,9 +43,16 @@ class DeviceRegistry:
     Args:
         journal: told what changes.
         clock: for how often it is told.
+        enrolled: whether a device is enrolled; one that is not any more is not in the roster.
     """
 
-    def __init__(self, journal: EventJournal, clock: Clock) -> None:
+    def __init__(
+        self,
+        journal: EventJournal,
+        clock: Clock,
+        enrolled: Callable[[str], bool] = everybody,
+    ) -> None:
+        self._enrolled = enrolled
         self._journal = journal
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
@@ -61,8 +69,15 @@ class DeviceRegistry:
             return tuple(
                 _member(device, entry.birth)
                 for device, entry in sorted(self._entries.items())
-                if entry.online and entry.state != "paused"
+                if entry.online and entry.state != "paused" and self._enrolled(device)
             )
+
+    def knows(self, device: str) -> bool:
+        """Whether a device has joined, and was not forgotten; it may be lost."""
+        return device in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def online(self, device: str) -> bool:
         """Whether a device is there."""

@@ -24,15 +24,18 @@ from edgefed.coordinator.evaluation_request import EvaluationRequest
 from edgefed.coordinator.evaluations import Evaluations
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.event_log import EventLog
+from edgefed.coordinator.known_devices import KnownDevices
 from edgefed.coordinator.last_run import with_last_run
 from edgefed.coordinator.mqtt_fleet import MqttFleet
 from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.relayed_blobs import open_blobs
-from edgefed.coordinator.request_handler import SLOW, RequestHandler
+from edgefed.coordinator.request_handler import RequestHandler
+from edgefed.coordinator.request_server import RequestServer
 from edgefed.coordinator.run_check import RunCheck, check_start
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_model import load_dataset
 from edgefed.coordinator.run_records import UNFINISHED, RunRecord
+from edgefed.coordinator.sender_limits import SenderLimits, either, everybody
 from edgefed.coordinator.service_settings import ServiceSettings, owner_of
 from edgefed.coordinator.store import Store
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError, UsageError
@@ -67,6 +70,7 @@ class Service:
     def __init__(self, settings: ServiceSettings, clock: Clock) -> None:
         set_threads(1)
         self._settings = settings
+        self._enrolled = everybody
         self._clock = clock
         self._lock = FolderLock(settings.folder, "a coordinator")
         self._owner = owner_of(settings.folder)
@@ -82,17 +86,21 @@ class Service:
         self._cache, self._relays = open_blobs(settings.folder, CACHE_BYTES, relays)
         self._journal = EventJournal(settings.fleet, clock)
         self._journal.begin_with(lambda snapshot: with_last_run(snapshot, self._store))
-        self._registry = DeviceRegistry(self._journal, clock)
+        self._known = KnownDevices(self._store)
+        self._registry = DeviceRegistry(self._journal, clock, self._enrolled)
         self._run_check = RunCheck(settings)
-        inbox: Inbox[NoReturn] = Inbox(clock)
+        joined = either(self._registry.knows, self._known.__contains__)
+        self._limits = SenderLimits(self._topics, clock, joined, self._enrolled)
+        inbox: Inbox[NoReturn] = Inbox(clock, gate=self._limits)
         self._state = CoordinatorState(session=self._session, owner=self._owner, status="online")
         self._link = self._make_link(inbox)
         self._dispatcher = self._make_dispatcher(inbox)
         self._fleet = MqttFleet(
-            self._dispatcher, self._registry, self._journal, clock, self._closed
+            *(self._dispatcher, self._registry, self._journal, clock),
+            *(self._closed, self._known.add),
         )
         self._evaluations = Evaluations(self._engine_deps, self._fleet.wake)
-        self._requests = self._make_requests(inbox)
+        self._requests = RequestServer(self._make_requests(inbox), self._link, self._topics)
         self._pending: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._jobs: dict[str, RunControls] = {}
         self._guard = threading.Lock()
@@ -137,10 +145,16 @@ class Service:
                 clock=self._clock,
                 jitter=random.Random(secrets.randbits(64)),
                 on_request=self._take_request,
-                on_up=self._publish_state,
+                on_up=self._change_state,
                 session=self._session,
+                known=self._known.__contains__,
+                enrolled=self._enrolled,
+                expect=self._limits.expect,
             )
         )
+
+    def _take_request(self, client: str, request: Request) -> None:
+        self._requests.take(client, request)
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -346,6 +360,7 @@ class Service:
         forgotten = [device] if device else self._registry.lost()
         for each in forgotten:
             self._registry.forget(each)
+            self._known.forget(each)
             self._link.publish(self._topics.birth(each), b"", retain=True)
         return forgotten
 
@@ -364,20 +379,14 @@ class Service:
             )
 
     def _closed(self, run: str, through: int) -> None:
+        self._known.save()
         if self._state.run == run:  # not that of an earlier run, which was tested again
             self._change_state(run=run, closed_through=through)
 
     def _change_state(self, **changes: Any) -> None:
         with self._state_lock:  # the broker must not be left with an older one
             self._state = self._state.model_copy(update=changes)
-            self._send_state()
-
-    def _publish_state(self) -> None:
-        with self._state_lock:
-            self._send_state()
-
-    def _send_state(self) -> None:
-        self._link.publish(self._topics.coordinator(), encode(self._state), retain=True)
+            self._link.publish(self._topics.coordinator(), encode(self._state), retain=True)
 
     def _publish_event(self, event: Event, number: int) -> None:
         flat = {"time": event.time, "kind": event.kind, **event.fields}
@@ -386,15 +395,3 @@ class Service:
             self._link.publish(self._topics.events(), encode(message), qos=0)
         except EdgeFedError as error:
             log.warning("an event was not published: %s", error.message)
-
-    def _take_request(self, client: str, request: Request) -> None:
-        if self._requests.is_repeated(request):
-            return
-        if request.action in SLOW:
-            threading.Thread(target=self._answer, args=(client, request), daemon=True).start()
-        else:
-            self._answer(client, request)
-
-    def _answer(self, client: str, request: Request) -> None:
-        for answer in self._requests.answer(request):
-            self._link.publish(self._topics.response(client), encode(answer))
