@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 import paho.mqtt.client as paho
@@ -66,6 +67,9 @@ def cancels(topics: Topics, devices: Sequence[str], count: int) -> Iterator[Mess
         yield topics.cancel(devices[0]), encode(Cancel(exchange=f"r-none-{number}"))
 
 
+WINDOW = 1000
+"""Messages that the broker has still to acknowledge."""
+
 FLOODS: dict[str, Flood] = {
     flood.__name__: flood for flood in (needs, births, tasks, states, requests, cancels)
 }
@@ -76,16 +80,18 @@ def publish(address: Address, messages: Iterator[Message]) -> int:
     client = paho.Client(
         CallbackAPIVersion.VERSION2, f"flood-{secrets.token_hex(4)}", protocol=paho.MQTTv311
     )
-    client.max_inflight_messages_set(1000)
+    client.max_inflight_messages_set(WINDOW)
     client.max_queued_messages_set(0)
     client.connect(address.host, address.port)
     client.loop_start()
-    count, last = 0, None
+    count, waiting = 0, deque[paho.MQTTMessageInfo]()
     for topic, payload in messages:
-        last = client.publish(topic, payload, qos=1)
+        waiting.append(client.publish(topic, payload, qos=1))
         count += 1
-    if last is not None:
-        last.wait_for_publish()
+        if len(waiting) > WINDOW:
+            waiting.popleft().wait_for_publish()
+    while waiting:
+        waiting.popleft().wait_for_publish()
     client.disconnect()
     client.loop_stop()
     return count
