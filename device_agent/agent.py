@@ -91,8 +91,8 @@ class Agent:
         self._clock = clock
         self._session = identity.birth.session
         self._coordinator = ""
-        limits = ArrivalLimits(self._topics, clock)
-        self._inbox: Inbox[Own] = Inbox(clock, INBOX_LIMITS, limits)
+        self._limits = ArrivalLimits(self._topics, clock)
+        self._inbox: Inbox[Own] = Inbox(clock, INBOX_LIMITS, self._limits)
         self._overflow = OverflowReport(lambda: self._inbox.counts)
         self._link = agent_link(identity, address, self._inbox.put)
         self._publisher = Publisher(self._link, self._topics, self._device)
@@ -260,6 +260,7 @@ class Agent:
         if state.session != self._coordinator and state.status == "online":
             self._coordinator = state.session
             self._reporter.repeat(self._link.connected)  # it knows only what the broker kept of us
+        self._limits.know_run(state.run)
         self._tasks.close_exchanges(state)
 
     def _connected(self) -> None:

@@ -1,7 +1,8 @@
 """Limits on what an agent reads, for each kind of message that others send it.
 
 All of it comes on the device's own topics, which do not tell who sent it. So each kind has a bucket
-of its own: a flood of tasks delays neither chunks nor receipts.
+of its own: a flood of tasks delays neither chunks nor receipts. Tasks of the run that the
+coordinator works on are told apart from others, which are rare: tests of earlier runs' models.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from edgefed.wire.topics import CHUNK_LEAF, Topics
 
 RATES = {
     "task": Rate(20, 200),
+    "task of another run": Rate(1, 20),
     "receipt": Rate(50, 500),
     "cancel": Rate(50, 500),
     "need": Rate(200, 1000),
@@ -38,6 +40,7 @@ class ArrivalLimits:
     def __init__(self, topics: Topics, clock: Clock) -> None:
         now = clock.monotonic()
         self._prefix = f"{topics.root}/"
+        self._run = b""
         self._clock = clock
         self._buckets = {leaf: TokenBucket(rate, now) for leaf, rate in RATES.items()}
         self._refused = RefusalCounts()
@@ -46,6 +49,8 @@ class ArrivalLimits:
     def admit(self, message: Incoming) -> bool:
         """Whether a message is to be read; what is not is counted for its kind."""
         leaf = self._leaf(message.topic)
+        if leaf == "task" and self._run not in message.payload:
+            leaf = "task of another run"
         with self._lock:
             bucket = self._buckets.get(leaf)
             if bucket is None:
@@ -55,6 +60,10 @@ class ArrivalLimits:
                 return True
             self._refused.add(WORDS.get(leaf, leaf))
             return False
+
+    def know_run(self, run: str) -> None:
+        """Take note of the run that the coordinator works on; empty for none."""
+        self._run = run.encode()
 
     def refused(self) -> dict[str, int]:
         """Return how many messages were not read, by kind, the largest number first."""

@@ -32,25 +32,27 @@ def broken(data: bytes, draws: random.Random) -> bytes:
 
 def strange_value(draws: random.Random, depth: int = 0) -> Any:
     """Return a value that a msgpack body can hold and a field may not expect."""
-    kind = draws.randrange(10 if depth < 3 else 6)
-    if kind == 0:
-        return draws.choice([n for n in HUGE if -(2**63) <= n < 2**64])
-    if kind == 1:
-        return draws.choice(TEXTS)
-    if kind == 2:
-        return draws.choice((None, True, False))
-    if kind == 3:
-        return draws.choice((0.5, -0.0, 1e308, float("nan"), float("inf"), -1e-320))
-    if kind == 4:
-        return draws.randbytes(draws.choice((0, 1, 40, 3000)))
-    if kind == 5:
-        return f"{draws.getrandbits(256):064x}"
+    if depth < 3 and draws.random() < 0.3:
+        return _nested(draws, depth)
+    plain = (
+        draws.choice([n for n in HUGE if -(2**63) <= n < 2**64]),
+        draws.choice(TEXTS),
+        draws.choice((None, True, False)),
+        draws.choice((0.5, -0.0, 1e308, float("nan"), float("inf"), -1e-320)),
+        draws.randbytes(draws.choice((0, 1, 40, 3000))),
+        f"{draws.getrandbits(256):064x}",
+    )
+    return draws.choice(plain)
+
+
+def _nested(draws: random.Random, depth: int) -> Any:
     inner = [strange_value(draws, depth + 1) for _ in range(draws.choice((0, 1, 2, 5)))]
-    if kind == 6:
+    kind = draws.randrange(3)
+    if kind == 0:
         return {draws.choice(TEXTS): value for value in inner}
-    if kind == 7:
-        deep: Any = 1
-        for _ in range(draws.choice((3, 11, 13, 200))):
-            deep = [deep]
-        return deep
-    return inner
+    if kind == 1:
+        return inner
+    deep: Any = 1
+    for _ in range(draws.choice((3, 11, 13, 200))):
+        deep = [deep]
+    return deep

@@ -6,6 +6,7 @@ import random
 import types
 import typing
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Any, Literal, Union
 
 import msgpack
@@ -21,7 +22,9 @@ Pools = Mapping[str, tuple[Any, ...]]
 NOTHING: Pools = {}
 
 
-def payload(draws: random.Random, kinds: tuple[type[Message], ...], pools: Pools = NOTHING) -> bytes:
+def payload(
+    draws: random.Random, kinds: tuple[type[Message], ...], pools: Pools = NOTHING
+) -> bytes:
     """Return the payload of a message that may be valid, wrong in a field, or broken as bytes."""
     model = draws.choice(kinds)
     fields = fields_of(model, draws, pools)
@@ -39,7 +42,7 @@ def payload(draws: random.Random, kinds: tuple[type[Message], ...], pools: Pools
 def fields_of(model: type[BaseModel], draws: random.Random, pools: Pools) -> dict[str, Any]:
     """Return values for a model's fields; fields with a default are left out now and then."""
     chosen = {}
-    hints = typing.get_type_hints(model, include_extras=True)
+    hints = _hints(model)
     for name, field in model.model_fields.items():
         if not field.is_required() and draws.random() < 0.4:
             continue
@@ -49,6 +52,11 @@ def fields_of(model: type[BaseModel], draws: random.Random, pools: Pools) -> dic
         else:
             chosen[name] = _value(hints[name], draws, pools)
     return chosen
+
+
+@lru_cache
+def _hints(model: type[BaseModel]) -> dict[str, Any]:
+    return typing.get_type_hints(model, include_extras=True)
 
 
 def _value(hint: Any, draws: random.Random, pools: Pools) -> Any:
