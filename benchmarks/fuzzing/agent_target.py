@@ -76,8 +76,8 @@ POOLS: Pools = {
     "blobs": (*6 * ({"weights": REFS[0]},), {"weights": REFS[1]}, {"weights": REFS[2]}, {}),
     "codec": ("fp32", "bf16", "int8", "nothing"),
     "images": (*5 * (IMAGES,), {}, {**IMAGES, "resize": 4}),
-    "labels": ({}, {}, {"mode": "real"}),
-    "personal": ({}, {}, {"layers": ["x"]}),
+    "labels": (*12 * ({},), {"mode": "real"}),
+    "personal": (*12 * ({},), {"layers": ["x"]}),
     "evaluation": ({}, {"confusion": True}),
     "chunks": ([], [0], [0, 1, 2], [99]),
 }
@@ -135,9 +135,13 @@ def agent(folder: Path) -> Iterator[Reader]:
 
     def read(data: bytes) -> None:
         clock.move(0.05)
+        before = made._training._current
         made._take(split(data))
-        while (item := made._inbox.get(0.0)) is not None:
+        # A task that has just begun may end before the next message comes.
+        patience = 0.05 if made._training._current not in (None, before) else 0.0
+        while (item := made._inbox.get(patience)) is not None:
             made._take(item)
+            patience = 0.0
         made._tasks.retry()
         made._tick()
         link.forget()

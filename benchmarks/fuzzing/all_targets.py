@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from benchmarks.fuzzing import agent_target, coordinator_target, decoders
+from benchmarks.fuzzing import agent_target, coordinator_target, decoders, files
 
 TARGETS = {
     target.name: target
-    for target in (*decoders.TARGETS, *coordinator_target.TARGETS, *agent_target.TARGETS)
+    for part in (decoders, coordinator_target, agent_target, files)
+    for target in part.TARGETS
 }

@@ -44,9 +44,9 @@ def fields_of(model: type[BaseModel], draws: random.Random, pools: Pools) -> dic
     chosen = {}
     hints = _hints(model)
     for name, field in model.model_fields.items():
-        if not field.is_required() and draws.random() < 0.4:
-            continue
         pool = pools.get(name)
+        if not field.is_required() and draws.random() < (0.04 if pool else 0.4):
+            continue
         if pool and draws.random() < 0.9:
             chosen[name] = draws.choice(pool)
         else:
