@@ -16,7 +16,7 @@ from device_agent.arrival_limits import ArrivalLimits
 from device_agent.device_store import DeviceStore
 from device_agent.downloads import Downloads
 from device_agent.duplicate_name_guard import DuplicateNameGuard
-from device_agent.identity import Identity, agent_link
+from device_agent.identity import Identity, agent_link, agent_verifier
 from device_agent.overflow_report import OverflowReport
 from device_agent.presence_check import PresenceCheck, unheard
 from device_agent.progress_reporter import ProgressReporter, log_receipt
@@ -51,6 +51,7 @@ log = logging.getLogger(__name__)
 
 INBOX_LIMITS = InboxLimits(urgent=16 * 1024**2, chunks=64 * 1024**2, latest=1024**2)
 TELEMETRY_EVERY = 10.0
+COMPLAIN_EVERY = 60.0
 
 
 class _Stop:
@@ -94,7 +95,9 @@ class Agent:
         self._limits = ArrivalLimits(self._topics, clock)
         self._inbox: Inbox[Own] = Inbox(clock, INBOX_LIMITS, self._limits)
         self._overflow = OverflowReport(lambda: self._inbox.counts)
+        self._refused, self._next_refusal = 0, clock.monotonic()
         self._link = agent_link(identity, address, self._inbox.put)
+        self._verifier = agent_verifier(address, store.folder)
         self._publisher = Publisher(self._link, self._topics, self._device)
         self._sender = ChunkSender(self._link)
         services = self._task_services(worker)
@@ -235,10 +238,10 @@ class Agent:
         if not arrival.payload and arrival.topic == self._topics.birth(self._device):
             self._publisher.birth(self._birth)  # the coordinator forgot us just as we came back
             return
-        read = read_arrival(self._topics, arrival, _refuse)
+        read = read_arrival(self._topics, arrival, self._refuse, self._verifier)
         if read is None:
             return
-        parsed, message = read
+        parsed, message = read.topic, read.message
         match message:
             case Task() if not arrival.retained:
                 self._tasks.take(message)
@@ -303,6 +306,15 @@ class Agent:
             [number for number in need.chunks if number < chunk_count(size)],
         )
 
+    def _refuse(self, parsed: ParsedTopic, reason: str) -> None:
+        """Tell, at most once a minute, of messages that are not what they should be."""
+        self._refused += 1
+        now = self._clock.monotonic()
+        if now >= self._next_refusal:
+            self._next_refusal = now + COMPLAIN_EVERY
+            log.warning("message on %s refused: %s (%d so far)", parsed.leaf, reason, self._refused)
+        self._reporter.note_refused(self._refused)
+
     def _take_receipt(self, receipt: Receipt) -> None:
         if self._resender.heard(receipt.exchange):
             log_receipt(receipt)
@@ -310,7 +322,3 @@ class Agent:
             return
         states: dict[str, DeviceState] = {"accepted": "done", "late": "late"}
         self._tasks.tell(states.get(receipt.outcome, "rejected"), reason=receipt.reason)
-
-
-def _refuse(parsed: ParsedTopic, reason: str) -> None:
-    log.warning("message on %s refused: %s", parsed.leaf, reason)

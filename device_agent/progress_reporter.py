@@ -15,7 +15,7 @@ from edgefed.wire.messages import DeviceState, Progress, Receipt
 
 log = logging.getLogger(__name__)
 
-_Shown = tuple[str, str, str, int, tuple[tuple[str, int], ...], bool]
+_Shown = tuple[str, str, str, int, tuple[tuple[str, int], ...], int, bool]
 
 WRITE_EVERY = 0.2
 """Seconds between two writes of the status file: a short task has more states than that."""
@@ -50,7 +50,8 @@ class ProgressReporter:
         self._next_write = 0.0
         self._connected = False
         self._dropped = 0
-        self._refused: tuple[tuple[str, int], ...] = ()
+        self._over_limits: tuple[tuple[str, int], ...] = ()
+        self._refused = 0
         self._unheard = ""
         self._was_down = False
 
@@ -93,9 +94,14 @@ class ProgressReporter:
         self._connected = connected
         self.due(self._clock.monotonic())
 
-    def note_overflow(self, dropped: int, refused: Mapping[str, int]) -> None:
+    def note_overflow(self, dropped: int, over_limits: Mapping[str, int]) -> None:
         """Show how many messages the inbox had no room for, and how many were over a limit."""
-        self._dropped, self._refused = dropped, tuple(refused.items())
+        self._dropped, self._over_limits = dropped, tuple(over_limits.items())
+        self.due(self._clock.monotonic())
+
+    def note_refused(self, refused: int) -> None:
+        """Show how many messages were refused, such as for a wrong signature."""
+        self._refused = refused
         self.due(self._clock.monotonic())
 
     def note_unheard(self, problem: str) -> None:
@@ -119,7 +125,7 @@ class ProgressReporter:
             return
         self._written = shown
         self._next_write = self._clock.monotonic() + WRITE_EVERY
-        state, exchange, reason, dropped, refused, connected = shown
+        state, exchange, reason, dropped, over_limits, refused, connected = shown
         status = {
             "device": self._identity.device,
             "fleet": self._identity.fleet,
@@ -130,7 +136,8 @@ class ProgressReporter:
             "reason": reason,
             "samples": self._identity.birth.samples,
             "dropped": dropped,
-            "refused": dict(refused),
+            "over_limits": dict(over_limits),
+            "refused": refused,
             "since": timestamp(self._clock.now()),
         }
         try:
@@ -145,6 +152,7 @@ class ProgressReporter:
             progress.exchange,
             progress.reason or self._unheard,
             self._dropped,
+            self._over_limits,
             self._refused,
             self._connected,
         )

@@ -94,7 +94,7 @@ def make_arrival(draws: random.Random) -> bytes:
     if kind < 0.25:
         return join(TOPICS.coordinator(), payload(draws, (CoordinatorState,), POOLS), draws)
     if kind < 0.3:
-        own = {**POOLS, "session": (SESSION,)}  # another agent of its name would end it
+        own: Pools = {**POOLS, "session": (SESSION,)}  # another agent of its name would end it
         return join(TOPICS.birth(DEVICE), payload(draws, (Birth,), own), draws)
     leaf = draws.choice(("task", "task", *KINDS))
     kinds = (KINDS[leaf],) if draws.random() < 0.97 else MESSAGES
@@ -107,7 +107,12 @@ def _with_algorithm(draws: random.Random) -> Pools:
     name = draws.choice((*algorithms(), "nothing"))
     known = algorithms().get(name)
     settings = known.Settings().model_dump(mode="json") if known is not None else {}
-    own = (*5 * (settings,), {}, {**settings, "more": 1}, dict.fromkeys(settings, "x"))
+    own: tuple[Any, ...] = (
+        *5 * (settings,),
+        {},
+        {**settings, "more": 1},
+        dict.fromkeys(settings, "x"),
+    )
     return {**POOLS, "algorithm": (name,), "settings": own}
 
 
@@ -131,14 +136,14 @@ def agent(folder: Path) -> Iterator[Reader]:
     )
     link = UnconnectedLink(made._inbox)
     for part in (made, made._publisher, made._sender, made._downloads, made._tasks):
-        part._link = link  # type: ignore[attr-defined]
+        part._link = link
 
     def read(data: bytes) -> None:
         clock.move(0.05)
         before = made._training._current
         made._take(split(data))
         # A task that has just begun may end before the next message comes.
-        patience = 0.05 if made._training._current not in (None, before) else 0.0
+        patience = 0.02 if made._training._current not in (None, before) else 0.0
         while (item := made._inbox.get(patience)) is not None:
             made._take(item)
             patience = 0.0
@@ -172,6 +177,6 @@ def limits(folder: Path) -> Iterator[Reader]:
 
 
 TARGETS = (
-    Target("agent", make_arrival, agent, 6, "wire"),
+    Target("agent", make_arrival, agent, 3, "wire"),
     Target("arrivals", make_arrival, limits, 5, "wire"),
 )

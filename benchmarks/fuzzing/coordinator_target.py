@@ -108,7 +108,7 @@ def dispatcher(folder: Path) -> Iterator[Reader]:
             journal=journal,
             clock=clock,
             jitter=random.Random(1),
-            on_request=lambda client, request: None,
+            on_request=lambda client, request, signer: None,
             on_up=lambda: None,
             session="c" * 16,
             known=known.__contains__,
@@ -282,12 +282,12 @@ def requests(folder: Path) -> Iterator[Reader]:
         request = decode(data, Request)
         challenges.issue()
         try:
-            body = handler._carry_out(request)
+            body = handler._carry_out(request, None)
         except EdgeFedError:
             body = None
         except ValueError:  # pydantic's, which becomes an answer
             body = None
-        assert body is None or handler.answer(request)
+        assert body is None or handler.answer(request, None)
 
     yield read
     store.close()

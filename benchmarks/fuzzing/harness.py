@@ -90,8 +90,7 @@ def run(target: Target, inputs: int, seed: int, keep: Callable[[str, bytes], Non
         keep: takes the first input of each outcome.
     """
     report, outcomes = Report(target.name), Counter[str]()
-    warnings.simplefilter("ignore")
-    logging.disable(logging.CRITICAL)
+    signal.signal(signal.SIGVTALRM, _hung)
     with tempfile.TemporaryDirectory() as text, target.open(Path(text)) as read:
         begun, before = time.monotonic(), _resident()
         for number in range(inputs):
@@ -126,7 +125,7 @@ def _hung(number: int, frame: FrameType | None) -> None:
     raise HungError
 
 
-def in_own_process(target: str, inputs: int, seed: int, corpus: Path | None) -> Report:
+def in_own_process(target: str, inputs: int, seed: int, corpus: Path | None = None) -> Report:
     """Run a target in a process with bounded memory; one that ends it has crashed it."""
     words = [sys.executable, "-m", "benchmarks.fuzzing.harness", target, str(inputs), str(seed)]
     ended = subprocess.run(
@@ -153,7 +152,8 @@ def main() -> None:
     from benchmarks.fuzzing.all_targets import TARGETS
 
     name, inputs, seed, corpus = sys.argv[1:]
-    signal.signal(signal.SIGVTALRM, _hung)
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * os.sysconf("SC_PAGE_SIZE") + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

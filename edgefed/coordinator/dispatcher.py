@@ -28,7 +28,7 @@ from edgefed.coordinator.pending_exchanges import PendingExchanges
 from edgefed.coordinator.rate_limited_notes import RateLimitedNotes
 from edgefed.coordinator.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.reply_receiver import ReplyReceiver
-from edgefed.coordinator.sender_limits import everybody
+from edgefed.coordinator.sender_limits import STATES, everybody
 from edgefed.coordinator.task_sender import TaskSender
 from edgefed.errors import EdgeFedError
 from edgefed.files import free_bytes
@@ -38,6 +38,8 @@ from edgefed.transport.link import Arrival, Incoming, Link, LinkDown, LinkUp
 from edgefed.transport.rate_limits import Buckets, Rate
 from edgefed.transport.reading import read_arrival
 from edgefed.transport.sender import ChunkSender
+from edgefed.trust.certificates import Certificate
+from edgefed.trust.signatures import Verifier
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.limits import MAX_MESSAGE_BYTES
 from edgefed.wire.messages import (
@@ -95,6 +97,7 @@ class DispatcherDeps:
             a message before it joins.
         enrolled: whether a device is enrolled; one that is not is never heard.
         expect: told whose retained birth was asked for.
+        verifier: of a signed fleet; None where messages are not signed.
     """
 
     link: Link
@@ -107,12 +110,13 @@ class DispatcherDeps:
     journal: EventJournal
     clock: Clock
     jitter: random.Random
-    on_request: Callable[[str, Request], None]
+    on_request: Callable[[str, Request, Certificate | None], None]
     on_up: Callable[[], None]
     session: str = ""
     known: Callable[[str], bool] = everybody
     enrolled: Callable[[str], bool] = everybody
     expect: Callable[[str], None] = lambda device: None
+    verifier: Verifier | None = None
 
 
 class Dispatcher:
@@ -128,7 +132,7 @@ class Dispatcher:
         self._clock = deps.clock
         self._registry = deps.registry
         self._notes = RateLimitedNotes(deps.journal, deps.clock)
-        self._publisher = DevicePublisher(deps.link, deps.topics)
+        self._publisher = DevicePublisher(deps.link, deps.topics, deps.registry.addressed)
         self._sender = ChunkSender(deps.link)
         self._distributor = BlobDistributor(deps.cache, self._sender, deps.topics)
         self._tasks = TaskSender(self.exchanges, deps.registry, self._publisher, deps.clock)
@@ -276,18 +280,19 @@ class Dispatcher:
                 self._deps.journal.emit("note", level="warning", text=text)
 
     def _take_message(self, arrival: Incoming) -> None:
-        read = read_arrival(self._deps.topics, arrival, self._refuse)
+        read = read_arrival(self._deps.topics, arrival, self._refuse, self._deps.verifier)
         if read is None:
+            self._meet_unintroduced(arrival)
             return
-        parsed, message = read
+        parsed, message = read.topic, read.message
         if isinstance(message, CoordinatorState):
             self._meet(message, live=not arrival.retained)
         elif isinstance(message, Request) and not arrival.retained:
-            self._deps.on_request(parsed.who, message)
+            self._deps.on_request(parsed.who, message, read.signer)
         elif parsed.branch == "up" and (not arrival.retained or parsed.leaf == "birth"):
             self._up += len(arrival.payload)
             if isinstance(message, Birth):
-                self._take_birth(parsed.who, message, arrival)
+                self._take_birth(parsed.who, message, read.signer, arrival)
             else:
                 self._take_from_device(parsed, message, len(arrival.payload))
 
@@ -304,16 +309,19 @@ class Dispatcher:
         else:
             self._notes.warn("coordinator", "second", "another one is at work in this fleet")
 
-    def _take_birth(self, device: str, birth: Birth, arrival: Incoming) -> None:
+    def _take_birth(
+        self, device: str, birth: Birth, signer: Certificate | None, arrival: Incoming
+    ) -> None:
+        known = signer is not None or self._registry.knows(device) or self._deps.known(device)
         if not self._deps.enrolled(device):
             self._notes.warn(device, "enrolled", "it is not enrolled and was refused")
-        elif self._registry.knows(device) or self._deps.known(device):
-            self._join(device, birth, live=not arrival.retained)
+        elif known:
+            self._join(device, birth, signer, live=not arrival.retained)
         else:
             self._new.take(device, birth, len(arrival.payload))
 
-    def _join(self, device: str, birth: Birth, *, live: bool) -> None:
-        if self._registry.take_birth(device, birth, live=live):
+    def _join(self, device: str, birth: Birth, signer: Certificate | None, *, live: bool) -> None:
+        if self._registry.take_birth(device, birth, signer, live=live):
             self._tasks.give_again(device)
         elif not self._registry.online(device):
             self._replies.leave(device)
@@ -356,10 +364,16 @@ class Dispatcher:
         if birth is None:
             self._look_for_birth(device)
         elif len(self._registry) < MAX_DEVICES:
-            self._join(device, birth, live=True)
+            self._join(device, birth, None, live=True)
         else:
             told = f"{device} cannot join: there are {MAX_DEVICES} devices already"
             self._notes.warn("coordinator", "devices", told)
+
+    def _meet_unintroduced(self, arrival: Incoming) -> None:
+        """Look for the birth of a device whose signature cannot be verified without it."""
+        parsed = self._deps.topics.parse(arrival.topic) if self._deps.verifier else None
+        if parsed is not None and parsed.leaf in STATES and not self._registry.knows(parsed.who):
+            self._look_for_birth(parsed.who)
 
     def _look_for_birth(self, device: str) -> None:
         """Have the broker send a device's retained birth again: it was lost on its way to us."""

@@ -7,7 +7,7 @@ import threading
 from edgefed.coordinator.request_handler import SLOW, RequestHandler
 from edgefed.errors import NotAllowedError
 from edgefed.transport.link import Link
-from edgefed.wire.envelope import encode
+from edgefed.trust.certificates import Certificate
 from edgefed.wire.messages import Request, Response
 from edgefed.wire.topics import Topics
 
@@ -30,14 +30,16 @@ class RequestServer:
         self._topics = topics
         self._places = threading.BoundedSemaphore(MAX_SLOW)
 
-    def take(self, client: str, request: Request) -> None:
+    def take(self, client: str, request: Request, signer: Certificate | None) -> None:
         """Answer a request unless it came before; called by the dispatcher's thread."""
         if self._handler.is_repeated(request):
             return
         if request.action not in SLOW:
-            self._publish(client, self._handler.answer(request))
+            self._publish(client, self._handler.answer(request, signer))
         elif self._places.acquire(blocking=False):
-            threading.Thread(target=self._answer, args=(client, request), daemon=True).start()
+            threading.Thread(
+                target=self._answer, args=(client, request, signer), daemon=True
+            ).start()
         else:
             busy = NotAllowedError(
                 "The coordinator is busy with other requests of this kind.",
@@ -46,12 +48,12 @@ class RequestServer:
             )
             self._publish(client, self._handler.decline(request, busy))
 
-    def _answer(self, client: str, request: Request) -> None:
+    def _answer(self, client: str, request: Request, signer: Certificate | None) -> None:
         try:
-            self._publish(client, self._handler.answer(request))
+            self._publish(client, self._handler.answer(request, signer))
         finally:
             self._places.release()
 
     def _publish(self, client: str, answers: list[Response]) -> None:
         for answer in answers:
-            self._link.publish(self._topics.response(client), encode(answer))
+            self._link.send(self._topics.response(client), answer)
