@@ -22,7 +22,7 @@ from edgefed.data.shard_files import write_shard
 from edgefed.data.types import Shard
 from edgefed.errors import EdgeFedError
 from edgefed.simulator.local_fleet import device_names
-from tests.faults.slow_link import SlowLink
+from tests.faults.faulty_link import FaultyLink
 from tests.forked_programs import ForkedProgram, Running
 
 FLEET = "faults"
@@ -66,7 +66,7 @@ class FleetProcesses:
         self._holdout = holdout if sources else 0.0
         self.address = Address(LOOPBACK, free_port())
         self.broker = self._start_broker()
-        self.link = SlowLink(self.address.port, down=DOWN, up=UP)
+        self.link = FaultyLink(self.address.port, down=DOWN, up=UP)
         self._sources: dict[str, str] = dict(sources or {})
         self.processes: dict[str, Running] = {}
         given = {} if sources else dealt(recipe, holdout)
