@@ -46,8 +46,9 @@ def with_own_mounts() -> None:
 def table(plan: Plan, outcome: Outcome) -> str:
     """Return an outcome for people."""
     trained = outcome.trainings
-    rows = [(kind, str(outcome.faults[kind])) for kind in KINDS if outcome.faults[kind]]
-    rows += [
+    kinds = [(str(kind), str(outcome.faults[kind])) for kind in KINDS if outcome.faults[kind]]
+    rows = [
+        *kinds,
         ("faults", str(outcome.faults.total())),
         ("runs, rounds", f"{outcome.runs}, {outcome.rounds}"),
         ("seconds", f"{outcome.seconds:.0f}"),

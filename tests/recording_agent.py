@@ -33,7 +33,7 @@ class RecordingWorker(Worker):
     """Records the beginning and the end of each task's work."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named, private_randomness=from_seed)
+        super().__init__(*arguments, **{**named, "private_randomness": from_seed})
 
     def work(self, task: Task, *arguments: Any, **named: Any) -> Outcome:
         record("begun", task.exchange)
