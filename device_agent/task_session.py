@@ -20,6 +20,7 @@ from edgefed.clock import Clock, timestamp
 from edgefed.errors import EdgeFedError
 from edgefed.transport.link import Link
 from edgefed.wire.messages import CoordinatorState, DeviceState, Task
+from edgefed.worker.outcome import Outcome
 from edgefed.worker.replies import make_reply
 
 log = logging.getLogger(__name__)
@@ -97,12 +98,25 @@ class TaskSession:
         if self._at_hand(task.exchange):
             self._reporter.repeat(self._link.connected)
             return
+        if task.index <= self._store.closed_through(task.run):
+            self._refuse(task)
+            return
         self._drop_inputs()
         log.info("task %s taken: %s, round %d", task.exchange, task.question, task.round)
         self._inputs = TaskInputs(task, self._store.cache)
         self._downloads.prune(self._inputs.lacking)
         self.tell("invited")
         self._fetch(self._inputs)
+
+    def _refuse(self, task: Task) -> None:
+        """Refuse a task whose exchange is over: a copy of it was delayed on its way.
+
+        The coordinator ignores the answer, unless it was restored from a backup and asks again.
+        """
+        log.warning("task %s refused: its exchange is over", task.exchange)
+        outcome = Outcome("refused", "the exchange was closed before")
+        reply, _ = make_reply(task, outcome, self._session)
+        self._resender.put(reply, self._clock.monotonic())
 
     def _fetch(self, inputs: TaskInputs) -> None:
         """Request the blobs that the task lacks, if any."""

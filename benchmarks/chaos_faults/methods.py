@@ -80,7 +80,7 @@ def recipe(name: str, seed: int, rounds: int, number: int) -> Recipe:
     common: dict[str, dict[str, Any]] = {
         "model": {"name": "mlp", "hidden": [200]},
         "data": {"name": "digits", "limit": 480},
-        "training": {"batch_size": 8, "learning_rate": 0.05 + 1e-4 * number, "max_steps": 60},
+        "training": {"batch_size": 8, "learning_rate": 0.05 + 1e-4 * number, "max_steps": 250},
         "rounds": {
             "count": rounds,
             "cohort": DEVICES,
