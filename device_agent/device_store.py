@@ -16,7 +16,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from device_agent.closed_exchanges import CLOSED_TABLE, ClosedExchanges
 from device_agent.ledger import LEDGER_TABLE, Ledger, Release
 from edgefed.database.database import Database, Schema, Table
 from edgefed.errors import StorageError, UnknownNameError, WireError
@@ -55,7 +54,6 @@ _TABLES = {
     "private": Table(
         {"run": "text not null", "blob": "text not null", "used": "integer not null"}, ("run",)
     ),
-    "closed": CLOSED_TABLE,
     "device_state": Table({"name": "text not null", "blob": "text not null"}, ("name",)),
     "ledger": LEDGER_TABLE,
 }
@@ -97,7 +95,6 @@ class DeviceStore:
         self._ledger = Ledger(self._db)
         self._unpacked: dict[str, Tensors] = {}  # device state by digest
         try:
-            self._closed = ClosedExchanges(self._db)
             self.cache = BlobCache(folder / "blobs", cache_bytes, pinned=self._held())
         except BaseException:
             self._db.close()
@@ -280,26 +277,16 @@ class DeviceStore:
         return replaced
 
     def forget(self, run: str, through: int) -> None:
-        """Throw away the replies of a run up to an exchange index; those exchanges are over.
+        """Throw away the replies of a run up to an exchange index.
 
         Raises:
             StorageError: the disk does not take it; they are kept.
         """
-        self._drop_replies(run, max(through, self.closed_through(run)), closed=True)
-        self._closed.note(run, through)
-
-    def closed_through(self, run: str) -> int:
-        """Return the index up to which the exchanges of a run are over; -1 for none."""
-        return self._closed.through(run)
-
-    def _drop_replies(self, run: str, through: int, *, closed: bool) -> None:
         over = [kept for kept in self._kept() if kept.run == run and kept.index <= through]
         if over:
             with self._db.transaction():
                 for kept in over:
                     self._db.delete("replies", exchange=kept.exchange)
-                if closed:
-                    self._closed.write(run, through)
         for kept in over:
             for digest in kept.blobs:
                 self.cache.unpin(digest)
@@ -310,11 +297,11 @@ class DeviceStore:
             with self._db.transaction():
                 self._db.delete("private", run=run)
             self.cache.unpin(str(digest))
-            self._drop_replies(str(run), 2**53, closed=False)
+            self.forget(str(run), 2**53)
         # A run that keeps no private state, and was ended while this device was away.
         last = dict.fromkeys(kept.run for kept in reversed(self._kept()))
         for each in list(last)[RUNS_KEPT:]:
-            self._drop_replies(each, 2**53, closed=False)
+            self.forget(each, 2**53)
 
     def _keep(self, data: bytes, pins: list[str]) -> str:
         """Put a blob into the cache, pin it, and note the pin."""

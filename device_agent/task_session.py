@@ -6,6 +6,7 @@ It belongs to the agent's main thread. A full disk does not end a task: failed w
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,10 +21,12 @@ from edgefed.clock import Clock, timestamp
 from edgefed.errors import EdgeFedError
 from edgefed.transport.link import Link
 from edgefed.wire.messages import CoordinatorState, DeviceState, Task
-from edgefed.worker.outcome import Outcome
 from edgefed.worker.replies import make_reply
 
 log = logging.getLogger(__name__)
+
+KNOWN_RUNS = 64
+"""Runs of which is remembered what is over."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ class TaskSession:
         self._shortage = Shortage()
         self._unwritten: Done | None = None
         self._pending_state: CoordinatorState | None = None
+        self._closed: OrderedDict[str, int] = OrderedDict()
 
     @property
     def active(self) -> bool:
@@ -86,8 +90,23 @@ class TaskSession:
 
     # -- from the task to its inputs ----------------------------------------------------------
 
+    def _is_for_now(self, task: Task) -> bool:
+        """Whether a task was sent to this life of the agent, and its exchange is not over.
+
+        Somebody who kept a task could send it again later, also where it is signed.
+        """
+        if task.session not in ("", self._session):
+            log.warning("a task for an earlier life of this agent was ignored: %s", task.exchange)
+            return False
+        if task.index <= self._closed.get(task.run, -1):
+            log.warning("a task of an exchange that is over was ignored: %s", task.exchange)
+            return False
+        return True
+
     def take(self, task: Task) -> None:
         """Begin a task, or repeat the reply that was made before."""
+        if not self._is_for_now(task):
+            return
         kept = self._store.reply(task.exchange)
         if kept is not None:
             log.info("task %s was done before; its reply is sent again", task.exchange)
@@ -98,25 +117,12 @@ class TaskSession:
         if self._at_hand(task.exchange):
             self._reporter.repeat(self._link.connected)
             return
-        if task.index <= self._store.closed_through(task.run):
-            self._refuse(task)
-            return
         self._drop_inputs()
         log.info("task %s taken: %s, round %d", task.exchange, task.question, task.round)
         self._inputs = TaskInputs(task, self._store.cache)
         self._downloads.prune(self._inputs.lacking)
         self.tell("invited")
         self._fetch(self._inputs)
-
-    def _refuse(self, task: Task) -> None:
-        """Refuse a task whose exchange is over: a copy of it was delayed on its way.
-
-        The coordinator ignores the answer, unless it was restored from a backup and asks again.
-        """
-        log.warning("task %s refused: its exchange is over", task.exchange)
-        outcome = Outcome("refused", "the exchange was closed before")
-        reply, _ = make_reply(task, outcome, self._session)
-        self._resender.put(reply, self._clock.monotonic())
 
     def _fetch(self, inputs: TaskInputs) -> None:
         """Request the blobs that the task lacks, if any."""
@@ -203,12 +209,20 @@ class TaskSession:
         """Forget the replies of the exchanges that are over."""
         self._pending_state = state  # until it is written, which a full disk may hinder
         if state.run:
+            self._note_closed(state.run, state.closed_through)
             self._resender.keep(state.run)
             for reply in self._store.replies():
                 if reply.run == state.run and reply.index <= state.closed_through:
                     self._resender.heard(reply.exchange)
             self._store.forget(state.run, state.closed_through)
         self._pending_state = None
+
+    def _note_closed(self, run: str, through: int) -> None:
+        """Remember which exchanges of the latest runs are over."""
+        self._closed[run] = max(through, self._closed.get(run, -1))
+        self._closed.move_to_end(run)
+        while len(self._closed) > KNOWN_RUNS:
+            self._closed.popitem(last=False)
 
     def give_up(self, reason: str) -> None:
         """Drop the task at hand; the coordinator asks again, when perhaps it can be done."""

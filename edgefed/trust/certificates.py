@@ -30,7 +30,7 @@ ENCRYPTION_KEY = x509.ObjectIdentifier("2.25.13961243187231084276124053711093517
 """The extension that holds the raw X25519 key; an arc that anybody may take (ITU-T X.667)."""
 
 MAX_CERTIFICATE_BYTES = 2048
-"""Longest encoding that is read; ours have about 400 bytes."""
+"""Longest encoding that is read; ours have about 400 bytes. As in ``wire.limits``."""
 
 KEY_ID_BYTES = 8
 """A certificate's id in a message is this much of its fingerprint."""

@@ -21,7 +21,10 @@ SIGNATURE_BYTES = 64
 CONTEXT = b"edgefed message 3\0"
 """Keeps a signature of a message from being taken for one of anything else."""
 
-MAX_KNOWN = 4096
+UNINTRODUCED = "wire.unintroduced"
+"""Code of the error for a signer whose certificate is not known yet."""
+
+MAX_KNOWN = 65_536
 """Certificates that are remembered; the one unused for longest is forgotten for a new one."""
 
 
@@ -78,12 +81,16 @@ class Verifier:
         is_revoked: whether a certificate is no longer accepted, although the authority signed it.
 
     Attributes:
-        refused: how many messages had a wrong or no signature.
+        refused: how many messages had no signature, a wrong one, or that of somebody who may not
+            send them.
+        unintroduced: how many were signed by somebody whose certificate did not arrive yet, such
+            as between a restart and the retained messages; they are sent again.
     """
 
     authority: Certificate
     is_revoked: Callable[[Certificate], bool] = lambda certificate: False
     refused: int = 0
+    unintroduced: int = 0
     _known: OrderedDict[bytes, Certificate] = field(default_factory=OrderedDict)
 
     def verify(
@@ -99,12 +106,15 @@ class Verifier:
             roles: who may send such a message there.
 
         Raises:
-            WireError: ``wire.unsigned``, ``wire.signature``, ``wire.signer``.
+            WireError: ``wire.unsigned``, ``wire.signature``, ``wire.signer``; ``UNINTRODUCED``.
         """
         try:
             return self._verified(topic, kind, body, seal, roles)
-        except WireError:
-            self.refused += 1
+        except WireError as error:
+            if error.code == UNINTRODUCED:
+                self.unintroduced += 1
+            else:
+                self.refused += 1
             raise
 
     def _verified(
@@ -140,7 +150,7 @@ class Verifier:
 
     def _introduced(self, seal: Seal) -> Certificate:
         if not seal.certificate:
-            raise WireError("A message was signed with an unknown key.", code="wire.signer")
+            raise WireError("A message was signed with an unknown key.", code=UNINTRODUCED)
         try:
             certificate = read_certificate(seal.certificate)
         except NotAllowedError as error:

@@ -166,39 +166,25 @@ def test_killed_and_started_again_it_still_answers_from_disk(stage: Stage, board
     assert "train" not in stage.seen()
 
 
-def test_a_late_copy_of_a_task_whose_exchange_is_over_is_not_trained_again(
-    stage: Stage, board: Board
-) -> None:
+def test_closed_exchanges_are_forgotten_and_their_tasks_ignored(stage: Stage) -> None:
     stage.ask(stage.task("closed", index=7, run="r-2"))
     stage.reply("closed")
     state = CoordinatorState(
         session=SESSION, owner="me", status="online", run="r-2", closed_through=7
     )
     stage.send(stage.topics.coordinator(), state)
-    check_refused(stage)
-    board.process.kill()
-    stage.wait(lambda: stage.births[-1].status == "lost", "the will")
-    board.start()
-    stage.wait(lambda: stage.births[-1].status == "online", "the new birth")
-    check_refused(stage)
-    stage.ask(stage.task("open", index=8, run="r-2"))
-    assert stage.reply("open").status == "ok"
+    stage.forget()
+    stage.ask(stage.task("closed", index=7, run="r-2", seed=99))  # somebody kept it
+    stage.ask(stage.task("next", index=8, run="r-2"))
+    assert stage.reply("next").index == 8
+    assert {each.exchange for each in stage.states if each.state == "train"} == {"next"}
 
 
-def check_refused(stage: Stage) -> None:
-    """Check that the task at hand goes on, and that the copy is refused."""
-    long = stage.task("long", index=9, run="r-2", training={"epochs": 1000, "batch_size": 1})
-    stage.ask(long)
-    stage.wait_for_state("train")
-    stage.forget()
-    stage.ask(stage.task("closed", index=7, run="r-2", seed=99))
-    refused = stage.reply("closed")
-    assert (refused.status, refused.reason) == ("refused", "the exchange was closed before")
-    stage.receipt(refused)
-    assert {each.exchange for each in stage.states} <= {"long"}
-    stage.send(stage.topics.cancel(NAME), Cancel(exchange="long"))
-    stage.wait_for_state("idle")
-    stage.forget()
+def test_a_task_for_an_earlier_life_is_ignored(stage: Stage) -> None:
+    stage.ask(stage.task("replayed", session="0123456789abcdef"))
+    stage.ask(stage.task("fresh", session=stage.births[-1].session))
+    assert stage.reply("fresh").status == "ok"
+    assert {each.exchange for each in stage.states if each.state == "train"} == {"fresh"}
 
 
 def test_a_cancelled_task_is_dropped(stage: Stage) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_agent.closed_exchanges import RUNS_KEPT as CLOSED_KEPT
 from device_agent.device_store import RUNS_KEPT, DeviceStore
 from edgefed.errors import StorageError
 from edgefed.wire.tensors import digest
@@ -65,27 +64,6 @@ def test_what_is_over_is_forgotten_and_may_be_evicted(tmp_path: Path) -> None:
         assert one.replies() == [reply(2, blob=blobs[2])]
         assert one.cache.total <= 1000
         assert one.cache.has(digest(blobs[2]))
-
-
-def test_what_is_over_is_known_after_a_restart_and_of_a_bounded_number_of_runs(
-    tmp_path: Path,
-) -> None:
-    with memory(tmp_path) as one:
-        assert one.closed_through("r-1") == -1
-        one.commit(reply(4), {}, None)
-        one.forget("r-1", 4)
-        one.forget("r-1", 2)
-        assert one.closed_through("r-1") == 4
-    with memory(tmp_path) as one:
-        assert (one.closed_through("r-1"), one.closed_through("r-2")) == (4, -1)
-        for n in range(CLOSED_KEPT):
-            one.commit(reply(n, run=f"other-{n}"), {}, None)
-            one.forget(f"other-{n}", n)
-        assert one.closed_through("r-1") == -1
-    with memory(tmp_path) as one:
-        assert one.closed_through("r-1") == -1
-        found = [one.closed_through(f"other-{n}") for n in range(CLOSED_KEPT)]
-        assert found == list(range(CLOSED_KEPT))
 
 
 def test_pins_hold_after_a_restart(tmp_path: Path) -> None:
@@ -167,7 +145,6 @@ ENDLESS = """
 import sys
 from pathlib import Path
 import numpy as np
-from device_agent.closed_exchanges import RUNS_KEPT as CLOSED_KEPT
 from device_agent.device_store import DeviceStore
 from edgefed.wire.tensors import digest
 from tests.agent.replies import reply
