@@ -5,7 +5,8 @@ broker restarts, messages are repeated and reordered. Run follows run until all 
 the end nothing may be lost, nothing trained twice, and each run must have the digest of a run to
 which nothing happened. See docs/chaos.md.
 
-    python -m benchmarks.chaos [--algorithm NAME] [--faults 20] [--seed 1] [--rounds 12] [--json]
+    python -m benchmarks.chaos [--algorithm NAME] [--faults 20] [--seed 1] [--rounds 12]
+        [--plain] [--json]
 """
 
 from __future__ import annotations
@@ -57,9 +58,13 @@ def table(plan: Plan, outcome: Outcome) -> str:
         ("trained twice", f"{len(trained.twice) + trained.given_up}"),
         ("digests equal", f"{outcome.runs - len(outcome.differing)} of {outcome.runs}"),
     ]
-    lines = [f"{plan.method}, seed {plan.seed}", *(f"  {name:<14}{value}" for name, value in rows)]
+    lines = [
+        f"{plan.method}, seed {plan.seed}, {'TLS' if plan.tls else 'without TLS'}",
+        *(f"  {name:<14}{value}" for name, value in rows),
+    ]
     problems = [*outcome.differing, *trained.twice, *outcome.charged_twice]
-    return "\n".join([*lines, *(f"  ! {each}" for each in problems)])
+    told = [f"  ended, started again: {each}" for each in outcome.exits]
+    return "\n".join([*lines, *told, *(f"  ! {each}" for each in problems)])
 
 
 def main() -> None:
@@ -71,12 +76,15 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=12, help="rounds of each run")
+    parser.add_argument("--plain", action="store_true", help="without TLS and signatures")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--keep", type=Path, help="a new folder for all state and logs")
     arguments = parser.parse_args()
     if _ALONE not in os.environ:
         with_own_mounts()
-    plan = Plan(arguments.algorithm, arguments.faults, arguments.seed, arguments.rounds)
+    plan = Plan(
+        arguments.algorithm, arguments.faults, arguments.seed, arguments.rounds, not arguments.plain
+    )
     with tempfile.TemporaryDirectory(prefix="chaos-") as temporary:
         folder = arguments.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)

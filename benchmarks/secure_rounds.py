@@ -1,7 +1,7 @@
 """Rounds with mutual TLS and signed messages, beside the same rounds without, in one run.
 
-Two fleets with the same agents stand side by side, each with its own coordinator and Mosquitto. They
-take turns with short runs; while one works, the other is idle. The first round of each run is
+Two fleets with the same agents stand side by side, each with its own coordinator and Mosquitto.
+They take turns with short runs; while one works, the other is idle. The first round of each run is
 excluded, because it sends the complete model.
 
     python -m benchmarks.secure_rounds [--agents 8] [--turns 6] [--rounds 12] [--json]
@@ -67,7 +67,7 @@ def recipe(agents: int, rounds: int) -> Recipe:
 
 @contextmanager
 def both(folder: Path, plan: Recipe) -> Iterator[tuple[Measured, Measured]]:
-    """The two fleets, which are ended with the block."""
+    """Start the two fleets, which are ended with the block."""
     with ExitStack() as stack:
         plain = stack.enter_context(plain_fleet(folder / "plain", plan))
         secured = stack.enter_context(secured_fleet(folder / "secured", plan))

@@ -12,8 +12,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from broker.address import LOOPBACK, free_port
 from broker.child_process import ChildProcess, wait_until_accepting
+from broker.configuration import _LIMITS
 from broker.mosquitto import find_mosquitto
+from broker.running_broker import BrokerProcess
 from edgefed.config.address import Address
+from edgefed.files import make_folder
 from edgefed.trust.certificates import Certificate, Role, user_of
 from edgefed.trust.credentials import Credentials, save_credentials
 from edgefed.trust.issuing import issue, make_authority, new_keys
@@ -67,32 +70,50 @@ class Trust:
         return Address(LOOPBACK, self.port, tls=True, credentials=credentials)
 
 
-@contextmanager
-def signed_broker(folder: Path) -> Iterator[Trust]:
-    """Run a Mosquitto that lets in only those with a certificate of the fleet, without rules.
+class SignedBroker(BrokerProcess):
+    """A Mosquitto that lets in only those with a certificate of the fleet, without rules.
 
-    It stands for a broker that somebody else controls: whoever has any certificate of the fleet may
-    publish and read everything, so that what holds then holds by signatures alone.
+    Args:
+        trust: the fleet's authority; the broker gets credentials from it once.
+        folder: of its configuration and log; created when absent.
+        program: the Mosquitto program; searched for when left out.
     """
-    trust = replace(Trust(folder / "trust"), port=free_port())
-    own = trust.issue("broker")
-    program = find_mosquitto()
-    assert program is not None
-    text = f"""\
+
+    name = "mosquitto"
+
+    def __init__(self, trust: Trust, folder: Path, program: Path | None = None) -> None:
+        own = trust.folder / "broker"
+        if not own.exists():
+            trust.issue("broker")
+        program = program or find_mosquitto()
+        assert program is not None
+        text = f"""\
 listener {trust.port} {LOOPBACK}
-cafile {own.folder / "authority.pem"}
-certfile {own.folder / "certificate.pem"}
-keyfile {own.folder / "key.pem"}
+cafile {own / "authority.pem"}
+certfile {own / "certificate.pem"}
+keyfile {own / "key.pem"}
 require_certificate true
 use_identity_as_username true
 allow_anonymous false
 user root
+{_LIMITS}persistence_location {make_folder(folder / "database")}/
 """
-    file = folder / "mosquitto.conf"
-    file.write_text(text)
-    child = ChildProcess([str(program), "-c", str(file)], folder=folder, log=folder / "broker.log")
-    try:
-        wait_until_accepting(child, Address(LOOPBACK, trust.port))
+        file = folder / "mosquitto.conf"
+        file.write_text(text)
+        command = [str(program), "-c", str(file)]
+        child = ChildProcess(command, folder=folder, log=folder / "mosquitto.log")
+        address = Address(LOOPBACK, trust.port)
+        wait_until_accepting(child, address)
+        super().__init__(address, child)
+
+
+@contextmanager
+def signed_broker(folder: Path) -> Iterator[Trust]:
+    """Run such a broker.
+
+    It stands for one that somebody else controls: whoever has any certificate of the fleet may
+    publish and read everything, so that what holds then holds by signatures alone.
+    """
+    trust = replace(Trust(folder / "trust"), port=free_port())
+    with SignedBroker(trust, folder):
         yield trust
-    finally:
-        child.stop()

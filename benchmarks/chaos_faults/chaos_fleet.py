@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import shutil
 import signal
+import ssl
 import subprocess
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.chaos_faults.schedule import BROKER, COORDINATOR
-from broker.address import LOOPBACK
+from benchmarks.chaos_faults.schedule import BROKER, COORDINATOR, read_by_links
+from broker.address import LOOPBACK, free_port
 from broker.mosquitto import MosquittoBroker, find_mosquitto
+from broker.running_broker import BrokerProcess
+from edgefed.algorithms.evaluation_place import holdout_of
+from edgefed.algorithms.registry import make
+from edgefed.config.address import Address
 from edgefed.config.recipe import Recipe
 from edgefed.simulator.local_fleet import device_names
-from tests.faults.faulty_link import FaultyLink
+from edgefed.trust.credentials import Credentials
+from tests.faults.faulty_link import FaultyLink, TlsEnds
 from tests.faults.filled_disk import Filler
 from tests.faults.fleet_processes import FLEET, FleetProcesses
 from tests.faults.shifted_clock import ShiftedClocks
 from tests.forked_programs import ForkedProgram
 from tests.recording_agent import VARIABLE as TRAININGS
+from tests.signed_fleet import SignedBroker, Trust
 
 DOWN, UP = 20e6, 8e6
 """Bytes per second of each link without faults."""
@@ -51,6 +60,8 @@ class ChaosFleet(FleetProcesses):
         settings: of agents, by device.
         means: what this machine allows.
         seed: of what the links do to messages.
+        tls: whether the parties have certificates: connections use mutual TLS, and messages are
+            signed.
     """
 
     def __init__(
@@ -60,8 +71,11 @@ class ChaosFleet(FleetProcesses):
         settings: Mapping[str, Mapping[str, str]],
         means: Means,
         seed: int,
+        *,
+        tls: bool,
     ) -> None:
         self._means = means
+        self._trust = Trust(folder / "certificates", free_port(), FLEET) if tls else None
         self._seed = seed
         self.links: dict[str, FaultyLink] = {}
         self._fillers: dict[str, Filler] = {}
@@ -70,7 +84,13 @@ class ChaosFleet(FleetProcesses):
         if means.clocks is not None:
             # Programs are forked from a process that has to have the library.
             os.environ["LD_PRELOAD"] = str(means.clocks.library)
-        super().__init__(folder, recipe, settings=settings, agent="tests.recording_agent")
+        super().__init__(
+            folder,
+            recipe,
+            settings=settings,
+            agent="tests.recording_agent",
+            holdout=holdout_of(recipe, make(recipe)),
+        )
 
     # -- processes ----------------------------------------------------------------------------
 
@@ -81,24 +101,23 @@ class ChaosFleet(FleetProcesses):
                 self.broker = self._start_broker()
                 return
             if name not in self.links:
-                self.links[name] = self._link(name)
                 self._mount(name)
+                self.links[name] = self._link(name)
             log = self.folder / f"{name}.log"
             self.processes[name] = ForkedProgram(self._command(name), self._environment(name), log)
 
-    def kill(self, name: str) -> None:
-        """End a part with SIGKILL and wait until it is gone."""
-        if name != BROKER:
-            os.kill(self.processes[name].pid, signal.SIGKILL)
-        super().kill(name)
+    def ended(self) -> list[str]:
+        """Return the programs that do not run."""
+        return [name for name, program in self.processes.items() if program.poll() is not None]
 
     def restart_broker(self) -> None:
         """End the broker as a system does, so that it keeps its retained messages."""
         self.broker.stop()
 
     def signal(self, name: str, number: signal.Signals) -> None:
-        """Send a part a signal."""
-        os.kill(self.broker.pid if name == BROKER else self.processes[name].pid, number)
+        """Send a part a signal, unless it has ended by itself."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.broker.pid if name == BROKER else self.processes[name].pid, number)
 
     def close(self) -> None:
         """End everything."""
@@ -134,8 +153,19 @@ class ChaosFleet(FleetProcesses):
     # -- parts --------------------------------------------------------------------------------
 
     def _link(self, name: str) -> FaultyLink:
-        rng = random.Random(f"{self._seed} {name}")
-        return FaultyLink(self.address.port, down=DOWN, up=UP, reads=True, rng=rng)
+        """Return the link of a part; one that knows encrypted messages is an end of TLS itself."""
+        rng, tls = random.Random(f"{self._seed} {name}"), None
+        reads = name == COORDINATOR or name in read_by_links(self.devices_named)
+        if self._trust is not None:
+            own = self._enrol(self._trust, name)
+            tls = tls_ends(self._trust, own) if reads else None
+        return FaultyLink(self.address.port, down=DOWN, up=UP, reads=reads, tls=tls, rng=rng)
+
+    def _enrol(self, trust: Trust, name: str) -> Credentials:
+        """Give a part its credentials."""
+        own = trust.issue(COORDINATOR) if name == COORDINATOR else trust.issue("device", name)
+        shutil.copytree(own.folder, self.disk(name) / "trust" / FLEET / own.certificate.user)
+        return own
 
     def _mount(self, name: str) -> None:
         self.disk(name).mkdir(parents=True)
@@ -155,10 +185,19 @@ class ChaosFleet(FleetProcesses):
     def _command(self, name: str) -> list[str]:
         words = super()._command(name)
         words[words.index("--state") + 1] = str(self.disk(name))
-        words[words.index("--broker") + 1] = f"mqtt://{LOOPBACK}:{self.links[name].port}"
+        words[words.index("--broker") + 1] = (
+            f"{self.address.scheme}://{LOOPBACK}:{self.links[name].port}"
+        )
         return words
 
-    def _start_broker(self) -> MosquittoBroker:
+    def _address(self) -> Address:
+        if self._trust is None:
+            return super()._address()
+        return self._trust.address(self._trust.issue("operator", "chaos"))
+
+    def _start_broker(self) -> BrokerProcess:
+        if self._trust is not None:
+            return SignedBroker(self._trust, self.folder / "mosquitto", self._program())
         return MosquittoBroker(self.address, self.folder / "mosquitto", program=self._program())
 
     def _program(self) -> Path | None:
@@ -173,9 +212,14 @@ class ChaosFleet(FleetProcesses):
         return script
 
 
-def parts(fleet: ChaosFleet) -> list[str]:
-    """Return the names of all parts."""
-    return [BROKER, COORDINATOR, *fleet.devices_named]
+def tls_ends(trust: Trust, own: Credentials) -> TlsEnds:
+    """Return the ends of a link that is the broker to a party, and the party to the broker."""
+    broker = trust.folder / "broker"
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(broker / "certificate.pem", broker / "key.pem")
+    server.load_verify_locations(cadata=trust.authority.pem().decode())
+    server.verify_mode = ssl.CERT_REQUIRED
+    return TlsEnds(server, own.tls_context())
 
 
 def store_of(fleet: ChaosFleet, device: str) -> Path:

@@ -16,6 +16,7 @@ from benchmarks.chaos_faults.methods import DEVICES, recipe, settings, undisturb
 from benchmarks.chaos_faults.schedule import Fault, Kind, schedule
 from benchmarks.chaos_faults.training_record import Trainings, trainings
 from device_agent.device_store import read_releases
+from edgefed.errors import EdgeFedError, UnreachableError
 
 POLL = 0.5
 STUCK = 240.0
@@ -31,12 +32,14 @@ class Plan:
         faults: how many.
         seed: of the schedule and of all runs.
         rounds: of each run.
+        tls: whether connections use TLS and messages are signed.
     """
 
     method: str
     faults: int
     seed: int
     rounds: int
+    tls: bool
 
 
 @dataclass
@@ -51,7 +54,8 @@ class Outcome:
         differing: runs that did not finish with the digest of their simulation, and how.
         trainings: of all devices.
         charged_twice: entries that a device's ledger holds more than once.
-        links: messages that links repeated and reordered.
+        exits: programs that ended with an error, and were started again.
+        repeated_messages, reordered_messages: by links.
     """
 
     faults: Counter[Kind] = field(default_factory=Counter)
@@ -61,6 +65,7 @@ class Outcome:
     differing: list[str] = field(default_factory=list)
     trainings: Trainings = field(default_factory=Trainings)
     charged_twice: list[str] = field(default_factory=list)
+    exits: list[str] = field(default_factory=list)
     repeated_messages: int = 0
     reordered_messages: int = 0
 
@@ -79,7 +84,7 @@ def chaos(plan: Plan, folder: Path, means: Means, tell: Callable[[str], None]) -
     """
     outcome = Outcome()
     first = recipe(plan.method, plan.seed, plan.rounds, 0)
-    fleet = ChaosFleet(folder, first, settings(plan.method), means, plan.seed)
+    fleet = ChaosFleet(folder, first, settings(plan.method), means, plan.seed, tls=plan.tls)
     lacking = without(means)
     faults = schedule(plan.seed, plan.faults, fleet.devices_named, lacking)
     injector = Injector(fleet, faults, lambda fault: tell(said(fault)))
@@ -117,7 +122,7 @@ def _one_run(
     run = fleet.begin(recipe_now)
     began = time.monotonic()
     injector.go_on()
-    record = _ended(fleet, run, injector)
+    record = _ended(fleet, run, injector, outcome, tell)
     outcome.seconds += time.monotonic() - began
     injector.pause()
     outcome.runs += 1
@@ -133,22 +138,44 @@ def _one_run(
     tell(f"run {outcome.runs}: {record['round']} rounds, {problem or 'the same digest'}")
 
 
-def _ended(fleet: ChaosFleet, run: str, injector: Injector) -> dict[str, Any]:
+def _ended(
+    fleet: ChaosFleet,
+    run: str,
+    injector: Injector,
+    outcome: Outcome,
+    tell: Callable[[str], None],
+) -> dict[str, Any]:
     """Return a run's row once it has ended."""
     before, since = -1, time.monotonic()
     while True:
         injector.check()
-        record = fleet.record(run)
+        for part in injector.revive():
+            outcome.exits.append(f"{part}: {last_line(fleet.folder / f'{part}.log')}")
+            tell(f"ended by itself: {outcome.exits[-1]}")
+        record = _looked_at(fleet, run)
         if record["status"] in ("finished", "failed", "aborted"):
             return record
         if record["exchanges"] != before:
             before, since = record["exchanges"], time.monotonic()
         elif time.monotonic() - since > STUCK:
-            raise AssertionError(
-                f"run {run} is stuck in exchange {before} of round {record['round']}\n"
-                + fleet.logs()
-            )
+            raise AssertionError(f"run {run} is stuck after exchange {before}\n{fleet.logs()}")
         time.sleep(POLL)
+
+
+def _looked_at(fleet: ChaosFleet, run: str) -> dict[str, Any]:
+    """Return a run's row; of a run that nobody can be asked about, only that."""
+    try:
+        return fleet.record_now(run)
+    except EdgeFedError as error:
+        if error.exit_code != UnreachableError.exit_code:
+            raise
+        return {"status": "unknown", "exchanges": -1}
+
+
+def last_line(log: Path) -> str:
+    """Return the last error in a log."""
+    lines = [line for line in log.read_text().splitlines() if "error: " in line]
+    return lines[-1] if lines else "nothing was said"
 
 
 def _difference(record: dict[str, Any], rounds: int) -> str:

@@ -61,6 +61,14 @@ class Injector:
         if self._errors:
             raise self._errors[0]
 
+    def revive(self) -> list[str]:
+        """Start the parts that ended by themselves, as a service manager does; return them."""
+        with self._quiet:
+            ended = [each for each in self._fleet.ended() if each not in self._busy]
+            for part in ended:
+                self._fleet.start(part)
+        return ended
+
     def stop(self) -> None:
         """Begin no more faults for good."""
         with self._quiet:

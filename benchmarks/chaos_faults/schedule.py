@@ -16,6 +16,9 @@ COORDINATOR, BROKER = "coordinator", "broker"
 WITHOUT_BROKER: tuple[Kind, ...] = ("disk", "cut", "slow", "truncate", "repeat", "reorder")
 """The broker has no link of its own, and needs no disk."""
 
+READ: tuple[Kind, ...] = ("repeat", "reorder")
+"""Faults of links that know the messages which they carry."""
+
 LONGEST: dict[Kind, float] = {
     "kill": 3.0,
     "freeze": 6.0,
@@ -85,11 +88,16 @@ def _drawn(rng: random.Random, kind: Kind, devices: Sequence[str]) -> Fault:
     return Fault(round(gap, 3), kind, part, round(seconds, 3), amount)
 
 
+def read_by_links(devices: Sequence[str]) -> Sequence[str]:
+    """Return the devices whose links know the messages; the coordinator's does too."""
+    return devices[::2]
+
+
 def _part(rng: random.Random, kind: Kind, devices: Sequence[str]) -> str:
     """Return the coordinator, the broker or a device; all devices together as often as either."""
     if kind == "restart":
         return BROKER
-    parts = [COORDINATOR, rng.choice(devices)]
+    parts = [COORDINATOR, rng.choice(read_by_links(devices) if kind in READ else devices)]
     if kind not in WITHOUT_BROKER:
         parts.append(BROKER)
     return rng.choice(parts)

@@ -13,6 +13,7 @@ from typing import Any
 
 from broker.address import LOOPBACK, free_port
 from broker.mosquitto import MosquittoBroker
+from broker.running_broker import BrokerProcess
 from edgefed.config.address import Address
 from edgefed.config.recipe import Recipe
 from edgefed.control.coordinator_client import CoordinatorClient
@@ -64,7 +65,7 @@ class FleetProcesses:
         self._agent = agent
         self._settings = settings or {}
         self._holdout = holdout if sources else 0.0
-        self.address = Address(LOOPBACK, free_port())
+        self.address = self._address()
         self.broker = self._start_broker()
         self.link = FaultyLink(self.address.port, down=DOWN, up=UP)
         self._sources: dict[str, str] = dict(sources or {})
@@ -114,7 +115,10 @@ class FleetProcesses:
         paths = sorted(self.folder.glob("*.log"))
         return "\n".join(f"== {path.name}\n{path.read_text()[-3000:]}" for path in paths)
 
-    def _start_broker(self) -> MosquittoBroker:
+    def _address(self) -> Address:
+        return Address(LOOPBACK, free_port())
+
+    def _start_broker(self) -> BrokerProcess:
         return MosquittoBroker(self.address, self.folder / "mosquitto")
 
     def _command(self, name: str) -> list[str]:
@@ -205,14 +209,18 @@ class FleetProcesses:
     def _order(self, what: str, /, **arguments: Any) -> Any:
         return self._call(lambda client: client.order(what, **arguments))
 
-    def _call(self, call: Callable[[CoordinatorClient], Any]) -> Any:
+    def record_now(self, run: str) -> dict[str, Any]:
+        """Return the run's row, if the coordinator answers at once."""
+        return dict(self._call(lambda client: client.ask("run.show", run=run), patience=0.0))
+
+    def _call(self, call: Callable[[CoordinatorClient], Any], *, patience: float = PATIENCE) -> Any:
         """Talk to the coordinator, which may be on its way back."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + patience
         while True:
             client = CoordinatorClient(self.address, FLEET)
             try:
                 client.connect()
-                client.wait_until_online(30.0)
+                client.wait_until_online(min(30.0, patience + 5.0))
                 return call(client)
             except EdgeFedError as error:
                 if error.exit_code != 3 or time.monotonic() > until:
