@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from edgefed.config.address import Address
 from edgefed.config.recipe import Recipe
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.data.shard_files import write_shard
+from edgefed.errors import NotAllowedError
 from edgefed.files import make_folder
 from tests.faults.fleet_processes import dealt
 from tests.signed_fleet import SignedBroker, Trust
@@ -29,15 +31,27 @@ class Fleet:
 
     processes: Processes
 
-    def run(self, plan: Recipe) -> dict[str, Any]:
-        """Run a recipe to its end and return its row."""
+    def run(self, plan: Recipe, until: float | None = None) -> dict[str, Any]:
+        """Run a recipe to its end and return its row.
+
+        Args:
+            plan: the recipe.
+            until: the monotonic second at which it is finished early; None for never.
+        """
         address, processes = self.processes.address, self.processes
         client = CoordinatorClient(address, FLEET)
         client.connect()
         try:
             body = plan.model_dump(mode="json")
             run = client.order("run.start", recipe=body)["run"]
-            follow(address, FLEET, run, SystemClock(), quiet=True, alive=processes.check)
+
+            def alive() -> None:
+                processes.check()
+                if until is not None and time.monotonic() > until:
+                    with suppress(NotAllowedError):  # it is finishing
+                        client.order("run.order", run=run, action="finish")
+
+            follow(address, FLEET, run, SystemClock(), quiet=True, alive=alive)
             return dict(client.ask("run.show", run=run))
         finally:
             client.close()
