@@ -76,7 +76,7 @@ def secured_fleet(folder: Path, plan: Recipe) -> Iterator[Fleet]:
     address = trust.address(trust.issue("operator", "measuring"))
     processes = Processes(address, FLEET, folder)
     with running(processes):
-        processes.broker = SignedBroker(trust, folder / "broker")
+        processes.broker = SignedBroker(folder / "broker", trust)
         yield _started(processes, plan)
 
 

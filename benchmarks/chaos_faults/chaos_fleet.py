@@ -15,22 +15,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.chaos_faults.schedule import BROKER, COORDINATOR, read_by_links
-from broker.address import LOOPBACK, free_port
+from broker.address import LOOPBACK
 from broker.mosquitto import MosquittoBroker, find_mosquitto
 from broker.running_broker import BrokerProcess
 from edgefed.algorithms.evaluation_place import holdout_of
 from edgefed.algorithms.registry import make
-from edgefed.config.address import Address
+from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
 from edgefed.simulator.local_fleet import device_names
-from edgefed.trust.credentials import Credentials
+from edgefed.trust.credentials import AUTHORITY, CERTIFICATE, KEY, load_credentials
 from tests.faults.faulty_link import FaultyLink, TlsEnds
 from tests.faults.filled_disk import Filler
 from tests.faults.fleet_processes import FLEET, FleetProcesses
 from tests.faults.shifted_clock import ShiftedClocks
 from tests.forked_programs import ForkedProgram
 from tests.recording_agent import VARIABLE as TRAININGS
-from tests.signed_fleet import SignedBroker, Trust
+from tests.signed_fleet import SignedBroker
 
 DOWN, UP = 20e6, 8e6
 """Bytes per second of each link without faults."""
@@ -75,7 +75,6 @@ class ChaosFleet(FleetProcesses):
         tls: bool,
     ) -> None:
         self._means = means
-        self._trust = Trust(folder / "certificates", free_port(), FLEET) if tls else None
         self._seed = seed
         self.links: dict[str, FaultyLink] = {}
         self._fillers: dict[str, Filler] = {}
@@ -90,6 +89,7 @@ class ChaosFleet(FleetProcesses):
             settings=settings,
             agent="tests.recording_agent",
             holdout=holdout_of(recipe, make(recipe)),
+            signed=tls,
         )
 
     # -- processes ----------------------------------------------------------------------------
@@ -156,16 +156,11 @@ class ChaosFleet(FleetProcesses):
         """Return the link of a part; one that knows encrypted messages is an end of TLS itself."""
         rng, tls = random.Random(f"{self._seed} {name}"), None
         reads = name == COORDINATOR or name in read_by_links(self.devices_named)
-        if self._trust is not None:
-            own = self._enrol(self._trust, name)
-            tls = tls_ends(self._trust, own) if reads else None
+        if self.trust is not None:
+            own = self.trust.folder / name
+            shutil.copytree(own, self.disk(name) / "trust" / FLEET / name)
+            tls = tls_ends(self.trust.folder / "broker", own) if reads else None
         return FaultyLink(self.address.port, down=DOWN, up=UP, reads=reads, tls=tls, rng=rng)
-
-    def _enrol(self, trust: Trust, name: str) -> Credentials:
-        """Give a part its credentials."""
-        own = trust.issue(COORDINATOR) if name == COORDINATOR else trust.issue("device", name)
-        shutil.copytree(own.folder, self.disk(name) / "trust" / FLEET / own.certificate.user)
-        return own
 
     def _mount(self, name: str) -> None:
         self.disk(name).mkdir(parents=True)
@@ -190,14 +185,9 @@ class ChaosFleet(FleetProcesses):
         )
         return words
 
-    def _address(self) -> Address:
-        if self._trust is None:
-            return super()._address()
-        return self._trust.address(self._trust.issue("operator", "chaos"))
-
     def _start_broker(self) -> BrokerProcess:
-        if self._trust is not None:
-            return SignedBroker(self._trust, self.folder / "mosquitto", self._program())
+        if self.trust is not None:
+            return SignedBroker(self.folder / "mosquitto", self.trust, self._program())
         return MosquittoBroker(self.address, self.folder / "mosquitto", program=self._program())
 
     def _program(self) -> Path | None:
@@ -212,14 +202,18 @@ class ChaosFleet(FleetProcesses):
         return script
 
 
-def tls_ends(trust: Trust, own: Credentials) -> TlsEnds:
-    """Return the ends of a link that is the broker to a party, and the party to the broker."""
-    broker = trust.folder / "broker"
+def tls_ends(broker: Path, party: Path) -> TlsEnds:
+    """Return the ends of a link that is the broker to a party, and the party to the broker.
+
+    Args:
+        broker: the folder of the broker's credentials.
+        party: the folder of the party's.
+    """
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(broker / "certificate.pem", broker / "key.pem")
-    server.load_verify_locations(cadata=trust.authority.pem().decode())
+    server.load_cert_chain(broker / CERTIFICATE, broker / KEY)
+    server.load_verify_locations(broker / AUTHORITY)
     server.verify_mode = ssl.CERT_REQUIRED
-    return TlsEnds(server, own.tls_context())
+    return TlsEnds(server, load_credentials(party, SystemClock().now()).tls_context())
 
 
 def store_of(fleet: ChaosFleet, device: str) -> Path:

@@ -221,6 +221,8 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         evaluation_weighting: what the mean of the devices' tests weighs, unless the recipe says it.
         personal_weights: whether a recipe's ``[personal]`` table can keep some of its weights on
             devices: its tasks bring one model as ``weights``, and its answers hold a ``delta``.
+        private_updates: whether a recipe's ``[privacy]`` table can cover it: an answer tells of the
+            training with one ``delta``, which is averaged and nothing else.
         evaluation_modes: the words of ``EvalJob.mode`` that an operator may ask all devices for.
 
     Args:
@@ -237,6 +239,7 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
     evaluation_place: EvaluationPlace = "coordinator"
     evaluation_weighting: EvaluationWeighting = "samples"
     personal_weights: bool = False
+    private_updates: bool = False
     evaluation_modes: tuple[str, ...] = ()
     Settings: ClassVar[type[AlgorithmSettings]]
 

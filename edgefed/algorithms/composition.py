@@ -30,7 +30,14 @@ from edgefed.algorithms.base import (
 from edgefed.algorithms.bounty_exchange import BountyExchange
 from edgefed.algorithms.exchange_part import ExchangePart
 from edgefed.algorithms.personal_models import PersonalModels
+from edgefed.algorithms.personal_names import personal_names
+from edgefed.algorithms.private_updates import (
+    CoordinatorRandomness,
+    PrivateUpdates,
+    from_operating_system,
+)
 from edgefed.algorithms.wrapped_algorithm import WrappedAlgorithm
+from edgefed.config.privacy_section import NO_PRIVACY, PrivacySection
 from edgefed.config.recipe import LabelsSection, PersonalSection
 from edgefed.learn.models import Model
 from edgefed.learn.types import Job, Tensors, Trained
@@ -47,6 +54,8 @@ def compose(
     algorithm: Algorithm[Any],
     labels: LabelsSection = NO_LABELS,
     personal: PersonalSection = NOTHING_PERSONAL,
+    privacy: PrivacySection = NO_PRIVACY,
+    randomness: CoordinatorRandomness = from_operating_system,
 ) -> Algorithm[Any]:
     """Return an algorithm with its parts in place; one without parts as it is.
 
@@ -54,11 +63,25 @@ def compose(
         algorithm: trains, and merges what was trained.
         labels: the recipe's ``[labels]`` table, which is a part of any algorithm.
         personal: its ``[personal]`` table; what stays on devices, no part sends either.
+        privacy: its ``[privacy]`` table, for what is sent of all the others.
+        randomness: of the coordinator's privacy noise; only code can pass another one.
+
+    Raises:
+        RecipeError: ``privacy.algorithm``: the table does not cover the algorithm.
     """
     supplements = _supplements(algorithm, labels) if labels.wanted else ()
     parts = (*supplements, *algorithm.parts())
     whole = Composition(algorithm, parts) if parts else algorithm
-    return PersonalModels(whole, personal) if personal.wanted else whole
+    if personal.wanted:
+        whole = PersonalModels(whole, personal)
+    if not privacy.wanted:
+        return whole
+
+    def shared_names(model: Model) -> tuple[str, ...]:
+        kept = personal_names(personal, model) if personal.keeps_weights else ()
+        return tuple(name for name in model.names if name not in kept)
+
+    return PrivateUpdates(whole, privacy, shared_names, randomness)
 
 
 def _supplements(algorithm: Algorithm[Any], labels: LabelsSection) -> tuple[BountyExchange]:

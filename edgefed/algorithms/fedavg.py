@@ -99,6 +99,7 @@ class FedAvg(Algorithm[AveragingSettings]):
     summary = "Average what the devices learned, weighted by their samples"
     paper = "McMahan et al., AISTATS 2017, arXiv 1602.05629"
     personal_weights = True
+    private_updates = True
     takes_user_loss = True
     Settings: ClassVar[type[AlgorithmSettings]] = AveragingSettings
 

@@ -14,9 +14,11 @@ import edgefed.algorithms
 from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.complete_sections import complete_section
 from edgefed.algorithms.composition import NO_LABELS, NOTHING_PERSONAL, compose
+from edgefed.algorithms.private_updates import CoordinatorRandomness, from_operating_system
 from edgefed.algorithms.training import check_label_settings, schedule_of
 from edgefed.config.images_section import NO_IMAGES, ImagesSection
 from edgefed.config.layers import Layer
+from edgefed.config.privacy_section import NO_PRIVACY, PrivacySection
 from edgefed.config.recipe import LabelsSection, PersonalSection, Recipe
 from edgefed.config.training_section import TrainingSection
 from edgefed.config.validate import check_section
@@ -85,8 +87,14 @@ def find(name: str) -> type[AnyAlgorithm]:
     )
 
 
-def make(recipe: Recipe, layer: Layer | None = None) -> AnyAlgorithm:
+def make(
+    recipe: Recipe,
+    layer: Layer | None = None,
+    randomness: CoordinatorRandomness = from_operating_system,
+) -> AnyAlgorithm:
     """Return the recipe's algorithm with its settings checked.
+
+    ``randomness`` is that of the coordinator's privacy noise; tests pass their own.
 
     Raises:
         UnknownNameError: there is no such algorithm.
@@ -105,7 +113,7 @@ def make(recipe: Recipe, layer: Layer | None = None) -> AnyAlgorithm:
         hint=f"edgefed algo show {recipe.algorithm.name}",
     )
     algorithm = kind(settings, recipe.training, recipe.rounds, recipe.images)
-    return compose(algorithm, recipe.labels, recipe.personal)
+    return compose(algorithm, recipe.labels, recipe.personal, recipe.privacy, randomness)
 
 
 def make_device_half(
@@ -115,6 +123,7 @@ def make_device_half(
     labels: Mapping[str, Any] | None = None,
     personal: Mapping[str, Any] | None = None,
     images: Mapping[str, Any] | None = None,
+    privacy: Mapping[str, Any] | None = None,
 ) -> AnyAlgorithm:
     """Return the algorithm of a task: the device's half, with nothing left to its own defaults.
 
@@ -125,6 +134,8 @@ def make_device_half(
         labels: every key of its ``[labels]`` table; None or empty for no supplements.
         personal: every key of its ``[personal]`` table; None or empty for no personal weights.
         images: every key of its ``[images]`` table; None or empty for a table that says nothing.
+        privacy: every key of its ``[privacy]`` table, with its noise multiplier; None or empty for
+            none.
 
     Raises:
         UnknownNameError: there is no such algorithm here.
@@ -142,6 +153,7 @@ def make_device_half(
         half,
         complete_section(LabelsSection, labels, "labels") if labels else NO_LABELS,
         complete_section(PersonalSection, personal, "personal") if personal else NOTHING_PERSONAL,
+        complete_section(PrivacySection, privacy, "privacy") if privacy else NO_PRIVACY,
     )
 
 

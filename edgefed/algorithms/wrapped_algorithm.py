@@ -44,6 +44,7 @@ class WrappedAlgorithm(Algorithm[Any]):
         self.evaluation_weighting = inner.evaluation_weighting
         self.evaluation_modes = inner.evaluation_modes
         self.personal_weights = inner.personal_weights
+        self.private_updates = inner.private_updates
         self.takes_user_loss = inner.takes_user_loss
         self.inner = inner
 

@@ -8,6 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from edgefed.config.class_names import Classes
 from edgefed.config.images_section import ImagesSection
+from edgefed.config.privacy_section import PrivacySection
 from edgefed.config.sections import (
     CodecName,
     OpenSection,
@@ -350,6 +351,7 @@ class Recipe(Section):
     rounds: RoundsSection = RoundsSection()
     labels: LabelsSection = LabelsSection()
     personal: PersonalSection = PersonalSection()
+    privacy: PrivacySection = PrivacySection()
     wire: WireSection = WireSection()
     evaluation: EvaluationSection = EvaluationSection()
     simulation: SimulationSection = SimulationSection()

@@ -310,7 +310,8 @@ class Engine:
             self._missed(state, opened, collector.stats)
             return
         self._deps.journal.emit("exchange", exchange=opened.exchange, phase="merge")
-        after = self._recorder.with_answers(ReplyStats() if opened.preparatory else collector.stats)
+        stats = ReplyStats() if opened.preparatory else collector.stats
+        after = self._recorder.with_answers(stats, self._reports.epsilon(merged))
         held = state.downlink.to_json()
         relays = (collector.relayed, delivered_relays(opened, collector.stats.devices))
         store = self._deps.store

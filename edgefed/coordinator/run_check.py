@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 from edgefed.algorithms.base import Roster
+from edgefed.algorithms.privacy_plan import check_privacy
 from edgefed.algorithms.registry import check_fleet, make
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.augmentation import with_augmentation
@@ -72,6 +73,7 @@ def check_start(recipe: Recipe, settings: ServiceSettings) -> None:
     """
     check_code_allowed(recipe, settings.user_models)
     check_fleet(make(recipe))
+    check_privacy(recipe)
     folder = settings.folder
     weights_source(recipe.model, folder / "data", lambda run: folder / "runs" / run)
 

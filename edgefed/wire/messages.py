@@ -114,6 +114,7 @@ class Task(Message):
         images: its section about images, as inputs and for augmentation; empty for nothing.
         labels: its section about supplements for missing labels; empty for none.
         personal: its section about weights that stay on the device; empty for none.
+        privacy: its section about clipping and noise, with the noise multiplier; empty for none.
         evaluation: of a test, its section about what is measured; empty for loss and accuracy.
         codec: how the reply's tensors are encoded.
         error_feedback: whether what the code drops is carried into the next reply.
@@ -151,6 +152,7 @@ class Task(Message):
     images: dict[str, Any] = {}
     labels: dict[str, Any] = {}
     personal: dict[str, Any] = {}
+    privacy: dict[str, Any] = {}
     evaluation: dict[str, Any] = {}
     codec: Word
     error_feedback: bool = False
