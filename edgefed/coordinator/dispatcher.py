@@ -21,6 +21,7 @@ from edgefed.coordinator.device_publisher import DevicePublisher
 from edgefed.coordinator.device_registry import DeviceRegistry
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.fleet import Verdict
+from edgefed.coordinator.membership_messages import MembershipMessages
 from edgefed.coordinator.pending_exchange import PendingExchange
 from edgefed.coordinator.pending_exchanges import PendingExchanges
 from edgefed.coordinator.rate_limited_notes import RateLimitedNotes
@@ -37,6 +38,7 @@ from edgefed.transport.sender import ChunkSender
 from edgefed.trust.certificates import Certificate
 from edgefed.trust.signatures import Verifier
 from edgefed.wire.blobs import BlobCache
+from edgefed.wire.enrolment_messages import EnrolmentRequest, Leave, RenewalRequest
 from edgefed.wire.limits import MAX_MESSAGE_BYTES
 from edgefed.wire.messages import (
     Birth,
@@ -83,6 +85,7 @@ class DispatcherDeps:
         on_request: takes requests of dashboards and the command line.
         on_up: called when the connection is there (again), and when our retained state was lost.
         session: this life of the coordinator.
+        members: serves messages about membership; None where no authority is on this machine.
         verifier: of a signed fleet; None where messages are not signed.
     """
 
@@ -100,6 +103,7 @@ class DispatcherDeps:
     on_up: Callable[[], None]
     session: str = ""
     verifier: Verifier | None = None
+    members: MembershipMessages | None = None
 
 
 class Dispatcher:
@@ -175,6 +179,13 @@ class Dispatcher:
         with self._lock:
             self._replies.release_space()
 
+    def drop_device(self, device: str) -> None:
+        """Stop asking a device that is no longer a member, in the middle of an exchange too."""
+        with self._lock:
+            self._registry.remove(device)
+            self._replies.leave(device)
+        self._deps.link.publish(self._deps.topics.birth(device), b"", retain=True)
+
     def send_receipt(self, device: str, exchange: str, outcome: Verdict, reason: str) -> None:
         """Tell a device what became of its reply."""
         self._publisher.receipt(device, exchange, outcome, reason)
@@ -235,6 +246,8 @@ class Dispatcher:
         if now >= self._next_check:
             self._next_check = now + CHECK_EVERY
             self._check_devices()
+            if self._deps.members is not None:
+                self._deps.members.tick()
 
     def _check_devices(self) -> None:
         """Give up the devices that are silent, and repeat the tasks that nobody works on."""
@@ -270,6 +283,9 @@ class Dispatcher:
             self._meet(message, live=not arrival.retained)
         elif isinstance(message, Request) and not arrival.retained:
             self._deps.on_request(parsed.who, message, read.signer)
+        elif isinstance(message, EnrolmentRequest) and not arrival.retained:
+            if self._deps.members is not None:
+                self._deps.members.take_enrolment(parsed.who, message)
         elif parsed.branch == "up" and (not arrival.retained or parsed.leaf == "birth"):
             self._up += len(arrival.payload)
             if isinstance(message, Birth):
@@ -293,6 +309,8 @@ class Dispatcher:
     def _take_birth(
         self, device: str, birth: Birth, signer: Certificate | None, *, live: bool
     ) -> None:
+        if self._deps.members is not None:
+            self._deps.members.note_use(signer)
         if self._registry.take_birth(device, birth, signer, live=live):
             self._tasks.give_again(device)
         elif not self._registry.online(device):
@@ -312,6 +330,10 @@ class Dispatcher:
                 self._take_need(device, message)
             case Chunk():
                 self._replies.take_chunk(device, parsed.digest, parsed.index, message.data)
+            case RenewalRequest() if self._deps.members is not None:
+                self._deps.members.take_renewal(device, message)
+            case Leave() if self._deps.members is not None:
+                self._deps.members.take_leave(device, message)
 
     def _take_need(self, device: str, need: Need) -> None:
         """Send a device a blob that one of its open tasks names, and no other."""
