@@ -58,10 +58,18 @@ def _shown(found: dict[str, Any]) -> str:
         (each["device"], "yes" if each["fits"] else "no", each["reason"])
         for each in found["devices"]
     ]
-    text = columns(rows)
+    text = columns(rows) + _privacy(found.get("privacy"))
     if not found["class_names"]:
         return text
     return f"{text}\nclasses  {', '.join(found['class_names'])}"
+
+
+def _privacy(plan: dict[str, Any] | None) -> str:
+    """Return a line about the epsilon of the run; nothing without differential privacy."""
+    if plan is None:
+        return ""
+    cost = f"epsilon {plan['epsilon']:.4g} at delta {plan['delta']:.4g}"
+    return f"\nprivacy  {plan['mechanism']}, {cost}, noise multiplier {plan['noise_multiplier']:.4g}"
 
 
 def _failure(found: dict[str, Any]) -> EdgeFedError | None:

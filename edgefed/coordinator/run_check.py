@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from edgefed.algorithms.base import Roster
-from edgefed.algorithms.privacy_plan import check_privacy
+from edgefed.algorithms.privacy_plan import check_privacy, privacy_plan
 from edgefed.algorithms.registry import check_fleet, make
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.augmentation import with_augmentation
@@ -55,7 +55,7 @@ class RunCheck:
         if found.spec is not None and found.problem is None:
             plan = with_augmentation(recipe, dataset.preparation)
             self._check_model(plan, found.spec, dataset)
-        return _found(found, roster)
+        return {**_found(found, roster), **_planned(recipe)}
 
     def _check_model(self, recipe: Recipe, spec: DataSpec, dataset: Dataset) -> None:
         """Check that the model takes the data, and that the algorithm can train it."""
@@ -76,6 +76,13 @@ def check_start(recipe: Recipe, settings: ServiceSettings) -> None:
     check_privacy(recipe)
     folder = settings.folder
     weights_source(recipe.model, folder / "data", lambda run: folder / "runs" / run)
+
+
+def _planned(recipe: Recipe) -> dict[str, Any]:
+    """Return what the run would cost in differential privacy; nothing without."""
+    if not recipe.privacy.wanted:
+        return {}
+    return {"privacy": privacy_plan(recipe.privacy, recipe.rounds).as_json()}
 
 
 def _found(found: Compatibility, roster: Roster) -> dict[str, Any]:
