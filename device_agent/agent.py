@@ -15,7 +15,7 @@ import threading
 from device_agent.device_store import DeviceStore
 from device_agent.downloads import Downloads
 from device_agent.duplicate_name_guard import DuplicateNameGuard
-from device_agent.identity import Identity, agent_link
+from device_agent.identity import Identity, agent_link, agent_verifier
 from device_agent.presence_check import PresenceCheck, unheard
 from device_agent.progress_reporter import ProgressReporter, log_receipt
 from device_agent.publisher import Publisher
@@ -91,7 +91,9 @@ class Agent:
         self._session = identity.birth.session
         self._inbox: Inbox[Own] = Inbox(clock, INBOX_LIMITS)
         self._dropped, self._next_complaint = 0, clock.monotonic()
+        self._refused, self._next_refusal = 0, clock.monotonic()
         self._link = agent_link(identity, address, self._inbox.put)
+        self._verifier = agent_verifier(address, store.folder)
         self._publisher = Publisher(self._link, self._topics, self._device)
         self._sender = ChunkSender(self._link)
         services = self._task_services(worker)
@@ -241,10 +243,10 @@ class Agent:
         if not arrival.payload and arrival.topic == self._topics.birth(self._device):
             self._publisher.birth(self._birth)  # the coordinator forgot us just as we came back
             return
-        read = read_arrival(self._topics, arrival, _refuse)
+        read = read_arrival(self._topics, arrival, self._refuse, self._verifier)
         if read is None:
             return
-        parsed, message = read
+        parsed, message = read.topic, read.message
         match message:
             case Task() if not arrival.retained:
                 self._tasks.take(message)
@@ -302,6 +304,15 @@ class Agent:
             [number for number in need.chunks if number < chunk_count(size)],
         )
 
+    def _refuse(self, parsed: ParsedTopic, reason: str) -> None:
+        """Tell, at most once a minute, of messages that are not what they should be."""
+        self._refused += 1
+        now = self._clock.monotonic()
+        if now >= self._next_refusal:
+            self._next_refusal = now + COMPLAIN_EVERY
+            log.warning("message on %s refused: %s (%d so far)", parsed.leaf, reason, self._refused)
+        self._reporter.note_refused(self._refused)
+
     def _take_receipt(self, receipt: Receipt) -> None:
         if self._resender.heard(receipt.exchange):
             log_receipt(receipt)
@@ -309,7 +320,3 @@ class Agent:
             return
         states: dict[str, DeviceState] = {"accepted": "done", "late": "late"}
         self._tasks.tell(states.get(receipt.outcome, "rejected"), reason=receipt.reason)
-
-
-def _refuse(parsed: ParsedTopic, reason: str) -> None:
-    log.warning("message on %s refused: %s", parsed.leaf, reason)

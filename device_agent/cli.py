@@ -49,16 +49,18 @@ def run(
             options, name=name, source=source, holdout=holdout, threads=threads
         )
         start_log(verbose=options.verbose, quiet=options.quiet)
+        from device_agent.device_name import device_name
         from device_agent.own_data import load_data
-        from edgefed.config.address import parse_address
+        from edgefed.config.broker_address import broker_address
 
-        address = parse_address(settings.broker)
+        name = device_name(settings)
+        address = broker_address(settings, (name,))
         found = load_data(settings)
         _warn(found.warnings)
-        from device_agent.launch import device_name, run_agent
+        from device_agent.launch import run_agent
 
         if not options.quiet:
-            talk(f"agent {device_name(settings)} of fleet {settings.fleet} on {address}")
+            talk(f"agent {name} of fleet {settings.fleet} on {address}")
         run_agent(settings, found, signals)
 
 
@@ -178,22 +180,23 @@ def _broker_findings(settings: AgentSettings) -> list[Finding]:
     """Look whether the broker answers, and whether it passes on what this device publishes."""
     import secrets
 
-    from device_agent.launch import device_name
+    from device_agent.device_name import device_name
     from device_agent.presence_check import check_presence
-    from edgefed.config.address import parse_address
+    from edgefed.config.broker_address import broker_address
     from edgefed.diagnostics import look_at
     from edgefed.transport.link import Link
 
+    name = device_name(settings)
+
     def answers() -> str:
-        address = parse_address(settings.broker)
+        address = broker_address(settings, (name,))
         link = Link(address, f"edgefed-doctor-{secrets.token_hex(4)}", lambda _: None)
         link.start_now(5.0)
         link.stop()
         return f"{address} answers"
 
     def is_heard() -> str:
-        name = device_name(settings)
-        check_presence(parse_address(settings.broker), settings.fleet, name)
+        check_presence(broker_address(settings, (name,)), settings.fleet, name)
         return f"device {name} of fleet {settings.fleet} may publish"
 
     broker = look_at("broker", answers)
@@ -209,7 +212,7 @@ def status(
     """Show what the agent on this device is doing."""
     options = common_options(context)
     with reported(options.json):
-        from device_agent.launch import agent_folder, device_name
+        from device_agent.device_name import agent_folder, device_name
         from device_agent.status_file import read_status_file
 
         settings = agent_settings(options, name=name)
@@ -233,8 +236,9 @@ def ledger(
     """
     options = common_options(context)
     with reported(options.json):
+        from device_agent.device_name import agent_folder, device_name
         from device_agent.device_store import read_releases
-        from device_agent.launch import agent_folder, device_name, owners_policy
+        from device_agent.launch import owners_policy
         from device_agent.ledger_report import as_json, as_rows, owner_decided, totals_as_rows
 
         loaded = loaded_settings(options, name=name)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from edgefed.config.address import Address
 from edgefed.transport.link import Arrival, Link
-from edgefed.wire.envelope import encode
+from edgefed.trust.certificates import Certificate
+from edgefed.trust.newest_certificate import NewestCertificate
+from edgefed.trust.signatures import Verifier
 from edgefed.wire.messages import Birth
 from edgefed.wire.topics import Topics
 
@@ -38,6 +41,27 @@ def agent_link(identity: Identity, address: Address, deliver: Callable[[Arrival]
         address,
         f"edgefed-{identity.fleet}-{device}-{secrets.token_hex(8)}",
         deliver,
-        will=(topics.birth(device), encode(will)),
+        will=(topics.birth(device), will),
         subscriptions=(topics.coordinator(), topics.every_down(device), topics.birth(device)),
     )
+
+
+def agent_verifier(address: Address, folder: Path) -> Verifier | None:
+    """Return what verifies the messages that an agent receives; None in an unsigned fleet.
+
+    Args:
+        address: the broker, with the agent's credentials.
+        folder: of the agent's state; keeps which of the coordinator's certificates is the newest.
+
+    Raises:
+        StorageError: that file is damaged.
+    """
+    own = address.credentials
+    if own is None:
+        return None
+    newest = NewestCertificate(folder / "coordinator-since")
+
+    def is_revoked(certificate: Certificate) -> bool:
+        return certificate.role == "coordinator" and newest.is_superseded(certificate)
+
+    return Verifier(own.authority, is_revoked)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 import signal
-import socket
 import threading
 from dataclasses import fields
-from pathlib import Path
 
 from device_agent.agent import Agent
+from device_agent.device_name import agent_folder, device_name
 from device_agent.device_store import DeviceStore
 from device_agent.identity import Identity
 from device_agent.telemetry import Sensors
 from edgefed.clock import SystemClock
-from edgefed.config.address import parse_address
+from edgefed.config.broker_address import broker_address
 from edgefed.config.settings import AgentSettings
 from edgefed.data.partition import label_counts
 from edgefed.data.types import DeviceData
-from edgefed.errors import InterruptedRunError, UsageError
+from edgefed.errors import InterruptedRunError
 from edgefed.learn.devices import pick_device, set_threads
 from edgefed.lock import FolderLock
 from edgefed.natural_noise.cache import NoiseCache
@@ -28,30 +26,12 @@ from edgefed.sharing.policy import Policy
 from edgefed.stop_signals import StopSignals
 from edgefed.version import VERSION
 from edgefed.wire.messages import Birth
+from edgefed.worker.device_credentials import DeviceCredentials
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.worker import Worker
 
 NOISE_BYTES = 512 * 1024**2
 """Of natural noise that is kept on disk, and in memory."""
-
-
-def device_name(settings: AgentSettings) -> str:
-    """Return the device's name: its setting, or the host's name made fit for a topic.
-
-    Raises:
-        UsageError: the host's name has no letter or digit.
-    """
-    if settings.name is not None:
-        return settings.name
-    name = re.sub(r"[^a-z0-9-]+", "-", socket.gethostname().lower()).strip("-")[:64]
-    if not name:
-        raise UsageError("This host's name is not a valid device name.", hint="give --name NAME")
-    return name
-
-
-def agent_folder(settings: AgentSettings) -> Path:
-    """Return the state directory of this device in this fleet."""
-    return settings.state / "agents" / settings.fleet / device_name(settings)
 
 
 def run_agent(settings: AgentSettings, data: DeviceData, signals: StopSignals) -> None:
@@ -71,9 +51,11 @@ def run_agent(settings: AgentSettings, data: DeviceData, signals: StopSignals) -
     folder = agent_folder(settings)
     lock = FolderLock(folder, f"the agent of {device_name(settings)}")
     sensors = Sensors()
+    address = broker_address(settings, (device_name(settings),))
+    own = address.credentials
     agent = Agent(
         identity(settings, data, sensors),
-        parse_address(settings.broker),
+        address,
         DeviceStore(folder, settings.cache),
         Worker(
             TrainerCache(user_models=settings.user_models, memory=settings.memory),
@@ -83,6 +65,7 @@ def run_agent(settings: AgentSettings, data: DeviceData, signals: StopSignals) -
             data.class_names,
             preparation=data.preparation,
             noise=NoiseCache(folder / "noise", NOISE_BYTES).samples,
+            credentials=None if own is None else DeviceCredentials(lambda: own),
         ),
         sensors,
         clock,

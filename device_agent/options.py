@@ -56,6 +56,7 @@ def loaded_settings(
 
     flags = [
         Flag("--broker", "broker", options.broker),
+        Flag("--insecure", "insecure", options.insecure or None),
         Flag("--fleet", "fleet", options.fleet),
         Flag("--state", "state", options.state),
         Flag("--name", "name", name),

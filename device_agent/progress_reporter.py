@@ -44,10 +44,11 @@ class ProgressReporter:
         self._clock = clock
         self._publish = publish
         self._progress = Progress(session=identity.birth.session, state="idle")
-        self._written: tuple[str, str, str, int, bool] | None = None
+        self._written: tuple[str, str, str, int, int, bool] | None = None
         self._next_write = 0.0
         self._connected = False
         self._dropped = 0
+        self._refused = 0
         self._unheard = ""
         self._was_down = False
 
@@ -95,6 +96,11 @@ class ProgressReporter:
         self._dropped = dropped
         self.due(self._clock.monotonic())
 
+    def note_refused(self, refused: int) -> None:
+        """Show how many messages were refused, such as for a wrong signature."""
+        self._refused = refused
+        self.due(self._clock.monotonic())
+
     def note_unheard(self, problem: str) -> None:
         """Show that the broker drops what the device publishes, or nothing."""
         self._unheard = problem
@@ -116,7 +122,7 @@ class ProgressReporter:
             return
         self._written = shown
         self._next_write = self._clock.monotonic() + WRITE_EVERY
-        state, exchange, reason, dropped, connected = shown
+        state, exchange, reason, dropped, refused, connected = shown
         status = {
             "device": self._identity.device,
             "fleet": self._identity.fleet,
@@ -127,6 +133,7 @@ class ProgressReporter:
             "reason": reason,
             "samples": self._identity.birth.samples,
             "dropped": dropped,
+            "refused": refused,
             "since": timestamp(self._clock.now()),
         }
         try:
@@ -134,13 +141,14 @@ class ProgressReporter:
         except StorageError as error:
             log.warning("edgefed-agent status shows an earlier state: %s", error.message)
 
-    def _shown(self) -> tuple[str, str, str, int, bool]:
+    def _shown(self) -> tuple[str, str, str, int, int, bool]:
         progress = self._progress
         return (
             progress.state,
             progress.exchange,
             progress.reason or self._unheard,
             self._dropped,
+            self._refused,
             self._connected,
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from edgefed.transport.link import Link
-from edgefed.wire.envelope import encode
 from edgefed.wire.messages import Birth, Message, Need, Progress, Reply, Telemetry
 from edgefed.wire.topics import Topics
 
@@ -43,4 +42,4 @@ class Publisher:
         self._publish(self._topics.up_need(self._device), need)
 
     def _publish(self, topic: str, message: Message, *, qos: int = 1, retain: bool = False) -> None:
-        self._link.publish(topic, encode(message), qos=qos, retain=retain)
+        self._link.send(topic, message, qos=qos, retain=retain)

@@ -6,6 +6,7 @@ It belongs to the agent's main thread. A full disk does not end a task: failed w
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,6 +24,9 @@ from edgefed.wire.messages import CoordinatorState, DeviceState, Task
 from edgefed.worker.replies import make_reply
 
 log = logging.getLogger(__name__)
+
+KNOWN_RUNS = 64
+"""Runs of which is remembered what is over."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,7 @@ class TaskSession:
         self._shortage = Shortage()
         self._unwritten: Done | None = None
         self._pending_state: CoordinatorState | None = None
+        self._closed: OrderedDict[str, int] = OrderedDict()
 
     @property
     def active(self) -> bool:
@@ -85,8 +90,23 @@ class TaskSession:
 
     # -- from the task to its inputs ----------------------------------------------------------
 
+    def _is_for_now(self, task: Task) -> bool:
+        """Whether a task was sent to this life of the agent, and its exchange is not over.
+
+        Somebody who kept a task could send it again later, also where it is signed.
+        """
+        if task.session not in ("", self._session):
+            log.warning("a task for an earlier life of this agent was ignored: %s", task.exchange)
+            return False
+        if task.index <= self._closed.get(task.run, -1):
+            log.warning("a task of an exchange that is over was ignored: %s", task.exchange)
+            return False
+        return True
+
     def take(self, task: Task) -> None:
         """Begin a task, or repeat the reply that was made before."""
+        if not self._is_for_now(task):
+            return
         kept = self._store.reply(task.exchange)
         if kept is not None:
             log.info("task %s was done before; its reply is sent again", task.exchange)
@@ -189,12 +209,20 @@ class TaskSession:
         """Forget the replies of the exchanges that are over."""
         self._pending_state = state  # until it is written, which a full disk may hinder
         if state.run:
+            self._note_closed(state.run, state.closed_through)
             self._resender.keep(state.run)
             for reply in self._store.replies():
                 if reply.run == state.run and reply.index <= state.closed_through:
                     self._resender.heard(reply.exchange)
             self._store.forget(state.run, state.closed_through)
         self._pending_state = None
+
+    def _note_closed(self, run: str, through: int) -> None:
+        """Remember which exchanges of the latest runs are over."""
+        self._closed[run] = max(through, self._closed.get(run, -1))
+        self._closed.move_to_end(run)
+        while len(self._closed) > KNOWN_RUNS:
+            self._closed.popitem(last=False)
 
     def give_up(self, reason: str) -> None:
         """Drop the task at hand; the coordinator asks again, when perhaps it can be done."""

@@ -29,7 +29,8 @@ class CommonOptions:
     Attributes:
         config: the settings file that replaces all others.
         no_config: read no settings file.
-        broker: ``mqtt://HOST:PORT``.
+        broker: ``mqtts://HOST:PORT`` or ``mqtt://HOST:PORT``.
+        insecure: use a broker on another machine without TLS.
         fleet: name of the fleet.
         json: print JSON.
         quiet: print no notes.
@@ -40,6 +41,7 @@ class CommonOptions:
     config: Path | None = None
     no_config: bool = False
     broker: str | None = None
+    insecure: bool = False
     fleet: str | None = None
     json: bool = False
     quiet: bool = False
@@ -89,8 +91,16 @@ def _declared(
     ] = False,
     common_broker: Annotated[
         str | None,
-        typer.Option("--broker", help="mqtt://HOST:PORT", metavar="URL", rich_help_panel=_PANEL),
+        typer.Option("--broker", help="mqtts://HOST:PORT", metavar="URL", rich_help_panel=_PANEL),
     ] = None,
+    common_insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            help="Use a broker on another machine without TLS.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = False,
     common_fleet: Annotated[
         str | None,
         typer.Option("--fleet", help="Name of the fleet.", metavar="NAME", rich_help_panel=_PANEL),

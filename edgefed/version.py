@@ -3,5 +3,5 @@
 from __future__ import annotations
 
 VERSION = "0.1.0"
-PROTOCOL = 2
+PROTOCOL = 3
 """Version of the wire; a message of another version is refused."""

@@ -9,7 +9,7 @@ import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -31,6 +31,27 @@ LedgerEntry = Mapping[str, Any]
 def operating_system_generator() -> np.random.Generator:
     """Return a new generator whose 256-bit seed the operating system drew."""
     return np.random.default_rng(secrets.randbits(256))
+
+
+class DeviceTrust(Protocol):
+    """What a device signs with, and how it knows what another device of its fleet signed."""
+
+    @property
+    def certificate(self) -> bytes:
+        """The device's own certificate (DER)."""
+        ...
+
+    def sign(self, data: bytes) -> bytes:
+        """Return the device's signature of some bytes."""
+        ...
+
+    def verify(self, device: str, certificate: bytes, data: bytes, signature: bytes) -> None:
+        """Check that a device of this fleet signed some bytes.
+
+        Raises:
+            EdgeFedError: it did not, or the certificate is not that device's.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -77,6 +98,7 @@ class DeviceView:
         noise: draws natural noise; see ``noise_samples``.
         pool: pixels from 0 to 1 of all devices, which only a simulation has.
         memory: the most bytes that training may take here; the model alone fits.
+        trust: signs for the device; None in simulations, and in fleets without certificates.
     """
 
     train: Samples
@@ -92,6 +114,7 @@ class DeviceView:
     noise: DrawNoise = draw_noise
     pool: Array | None = None
     memory: int = sys.maxsize
+    trust: DeviceTrust | None = None
 
 
 @dataclass(frozen=True)

@@ -166,10 +166,12 @@ def check(
         from dataclasses import asdict
 
         from broker.check import check as check_broker
+        from edgefed.config.broker_address import LOOPBACK_URL
         from edgefed.errors import CheckFailedError
 
         settings = options.settings().value
-        report = check_broker(settings.broker, timeout, fleet=settings.fleet)
+        url = settings.broker or LOOPBACK_URL
+        report = check_broker(url, timeout, fleet=settings.fleet)
         if as_json:
             json_out({**asdict(report), "ok": report.ok})
         else:
@@ -182,9 +184,10 @@ def _address(options: Globals, bind: str | None, port: int | None) -> Address:
     """Return where to listen: the broker setting, with what was typed over it."""
     from broker.address import parse_bind
     from edgefed.config.address import parse_address
+    from edgefed.config.broker_address import listen_address
     from edgefed.errors import UsageError
 
-    address = parse_address(options.settings().value.broker)
+    address = listen_address(options.settings().value)
     host, own = parse_bind(bind) if bind else (address.host, None)
     if own and port and own != port:
         raise UsageError(f"--bind {bind} and --port {port} name two ports.", hint="leave one out")

@@ -199,7 +199,7 @@ def _shown(one: Effective) -> Any:
     """Return a value without the password that the broker's address may hold."""
     from edgefed.config.address import without_password
 
-    return without_password(one.value) if one.key == "broker" else one.value
+    return without_password(one.value) if one.key == "broker" and one.value else one.value
 
 
 def _exists(file: Path) -> bool:

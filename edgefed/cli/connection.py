@@ -19,11 +19,11 @@ def connected(options: Globals) -> Iterator[CoordinatorClient]:
     Raises:
         UnreachableError: there is no broker.
     """
-    from edgefed.config.address import parse_address
+    from edgefed.config.broker_address import broker_address
     from edgefed.control.coordinator_client import CoordinatorClient
 
     settings = options.settings().value
-    coordinator = CoordinatorClient(parse_address(settings.broker), settings.fleet)
+    coordinator = CoordinatorClient(broker_address(settings), settings.fleet)
     coordinator.connect()
     try:
         yield coordinator

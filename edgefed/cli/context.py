@@ -42,6 +42,7 @@ class Globals(CommonOptions):
 
         flags = [
             Flag("--broker", "broker", self.broker),
+            Flag("--insecure", "insecure", self.insecure or None),
             Flag("--fleet", "fleet", self.fleet),
             Flag("--state", "state", self.state),
         ]

@@ -28,14 +28,14 @@ def coordinator(context: typer.Context) -> None:
         settings = options.settings().value
         start_log(quiet=options.quiet, verbose=options.verbose)
         from edgefed.clock import SystemClock
-        from edgefed.config.address import parse_address
+        from edgefed.config.broker_address import COORDINATOR, broker_address
         from edgefed.coordinator.service import Service
         from edgefed.coordinator.service_settings import ServiceSettings
         from edgefed.coordinator.trackers.choose import make_trackers
         from edgefed.errors import InterruptedRunError
 
         folder = settings.state / "coordinator" / settings.fleet
-        address = parse_address(settings.broker)
+        address = broker_address(settings, COORDINATOR)
         clock = SystemClock()
         trackers = make_trackers(settings.trackers, settings.state, clock)
         chosen = ServiceSettings(

@@ -66,9 +66,9 @@ def _findings(options: Globals) -> list[Finding]:
 
 
 def _address(options: Globals) -> str:
-    from edgefed.config.address import parse_address
+    from edgefed.config.broker_address import broker_address
 
-    return str(parse_address(options.settings().value.broker))
+    return str(broker_address(options.settings().value))
 
 
 def _broker(options: Globals) -> str:

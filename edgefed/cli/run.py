@@ -145,14 +145,14 @@ def _follow(options: Globals, run: str, as_json: bool) -> None:
     from edgefed.cli.connection import connected
     from edgefed.cli.follow_run import ENDED, follow
     from edgefed.clock import SystemClock
-    from edgefed.config.address import parse_address
+    from edgefed.config.broker_address import broker_address
 
     with connected(options) as coordinator:
         record = coordinator.ask("run.show", run=run or newest(coordinator))
     if record["status"] not in ENDED:
         settings = options.settings().value
         follow(
-            parse_address(settings.broker),
+            broker_address(settings),
             settings.fleet,
             record["run"],
             SystemClock(),

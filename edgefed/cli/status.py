@@ -22,9 +22,9 @@ def status(context: typer.Context, as_json: Json = False) -> None:
     as_json = as_json or options.json
     with reported(as_json):
         from edgefed.cli.connection import connected
-        from edgefed.config.address import parse_address
+        from edgefed.config.broker_address import broker_address
 
-        broker = str(parse_address(options.settings().value.broker))
+        broker = str(broker_address(options.settings().value))
         with connected(options) as coordinator:
             body = coordinator.ask("snapshot")
         snapshot, inbox = body["snapshot"], body["inbox"]

@@ -39,13 +39,13 @@ def ui(
         from edgefed.cli.connection import connected
         from edgefed.cli.show_dashboard import show
         from edgefed.clock import SystemClock
-        from edgefed.config.address import parse_address
+        from edgefed.config.broker_address import broker_address
 
         with connected(options):
             pass
         settings = options.settings().value
         show(
-            parse_address(settings.broker),
+            broker_address(settings),
             settings.fleet,
             SystemClock(),
             read_only=read_only,

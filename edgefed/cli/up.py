@@ -62,11 +62,11 @@ def up(
 def _processes(options: Globals) -> Processes:
     """Return the fleet that the settings describe, not started."""
     from edgefed.cli.processes import Processes
-    from edgefed.config.address import parse_address
+    from edgefed.config.broker_address import listen_address
 
     settings = options.settings().value
     return Processes(
-        parse_address(settings.broker),
+        listen_address(settings),
         settings.fleet,
         settings.state,
         trackers=settings.trackers,

@@ -1,18 +1,20 @@
-"""The address of a broker: ``mqtt://HOST:PORT``, with an optional user name and password."""
+"""The address of a broker: ``mqtts://HOST:PORT`` with TLS, or ``mqtt://HOST:PORT`` without."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from edgefed.errors import UsageError
 
+if TYPE_CHECKING:
+    from edgefed.trust.credentials import Credentials
+
 DEFAULT_PORT = 1883
 TLS_PORT = 8883
-TLS_HINT = (
-    "use mqtt:// and a port without TLS, such as 1883, in a network that you trust or through a VPN"
-)
+DEFAULT_PORTS = {"mqtt": DEFAULT_PORT, "mqtts": TLS_PORT}
 
 
 @dataclass(frozen=True)
@@ -21,23 +23,32 @@ class Address:
 
     Attributes:
         user: the broker's user; empty where it asks for none.
+        tls: whether the connection is encrypted, and both sides prove who they are.
+        credentials: with TLS, who connects; set by ``config.broker_address``.
     """
 
     host: str
     port: int = DEFAULT_PORT
     user: str = ""
     password: str = field(default="", repr=False)
+    tls: bool = False
+    credentials: Credentials | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"mqtt://{host}:{self.port}"
+        return f"{self.scheme}://{host}:{self.port}"
+
+    @property
+    def scheme(self) -> str:
+        """How the address begins."""
+        return "mqtts" if self.tls else "mqtt"
 
     def with_login(self) -> str:
         """Return the address with user and password, as ``parse_address`` reads it; a secret."""
         if not self.user:
             return str(self)
         login = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}"
-        return str(self).replace("mqtt://", f"mqtt://{login}@", 1)
+        return str(self).replace("://", f"://{login}@", 1)
 
     @property
     def is_loopback(self) -> bool:
@@ -49,45 +60,42 @@ class Address:
 
 
 def parse_address(url: str) -> Address:
-    """Return the address in ``mqtt://[USER:PASSWORD@]HOST[:PORT]``.
+    """Return the address in ``mqtts://HOST[:PORT]`` or ``mqtt://[USER:PASSWORD@]HOST[:PORT]``.
 
     A character of user or password that an address cannot hold is written as ``%`` and its code.
 
     Raises:
-        UsageError: it is not of that form, or asks for TLS.
+        UsageError: it is not of that form, or names the port of the other scheme.
     """
-    asked = tls_in(url)
-    if asked:
-        told = f"The address '{without_password(url)}' {asked}."
-        raise UsageError(told, code="broker.tls", hint=TLS_HINT)
     try:
         parts = urlsplit(url)
-        port = parts.port or DEFAULT_PORT
+        port = parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
     except ValueError:
         parts, port = urlsplit(""), 0
-    if parts.scheme != "mqtt" or not parts.hostname or parts.path not in ("", "/") or not port:
+    if not parts.hostname or parts.path not in ("", "/") or not port:
+        raise _not_an_address(url)
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    if (parts.scheme, port) == ("mqtt", TLS_PORT):
         raise UsageError(
-            f"'{without_password(url)}' is not a broker address.",
-            code="broker.address",
-            hint="write it as mqtt://HOST:PORT, such as mqtt://192.0.2.7:1883",
+            f"'{without_password(url)}' names the port of MQTT over TLS ({TLS_PORT}).",
+            code="broker.tls",
+            hint="write mqtts:// with TLS, or another port without, such as 1883",
         )
-    return Address(
-        parts.hostname, port, unquote(parts.username or ""), unquote(parts.password or "")
+    if parts.scheme == "mqtts" and (user or password):
+        raise UsageError(
+            f"'{without_password(url)}' contains a login.",
+            code="broker.tls",
+            hint="with mqtts:// a certificate says who connects: write mqtts://HOST:PORT",
+        )
+    return Address(parts.hostname, port, user, password, tls=parts.scheme == "mqtts")
+
+
+def _not_an_address(url: str) -> UsageError:
+    return UsageError(
+        f"'{without_password(url)}' is not a broker address.",
+        code="broker.address",
+        hint="write it as mqtts://HOST:PORT, or without TLS as mqtt://HOST:PORT",
     )
-
-
-def tls_in(url: str) -> str:
-    """Return how an address asks for TLS, as the end of a sentence; empty when it does not."""
-    try:
-        parts = urlsplit(url)
-        scheme, port = parts.scheme, parts.port
-    except ValueError:
-        return ""
-    if scheme == "mqtts":
-        return "asks for TLS (mqtts://), which is not supported yet"
-    if scheme == "mqtt" and port == TLS_PORT:
-        return f"names the port of MQTT over TLS ({TLS_PORT}), which is not supported yet"
-    return ""
 
 
 def without_password(url: str) -> str:

@@ -11,7 +11,9 @@ def refused(address: Address, reason: str) -> NotAllowedError:
     return NotAllowedError(
         f"The MQTT broker at {address} refused the connection: {reason}.",
         code="broker.refused",
-        hint="check user and password: EDGEFED_BROKER=mqtt://USER:PASSWORD@HOST:PORT, "
+        hint="its access list does not know this certificate: edgefed device list"
+        if address.tls
+        else "check user and password: EDGEFED_BROKER=mqtt://USER:PASSWORD@HOST:PORT, "
         "with % written as %25 and @ as %40",
     )
 

@@ -8,17 +8,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
-from pydantic_core import PydanticCustomError
 
-from edgefed.config.address import tls_in
 from edgefed.config.recipe import NAME_PATTERN
 from edgefed.config.sections import Section
 from edgefed.errors import UsageError
 
-BROKER_PATTERN = r"^mqtt://[^/\s]+$"
-
-TLS_ERROR = "broker_tls"
-"""Pydantic's name for the error about an address that asks for TLS."""
+BROKER_PATTERN = r"^mqtts?://[^/\s]+$"
 
 TrackerName = Literal["tensorboard", "mlflow"]
 
@@ -55,8 +50,14 @@ def home(environment: Mapping[str, str]) -> Path:
 class FleetSettings(Section):
     """What both programs need to know: where their fleet is, and where they keep their files."""
 
-    broker: Annotated[str, Field(pattern=BROKER_PATTERN)] = "mqtt://127.0.0.1:1883"
-    """The MQTT broker: ``mqtt://HOST:PORT``; with a login ``mqtt://USER:PASSWORD@HOST:PORT``."""
+    broker: Annotated[str, Field(pattern=BROKER_PATTERN)] | None = None
+    """The MQTT broker: ``mqtts://HOST:PORT`` with TLS; without, ``mqtt://HOST:PORT`` or
+    ``mqtt://USER:PASSWORD@HOST:PORT``. By default the one that this machine is enrolled with, or
+    ``mqtt://127.0.0.1:1883``."""
+
+    insecure: bool = False
+    """Whether a broker on another machine may be used without TLS: passwords and weights then
+    travel in clear text, and messages are not signed."""
 
     fleet: Annotated[str, Field(pattern=NAME_PATTERN)] = "default"
     """Name of the fleet; the second level of every topic."""
@@ -67,15 +68,6 @@ class FleetSettings(Section):
     memory: Annotated[int, Field(ge=0)] = 0
     """Most bytes that models and their training may take; a model that needs more is refused before
     it is built. 0 for half of what is free."""
-
-    @field_validator("broker", mode="before")
-    @classmethod
-    def _without_tls(cls, value: Any) -> Any:
-        """Refuse an address that asks for TLS with words of its own."""
-        asked = tls_in(value) if isinstance(value, str) else ""
-        if asked:
-            raise PydanticCustomError(TLS_ERROR, asked)
-        return value
 
 
 class Settings(FleetSettings):

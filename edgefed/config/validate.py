@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from edgefed.config.address import TLS_HINT, without_password
+from edgefed.config.address import without_password
 from edgefed.config.layers import Layer
 from edgefed.config.models import model_at, tables
 from edgefed.config.nearest import did_you_mean, nearest_name
@@ -26,7 +26,7 @@ from edgefed.config.problems import (
 )
 from edgefed.config.recipe import NAME_PATTERN
 from edgefed.config.sections import FUNCTION_PATTERN, LOSS_PATTERN
-from edgefed.config.settings import BROKER_PATTERN, TLS_ERROR
+from edgefed.config.settings import BROKER_PATTERN
 from edgefed.config.toml_positions import KeyPath
 from edgefed.wire.limits import CLASS_NAME_PATTERN
 
@@ -38,7 +38,7 @@ _PATTERN_WORDS = {
     LOSS_PATTERN: "be 'cross_entropy', 'squared_error' or 'package.module:function'",
     FUNCTION_PATTERN: "be 'package.module:function'",
     CLASS_NAME_PATTERN: "have no control characters",
-    BROKER_PATTERN: "be a broker address, mqtt://HOST:PORT",
+    BROKER_PATTERN: "be a broker address, mqtts://HOST:PORT or mqtt://HOST:PORT",
 }
 _MUST: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "greater_than_equal": lambda context: f"be at least {_number(context['ge'])}",
@@ -174,8 +174,6 @@ def _problem(
         return Problem(origin, key, f"unknown key{did_you_mean(near)}", UNKNOWN_KEY, near)
     if detail["type"] == "missing":
         return Problem(origin, key, "is missing", MISSING_KEY)
-    if detail["type"] == TLS_ERROR:
-        return Problem(origin, key, _sentence(detail), "broker.tls", hint=TLS_HINT)
     context = detail.get("ctx", {})
     if detail["type"] not in _MUST:
         return Problem(origin, key, _sentence(detail))

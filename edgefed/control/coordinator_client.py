@@ -16,8 +16,8 @@ from edgefed.config.address import Address
 from edgefed.errors import EdgeFedError, UnreachableError, WireError
 from edgefed.transport.link import Arrival, Incoming, Link, LinkDown, LinkUp
 from edgefed.transport.reading import read_arrival
+from edgefed.trust.signatures import Verifier
 from edgefed.wire import limits
-from edgefed.wire.envelope import encode
 from edgefed.wire.messages import CoordinatorState, EventMessage, Request, Response
 from edgefed.wire.topics import ParsedTopic, Topics
 
@@ -54,6 +54,8 @@ class CoordinatorClient:
         on_link: Callable[[bool], None] | None = None,
     ) -> None:
         self._topics = Topics(fleet)
+        own = address.credentials
+        self._verifier = None if own is None else Verifier(own.authority)
         self._fleet = fleet
         self._client = f"c-{secrets.token_hex(6)}"
         self._on_event = on_event
@@ -164,7 +166,7 @@ class CoordinatorClient:
         self.wait_until_online()
         waiting = self._waiting[request.nonce] = _Waiting()
         try:
-            self._link.publish(self._topics.request(self._client), encode(request))
+            self._link.send(self._topics.request(self._client), request)
             if not waiting.whole.wait(timeout):
                 raise UnreachableError(
                     f"The coordinator did not answer within {timeout:.0f} s.",
@@ -191,19 +193,18 @@ class CoordinatorClient:
                     self._on_link(isinstance(arrival, LinkUp))
 
     def _take_message(self, arrival: Incoming) -> None:
-        read = read_arrival(self._topics, arrival, _refuse)
+        read = read_arrival(self._topics, arrival, _refuse, self._verifier)
         if read is None:
             return
-        _, message = read
-        match message:
-            case CoordinatorState():
+        match read.message:
+            case CoordinatorState() as state:
                 with self._known:
-                    self._state = message
+                    self._state = state
                     self._known.notify_all()
-            case Response():
-                self._take_answer(message)
-            case EventMessage() if self._on_event is not None:
-                self._on_event(message)
+            case Response() as answer:
+                self._take_answer(answer)
+            case EventMessage() as event if self._on_event is not None:
+                self._on_event(event)
 
     def _take_answer(self, answer: Response) -> None:
         waiting = self._waiting.get(answer.nonce)

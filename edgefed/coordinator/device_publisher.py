@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from edgefed.coordinator.fleet import Verdict
 from edgefed.transport.blob_intake import Ask
@@ -18,9 +19,16 @@ class DevicePublisher:
     Args:
         link: the connection.
         topics: of the fleet.
+        addressed: returns a task as it is to be sent now.
     """
 
-    def __init__(self, link: Link, topics: Topics) -> None:
+    def __init__(
+        self,
+        link: Link,
+        topics: Topics,
+        addressed: Callable[[Task], Task] = lambda task: task,
+    ) -> None:
+        self._addressed = addressed
         self._link = link
         self._topics = topics
         self._lock = threading.Lock()
@@ -34,7 +42,7 @@ class DevicePublisher:
 
     def task(self, task: Task) -> None:
         """Give a device its task."""
-        self._publish(self._topics.task(task.device), task)
+        self._publish(self._topics.task(task.device), self._addressed(task))
 
     def cancel(self, device: str, exchange: str) -> None:
         """Tell a device that nobody waits for its reply to an exchange any more."""
@@ -50,7 +58,7 @@ class DevicePublisher:
         self._publish(self._topics.down_need(ask.source), ask.need)
 
     def _publish(self, topic: str, message: Message) -> None:
-        payload = encode(message)
+        payload = encode(message, topic, self._link.signer)
         with self._lock:
             self._sent += len(payload)
         self._link.publish(topic, payload)

@@ -12,7 +12,8 @@ from edgefed.clock import Clock
 from edgefed.coordinator.device_trust import DeviceTrust
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.errors import NotAllowedError, UnknownNameError
-from edgefed.wire.messages import Birth, Progress, Telemetry
+from edgefed.trust.certificates import Certificate
+from edgefed.wire.messages import Birth, Progress, Task, Telemetry
 
 REPORT_EVERY = 0.5
 """Seconds between two progress events of one device that is in one state."""
@@ -35,6 +36,7 @@ class _Entry:
     measured: float = field(default=-1e9)
     doubted: float | None = None
     lost: float = field(default=-1e9)
+    certificate: bytes = b""
 
 
 class DeviceRegistry:
@@ -109,7 +111,31 @@ class DeviceRegistry:
         with self._changed:
             self._changed.notify_all()
 
-    def take_birth(self, device: str, birth: Birth, *, live: bool = True) -> bool:
+    def addressed(self, task: Task) -> Task:
+        """Return a task as it is sent now: to the current life of its device.
+
+        In a signed fleet it carries the certificates of the devices for which the reply may
+        encrypt something.
+        """
+        with self._changed:
+            entry = self._entries.get(task.device)
+            known = {device: self._entries.get(device) for device in task.receivers}
+            certificates = {
+                device: other.certificate
+                for device, other in known.items()
+                if other is not None and other.certificate
+            }
+        session = "" if entry is None else entry.birth.session
+        return task.model_copy(update={"session": session, "certificates": certificates})
+
+    def take_birth(
+        self,
+        device: str,
+        birth: Birth,
+        signer: Certificate | None = None,
+        *,
+        live: bool = True,
+    ) -> bool:
         """Take a birth or a will; return whether a new life of the device began.
 
         A will of another life than the current one is stale: MQTT orders messages per topic only,
@@ -128,7 +154,11 @@ class DeviceRegistry:
                 self._entries[device] = replace(before, doubted=None if live else before.doubted)
                 return False
             else:
-                self._entries[device] = _Entry(birth, online=True, doubted=None if live else now)
+                certificate = b"" if signer is None else signer.der
+                doubted = None if live else now
+                self._entries[device] = _Entry(
+                    birth, online=True, doubted=doubted, certificate=certificate
+                )
             self._changed.notify_all()
         if birth.status == "lost":
             self._journal.emit("device", device=device, state="lost", fraction=0.0)

@@ -34,6 +34,8 @@ from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Arrival, Incoming, Link, LinkDown, LinkUp
 from edgefed.transport.reading import read_arrival
 from edgefed.transport.sender import ChunkSender
+from edgefed.trust.certificates import Certificate
+from edgefed.trust.signatures import Verifier
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.limits import MAX_MESSAGE_BYTES
 from edgefed.wire.messages import (
@@ -81,6 +83,7 @@ class DispatcherDeps:
         on_request: takes requests of dashboards and the command line.
         on_up: called when the connection is there (again), and when our retained state was lost.
         session: this life of the coordinator.
+        verifier: of a signed fleet; None where messages are not signed.
     """
 
     link: Link
@@ -93,9 +96,10 @@ class DispatcherDeps:
     journal: EventJournal
     clock: Clock
     jitter: random.Random
-    on_request: Callable[[str, Request], None]
+    on_request: Callable[[str, Request, Certificate | None], None]
     on_up: Callable[[], None]
     session: str = ""
+    verifier: Verifier | None = None
 
 
 class Dispatcher:
@@ -111,7 +115,7 @@ class Dispatcher:
         self._clock = deps.clock
         self._registry = deps.registry
         self._notes = RateLimitedNotes(deps.journal, deps.clock)
-        self._publisher = DevicePublisher(deps.link, deps.topics)
+        self._publisher = DevicePublisher(deps.link, deps.topics, deps.registry.addressed)
         self._sender = ChunkSender(deps.link)
         self._distributor = BlobDistributor(deps.cache, self._sender, deps.topics)
         self._tasks = TaskSender(self.exchanges, deps.registry, self._publisher, deps.clock)
@@ -258,18 +262,18 @@ class Dispatcher:
                 self._deps.journal.emit("note", level="warning", text=text)
 
     def _take_message(self, arrival: Incoming) -> None:
-        read = read_arrival(self._deps.topics, arrival, self._refuse)
+        read = read_arrival(self._deps.topics, arrival, self._refuse, self._deps.verifier)
         if read is None:
             return
-        parsed, message = read
+        parsed, message = read.topic, read.message
         if isinstance(message, CoordinatorState):
             self._meet(message, live=not arrival.retained)
         elif isinstance(message, Request) and not arrival.retained:
-            self._deps.on_request(parsed.who, message)
+            self._deps.on_request(parsed.who, message, read.signer)
         elif parsed.branch == "up" and (not arrival.retained or parsed.leaf == "birth"):
             self._up += len(arrival.payload)
             if isinstance(message, Birth):
-                self._take_birth(parsed.who, message, live=not arrival.retained)
+                self._take_birth(parsed.who, message, read.signer, live=not arrival.retained)
             else:
                 self._take_from_device(parsed, message, len(arrival.payload))
 
@@ -286,8 +290,10 @@ class Dispatcher:
         else:
             self._notes.warn("coordinator", "second", "another one is at work in this fleet")
 
-    def _take_birth(self, device: str, birth: Birth, *, live: bool) -> None:
-        if self._registry.take_birth(device, birth, live=live):
+    def _take_birth(
+        self, device: str, birth: Birth, signer: Certificate | None, *, live: bool
+    ) -> None:
+        if self._registry.take_birth(device, birth, signer, live=live):
             self._tasks.give_again(device)
         elif not self._registry.online(device):
             self._replies.leave(device)

@@ -8,10 +8,11 @@ from typing import NoReturn
 
 from edgefed.clock import SystemClock
 from edgefed.config.address import Address
-from edgefed.errors import NotAllowedError, WireError
+from edgefed.errors import NotAllowedError
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Incoming, Link, Subscribed
-from edgefed.wire.envelope import decode
+from edgefed.transport.reading import read_arrival
+from edgefed.trust.signatures import Verifier
 from edgefed.wire.messages import CoordinatorState
 from edgefed.wire.topics import Topics
 
@@ -51,12 +52,16 @@ def retained_state(
     )
     link.start_now(timeout)
     try:
-        return _listen(inbox, time.monotonic() + timeout)
+        own = address.credentials
+        verifier = None if own is None else Verifier(own.authority)
+        return _listen(inbox, time.monotonic() + timeout, topics, verifier)
     finally:
         link.stop()
 
 
-def _listen(inbox: Inbox[NoReturn], until: float) -> CoordinatorState | None:
+def _listen(
+    inbox: Inbox[NoReturn], until: float, topics: Topics, verifier: Verifier | None
+) -> CoordinatorState | None:
     while time.monotonic() < until:
         arrival = inbox.get(timeout=max(0.01, until - time.monotonic()))
         if arrival is None:
@@ -64,8 +69,7 @@ def _listen(inbox: Inbox[NoReturn], until: float) -> CoordinatorState | None:
         if isinstance(arrival, Subscribed):
             until = min(until, time.monotonic() + LISTEN)
         if isinstance(arrival, Incoming) and arrival.payload:
-            try:
-                return decode(arrival.payload, CoordinatorState)
-            except WireError:
-                return None
+            read = read_arrival(topics, arrival, lambda topic, reason: None, verifier)
+            if read is not None and isinstance(read.message, CoordinatorState):
+                return read.message
     return None

@@ -18,10 +18,11 @@ def relay_problem(reply: Reply, task: Task) -> str:
             return "it sends a blob to itself"
         if receiver not in task.receivers:
             return f"it sends a blob to {receiver}, which its task does not name as a receiver"
-        if sent.size > task.max_relay_bytes:
+        most = task.max_relay_bytes + limits.MAX_SEAL_BYTES  # it may be encrypted
+        if sent.size > most:
             return (
                 f"its blob for {receiver} has {sent.size:,} bytes, more than "
-                f"the {task.max_relay_bytes:,} that it may have"
+                f"the {most:,} that it may have"
             )
     return ""
 

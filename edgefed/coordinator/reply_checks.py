@@ -63,6 +63,8 @@ def check(
     if reply.exchange != exchange.exchange:
         raise Rejection("it answers another exchange", blamed=False)
     task = _task_of(reply, exchange)
+    if reply.nonce != task.nonce:
+        raise Rejection("it answers another task of this exchange")
     _check_bases(reply, task)
     if reply.samples < 1:
         raise Rejection("it is based on no samples")

@@ -19,11 +19,12 @@ from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.run_views import run_row, whole_run
 from edgefed.coordinator.store import Store
-from edgefed.errors import EdgeFedError, UsageError
+from edgefed.errors import EdgeFedError, NotAllowedError, UsageError
 from edgefed.events.log import Log
 from edgefed.events.summary import summarise
 from edgefed.sharing.bounty_report import BountyAction
 from edgefed.transport.inbox import InboxCounts
+from edgefed.trust.certificates import Certificate
 from edgefed.wire.limits import MAX_MESSAGE_BYTES
 from edgefed.wire.messages import Request, Response
 
@@ -207,10 +208,15 @@ class RequestHandler:
         self._nonces.append(request.nonce)
         return False
 
-    def answer(self, request: Request) -> list[Response]:
-        """Return the answer, in as many parts as it takes."""
+    def answer(self, request: Request, signer: Certificate | None = None) -> list[Response]:
+        """Return the answer, in as many parts as it takes.
+
+        Args:
+            request: what is asked or ordered.
+            signer: who asks, in a signed fleet; a viewer may ask, and gives no orders.
+        """
         try:
-            body: Any = self._carry_out(request)
+            body: Any = self._carry_out(request, signer)
             ok = True
         except ValidationError as error:
             body, ok = _failure(UsageError(_first(error), code="request.arguments")), False
@@ -222,11 +228,17 @@ class RequestHandler:
             body, ok = _failure(problem), False
         return list(_answers(request.nonce, ok, body))
 
-    def _carry_out(self, request: Request) -> Any:
+    def _carry_out(self, request: Request, signer: Certificate | None) -> Any:
         action = self._actions.get(request.action)
         if action is None:
             raise UsageError(f"The coordinator has no action '{request.action}'.", code="request")
         if action.order:
+            if signer is not None and signer.role != "operator":
+                raise NotAllowedError(
+                    f"{signer.user} may look, and not give orders.",
+                    code="request.role",
+                    hint="use the credentials of an operator",
+                )
             self._challenges.redeem(request.challenge)
         return action.act(action.arguments.model_validate(request.arguments))
 

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from edgefed.algorithms.registry import make
 from edgefed.clock import Clock, timestamp
 from edgefed.config.recipe import EvaluationPlace, Recipe
+from edgefed.coordinator.announcements import Announcements
 from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.device_orders import DeviceOrders
 from edgefed.coordinator.device_registry import DeviceRegistry
@@ -38,14 +39,14 @@ from edgefed.coordinator.run_records import UNFINISHED, RunRecord
 from edgefed.coordinator.service_settings import ServiceSettings, owner_of
 from edgefed.coordinator.store import Store
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError, UsageError
-from edgefed.events.model import Event
 from edgefed.learn.devices import set_threads
 from edgefed.lock import FolderLock
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Link
+from edgefed.trust.certificates import Certificate
+from edgefed.trust.signatures import Verifier
 from edgefed.wire.chunk_staging import prune
-from edgefed.wire.envelope import encode
-from edgefed.wire.messages import CoordinatorState, EventMessage, Request
+from edgefed.wire.messages import CoordinatorState, Request
 from edgefed.wire.topics import Topics
 
 log = logging.getLogger(__name__)
@@ -88,30 +89,30 @@ class Service:
         self._registry = DeviceRegistry(self._journal, clock, self._trust)
         self._run_check = RunCheck(settings, self._trust.is_quarantined)
         inbox: Inbox[NoReturn] = Inbox(clock)
-        self._state = CoordinatorState(session=self._session, owner=self._owner, status="online")
-        self._link = self._make_link(inbox)
+        state = CoordinatorState(session=self._session, owner=self._owner, status="online")
+        self._link = self._make_link(inbox, state)
+        self._announcements = Announcements(self._link, self._topics, state)
         self._dispatcher = self._make_dispatcher(inbox)
         self._fleet = MqttFleet(
-            self._dispatcher, self._registry, self._journal, clock, self._closed
+            self._dispatcher, self._registry, self._journal, clock, self._announcements.closed
         )
         self._evaluations = Evaluations(self._engine_deps, self._fleet.wake)
         self._requests = self._make_requests(inbox)
         self._pending: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._jobs: dict[str, RunControls] = {}
         self._guard = threading.Lock()
-        self._state_lock = threading.Lock()
         self._stopping = False
-        self._journal.listen(self._publish_event)
+        self._journal.listen(self._announcements.event)
         self._journal.listen(EventLog(clock).take)
 
-    def _make_link(self, inbox: Inbox[NoReturn]) -> Link:
+    def _make_link(self, inbox: Inbox[NoReturn], state: CoordinatorState) -> Link:
         topics = self._topics
-        will = self._state.model_copy(update={"status": "lost"})
+        will = state.model_copy(update={"status": "lost"})
         return Link(
             self._settings.address,
             f"edgefed-{self._settings.fleet}-coordinator-{secrets.token_hex(8)}",
             inbox.put,
-            will=(topics.coordinator(), encode(will)),
+            will=(topics.coordinator(), will),
             subscriptions=(topics.every_up(), topics.every_request(), topics.coordinator()),
         )
 
@@ -124,7 +125,13 @@ class Service:
             Challenges(self._clock, lambda: secrets.token_hex(16)),
             lambda: inbox.counts,
             self._evaluations.result,
-            DeviceOrders(self._registry, self._trust, self._journal, self._clock, self._clear),
+            DeviceOrders(
+                self._registry,
+                self._trust,
+                self._journal,
+                self._clock,
+                lambda device: self._link.publish(self._topics.birth(device), b"", retain=True),
+            ),
         )
 
     def _make_dispatcher(self, inbox: Inbox[NoReturn]) -> Dispatcher:
@@ -141,10 +148,15 @@ class Service:
                 clock=self._clock,
                 jitter=random.Random(secrets.randbits(64)),
                 on_request=self._take_request,
-                on_up=self._publish_state,
+                on_up=self._announcements.repeat,
                 session=self._session,
+                verifier=self._verifier(),
             )
         )
+
+    def _verifier(self) -> Verifier | None:
+        own = self._settings.address.credentials
+        return None if own is None else Verifier(own.authority)
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -169,7 +181,7 @@ class Service:
         self._pending.put(None)
 
     def _close(self) -> None:
-        self._change_state(status="lost")
+        self._announcements.change(status="lost")
         self._dispatcher.stop()
         self._link.stop()
         self._journal.close()
@@ -277,7 +289,7 @@ class Service:
         try:
             recipe = Recipe.model_validate_json(record.recipe)
             self._journal.open(self._store.run_folder(record.run) / "events.jsonl")
-            Engine(record, self._engine_deps(recipe, controls), self._show_record).run()
+            Engine(record, self._engine_deps(recipe, controls), self._announcements.record).run()
         except EdgeFedError as error:
             self._fail(record.run, error.message, error.code, error.hint)
         except Exception as error:
@@ -330,64 +342,25 @@ class Service:
             except StorageError as error:
                 log.warning("the end of run %s was not written: %s", run, error.message)
                 self._store.show_unwritten(failed)
-            self._show_record(failed)
+            self._announcements.record(failed)
             self._relays.sync(self._store.relays())
             known_round = {"round": failed.round}
         except StorageError as error:
             log.warning("the row of run %s cannot be read: %s", run, error.message)
-            self._change_state(run_status="failed")
+            self._announcements.change(run_status="failed")
         self._journal.emit("run", run=run, status="failed", reason=reason, **known_round)
 
-    # -- what the fleet is told ---------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------
 
-    def _show_record(self, record: RunRecord) -> None:
-        shown = (record.run, record.status, record.round)
-        before = (self._state.run, self._state.run_status, self._state.round)
-        if shown != before:
-            through = self._state.closed_through if self._state.run == record.run else -1
-            self._change_state(
-                run=record.run,
-                run_status=record.status,
-                round=record.round,
-                closed_through=through,
-            )
-
-    def _closed(self, run: str, through: int) -> None:
-        if self._state.run == run:  # not that of an earlier run, which was tested again
-            self._change_state(run=run, closed_through=through)
-
-    def _change_state(self, **changes: Any) -> None:
-        with self._state_lock:  # the broker must not be left with an older one
-            self._state = self._state.model_copy(update=changes)
-            self._send_state()
-
-    def _publish_state(self) -> None:
-        with self._state_lock:
-            self._send_state()
-
-    def _send_state(self) -> None:
-        self._link.publish(self._topics.coordinator(), encode(self._state), retain=True)
-
-    def _clear(self, device: str) -> None:
-        """Delete what the broker retains of a device."""
-        self._link.publish(self._topics.birth(device), b"", retain=True)
-
-    def _publish_event(self, event: Event, number: int) -> None:
-        flat = {"time": event.time, "kind": event.kind, **event.fields}
-        message = EventMessage(session=self._session, number=number, event=flat)
-        try:
-            self._link.publish(self._topics.events(), encode(message), qos=0)
-        except EdgeFedError as error:
-            log.warning("an event was not published: %s", error.message)
-
-    def _take_request(self, client: str, request: Request) -> None:
+    def _take_request(self, client: str, request: Request, signer: Certificate | None) -> None:
         if self._requests.is_repeated(request):
             return
         if request.action in SLOW:
-            threading.Thread(target=self._answer, args=(client, request), daemon=True).start()
+            work = (client, request, signer)
+            threading.Thread(target=self._answer, args=work, daemon=True).start()
         else:
-            self._answer(client, request)
+            self._answer(client, request, signer)
 
-    def _answer(self, client: str, request: Request) -> None:
-        for answer in self._requests.answer(request):
-            self._link.publish(self._topics.response(client), encode(answer))
+    def _answer(self, client: str, request: Request, signer: Certificate | None) -> None:
+        for answer in self._requests.answer(request, signer):
+            self._link.send(self._topics.response(client), answer)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import secrets
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from edgefed.algorithms.base import Algorithm, Exchange, Payload, Question
@@ -36,10 +37,12 @@ def open_exchange(
     algorithm: Algorithm[Any],
     downlink: DownlinkEncoder,
     attempt: int,
+    new_nonce: Callable[[], str] = lambda: secrets.token_hex(8),
 ) -> OpenExchange:
     """Encode an exchange's payloads and return its tasks; all draws derive from ``seed_index``.
 
     ``section`` names the state's own model, which the tasks concern if the exchange has no other.
+    Each task has a nonce of its own, which binds the reply to it; nothing is drawn from it.
 
     Raises:
         ModelTooLargeError, RecipeError, DataError: its model cannot be built.
@@ -62,7 +65,11 @@ def open_exchange(
     }
     tasks = tuple(
         _task(
-            question, shared, refs, every, derive(recipe.seed, "task", seed_index, question.device)
+            question,
+            {**shared, "nonce": new_nonce()},
+            refs,
+            every,
+            derive(recipe.seed, "task", seed_index, question.device),
         )
         for question in exchange.questions
     )

@@ -2,7 +2,8 @@
 
 paho's network thread passes each message to a callback, which must not block, and continues with
 acknowledgements and pings. The connection uses MQTT 3.1.1, QoS 1 unless stated otherwise, and clean
-sessions: the broker keeps nothing but retained messages.
+sessions: the broker keeps nothing but retained messages. With credentials, both sides prove who
+they are (mutual TLS), and messages are signed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import logging
 import random
 import socket
+import ssl
 import sys
 import threading
 from collections import deque
@@ -25,7 +27,10 @@ from paho.mqtt.reasoncodes import ReasonCode
 from edgefed.config.address import Address
 from edgefed.config.broker_errors import refused, silent, unreachable
 from edgefed.errors import EdgeFedError, UnreachableError, WireError
+from edgefed.trust.signatures import Signer
 from edgefed.wire import limits
+from edgefed.wire.envelope import encode
+from edgefed.wire.messages import Message
 
 log = logging.getLogger(__name__)
 
@@ -71,11 +76,11 @@ class Link:
     """A connection that keeps itself up.
 
     Args:
-        address: the broker.
+        address: the broker; with credentials the connection uses TLS, and messages are signed.
         client_id: MQTT client id; unique, or the broker throws the other one off, and therefore
             nothing that others could learn.
         deliver: takes each arrival, on paho's thread; must not wait, as ``Inbox.put`` does not.
-        will: topic and retained payload that the broker publishes when this process dies.
+        will: topic and retained message that the broker publishes when this process dies.
         subscriptions: filters to (re)subscribe on every connection.
         jitter: random numbers for reconnect delays.
     """
@@ -86,11 +91,13 @@ class Link:
         client_id: str,
         deliver: Callable[[Arrival], None],
         *,
-        will: tuple[str, bytes] | None = None,
+        will: tuple[str, Message] | None = None,
         subscriptions: tuple[str, ...] = (),
         jitter: random.Random | None = None,
     ) -> None:
         self.address = address
+        credentials = address.credentials
+        self.signer = None if credentials is None else Signer(credentials)
         self.connections = 0
         self.sent = 0
         self.received = 0
@@ -108,18 +115,21 @@ class Link:
         self._client = self._make_client(client_id, will, jitter or random.Random())
 
     def _make_client(
-        self, client_id: str, will: tuple[str, bytes] | None, jitter: random.Random
+        self, client_id: str, will: tuple[str, Message] | None, jitter: random.Random
     ) -> paho.Client:
         client = paho.Client(
             CallbackAPIVersion.VERSION2, client_id=client_id, protocol=paho.MQTTv311
         )
         if self.address.user:
             client.username_pw_set(self.address.user, self.address.password)
+        if self.address.credentials is not None:
+            client.tls_set_context(self.address.credentials.tls_context())
         client.max_inflight_messages_set(MAX_INFLIGHT)
         client.max_queued_messages_set(MAX_QUEUED)
         client.reconnect_delay_set(min_delay=1, max_delay=30 + jitter.randrange(30))
         if will is not None:
-            client.will_set(will[0], will[1], qos=1, retain=True)
+            payload = encode(will[1], will[0], self.signer)
+            client.will_set(will[0], payload, qos=1, retain=True)
         client.on_socket_open = _no_delay
         client.on_connect = self._guard(self._on_connect)
         client.on_connect_fail = self._guard(self._on_connect_fail)
@@ -186,10 +196,21 @@ class Link:
 
     # -- sending ------------------------------------------------------------------------------
 
+    def send(
+        self, topic: str, message: Message, *, qos: int = 1, retain: bool = False
+    ) -> paho.MQTTMessageInfo:
+        """Publish a message, signed where this party has credentials; otherwise as ``publish``.
+
+        Raises:
+            WireError: it cannot be encoded, or is too large.
+        """
+        payload = encode(message, topic, self.signer)
+        return self.publish(topic, payload, qos=qos, retain=retain)
+
     def publish(
         self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False
     ) -> paho.MQTTMessageInfo:
-        """Publish a message; it is kept and sent later when the connection is down (QoS 1).
+        """Publish a payload; it is kept and sent later when the connection is down (QoS 1).
 
         Raises:
             WireError: it is larger than a packet may be; a broker would cut the connection, and
@@ -308,4 +329,8 @@ def _no_delay(client: paho.Client, data: Any, connection: Any) -> None:
 
 def _reason(error: BaseException | None) -> str:
     """Return what went wrong in words, without the number that the system gives it."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate was not accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__

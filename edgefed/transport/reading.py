@@ -1,25 +1,52 @@
-"""Parse what arrived as a message, or return the reason why it is invalid."""
+"""Read what arrived as a message, or return the reason why it is refused.
+
+In a signed fleet the signature is verified before the body is read: a message that nobody of the
+fleet signed, or somebody who may not send it there, is never processed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from edgefed.errors import WireError
 from edgefed.transport.link import Incoming
-from edgefed.wire.envelope import decode
+from edgefed.trust.certificates import Certificate
+from edgefed.trust.signatures import UNINTRODUCED, Verifier
+from edgefed.wire.envelope import Envelope, decode_body, open_envelope
 from edgefed.wire.messages import Message
 from edgefed.wire.topics import ParsedTopic, Topics
 
 
+@dataclass(frozen=True)
+class Received:
+    """A message that was read.
+
+    Attributes:
+        topic: where it came.
+        message: what it says.
+        signer: who signed it; None in a fleet without signatures, and for chunks.
+    """
+
+    topic: ParsedTopic
+    message: Message
+    signer: Certificate | None = None
+
+
 def read_arrival(
-    topics: Topics, arrival: Incoming, refuse: Callable[[ParsedTopic, str], None]
-) -> tuple[ParsedTopic, Message] | None:
-    """Return where a message came and what it says.
+    topics: Topics,
+    arrival: Incoming,
+    refuse: Callable[[ParsedTopic, str], None],
+    verifier: Verifier | None = None,
+) -> Received | None:
+    """Return what a message says, and who said it.
 
     Args:
         topics: of the fleet.
         arrival: what the broker delivered.
-        refuse: told about a payload that is not what its topic carries.
+        refuse: told about a payload that is not what its topic carries, or whose signature is
+            wrong.
+        verifier: of a signed fleet; None where messages are not signed.
 
     Returns:
         None for what is refused, for topics that are not ours, and for the empty payload that
@@ -29,7 +56,31 @@ def read_arrival(
     if parsed is None or not arrival.payload:
         return None
     try:
-        return parsed, decode(arrival.payload, parsed.spec.message)
+        envelope = open_envelope(arrival.payload)
+        signer = _signer(parsed, arrival.topic, envelope, verifier)
+        return Received(parsed, decode_body(envelope, parsed.spec.message), signer)
     except WireError as error:
-        refuse(parsed, error.message)
+        if error.code != UNINTRODUCED:
+            refuse(parsed, error.message)
         return None
+
+
+def _signer(
+    parsed: ParsedTopic, topic: str, envelope: Envelope, verifier: Verifier | None
+) -> Certificate | None:
+    """Return who signed a message.
+
+    Raises:
+        WireError: nobody did, or somebody who may not send it there.
+    """
+    roles = parsed.spec.senders
+    if verifier is None or not roles:
+        return None
+    signer = verifier.verify(topic, envelope.kind, envelope.body, envelope.seal, roles)
+    if parsed.branch == "up" and signer.name != parsed.who:
+        verifier.refused += 1
+        raise WireError(
+            f"A {envelope.kind} message of {parsed.who} was signed by {signer.user}.",
+            code="wire.signer",
+        )
+    return signer

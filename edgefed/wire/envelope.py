@@ -1,20 +1,25 @@
-"""The envelope of a message: msgpack array of protocol version, kind and body.
+"""The envelope of a message: msgpack array of protocol version, kind, body and, if signed, a seal.
 
-The body is a msgpack map of the message's fields inside a binary string, so that a receiver reads
-version and kind first. Unpacking bounds every length (``edgefed.wire.limits``), and creates only
-plain values and a validated model.
+A signed message has six elements: ``[version, kind, body, key, signature, certificate]``. The
+signature covers topic, kind and body (``edgefed.trust.signatures``). The body is a msgpack map of
+the message's fields inside a binary string, so that a receiver reads version and kind first.
+Unpacking bounds every length (``edgefed.wire.limits``), and creates only plain values and a
+validated model.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgpack
 from pydantic import ValidationError
 
 from edgefed.errors import WireError
+from edgefed.trust.certificates import KEY_ID_BYTES
+from edgefed.trust.signatures import SIGNATURE_BYTES, Seal, Signer
 from edgefed.version import PROTOCOL
 from edgefed.wire import limits
 from edgefed.wire.messages import MESSAGES, Message
@@ -43,14 +48,34 @@ _HEAD_LIMITS: dict[str, Any] = {
     "use_list": False,
     "max_str_len": _KIND_BYTES,
     "max_bin_len": limits.MAX_MESSAGE_BYTES,
-    "max_array_len": 3,
+    "max_array_len": 6,
     "max_map_len": 0,
     "max_ext_len": 0,
 }
 
 
-def encode(message: Message) -> bytes:
+@dataclass(frozen=True)
+class Envelope:
+    """A payload of this protocol version, its body still packed.
+
+    Attributes:
+        kind: of the message.
+        body: its packed fields.
+        seal: who signed it; None when nobody did.
+    """
+
+    kind: str
+    body: bytes
+    seal: Seal | None = None
+
+
+def encode(message: Message, topic: str = "", signer: Signer | None = None) -> bytes:
     """Return the payload that carries ``message``.
+
+    Args:
+        message: what is said.
+        topic: where it is published; counts for its signature.
+        signer: who signs it; None for a message without a signature.
 
     Raises:
         WireError: ``wire.too_large`` when it does not fit into a packet; ``wire.malformed`` when a
@@ -61,7 +86,11 @@ def encode(message: Message) -> bytes:
         for value in fields.values():
             _check(value, 2)
         body = msgpack.packb(fields)
-        payload: bytes = msgpack.packb((PROTOCOL, message.kind, body))
+        seal: tuple[bytes, ...] = ()
+        if signer is not None:
+            made = signer.seal(topic, message.kind, body, introduce=message.introduces)
+            seal = (made.key, made.signature, made.certificate)
+        payload: bytes = msgpack.packb((PROTOCOL, message.kind, body, *seal))
     except (ValueError, TypeError, OverflowError) as error:
         raise _malformed(f"A {message.kind} message cannot be packed: {_brief(error)}.") from error
     if len(payload) > limits.MAX_MESSAGE_BYTES:
@@ -75,22 +104,24 @@ def encode(message: Message) -> bytes:
 
 
 def decode(payload: bytes, *expected: type[MessageT]) -> MessageT:
-    """Return the message in ``payload``, which must be of one of the ``expected`` classes.
+    """Return the message in ``payload``, whoever signed it.
 
     Raises:
-        WireError: ``wire.version`` for another protocol version, ``wire.kind`` for a kind that is
-            unknown or not expected here, ``wire.malformed`` for anything else.
+        WireError: as ``open_envelope`` and ``decode_body`` do.
     """
-    version, kind, body = _open(payload)
-    if version != PROTOCOL:
-        raise WireError(
-            f"A message has protocol version {version}; this program uses {PROTOCOL}.",
-            code="wire.version",
-            hint="install the same version of EdgeFed on the coordinator and on the devices",
-        )
-    model = _expected(kind, expected)
+    return decode_body(open_envelope(payload), *expected)
+
+
+def decode_body(envelope: Envelope, *expected: type[MessageT]) -> MessageT:
+    """Return the message in an envelope, which must be of one of the ``expected`` classes.
+
+    Raises:
+        WireError: ``wire.kind`` for a kind that is unknown or not expected here,
+            ``wire.malformed`` for anything else.
+    """
+    model = _expected(envelope.kind, expected)
     try:
-        return model.model_validate(_fields(model, body))
+        return model.model_validate(_fields(model, envelope.body))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(step) for step in first["loc"])
@@ -101,8 +132,13 @@ def decode(payload: bytes, *expected: type[MessageT]) -> MessageT:
         raise _malformed(f"A {model.kind} message cannot be read: {_brief(error)}.") from error
 
 
-def _open(payload: bytes) -> tuple[int, str, bytes]:
-    """Return version, kind and body bytes of an envelope."""
+def open_envelope(payload: bytes) -> Envelope:
+    """Return the envelope in ``payload``; its body and its seal are not checked yet.
+
+    Raises:
+        WireError: ``wire.version`` for another protocol version, ``wire.malformed`` for what is no
+            envelope.
+    """
     if len(payload) > limits.MAX_MESSAGE_BYTES:
         raise _malformed(f"A message of {len(payload)} bytes is over the limit.")
     try:
@@ -111,12 +147,30 @@ def _open(payload: bytes) -> tuple[int, str, bytes]:
         raise _malformed(f"A message cannot be read: {_brief(error)}.") from error
     if not isinstance(envelope, tuple) or not envelope or type(envelope[0]) is not int:
         raise _malformed("A message is not an array that begins with a protocol version.")
-    version = envelope[0]
-    if version != PROTOCOL:
-        return version, "", b""  # the rest may look different in another version
-    if len(envelope) != 3 or type(envelope[1]) is not str or type(envelope[2]) is not bytes:
+    version, *parts = envelope
+    if version != PROTOCOL:  # the rest may look different in another version
+        raise WireError(
+            f"A message has protocol version {version}; this program uses {PROTOCOL}.",
+            code="wire.version",
+            hint="install the same version of EdgeFed on the coordinator and on the devices",
+        )
+    if [type(part) for part in parts[:2]] != [str, bytes]:
         raise _malformed("A message is not an array of version, kind and body.")
-    return version, envelope[1], envelope[2]
+    return Envelope(parts[0], parts[1], _seal(parts[2:]))
+
+
+def _seal(parts: list[object]) -> Seal | None:
+    """Return the proof behind the body, if there is one."""
+    if not parts:
+        return None
+    key, signature, certificate = parts if len(parts) == 3 else (None, None, None)
+    if not (isinstance(key, bytes) and isinstance(signature, bytes)):
+        raise _malformed("The signature of a message is not key, signature and certificate.")
+    if not isinstance(certificate, bytes) or len(certificate) > limits.MAX_CERTIFICATE_BYTES:
+        raise _malformed("The certificate of a message is not one.")
+    if len(key) != KEY_ID_BYTES or len(signature) != SIGNATURE_BYTES:
+        raise _malformed("The signature of a message does not have the right length.")
+    return Seal(key, signature, certificate)
 
 
 def _expected(kind: str, expected: Iterable[type[MessageT]]) -> type[MessageT]:

@@ -26,6 +26,12 @@ MAX_RELAYS = 256
 MAX_RELAY_BYTES = 256 * 1024**2
 """Largest blob that a device sends to another one."""
 
+MAX_SEAL_BYTES = 4096
+"""By which a blob for another device may grow when it is encrypted."""
+
+MAX_CERTIFICATE_BYTES = 2048
+"""Longest certificate in a message; ours have about 400 bytes."""
+
 MAX_DEPTH = 12
 """Deepest nesting of a message body."""
 

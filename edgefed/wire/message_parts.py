@@ -53,7 +53,7 @@ class BlobRef(Part):
     patches: Annotated[tuple[Patch, ...], Field(max_length=16)] = ()
 
 
-RelaySize = Annotated[int, Field(gt=0, le=limits.MAX_RELAY_BYTES)]
+RelaySize = Annotated[int, Field(gt=0, le=limits.MAX_RELAY_BYTES + limits.MAX_SEAL_BYTES)]
 
 
 class SentRelay(Part):

@@ -18,6 +18,11 @@ Text = Annotated[str, Field(max_length=limits.MAX_TEXT)]
 Session = Annotated[str, Field(pattern=r"^[0-9a-f]{8,32}$")]
 """A random number of one life of a process; a message of another life is stale."""
 
+Nonce = Annotated[str, Field(pattern=r"^([0-9a-f]{8,32})?$")]
+"""A random number that names one message; empty where nobody compares it."""
+
+CertificateBytes = Annotated[bytes, Field(max_length=limits.MAX_CERTIFICATE_BYTES)]
+
 
 def _bounded_names(names: tuple[str, ...]) -> tuple[str, ...]:
     if sum(len(name.encode()) for name in names) > limits.MAX_CLASS_NAMES_BYTES:
@@ -51,10 +56,16 @@ DeviceState = Literal[
 
 
 class Message(BaseModel):
-    """One message body; ``kind`` names its class on the wire."""
+    """One message body.
+
+    Attributes:
+        kind: names its class on the wire.
+        introduces: whether it carries its signer's certificate, for receivers that may not know it.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     kind: ClassVar[str]
+    introduces: ClassVar[bool] = False
 
 
 class CoordinatorState(Message):
@@ -72,6 +83,7 @@ class CoordinatorState(Message):
     """
 
     kind = "coordinator"
+    introduces = True
     session: Session
     owner: Word
     status: Literal["online", "lost"]
@@ -111,9 +123,15 @@ class Task(Message):
         receivers: the devices to which the reply may send a blob, one to each.
         max_relay_bytes: the largest such blob.
         relays: blobs that other devices sent to this one.
+        nonce: a random number that the reply returns.
+        session: the life of the agent that is asked; one of another life ignores the task. Filled
+            in whenever the task is sent.
+        certificates: those of the receivers, in a signed fleet, to encrypt for them; filled in
+            whenever the task is sent.
     """
 
     kind = "task"
+    introduces = True
     run: Word
     exchange: Word
     index: Count
@@ -142,6 +160,9 @@ class Task(Message):
     receivers: Annotated[tuple[Name, ...], Field(max_length=limits.MAX_RELAYS)] = ()
     max_relay_bytes: Annotated[int, Field(ge=0, le=limits.MAX_RELAY_BYTES)] = 0
     relays: Annotated[tuple[DeliveredRelay, ...], Field(max_length=limits.MAX_RELAYS)] = ()
+    nonce: Nonce = ""
+    session: Nonce = ""
+    certificates: Annotated[dict[Name, CertificateBytes], Field(max_length=limits.MAX_RELAYS)] = {}
 
     @property
     def needed(self) -> dict[str, int]:
@@ -163,6 +184,7 @@ class Reply(Message):
         blobs: what is sent back, by role, such as ``delta``.
         relays: what is sent to other devices, by device; the coordinator does not decode it.
         inline: the bytes of small blobs, by digest.
+        nonce: the task's.
     """
 
     kind = "reply"
@@ -179,6 +201,7 @@ class Reply(Message):
     blobs: Annotated[dict[Word, BlobRef], Field(max_length=256)] = {}
     relays: Annotated[dict[Name, SentRelay], Field(max_length=limits.MAX_RELAYS)] = {}
     inline: Annotated[dict[Digest, bytes], Field(max_length=limits.MAX_INLINE)] = {}
+    nonce: Nonce = ""
 
     @property
     def needed(self) -> dict[str, int]:
@@ -247,6 +270,7 @@ class Birth(Message):
     """
 
     kind = "birth"
+    introduces = True
     session: Session
     status: Literal["online", "lost"]
     agent: Word = ""
@@ -314,10 +338,11 @@ class Request(Message):
     """
 
     kind = "request"
+    introduces = True
     nonce: Session
     action: Word
     arguments: dict[str, Any] = {}
-    challenge: Annotated[str, Field(pattern=r"^([0-9a-f]{8,32})?$")] = ""
+    challenge: Nonce = ""
 
 
 class Response(Message):
@@ -330,6 +355,7 @@ class Response(Message):
     """
 
     kind = "response"
+    introduces = True
     nonce: Session
     ok: bool
     body: bytes

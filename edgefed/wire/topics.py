@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from edgefed.errors import WireError
+from edgefed.trust.certificates import Role
 from edgefed.wire import limits
 from edgefed.wire.messages import (
     Birth,
@@ -58,6 +59,15 @@ class TopicSpec:
     message: type[Message]
     qos: Literal[0, 1] = 1
     retained: bool = False
+
+    @property
+    def senders(self) -> tuple[Role, ...]:
+        """Who may sign messages here; empty for chunks, which the digest of their blob proves."""
+        if self.leaf == CHUNK_LEAF:
+            return ()
+        if self.branch == "up":
+            return ("device",)
+        return ("operator", "viewer") if self.leaf == "request" else ("coordinator",)
 
 
 _LANES = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from edgefed.algorithms.base import Answer
 from edgefed.errors import WireError
@@ -23,6 +23,14 @@ def relays_by_sender(task: Task, read: ReadRelay) -> dict[str, tuple[bytes, ...]
     for relay in task.relays:
         found[relay.sender] = (*found.get(relay.sender, ()), read(relay.digest))
     return found
+
+
+def without_relays(task: Task, kept: Collection[str]) -> Task:
+    """Return a task that delivers these blobs only, by digest."""
+    if all(relay.digest in kept for relay in task.relays):
+        return task
+    relays = tuple(relay for relay in task.relays if relay.digest in kept)
+    return task.model_copy(update={"relays": relays})
 
 
 def check_relays(task: Task, answer: Answer) -> None:

@@ -42,5 +42,6 @@ def make_reply(task: Task, outcome: Outcome, session: str) -> tuple[Reply, dict[
         blobs={role: BlobRef(digest=name, size=len(blob)) for role, (name, blob) in blobs.items()},
         relays={to: SentRelay(digest=name, size=len(blob)) for to, (name, blob) in relays.items()},
         inline=inline,
+        nonce=task.nonce,
     )
     return reply, beside

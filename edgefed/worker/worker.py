@@ -14,7 +14,7 @@ from edgefed.algorithms.exchange import FROZEN
 from edgefed.data.class_names import in_words, numbered, renumbered, unlisted
 from edgefed.data.run_scale import with_scale
 from edgefed.data.types import UNPREPARED, Preparation
-from edgefed.errors import DataError
+from edgefed.errors import DataError, EdgeFedError
 from edgefed.learn.targets import misfit
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Array, Samples, Tensors
@@ -27,10 +27,11 @@ from edgefed.sharing.policy import ANYTHING, Policy
 from edgefed.wire.messages import Task
 from edgefed.wire.tensors import unpack
 from edgefed.worker.completion import Prepared, answered, complete, guarded
+from edgefed.worker.device_credentials import DeviceCredentials
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.persistent_state import PersistentState
 from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system
-from edgefed.worker.relays import ReadRelay, no_relays, relays_by_sender
+from edgefed.worker.relays import ReadRelay, no_relays, relays_by_sender, without_relays
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.uplink import FEEDBACK
 
@@ -76,6 +77,7 @@ class Worker:
         preparation: what was done to the samples.
         noise: draws natural noise.
         pool: pixels from 0 to 1 of all devices; None where there is no simulation.
+        credentials: sign for the device, and seal what goes to others; None where there are none.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Worker:
         preparation: Preparation = UNPREPARED,
         noise: DrawNoise = draw_noise,
         pool: Array | None = None,
+        credentials: DeviceCredentials | None = None,
     ) -> None:
         self._trainer_cache = trainers
         self._train = train
@@ -99,6 +102,7 @@ class Worker:
         self._preparation = preparation
         self._noise = noise
         self._pool = pool
+        self._credentials = credentials
         self._numbered: _Numbered | None = None
         self._scaled: _Scaled | None = None
 
@@ -127,8 +131,16 @@ class Worker:
         Raises:
             Stopped: ``stop`` said so.
         """
+        own = self._credentials
+        if own is not None and task.relays:
+            try:
+                opened = own.opened(task, read_relay)
+            except EdgeFedError as error:
+                return Outcome(status="failed", reason=error.as_line())
+            task, read_relay = without_relays(task, opened), opened.__getitem__
         begun = self.begin(task, read, private, persistent, read_relay)
-        return begun if isinstance(begun, Outcome) else complete(begun, progress, stop)
+        done = begun if isinstance(begun, Outcome) else complete(begun, progress, stop)
+        return done if own is None else own.sealed(task, done)
 
     def begin(
         self,
@@ -186,6 +198,7 @@ class Worker:
             self._noise,
             self._pool,
             self._trainer_cache.most_bytes(),
+            self._credentials,
         )
         if task.question == "evaluate":
             eval_job = algorithm.eval_job(seen, view)

@@ -166,17 +166,25 @@ def test_killed_and_started_again_it_still_answers_from_disk(stage: Stage, board
     assert "train" not in stage.seen()
 
 
-def test_closed_exchanges_are_forgotten(stage: Stage) -> None:
+def test_closed_exchanges_are_forgotten_and_their_tasks_ignored(stage: Stage) -> None:
     stage.ask(stage.task("closed", index=7, run="r-2"))
-    first = stage.reply("closed")
+    stage.reply("closed")
     state = CoordinatorState(
         session=SESSION, owner="me", status="online", run="r-2", closed_through=7
     )
     stage.send(stage.topics.coordinator(), state)
     stage.forget()
-    stage.ask(stage.task("closed", index=7, run="r-2", seed=99))
-    assert stage.reply("closed").blobs["delta"] != first.blobs["delta"]
-    assert "train" in stage.seen()
+    stage.ask(stage.task("closed", index=7, run="r-2", seed=99))  # somebody kept it
+    stage.ask(stage.task("next", index=8, run="r-2"))
+    assert stage.reply("next").index == 8
+    assert {each.exchange for each in stage.states if each.state == "train"} == {"next"}
+
+
+def test_a_task_for_an_earlier_life_is_ignored(stage: Stage) -> None:
+    stage.ask(stage.task("replayed", session="0123456789abcdef"))
+    stage.ask(stage.task("fresh", session=stage.births[-1].session))
+    assert stage.reply("fresh").status == "ok"
+    assert {each.exchange for each in stage.states if each.state == "train"} == {"fresh"}
 
 
 def test_a_cancelled_task_is_dropped(stage: Stage) -> None:

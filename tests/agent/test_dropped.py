@@ -11,8 +11,9 @@ import pytest
 from broker.mosquitto import MosquittoBroker
 from device_agent import agent as agent_module
 from device_agent.agent import Agent
+from device_agent.device_name import agent_folder
 from device_agent.device_store import DeviceStore
-from device_agent.launch import agent_folder, identity
+from device_agent.launch import identity
 from device_agent.own_data import load_data
 from device_agent.status_file import read_status_file
 from device_agent.telemetry import Sensors

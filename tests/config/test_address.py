@@ -31,17 +31,15 @@ def test_an_error_about_an_address_holds_no_password() -> None:
     assert "s3cret" not in caught.value.message
 
 
-@pytest.mark.parametrize("url", ["mqtts://broker.lan", "mqtts://u:p@broker.lan:1884"])
-def test_tls_is_told_as_not_supported_yet(url: str) -> None:
-    with pytest.raises(UsageError, match=r"TLS .mqtts://., which is not supported yet") as caught:
-        parse_address(url)
-    assert (caught.value.code, "mqtt://" in caught.value.hint) == ("broker.tls", True)
-
-
-def test_the_port_of_tls_is_told_as_not_supported_yet() -> None:
-    with pytest.raises(UsageError, match=r"TLS .8883., which is not supported yet") as caught:
-        parse_address("mqtt://broker.lan:8883")
-    assert caught.value.code == "broker.tls"
+def test_tls_has_a_port_of_its_own_and_no_login() -> None:
+    address = parse_address("mqtts://broker.lan")
+    assert (address.tls, address.port, str(address)) == (True, 8883, "mqtts://broker.lan:8883")
+    assert parse_address("mqtts://broker.lan:1884").port == 1884
+    for url in ("mqtts://u:p@broker.lan", "mqtt://u:p@broker.lan:8883"):
+        with pytest.raises(UsageError) as caught:
+            parse_address(url)
+        assert caught.value.code == "broker.tls"
+        assert "u:p" not in caught.value.message
     assert parse_address("mqtt://broker.lan:8884").port == 8884
 
 

@@ -33,6 +33,7 @@ def test_show_prints_each_value_and_its_origin(machine: Path) -> None:
     assert result.stderr == ""
     assert [line.split() for line in result.stdout.splitlines()] == [
         ["broker", '"mqtt://b:1"', "./edgefed.toml", "line", "1"],
+        ["insecure", "false", "default"],
         ["fleet", '"lab"', "flag", "--fleet"],
         ["state", f'"{machine}/home/.local/state/edgefed"', "default"],
         ["memory", "0", "default"],

@@ -22,6 +22,7 @@ from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.coordinator.service import Service
 from edgefed.coordinator.service_settings import ServiceSettings
 from edgefed.errors import EdgeFedError, UnreachableError
+from edgefed.trust.certificates import Certificate
 from edgefed.wire.envelope import encode
 from edgefed.wire.limits import CHALLENGE_SECONDS
 from edgefed.wire.messages import Request, Response
@@ -64,8 +65,8 @@ class Scene:
     def listen(self) -> None:
         answer = self.service._requests.answer
 
-        def recorded(request: Request) -> list[Response]:
-            answers = answer(request)
+        def recorded(request: Request, signer: Certificate | None = None) -> list[Response]:
+            answers = answer(request, signer)
             self.heard.append((request.action, answers[0].ok))
             return answers
 

@@ -203,7 +203,7 @@ class Fleet:
                 journal=self.journal,
                 clock=clock,
                 jitter=random.Random(1),
-                on_request=lambda client, request: self._hold(),
+                on_request=lambda client, request, signer: self._hold(),
                 on_up=lambda: None,
                 session=OURS,
             )

@@ -137,7 +137,7 @@ class Scene:
                 journal=journal,
                 clock=clock,
                 jitter=random.Random(1),
-                on_request=lambda _, request: self.requests.append(request.action),
+                on_request=lambda _, request, signer: self.requests.append(request.action),
                 on_up=self._greet,
                 session=OURS,
             )

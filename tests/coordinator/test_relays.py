@@ -15,6 +15,7 @@ from edgefed.coordinator.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_records import OpenExchange
 from edgefed.wire import limits
+from edgefed.wire.limits import MAX_SEAL_BYTES
 from edgefed.wire.message_parts import SentRelay
 from edgefed.wire.tensors import digest
 from tests.coordinator.conftest import MakeWorld
@@ -131,8 +132,8 @@ def sends(receiver: str, data: bytes, size: int = 0) -> Forge:
             "it sends a blob to device-77, which its task does not name as a receiver",
         ),
         (
-            sends(FIRST, b"x" * 1001),
-            "its blob for device-00 has 1,001 bytes, more than the 1,000 that it may have",
+            sends(FIRST, b"x" * (1001 + MAX_SEAL_BYTES)),
+            "its blob for device-00 has 5,097 bytes, more than the 5,096 that it may have",
         ),
         (
             sends(FIRST, b"x" * 9, size=10),

@@ -44,14 +44,12 @@ class Inbox:
 
 
 @contextmanager
-def linked(
-    address: Address, name: str, *subscriptions: str, will: tuple[str, bytes] | None = None
-) -> Iterator[tuple[Link, Inbox]]:
+def linked(address: Address, name: str, *subscriptions: str) -> Iterator[tuple[Link, Inbox]]:
     """A connected link and its inbox; every subscription holds."""
     from edgefed.transport.link import Subscribed
 
     inbox = Inbox()
-    link = Link(address, name, inbox, subscriptions=subscriptions, will=will)
+    link = Link(address, name, inbox, subscriptions=subscriptions)
     link.start_now(PATIENCE)
     try:
         for _ in subscriptions:

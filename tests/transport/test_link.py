@@ -22,7 +22,9 @@ from edgefed.transport.link import (
     LinkUp,
     Subscribed,
 )
+from edgefed.wire.envelope import encode
 from edgefed.wire.limits import MAX_MESSAGE_BYTES
+from edgefed.wire.messages import Cancel
 from tests.transport.listening import PATIENCE, Inbox, linked, wait_until
 
 
@@ -118,11 +120,16 @@ PROGRAM = """
 import sys, time
 from edgefed.config.address import Address
 from edgefed.transport.link import Link
-link = Link(Address("127.0.0.1", int(sys.argv[1])), "mortal", print, will=("w", b"gone"))
+from edgefed.wire.messages import Cancel
+WILL = ("w", Cancel(exchange="gone"))
+link = Link(Address("127.0.0.1", int(sys.argv[1])), "mortal", print, will=WILL)
 link.start_now(30)
 link.publish("w", b"here", retain=True)
 time.sleep(600)
 """
+
+
+GONE = encode(Cancel(exchange="gone"))
 
 
 @pytest.mark.mosquitto
@@ -133,9 +140,13 @@ def test_a_killed_process_leaves_its_will(mosquitto: MosquittoBroker) -> None:
         ) as process:
             assert inbox.wait(topic="w") == Incoming("w", b"here", retained=False)
             os.kill(process.pid, signal.SIGKILL)
-        assert inbox.wait(topic="w") == Incoming("w", b"gone", retained=False)
+        assert inbox.wait(topic="w") == Incoming(
+            "w", encode(Cancel(exchange="gone")), retained=False
+        )
     with linked(mosquitto.address, "seven", "w") as (_, inbox):
-        assert inbox.wait(topic="w") == Incoming("w", b"gone", retained=True)
+        assert inbox.wait(topic="w") == Incoming(
+            "w", encode(Cancel(exchange="gone")), retained=True
+        )
 
 
 def test_a_closed_port_is_told_at_once() -> None:

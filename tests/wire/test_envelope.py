@@ -28,7 +28,8 @@ from edgefed.wire.messages import (
 from tests.wire.memory import at_most, numbered
 from tests.wire.strategies import any_message, damaged, messages
 
-CANCEL = b"\x93\x02\xa6cancel\xc4\x0d\x81\xa8exchange\xa2e1"
+TOO_LARGE = limits.MAX_RELAY_BYTES + limits.MAX_SEAL_BYTES + 1
+CANCEL = b"\x93\x03\xa6cancel\xc4\x0d\x81\xa8exchange\xa2e1"
 SESSION = "0123abcd"
 
 
@@ -280,7 +281,7 @@ def test_a_task_delivers_no_more_than_it_may(field: str) -> None:
         {"max_relay_bytes": -1},
         {"max_relay_bytes": limits.MAX_RELAY_BYTES + 1},
         {"relays": [{**DELIVERED, "size": 0}]},
-        {"relays": [{**DELIVERED, "size": limits.MAX_RELAY_BYTES + 1}]},
+        {"relays": [{**DELIVERED, "size": TOO_LARGE}]},
         {"relays": [{**DELIVERED, "digest": "a" * 63}]},
         {"relays": [{**DELIVERED, "sender": "+"}]},
         {"relays": [{**DELIVERED, "exchange": "e" * 129}]},
@@ -298,7 +299,7 @@ def test_wrong_deliveries_are_refused(changes: dict[str, Any]) -> None:
     [
         {"Two": SENT},
         {"two": {**SENT, "size": 0}},
-        {"two": {**SENT, "size": limits.MAX_RELAY_BYTES + 1}},
+        {"two": {**SENT, "size": TOO_LARGE}},
         {"two": {**SENT, "digest": "../" + "a" * 61}},
         {"two": {**SENT, "patches": []}},
         {"two": {"digest": "a" * 64}},

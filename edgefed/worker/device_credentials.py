@@ -1,0 +1,93 @@
+"""A device's credentials at work in its tasks: they sign, and seal what goes to other devices."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from edgefed.errors import NotAllowedError, WireError
+from edgefed.trust.certificates import read_certificate
+from edgefed.trust.credentials import Credentials
+from edgefed.trust.sealed_data import Context, open_data, seal_data
+from edgefed.trust.signatures import is_signed
+from edgefed.wire.message_parts import DeliveredRelay
+from edgefed.wire.messages import Task
+from edgefed.worker.outcome import Outcome
+
+log = logging.getLogger(__name__)
+
+LABEL = b"edgefed statement of a device 3\0"
+"""Keeps what an algorithm has signed from being taken for a message."""
+
+
+@dataclass(frozen=True)
+class DeviceCredentials:
+    """Signs and seals for one device; implements ``DeviceTrust``.
+
+    Args:
+        current: returns the credentials, which may be renewed at any time.
+    """
+
+    current: Callable[[], Credentials]
+
+    @property
+    def certificate(self) -> bytes:
+        """The device's own certificate (DER)."""
+        return self.current().certificate.der
+
+    def sign(self, data: bytes) -> bytes:
+        """Return the device's signature of some bytes."""
+        return self.current().keys.signing.sign(LABEL + data)
+
+    def verify(self, device: str, certificate: bytes, data: bytes, signature: bytes) -> None:
+        """Check that a device of this fleet signed some bytes.
+
+        Raises:
+            NotAllowedError: it did not, or the certificate is not that device's.
+        """
+        signer = read_certificate(certificate)
+        known = signer.is_issued_by(self.current().authority)
+        named = (signer.role, signer.name) == ("device", device)
+        if not (known and named and is_signed(signer, LABEL + data, signature)):
+            raise NotAllowedError(
+                f"A statement of {device} is not signed by that device.", code="trust.signature"
+            )
+
+    def sealed(self, task: Task, outcome: Outcome) -> Outcome:
+        """Return an outcome whose data for other devices only these can read.
+
+        Without a receiver's certificate nothing of the outcome leaves the device.
+        """
+        if not outcome.relays:
+            return outcome
+        own = self.current()
+        relays: dict[str, bytes] = {}
+        try:
+            for receiver, data in outcome.relays.items():
+                encoded = task.certificates.get(receiver, b"")
+                context = Context(task.run, task.exchange, task.device, receiver)
+                relays[receiver] = seal_data(own, read_certificate(encoded), context, data)
+        except NotAllowedError as error:
+            return Outcome(status="refused", reason=error.as_line())
+        return replace(outcome, relays=relays)
+
+    def opened(self, task: Task, read: Callable[[str], bytes]) -> Mapping[str, bytes]:
+        """Return what other devices sealed for this one, by digest; without what does not open.
+
+        A device that was given other keys meanwhile cannot open what was sealed before; the data is
+        then missing, as when the coordinator no longer has it.
+        """
+        own = self.current()
+        found: dict[str, bytes] = {}
+        for relay in task.relays:
+            try:
+                context = _context(task, relay)
+                found[relay.digest] = open_data(own, context, read(relay.digest))
+            except WireError as error:
+                log.warning("%s", error.message)
+        return found
+
+
+def _context(task: Task, relay: DeliveredRelay) -> Context:
+    return Context(task.run, relay.exchange, relay.sender, task.device)

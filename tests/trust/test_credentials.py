@@ -1,0 +1,144 @@
+"""Credentials on disk: whole or not at all, and refused with one line when they cannot be used."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from edgefed.errors import NotAllowedError, StorageError
+from edgefed.trust.certificates import read_certificate, user_of
+from edgefed.trust.credentials import load_credentials, save_credentials
+from edgefed.trust.issuing import make_request, new_keys, read_request
+from tests.signed_fleet import LIFE, Trust
+
+
+def code_of(folder: Path, trust: Trust, *, days: float = 0.0) -> str:
+    with pytest.raises(NotAllowedError) as caught:
+        load_credentials(folder, trust.now + timedelta(days=days))
+    assert "\n" not in caught.value.message
+    assert caught.value.hint
+    return caught.value.code
+
+
+@pytest.fixture
+def trust(tmp_path: Path) -> Trust:
+    return Trust(tmp_path / "trust")
+
+
+def test_they_come_back_as_they_were(trust: Trust) -> None:
+    made = trust.issue("device", "cam-1")
+    found = load_credentials(made.folder, trust.now)
+    assert found.certificate == made.certificate
+    assert found.keys.signing.private_bytes_raw() == made.keys.signing.private_bytes_raw()
+    assert (found.fleet, found.broker) == (trust.fleet, f"mqtts://127.0.0.1:{trust.port}")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in made.folder.iterdir()}
+    assert set(modes.values()) == {0o600}
+    assert made.folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_key_that_others_can_read_is_refused(trust: Trust) -> None:
+    made = trust.issue("device", "cam-1")
+    (made.folder / "key.pem").chmod(0o640)
+    assert code_of(made.folder, trust) == "trust.permissions"
+
+
+def test_validity_and_a_wrong_clock_are_told_apart(trust: Trust) -> None:
+    folder = trust.issue("device", "cam-1").folder
+    assert code_of(folder, trust, days=31) == "trust.expired"
+    assert code_of(folder, trust, days=-365 * 50) == "trust.clock"
+    with pytest.raises(NotAllowedError, match=r"clock says 19\d\d-"):
+        load_credentials(folder, trust.now - timedelta(days=365 * 50))
+
+
+def test_another_authority_is_refused(trust: Trust, tmp_path: Path) -> None:
+    made = trust.issue("device", "cam-1")
+    other = Trust(tmp_path / "other")
+    (made.folder / "authority.pem").write_bytes(other.authority.pem())
+    assert code_of(made.folder, trust) == "trust.authority"
+
+
+@pytest.mark.parametrize("name", ["key.pem", "encryption.pem", "certificate.pem", "fleet.json"])
+def test_a_missing_or_damaged_file_is_told(trust: Trust, name: str) -> None:
+    folder = trust.issue("device", "cam-1").folder
+    (folder / name).write_bytes(b"garbage")
+    assert code_of(folder, trust) == "trust.credentials"
+    (folder / name).unlink()
+    assert code_of(folder, trust) == "trust.credentials"
+
+
+def test_key_and_certificate_must_belong_together(trust: Trust) -> None:
+    one, two = trust.issue("device", "cam-1"), trust.issue("device", "cam-2")
+    (one.folder / "key.pem").write_bytes((two.folder / "key.pem").read_bytes())
+    (one.folder / "key.pem").chmod(0o600)
+    assert code_of(one.folder, trust) == "trust.credentials"
+
+
+def test_a_write_that_fails_leaves_what_was_there(trust: Trust, tmp_path: Path) -> None:
+    made = trust.issue("device", "cam-1")
+    (tmp_path / "file").write_text("in the way")
+    blocked = replace(made, folder=tmp_path / "file" / "cam-1")
+    with pytest.raises(StorageError):
+        save_credentials(blocked)
+    assert load_credentials(made.folder, trust.now).certificate == made.certificate
+
+
+def test_a_process_killed_between_the_renames_loses_nothing(trust: Trust) -> None:
+    made = trust.issue("device", "cam-1")
+    made.folder.rename(made.folder.with_name(".cam-1.old"))
+    assert load_credentials(made.folder, trust.now).certificate == made.certificate
+
+
+def test_renewed_credentials_replace_the_old(trust: Trust) -> None:
+    first, second = trust.issue("device", "cam-1"), trust.issue("device", "cam-1")
+    assert first.folder == second.folder
+    assert load_credentials(second.folder, trust.now).certificate == second.certificate
+    assert [path.name for path in trust.folder.iterdir()] == ["cam-1"]
+
+
+@pytest.mark.parametrize("name", ["", "Cam", "a.b", "a/b", "+", "-a", "coordinator", "x" * 65])
+def test_a_device_cannot_have_every_name(name: str) -> None:
+    with pytest.raises(NotAllowedError) as caught:
+        user_of("device", name)
+    assert caught.value.code == "trust.name"
+
+
+def test_the_users_of_other_roles_cannot_be_names_of_devices() -> None:
+    assert user_of("operator", "ann") == "operator.ann"
+    assert user_of("viewer", "ann") == "viewer.ann"
+    assert user_of("coordinator") == "coordinator"
+
+
+def test_certificates_say_who_holds_them(trust: Trust) -> None:
+    certificate = trust.issue("operator", "ann").certificate
+    assert (certificate.user, certificate.name, certificate.role) == (
+        "operator.ann",
+        "ann",
+        "operator",
+    )
+    assert certificate.is_issued_by(trust.authority)
+    assert not trust.authority.is_issued_by(certificate)
+    assert not certificate.is_issued_by(certificate)
+    assert certificate.is_valid_at(trust.now + LIFE - timedelta(seconds=1))
+    assert not certificate.is_valid_at(trust.now + 2 * LIFE)
+
+
+def test_a_request_is_proven_by_its_key() -> None:
+    keys = new_keys()
+    request = make_request(keys, "cam-1")
+    found = read_request(request)
+    assert (found.name, found.signing_key) == ("cam-1", keys.signing.public_key())
+    assert found.encryption_key == keys.encryption.public_key()
+    for changed in (request[:-1] + bytes([request[-1] ^ 1]), request[:-5], b"", b"\x30" * 3000):
+        with pytest.raises(NotAllowedError) as caught:
+            read_request(changed)
+        assert caught.value.code == "trust.request"
+
+
+@pytest.mark.parametrize("encoded", [b"", b"-----BEGIN", b"\x30\x82" + bytes(100), bytes(9000)])
+def test_what_is_no_certificate_is_refused(encoded: bytes) -> None:
+    with pytest.raises(NotAllowedError) as caught:
+        read_certificate(encoded)
+    assert caught.value.code == "trust.certificate"
