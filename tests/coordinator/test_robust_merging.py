@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ import pytest
 
 from edgefed.algorithms.registry import built_in, make
 from edgefed.config.recipe import Recipe
+from edgefed.coordinator.device_trust import DeviceTrust
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.run_records import OpenExchange
-from edgefed.errors import UsageError
+from edgefed.errors import UsageError, WireError
 from edgefed.learn.types import Tensors
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import (
@@ -153,6 +155,20 @@ def test_a_reply_out_of_proportion_is_refused_and_the_others_are_merged(
     ]
     assert [(row["replies"], row["late"]) for row in here.rows] == [(4, 1)] * 2
     assert record.weights_digest == digest(world, plan(), silent(LIAR))
+
+
+def test_a_lost_blob_blames_no_device(world: MakeWorld) -> None:
+    def lost(each: Delivered) -> Delivered:
+        def read(name: str) -> bytes:
+            raise WireError(f"Blob {name[:12]} is no longer in the cache.", code="wire.blob")
+
+        return replace(each, read=read)
+
+    here, trust = world(plan(), shards(SIZES)), DeviceTrust()
+    fleet = TamperedFleet(here.devices, forged(LIAR, lost))
+    assert here.engine(fleet, trust=trust).run().status == "finished"
+    assert [device for device, outcome, _ in fleet.verdicts if outcome == "rejected"] == [LIAR] * 2
+    assert trust.all() == []
 
 
 def test_checks_that_refuse_nothing_change_nothing(world: MakeWorld) -> None:
