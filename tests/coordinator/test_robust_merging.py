@@ -84,6 +84,14 @@ def test_no_rule_depends_on_the_order_of_replies(world: MakeWorld, merging: dict
     assert digest(world, made) != digest(world, plan())
 
 
+def test_held_replies_are_judged_in_the_order_of_devices(world: MakeWorld) -> None:
+    here = world(plan(merging={"rule": "geometric_median"}), shards(SIZES))
+    fleet = TamperedFleet(here.devices, backwards)
+    here.engine(fleet).run()
+    judged = [device for device, _, _ in fleet.verdicts]
+    assert judged == [each.device for each in here.devices.roster()] * 2
+
+
 def test_a_median_round_ends_in_the_median_of_the_deltas(world: MakeWorld) -> None:
     deltas: list[Tensors] = []
 
