@@ -356,9 +356,10 @@ class Engine:
         anew = self._algorithm.begin_anew(state.state, asked, causes)
         if anew is state.state:
             return
-        record, held, store = self._recorder.record, state.downlink.to_json(), self._deps.store
+        record, held = self._recorder.without_answers(), state.downlink.to_json()
+        store = self._deps.store
         self._recorder.written(lambda: store.commit(record, anew, held, closes=opened))
-        state.state, state.open = anew, None
+        self._recorder.record, state.state, state.open = record, anew, None
 
     # -- scores -------------------------------------------------------------------------------
 
