@@ -20,6 +20,7 @@ from edgefed.learn.scoring import Predict, Predictor
 from edgefed.learn.types import Array, Job, Samples, Score, Tensors, Trained
 from edgefed.natural_noise.draw import DrawNoise, draw_noise
 from edgefed.sharing.policy import Policy
+from edgefed.sharing.random_words import RandomWords, generator_words
 
 MODE = "mode_"
 """Before a mode in the name of the metric that tells it; see ``EvalJob.mode``."""
@@ -96,6 +97,8 @@ class DeviceView:
         ledger: the device's record of releases in all runs, oldest first.
         private_generator: for privacy noise, and nothing else: the run's seed does not determine
             it, so what it draws differs from run to run.
+        private_words: random words for privacy noise, from the operating system; None to draw them
+            from ``private_generator``, as tests do.
         class_names: what the run's labels are called; empty when they have no names.
         preparation: what was done to the inputs.
         noise: draws natural noise; see ``noise_samples``.
@@ -119,7 +122,12 @@ class DeviceView:
     pool: Array | None = None
     memory: int = sys.maxsize
     trust: DeviceTrust | None = None
+    private_words: RandomWords | None = None
     private_bytes: Callable[[int], bytes] = secrets.token_bytes
+
+    def words(self) -> RandomWords:
+        """Return what draws random words for privacy noise."""
+        return self.private_words or generator_words(self.private_generator)
 
 
 @dataclass(frozen=True)

@@ -147,6 +147,7 @@ class Exchange:
             when it puts the exchange.
         detail: a few words that dashboards show after the name, such as ``conv2, 2 of 4``.
         attempt: how often the algorithm began its round anew; ``rounds.retries`` limits that.
+        index: its number in the run, from 0, as ``merge`` sees it.
     """
 
     name: str
@@ -164,6 +165,7 @@ class Exchange:
     discarded: tuple[Relay, ...] = ()
     detail: str = ""
     attempt: int = 0
+    index: int = 0
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,9 @@ class WrappedAlgorithm(Algorithm[Any]):
         self.evaluation_place = inner.evaluation_place
         self.evaluation_weighting = inner.evaluation_weighting
         self.evaluation_modes = inner.evaluation_modes
+        self.averages_updates = inner.averages_updates
         self.personal_weights = inner.personal_weights
+        self.private_updates = inner.private_updates
         self.takes_user_loss = inner.takes_user_loss
         self.inner = inner
 
@@ -92,6 +94,10 @@ class WrappedAlgorithm(Algorithm[Any]):
     def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
         """Return why an answer cannot be merged, or nothing."""
         return self.inner.reject_reason(exchange, answer, model)
+
+    def merge_group(self, answer: Answer) -> str:
+        """Return which answers this one is averaged with."""
+        return self.inner.merge_group(answer)
 
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
         """Return what an operator should know of a merge."""

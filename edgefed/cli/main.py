@@ -17,6 +17,7 @@ from edgefed.cli import (
     noise,
     plugin,
     predict,
+    privacy,
     reproduce,
     run,
     sim,
@@ -51,6 +52,7 @@ app.add_typer(sim.app, name="sim")
 app.command(epilog=reproduce.EPILOG)(reproduce.reproduce)
 app.add_typer(data.app, name="data")
 app.add_typer(noise.app, name="noise")
+app.add_typer(privacy.app, name="privacy")
 app.add_typer(broker.app, name="broker")
 app.add_typer(config.app, name="config")
 app.command(epilog=doctor.EPILOG)(doctor.doctor)

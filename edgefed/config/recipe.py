@@ -6,8 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from edgefed.config.checks_section import ChecksSection
 from edgefed.config.class_names import Classes
 from edgefed.config.images_section import ImagesSection
+from edgefed.config.merging_section import MergingSection
+from edgefed.config.privacy_section import PrivacySection
 from edgefed.config.sections import (
     CodecName,
     OpenSection,
@@ -352,6 +355,9 @@ class Recipe(Section):
     labels: LabelsSection = LabelsSection()
     personal: PersonalSection = PersonalSection()
     secure_aggregation: SecureAggregationSection = SecureAggregationSection()
+    privacy: PrivacySection = PrivacySection()
+    checks: ChecksSection = ChecksSection()
+    merging: MergingSection = MergingSection()
     wire: WireSection = WireSection()
     evaluation: EvaluationSection = EvaluationSection()
     simulation: SimulationSection = SimulationSection()

@@ -27,6 +27,7 @@ from edgefed.coordinator.newcomers import with_part
 from edgefed.coordinator.relay_checks import delivered_relays
 from edgefed.coordinator.reply_collector import make_collector
 from edgefed.coordinator.reply_stats import ReplyStats
+from edgefed.coordinator.robust_merging import with_least_answers
 from edgefed.coordinator.run_controls import Aborted, Stopping
 from edgefed.coordinator.run_model import check_dataset, make_run_model
 from edgefed.coordinator.run_recorder import RunRecorder
@@ -40,6 +41,7 @@ from edgefed.coordinator.trackers.base import TrackedRun
 from edgefed.coordinator.trackers.metrics import MetricFiles
 from edgefed.coordinator.trackers.tracking import Tracking
 from edgefed.coordinator.training_check import check_training
+from edgefed.coordinator.trust_updates import update_trust
 from edgefed.coordinator.unmerged import Problem, merged_or_problem, problem_of
 from edgefed.errors import EdgeFedError, StorageError, TimeLimitError
 from edgefed.events.early_stopping import history_of
@@ -155,6 +157,7 @@ class Engine:
             clock=deps.clock,
             stop=self._controls.interrupted,
             check=self._controls.check,
+            quarantined=deps.trust.is_quarantined,
         )
         run_model = make_run_model(
             self._recipe,
@@ -267,7 +270,8 @@ class Engine:
         seed = derive(self._recipe.seed, "plan", self._recorder.record.seed_index)
         state.state, state.bounty_orders = self._labels.ordered(state.state)
         roster = tuple(each for each in state.admission.roster() if not each.newcomer)
-        return self._algorithm.plan(state.state, roster, seed)
+        planned = self._algorithm.plan(state.state, roster, seed)
+        return with_least_answers(planned, self._recipe.merging)
 
     def _put(self, state: RunState, planned: Exchange, attempt: int) -> OpenExchange:
         """Write an exchange down, so that a restart puts the same one."""
@@ -305,15 +309,18 @@ class Engine:
         collector = make_collector(self._deps, state.run_model, opened)
         asked = asked_exchange(opened)
         answers = audited(self._deps, self._recorder.record.run, state, asked, collector.answers())
-        merged = merged_or_problem(self._algorithm, state.state, asked, answers)
+        robust = collector.merged(answers)
+        merged = merged_or_problem(self._algorithm, state.state, asked, robust)
         self._controls.check()
+        update_trust(self._deps, self._recorder, opened, collector)
         rate = self._recipe.training.learning_rate
         if problem := problem_of(opened, collector.stats, merged, rate):
             self._ask_again(state, opened, problem)
             return
         assert isinstance(merged, State)
         self._deps.journal.emit("exchange", exchange=opened.exchange, phase="merge")
-        after = self._recorder.with_answers(ReplyStats() if opened.preparatory else collector.stats)
+        stats = ReplyStats() if opened.preparatory else collector.stats
+        after = self._recorder.with_answers(stats, self._reports.epsilon(merged))
         held = state.downlink.to_json()
         relays = (collector.relayed, delivered_relays(opened, collector.stats.devices))
         store = self._deps.store
@@ -389,9 +396,11 @@ class Engine:
             planned = self._algorithm.evaluation(state.state, state.admission.roster(), seed)
             opened = self._put(state, planned, attempt=0)
         newcomers = {each.device for each in self._fleet.roster() if each.newcomer}
-        for answer in make_collector(self._deps, state.run_model, opened).answers():
+        collector = make_collector(self._deps, state.run_model, opened)
+        for answer in collector.answers():
             yield with_part(answer, newcomers) if newcomers else answer
         self._controls.check()
+        update_trust(self._deps, self._recorder, opened, collector)
 
     # -- orders -------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Any
 from edgefed.algorithms.base import Algorithm, Exchange, Payload, Question
 from edgefed.algorithms.evaluation_reply import with_confusion
 from edgefed.algorithms.exchange import FROZEN
+from edgefed.algorithms.privacy_plan import privacy_plan
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.relay_checks import task_relays
@@ -61,6 +62,7 @@ def open_exchange(
     shared = {
         **_of_the_exchange(exchange, run, index, section),
         **_of_the_run(recipe, run_model, algorithm),
+        "privacy": _private(recipe) if exchange.name != "evaluate" else {},
         "evaluation": _measured(recipe) if exchange.name == "evaluate" else {},
     }
     tasks = tuple(
@@ -104,6 +106,13 @@ def _max_reply_bytes(exchange: Exchange, model: Model, algorithm: Algorithm[Any]
 def _measured(recipe: Recipe) -> dict[str, Any]:
     """Return what devices have to know of the recipe's section about evaluation."""
     return recipe.evaluation.model_dump(mode="json", include={"confusion", "metrics", "top_k"})
+
+
+def _private(recipe: Recipe) -> dict[str, Any]:
+    """Return what devices have to know of clipping and noise, with the noise multiplier."""
+    if not recipe.privacy.wanted:
+        return {}
+    return privacy_plan(recipe.privacy, recipe.rounds).section.model_dump(mode="json")
 
 
 def _of_the_exchange(
@@ -197,6 +206,7 @@ def asked_exchange(opened: OpenExchange) -> Exchange:
         preparatory=opened.preparatory,
         reply_roles=opened.reply_roles,
         model=model_of(opened),
+        index=opened.index,
         max_relay_bytes=opened.tasks[0].max_relay_bytes if opened.tasks else 0,
     )
 

@@ -115,6 +115,7 @@ class Task(Message):
         labels: its section about supplements for missing labels; empty for none.
         personal: its section about weights that stay on the device; empty for none.
         secure_aggregation: its section about masked updates; empty where they are not masked.
+        privacy: its section about clipping and noise, with the noise multiplier; empty for none.
         evaluation: of a test, its section about what is measured; empty for loss and accuracy.
         codec: how the reply's tensors are encoded.
         error_feedback: whether what the code drops is carried into the next reply.
@@ -153,6 +154,7 @@ class Task(Message):
     labels: dict[str, Any] = {}
     personal: dict[str, Any] = {}
     secure_aggregation: dict[str, Any] = {}
+    privacy: dict[str, Any] = {}
     evaluation: dict[str, Any] = {}
     codec: Word
     error_feedback: bool = False

@@ -59,6 +59,7 @@ class TrainerCache:
             task.labels,
             task.personal,
             task.images,
+            task.privacy,
             task.secure_aggregation,
         )
         key = json.dumps((task.algorithm, *tables), sort_keys=True)
