@@ -14,6 +14,8 @@ from typing import Any
 from broker.address import LOOPBACK, free_port
 from broker.mosquitto import MosquittoBroker
 from broker.running_broker import BrokerProcess
+from broker.secured_broker import SecuredBroker
+from broker.secured_files import secured_files
 from edgefed.config.address import Address
 from edgefed.config.recipe import Recipe
 from edgefed.control.coordinator_client import CoordinatorClient
@@ -23,6 +25,7 @@ from edgefed.data.shard_files import write_shard
 from edgefed.data.types import Shard
 from edgefed.errors import EdgeFedError
 from edgefed.simulator.local_fleet import device_names
+from tests.broker.tls_fleet import free_ports
 from tests.faults.slow_link import SlowLink
 from tests.forked_programs import ForkedProgram, Running
 from tests.signed_fleet import SignedBroker, Trust
@@ -48,6 +51,7 @@ class FleetProcesses:
         agent: the module that is run as an agent.
         holdout: share of its samples that each device holds out for tests; of ``shards`` none.
         signed: whether the fleet has an authority: TLS, signatures and encryption.
+        ruled: whether the broker of a signed fleet has the generated rules, or none at all.
 
     Attributes:
         trust: the authority of a signed fleet; None otherwise.
@@ -65,13 +69,15 @@ class FleetProcesses:
         agent: str = "device_agent.cli",
         holdout: float = 0.0,
         signed: bool = False,
+        ruled: bool = False,
     ) -> None:
         self.folder = folder
         self.recipe = recipe
         self._agent = agent
         self._settings = settings or {}
         self._holdout = holdout if sources else 0.0
-        self.address = Address(LOOPBACK, free_port())
+        self.address = Address(LOOPBACK, free_ports() if signed else free_port())
+        self._ruled = ruled
         self.trust: Trust | None = None
         if signed:
             self.trust = Trust(folder / "state" / "trust" / FLEET, self.address.port, FLEET)
@@ -87,6 +93,7 @@ class FleetProcesses:
         if self.trust is not None:
             for name in self._sources:
                 self.trust.issue("device", name)
+            self.reload()
         self.start("coordinator")
         for device in self._sources:
             if device not in absent:
@@ -116,6 +123,12 @@ class FleetProcesses:
             self.processes[name].kill()
             self.processes[name].wait()
 
+    def reload(self) -> None:
+        """Have the broker admit who has been added, and nobody who has been removed."""
+        if self.trust is not None and isinstance(self.broker, SecuredBroker):
+            self.trust.write_access()
+            self.broker.reload_if_changed()
+
     def close(self) -> None:
         """End everything."""
         for process in self.processes.values():
@@ -131,6 +144,10 @@ class FleetProcesses:
 
     def _start_broker(self) -> BrokerProcess:
         folder = self.folder / "mosquitto"
+        if self.trust is not None and self._ruled:
+            self.trust.issue("broker")
+            self.trust.write_access()
+            return SecuredBroker(self.address, folder, secured_files(self.trust.folder))
         if self.trust is not None:
             return SignedBroker(folder, self.trust)
         return MosquittoBroker(self.address, folder)
