@@ -214,7 +214,9 @@ def test_strangers_who_fill_enrolment_stop_nobody(tmp_path: Path) -> None:
             for _ in range(ENROLMENT.max_connections):
                 stack.enter_context(socket.create_connection(enrolment, 30))
             home.kill(DEVICES[0])
+            wait_until(lambda: home.devices()[DEVICES[0]]["state"] == "lost", "its end", home.logs)
             home.start(DEVICES[0])
+            home.wait_for_devices(3)
             home.resume(run)
             assert_untouched(home, run, tmp_path)
 
@@ -231,7 +233,7 @@ def test_of_a_cloned_device_one_stays(tmp_path: Path) -> None:
         log = tmp_path / "clone.log"
         clone = ForkedProgram(command, {}, log)
         try:
-            wait_until(lambda: "device.taken" in log.read_text(), "the clone's end", home.logs)
+            wait_until(lambda: log.exists() and "device.taken" in log.read_text(), "its end")
         finally:
             clone.kill()
             clone.wait()
