@@ -136,9 +136,7 @@ def config(
     ] = None,
     files: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder from which the system's Mosquitto reads certificates and rules."
-        ),
+        typer.Option(help="Folder from which the system's Mosquitto reads certificates and rules."),
     ] = None,
 ) -> None:
     """Print a Mosquitto configuration for this fleet.

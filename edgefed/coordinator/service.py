@@ -16,7 +16,9 @@ from edgefed.clock import Clock, timestamp
 from edgefed.config.recipe import EvaluationPlace, Recipe
 from edgefed.coordinator.announcements import Announcements
 from edgefed.coordinator.challenges import Challenges
+from edgefed.coordinator.device_orders import DeviceOrders
 from edgefed.coordinator.device_registry import DeviceRegistry
+from edgefed.coordinator.device_trust import DeviceTrust
 from edgefed.coordinator.dispatcher import Dispatcher, DispatcherDeps
 from edgefed.coordinator.duplicate_coordinator import refuse_second_coordinator
 from edgefed.coordinator.engine import Engine
@@ -88,9 +90,10 @@ class Service:
         self._cache, self._relays = open_blobs(settings.folder, CACHE_BYTES, relays)
         self._journal = EventJournal(settings.fleet, clock)
         self._journal.begin_with(lambda snapshot: with_last_run(snapshot, self._store))
-        self._registry = DeviceRegistry(self._journal, clock)
+        self._trust = DeviceTrust(settings.folder)
+        self._registry = DeviceRegistry(self._journal, clock, self._trust)
         self.membership = self._open_membership()
-        self._run_check = RunCheck(settings)
+        self._run_check = RunCheck(settings, self._trust.is_quarantined)
         inbox: Inbox[NoReturn] = Inbox(clock)
         state = CoordinatorState(session=self._session, owner=self._owner, status="online")
         self._link = self._make_link(inbox, state)
@@ -134,6 +137,7 @@ class Service:
             Challenges(self._clock, lambda: secrets.token_hex(16)),
             lambda: inbox.counts,
             self._evaluations.result,
+            DeviceOrders(self._registry, self._trust, self._journal, self._clock, self._clear),
             enrolment_actions(self),
         )
 
@@ -233,6 +237,7 @@ class Service:
         self._link.stop()
         self._journal.close()
         self._store.close()
+        self._trust.close()
         if self.membership is not None:
             self.membership.close()
         self._lock.release()
@@ -366,6 +371,7 @@ class Service:
             trackers=self._settings.trackers,
             user_models=self._settings.user_models,
             memory=self._settings.memory,
+            trust=self._trust,
             release=self._dispatcher.release_space,
         )
 
@@ -397,24 +403,11 @@ class Service:
             self._announcements.change(run_status="failed")
         self._journal.emit("run", run=run, status="failed", reason=reason, **known_round)
 
-    # -- devices ------------------------------------------------------------------------------
-
-    def forget(self, device: str) -> list[str]:
-        """Forget a lost device, or every lost device for an empty name; return which.
-
-        What the broker keeps of a device is cleared, so that a restart does not bring it back.
-
-        Raises:
-            UnknownNameError: there is no such device.
-            NotAllowedError: it is online.
-        """
-        forgotten = [device] if device else self._registry.lost()
-        for each in forgotten:
-            self._registry.forget(each)
-            self._link.publish(self._topics.birth(each), b"", retain=True)
-        return forgotten
-
     # -- requests -----------------------------------------------------------------------------
+
+    def _clear(self, device: str) -> None:
+        """Delete what the broker retains of a device."""
+        self._link.publish(self._topics.birth(device), b"", retain=True)
 
     def _take_request(self, client: str, request: Request, signer: Certificate | None) -> None:
         if self._requests.is_repeated(request):

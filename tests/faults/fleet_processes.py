@@ -49,6 +49,7 @@ class FleetProcesses:
         settings: of agents, beside the usual ones, by device.
         absent: devices that are not started.
         agent: the module that is run as an agent.
+        coordinator: the module that is run as the coordinator.
         holdout: share of its samples that each device holds out for tests; of ``shards`` none.
         signed: whether the fleet has an authority: TLS, signatures and encryption.
         ruled: whether the broker of a signed fleet has the generated rules, or none at all.
@@ -67,6 +68,7 @@ class FleetProcesses:
         settings: Mapping[str, Mapping[str, str]] | None = None,
         absent: Collection[str] = (),
         agent: str = "device_agent.cli",
+        coordinator: str = "edgefed.cli.main",
         holdout: float = 0.0,
         signed: bool = False,
         ruled: bool = False,
@@ -74,6 +76,7 @@ class FleetProcesses:
         self.folder = folder
         self.recipe = recipe
         self._agent = agent
+        self._coordinator = coordinator
         self._settings = settings or {}
         self._holdout = holdout if sources else 0.0
         self.address = Address(LOOPBACK, free_ports() if signed else free_port())
@@ -156,7 +159,7 @@ class FleetProcesses:
         """Return a part's module and its arguments."""
         common = ["--no-config", "--fleet", FLEET, "--state", str(self.folder / "state")]
         if name == "coordinator":
-            return ["edgefed.cli.main", *common, "--broker", str(self.address), "coordinator"]
+            return [self._coordinator, *common, "--broker", str(self.address), "coordinator"]
         link = f"{self.address.scheme}://{LOOPBACK}:{self.link.port}"
         own = ["--broker", link, "--name", name, "--data", self._sources[name]]
         return [self._agent, "run", *common, *own, "--holdout", str(self._holdout)]
@@ -192,6 +195,10 @@ class FleetProcesses:
     def order(self, run: str, action: str) -> None:
         """Give an order to the run at work."""
         self._order("run.order", run=run, action=action)
+
+    def order_device(self, action: str, device: str) -> dict[str, Any]:
+        """Give an order about a device, such as ``quarantine``, and return what follows."""
+        return dict(self._order(f"device.{action}", device=device))
 
     def order_labels(self, run: str, action: str, **what: Any) -> dict[str, Any]:
         """Give an order about a run's label bounties and return the acknowledgement."""
