@@ -27,7 +27,7 @@ class DuplicateNameGuard:
     greater session yields. No clocks are compared, and a few messages settle it.
 
     A broker with TLS lets only one of them be connected at a time. Each then finds the other's
-    retained birth in place of its own when it connects again: who published after us is alive.
+    retained birth or will in place of its own when it connects again.
 
     Args:
         session: ours.
@@ -70,7 +70,7 @@ class DuplicateNameGuard:
 
     def _displaced_by(self, birth: Birth, now: float) -> Reaction:
         """Return what to do about a retained birth that took the place of ours."""
-        if not self._heard or birth.status == "lost":
+        if not self._heard:
             return "ignore"  # of a life before ours
         self._displaced[birth.session] += 1
         if self._displaced[birth.session] == 1 and self._is_newcomer(now):

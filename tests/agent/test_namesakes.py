@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from device_agent.duplicate_name_guard import NEWCOMER, DuplicateNameGuard
@@ -50,7 +52,6 @@ def test_our_own_birth_and_retained_ones_of_lives_before_ours_mean_nothing() -> 
     agent.connected(0.0)
     assert agent.meet(birth(HIGH), 1.0, live=False) == "ignore"
     assert agent.meet(birth(LOW), 1.0, live=True) == "ignore"
-    assert agent.meet(Birth(session=HIGH, status="lost"), 1.0, live=False) == "ignore"
 
 
 def test_the_will_of_an_earlier_life_is_answered() -> None:
@@ -67,7 +68,7 @@ def test_a_reconnection_makes_nobody_a_newcomer() -> None:
     assert agent.meet(birth(LOW), 100.0 + NEWCOMER / 2, live=True) == "answer"
 
 
-def take_turns(low_since: float, high_since: float) -> str:
+def take_turns(low_since: float, high_since: float, status: Literal["online", "lost"]) -> str:
     """Let a broker with one connection a name end each agent's as the other connects."""
     agents = {LOW: DuplicateNameGuard(LOW), HIGH: DuplicateNameGuard(HIGH)}
     for session, since in ((LOW, low_since), (HIGH, high_since)):
@@ -78,7 +79,8 @@ def take_turns(low_since: float, high_since: float) -> str:
         mine, theirs = (LOW, HIGH) if turn % 2 else (HIGH, LOW)
         now += 1.0
         agents[mine].connected(now)
-        if agents[mine].meet(birth(theirs), now, live=False) == "yield":
+        found = Birth(session=theirs, status=status)
+        if agents[mine].meet(found, now, live=False) == "yield":
             return mine
     return ""
 
@@ -87,10 +89,11 @@ def take_turns(low_since: float, high_since: float) -> str:
     ("low_since", "high_since", "who"),
     [(98.0, 0.0, LOW), (0.0, 98.0, HIGH), (98.0, 98.0, HIGH), (0.0, 0.0, HIGH)],
 )
+@pytest.mark.parametrize("status", ["online", "lost"])
 def test_of_two_that_cannot_be_connected_at_once_one_yields(
-    low_since: float, high_since: float, who: str
+    status: Literal["online", "lost"], low_since: float, high_since: float, who: str
 ) -> None:
-    assert take_turns(low_since, high_since) == who
+    assert take_turns(low_since, high_since, status) == who
 
 
 def test_births_that_a_restarted_broker_had_kept_are_not_another_agent() -> None:

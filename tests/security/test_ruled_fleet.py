@@ -232,10 +232,17 @@ def test_of_a_cloned_device_one_stays(tmp_path: Path) -> None:
         command[command.index("--state") + 1] = str(state)
         log = tmp_path / "clone.log"
         clone = ForkedProgram(command, {}, log)
+        logs = (log, home.folder / f"{name}.log")
+
+        def taken() -> int:
+            return sum("device.taken" in each.read_text() for each in logs if each.exists())
+
         try:
-            wait_until(lambda: log.exists() and "device.taken" in log.read_text(), "its end")
+            wait_until(lambda: taken() == 1, "the end of one", home.logs)
+            wait_until(lambda: home.devices()[name]["state"] != "lost", "the other", home.logs)
+            home.resume(run)
+            assert_untouched(home, run, tmp_path)
+            assert taken() == 1
         finally:
             clone.kill()
             clone.wait()
-        home.resume(run)
-        assert_untouched(home, run, tmp_path)
