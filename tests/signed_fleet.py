@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from broker.address import LOOPBACK
+from broker.address import LOOPBACK, free_ports
 from broker.child_process import ChildProcess, wait_until_accepting
 from broker.mosquitto import find_mosquitto
 from broker.running_broker import BrokerProcess
@@ -19,7 +19,6 @@ from edgefed.config.address import COMMANDS_OFFSET, Address
 from edgefed.trust.certificates import Certificate, Role, user_of
 from edgefed.trust.credentials import Credentials, save_credentials
 from edgefed.trust.issuing import issue, make_authority, make_revocations, new_keys
-from tests.broker.tls_fleet import free_ports
 
 FLEET = "signed"
 LIFE = timedelta(days=30)
@@ -92,19 +91,22 @@ class SignedBroker(BrokerProcess):
 
     Args:
         folder: of its configuration and log.
-        trust: makes its certificate; it listens on the port of it.
+        trust: makes its certificate, once; it listens on the port of it.
+        program: the Mosquitto program; searched for when left out.
     """
 
     name = "mosquitto"
 
-    def __init__(self, folder: Path, trust: Trust) -> None:
-        own = trust.issue("broker")
-        program = find_mosquitto()
+    def __init__(self, folder: Path, trust: Trust, program: Path | None = None) -> None:
+        own = trust.folder / "broker"
+        if not own.exists():
+            trust.issue("broker")
+        program = program or find_mosquitto()
         assert program is not None
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "mosquitto.conf"
         file.write_text(
-            "".join(_listener(trust.port + offset, own.folder) for offset in (0, COMMANDS_OFFSET))
+            "".join(_listener(trust.port + offset, own) for offset in (0, COMMANDS_OFFSET))
             + """\
 allow_anonymous false
 set_tcp_nodelay true

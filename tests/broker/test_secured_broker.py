@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from broker import secured_broker
-from broker.address import LOOPBACK, port_is_free
+from broker.address import LOOPBACK, free_ports, port_is_free
 from broker.secured_broker import BrokerSupervisor, SecuredBroker
 from edgefed.errors import UsageError
 from edgefed.wire.topics import Topics
 from tests.broker.clients import is_gone, until
 from tests.broker.test_secured_configuration import is_refused
-from tests.broker.tls_fleet import FLEET, TlsFleet, client, free_ports, make_fleet, stranger
+from tests.broker.tls_fleet import FLEET, TlsFleet, client, make_fleet, stranger
 
 LAB = Topics(FLEET)
 

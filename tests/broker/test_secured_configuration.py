@@ -8,7 +8,7 @@ import pytest
 from paho.mqtt.enums import MQTTProtocolVersion
 
 from broker.acl import acl
-from broker.address import LOOPBACK
+from broker.address import LOOPBACK, free_ports
 from broker.child_process import ChildProcess
 from broker.listeners import ENROLMENT
 from broker.secured_configuration import secured_configuration
@@ -23,7 +23,6 @@ from tests.broker.tls_fleet import (
     TlsClient,
     TlsFleet,
     client,
-    free_ports,
     make_fleet,
     mosquitto,
     reload,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.address import LOOPBACK
+from broker.address import LOOPBACK, free_ports
 from broker.child_process import ChildProcess, wait_until_accepting
 from broker.mosquitto import find_mosquitto
 from broker.secured_check import SecuredCheck
@@ -20,7 +20,7 @@ from broker.secured_rules import RULES, RuleReport, try_rules
 from edgefed.errors import NotAllowedError, UnreachableError
 from edgefed.trust.credentials import Credentials
 from tests.broker.servers import USER
-from tests.broker.tls_fleet import TlsFleet, free_ports, make_fleet
+from tests.broker.tls_fleet import TlsFleet, make_fleet
 
 ALL = {rule.name for rule in RULES}
 

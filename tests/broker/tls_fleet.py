@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from broker.address import LOOPBACK, free_port, port_is_free
+from broker.address import LOOPBACK
 from broker.child_process import ChildProcess, wait_until_accepting
 from broker.mosquitto import find_mosquitto
 from broker.secured_configuration import secured_configuration
@@ -93,14 +93,6 @@ class TlsFleet:
         revoked = make_revocations(self.authority, self.key, self.revoked, now, YEAR)
         users = [user for user in self.parties if user != "broker"]
         write_access(self.trust, FLEET, users, revoked)
-
-
-def free_ports() -> int:
-    """Return a port that is free, with the two after it."""
-    while True:
-        first = free_port()
-        if all(port_is_free(Address(LOOPBACK, first + more)) for more in (1, 2)):
-            return first
 
 
 def make_fleet(state: Path, port: int, parties: Sequence[tuple[Role, str]]) -> TlsFleet:
