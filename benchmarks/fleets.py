@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from broker.address import LOOPBACK, free_port
+from broker.address import LOOPBACK, free_port, free_ports
 from edgefed.cli.follow_run import follow
 from edgefed.cli.processes import Processes, running, wait_for_coordinator
 from edgefed.clock import SystemClock
@@ -69,7 +69,7 @@ def plain_fleet(folder: Path, plan: Recipe) -> Iterator[Fleet]:
 @contextmanager
 def secured_fleet(folder: Path, plan: Recipe) -> Iterator[Fleet]:
     """Start a fleet in which every party has a certificate: mutual TLS, and signed messages."""
-    trust = Trust(make_folder(folder) / "trust" / FLEET, free_port(), FLEET)
+    trust = Trust(make_folder(folder) / "trust" / FLEET, free_ports(), FLEET)
     trust.issue("coordinator")
     for device in dealt(plan):
         trust.issue("device", device)
