@@ -19,6 +19,7 @@ from edgefed.cli import (
     operator,
     plugin,
     predict,
+    privacy,
     reproduce,
     run,
     sim,
@@ -55,6 +56,7 @@ app.add_typer(sim.app, name="sim")
 app.command(epilog=reproduce.EPILOG)(reproduce.reproduce)
 app.add_typer(data.app, name="data")
 app.add_typer(noise.app, name="noise")
+app.add_typer(privacy.app, name="privacy")
 app.add_typer(broker.app, name="broker")
 app.add_typer(config.app, name="config")
 app.command(epilog=doctor.EPILOG)(doctor.doctor)

@@ -9,6 +9,7 @@ from typing import Any
 
 from edgefed.algorithms.base import Member, Roster
 from edgefed.clock import Clock
+from edgefed.coordinator.device_trust import DeviceTrust
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.errors import NotAllowedError, UnknownNameError
 from edgefed.trust.certificates import Certificate
@@ -44,10 +45,17 @@ class DeviceRegistry:
     Args:
         journal: told what changes.
         clock: for how often it is told.
+        trust: what is known of a device beside what it says of itself.
     """
 
-    def __init__(self, journal: EventJournal, clock: Clock) -> None:
+    def __init__(
+        self, journal: EventJournal, clock: Clock, trust: DeviceTrust | None = None
+    ) -> None:
         self._journal = journal
+        self._trust = trust or DeviceTrust()
+        for known in self._trust.all():
+            if known.standing != "trusted":
+                journal.emit("device", **known.fields())
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
         self._changed = threading.Condition()
@@ -166,7 +174,8 @@ class DeviceRegistry:
             self._journal.emit("device", device=device, state="lost", fraction=0.0)
         else:
             returned = {"returned": True} if before is not None else {}
-            self._journal.emit("device", **_described(device, birth), **returned)
+            described = {**_described(device, birth), **self._trust.of(device).fields()}
+            self._journal.emit("device", **described, **returned)
         self._tell(device)
         return birth.status != "lost"
 

@@ -55,16 +55,28 @@ class RunService(Protocol):
         """Give an order to a run and return what follows, in words."""
         ...
 
-    def forget(self, device: str) -> list[str]:
-        """Forget a lost device, or every lost device for an empty name; return which."""
-        ...
-
     def check(self, recipe: Recipe) -> dict[str, Any]:
         """Return which devices' data fit a recipe."""
         ...
 
     def evaluate(self, run: str, on: EvaluationPlace | None, mode: str, *, best: bool) -> str:
         """Begin to test the model of a run and return the test's id."""
+        ...
+
+
+class DeviceService(Protocol):
+    """What a request may do with devices."""
+
+    def forget(self, device: str) -> list[str]:
+        """Forget a lost device, or every lost device for an empty name; return which."""
+        ...
+
+    def quarantine(self, device: str) -> None:
+        """Ask a device no more."""
+        ...
+
+    def release(self, device: str) -> None:
+        """End a device's quarantine."""
         ...
 
 
@@ -104,6 +116,10 @@ class _Forget(Arguments):
     """Empty for every lost device."""
 
 
+class _OneDevice(Arguments):
+    device: str
+
+
 class _LabelOrder(Arguments):
     run: str
     action: BountyAction
@@ -120,10 +136,11 @@ class RequestHandler:
         session: this life of the coordinator.
         store: runs on disk.
         journal: the fleet as it stands.
-        runs: starts, orders, and lost devices to forget.
+        runs: starts and orders.
         challenges: admit orders.
         inbox_counts: returns what the coordinator's inbox dropped and replaced.
         evaluation_result: returns the result of a test by its id, or None while it goes on.
+        devices: forgets, quarantines and releases devices.
         more: further actions, by name.
     """
 
@@ -136,6 +153,7 @@ class RequestHandler:
         challenges: Challenges,
         inbox_counts: Callable[[], InboxCounts],
         evaluation_result: Callable[[str], dict[str, Any] | None],
+        devices: DeviceService,
         more: Mapping[str, Action] = MappingProxyType({}),
     ) -> None:
         self._session = session
@@ -145,6 +163,7 @@ class RequestHandler:
         self._challenges = challenges
         self._inbox_counts = inbox_counts
         self._evaluation_result = evaluation_result
+        self._devices = devices
         self._nonces: deque[str] = deque(maxlen=NONCES)
         self._actions: Mapping[str, Action] = {
             "challenge": Action(Nothing, self._challenge),
@@ -158,6 +177,8 @@ class RequestHandler:
             "run.evaluate": Action(_Evaluate, self._evaluate, order=True),
             "run.evaluation": Action(_Evaluation, self._evaluation),
             "device.forget": Action(_Forget, self._forget, order=True),
+            "device.quarantine": Action(_OneDevice, self._quarantine, order=True),
+            "device.release": Action(_OneDevice, self._release, order=True),
             "label.order": Action(_LabelOrder, self._order_labels, order=True),
             **more,
         }
@@ -255,7 +276,15 @@ class RequestHandler:
         return {"result": self._evaluation_result(arguments.evaluation)}
 
     def _forget(self, arguments: _Forget) -> dict[str, Any]:
-        return {"forgotten": self._runs.forget(arguments.device)}
+        return {"forgotten": self._devices.forget(arguments.device)}
+
+    def _quarantine(self, arguments: _OneDevice) -> dict[str, Any]:
+        self._devices.quarantine(arguments.device)
+        return {"quarantined": arguments.device}
+
+    def _release(self, arguments: _OneDevice) -> dict[str, Any]:
+        self._devices.release(arguments.device)
+        return {"released": arguments.device}
 
     def _order_labels(self, arguments: _LabelOrder) -> dict[str, Any]:
         record, snapshot = self._store.run(arguments.run), self._journal.snapshot

@@ -16,19 +16,20 @@ from edgefed.clock import Clock, timestamp
 from edgefed.config.recipe import EvaluationPlace, Recipe
 from edgefed.coordinator.announcements import Announcements
 from edgefed.coordinator.challenges import Challenges
+from edgefed.coordinator.device_orders import DeviceOrders
 from edgefed.coordinator.device_registry import DeviceRegistry
+from edgefed.coordinator.device_trust import DeviceTrust
 from edgefed.coordinator.dispatcher import Dispatcher, DispatcherDeps
 from edgefed.coordinator.duplicate_coordinator import refuse_second_coordinator
 from edgefed.coordinator.engine import Engine
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.enrolment_orders import enrolment_actions
-from edgefed.coordinator.enrolment_store import Party
 from edgefed.coordinator.evaluation_request import EvaluationRequest
 from edgefed.coordinator.evaluations import Evaluations
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.event_log import EventLog
 from edgefed.coordinator.last_run import with_last_run
-from edgefed.coordinator.membership import Membership
+from edgefed.coordinator.membership import member_verifier, open_membership
 from edgefed.coordinator.membership_messages import MembershipMessages
 from edgefed.coordinator.mqtt_fleet import MqttFleet
 from edgefed.coordinator.new_run import create_run
@@ -46,8 +47,6 @@ from edgefed.lock import FolderLock
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Link
 from edgefed.trust.certificates import Certificate
-from edgefed.trust.credentials import load_credentials
-from edgefed.trust.signatures import Verifier
 from edgefed.wire.chunk_staging import prune
 from edgefed.wire.messages import CoordinatorState, Request
 from edgefed.wire.topics import Topics
@@ -88,9 +87,10 @@ class Service:
         self._cache, self._relays = open_blobs(settings.folder, CACHE_BYTES, relays)
         self._journal = EventJournal(settings.fleet, clock)
         self._journal.begin_with(lambda snapshot: with_last_run(snapshot, self._store))
-        self._registry = DeviceRegistry(self._journal, clock)
-        self.membership = self._open_membership()
-        self._run_check = RunCheck(settings)
+        self._trust = DeviceTrust(settings.folder)
+        self._registry = DeviceRegistry(self._journal, clock, self._trust)
+        self._run_check = RunCheck(settings, self._trust.is_quarantined)
+        self._membership = open_membership(settings.membership, clock)
         inbox: Inbox[NoReturn] = Inbox(clock)
         state = CoordinatorState(session=self._session, owner=self._owner, status="online")
         self._link = self._make_link(inbox, state)
@@ -121,7 +121,7 @@ class Service:
                 topics.every_up(),
                 topics.every_request(),
                 topics.coordinator(),
-                *((topics.every_enrolment_request(),) if self.membership else ()),
+                *((topics.every_enrolment_request(),) if self._membership else ()),
             ),
         )
 
@@ -134,7 +134,8 @@ class Service:
             Challenges(self._clock, lambda: secrets.token_hex(16)),
             lambda: inbox.counts,
             self._evaluations.result,
-            enrolment_actions(self),
+            DeviceOrders(self._registry, self._trust, self._journal, self._clock, self._clear),
+            enrolment_actions(self._members),
         )
 
     def _make_dispatcher(self, inbox: Inbox[NoReturn]) -> Dispatcher:
@@ -153,57 +154,23 @@ class Service:
                 on_request=self._take_request,
                 on_up=self._announcements.repeat,
                 session=self._session,
-                verifier=self._verifier(),
+                verifier=member_verifier(self._settings.address, self._membership),
                 members=self._members,
             )
         )
 
-    def _verifier(self) -> Verifier | None:
-        own = self._settings.address.credentials
-        if own is None:
-            return None
-        members = self.membership
-        if members is None:
-            return Verifier(own.authority)
-        return Verifier(own.authority, lambda certificate: not members.parties.accepts(certificate))
-
-    # -- members ------------------------------------------------------------------------------
-
-    def _open_membership(self) -> Membership | None:
-        """Open the list of members, and tell the broker what an earlier life may not have told."""
-        settings = self._settings.membership
-        if settings is None:
-            return None
-        membership = Membership(settings, self._clock)
-        membership.publish_access()
-        return membership
-
     def _make_members(self) -> MembershipMessages | None:
-        if self.membership is None:
+        if self._membership is None:
             return None
         return MembershipMessages(
-            self.membership,
+            self._membership,
             self._link,
             self._topics,
             self._journal,
-            self._drop_device,
             self._registry.session,
-            self._own_renewed,
+            lambda device: self._dispatcher.drop_device(device),  # noqa: PLW0108 - made later
+            self._clock,
         )
-
-    def _drop_device(self, device: str) -> None:
-        self._dispatcher.drop_device(device)
-
-    def _own_renewed(self, users: list[str]) -> None:
-        """Connect again with the coordinator's next certificate."""
-        own = self._settings.address.credentials
-        if own is not None and own.certificate.user in users:
-            self._link.renew(load_credentials(own.folder, self._clock.now()))
-
-    def remove_member(self, user: str) -> Party:
-        """End a membership, also in mid-round; see ``MembershipMessages.remove``."""
-        assert self._members is not None  # the action is refused without an authority
-        return self._members.remove(user, "removed")
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -233,8 +200,9 @@ class Service:
         self._link.stop()
         self._journal.close()
         self._store.close()
-        if self.membership is not None:
-            self.membership.close()
+        self._trust.close()
+        if self._membership is not None:
+            self._membership.close()
         self._lock.release()
 
     def _take_up_unfinished(self) -> None:
@@ -366,6 +334,7 @@ class Service:
             trackers=self._settings.trackers,
             user_models=self._settings.user_models,
             memory=self._settings.memory,
+            trust=self._trust,
             release=self._dispatcher.release_space,
         )
 
@@ -397,24 +366,11 @@ class Service:
             self._announcements.change(run_status="failed")
         self._journal.emit("run", run=run, status="failed", reason=reason, **known_round)
 
-    # -- devices ------------------------------------------------------------------------------
-
-    def forget(self, device: str) -> list[str]:
-        """Forget a lost device, or every lost device for an empty name; return which.
-
-        What the broker keeps of a device is cleared, so that a restart does not bring it back.
-
-        Raises:
-            UnknownNameError: there is no such device.
-            NotAllowedError: it is online.
-        """
-        forgotten = [device] if device else self._registry.lost()
-        for each in forgotten:
-            self._registry.forget(each)
-            self._link.publish(self._topics.birth(each), b"", retain=True)
-        return forgotten
-
     # -- requests -----------------------------------------------------------------------------
+
+    def _clear(self, device: str) -> None:
+        """Delete what the broker retains of a device."""
+        self._link.publish(self._topics.birth(device), b"", retain=True)
 
     def _take_request(self, client: str, request: Request, signer: Certificate | None) -> None:
         if self._requests.is_repeated(request):

@@ -13,6 +13,7 @@ from typing import Any
 
 from broker.address import LOOPBACK, free_port
 from broker.mosquitto import MosquittoBroker
+from broker.running_broker import BrokerProcess
 from edgefed.config.address import Address
 from edgefed.config.recipe import Recipe
 from edgefed.control.coordinator_client import CoordinatorClient
@@ -24,6 +25,7 @@ from edgefed.errors import EdgeFedError
 from edgefed.simulator.local_fleet import device_names
 from tests.faults.slow_link import SlowLink
 from tests.forked_programs import ForkedProgram, Running
+from tests.signed_fleet import SignedBroker, Trust
 
 FLEET = "faults"
 DOWN, UP = 5e6, 1.5e6
@@ -44,7 +46,12 @@ class FleetProcesses:
         settings: of agents, beside the usual ones, by device.
         absent: devices that are not started.
         agent: the module that is run as an agent.
+        coordinator: the module that is run as the coordinator.
         holdout: share of its samples that each device holds out for tests; of ``shards`` none.
+        signed: whether the fleet has an authority: TLS, signatures and encryption.
+
+    Attributes:
+        trust: the authority of a signed fleet; None otherwise.
     """
 
     def __init__(
@@ -57,14 +64,22 @@ class FleetProcesses:
         settings: Mapping[str, Mapping[str, str]] | None = None,
         absent: Collection[str] = (),
         agent: str = "device_agent.cli",
+        coordinator: str = "edgefed.cli.main",
         holdout: float = 0.0,
+        signed: bool = False,
     ) -> None:
         self.folder = folder
         self.recipe = recipe
         self._agent = agent
+        self._coordinator = coordinator
         self._settings = settings or {}
         self._holdout = holdout if sources else 0.0
         self.address = Address(LOOPBACK, free_port())
+        self.trust: Trust | None = None
+        if signed:
+            self.trust = Trust(folder / "state" / "trust" / FLEET, self.address.port, FLEET)
+            self.trust.issue("coordinator")
+            self.address = self.trust.address(self.trust.issue("operator", "ann"))
         self.broker = self._start_broker()
         self.link = SlowLink(self.address.port, down=DOWN, up=UP)
         self._sources: dict[str, str] = dict(sources or {})
@@ -72,6 +87,9 @@ class FleetProcesses:
         given = {} if sources else dealt(recipe, holdout)
         for name, shard in {**given, **(shards or {})}.items():
             self.give(name, shard)
+        if self.trust is not None:
+            for name in self._sources:
+                self.trust.issue("device", name)
         self.start("coordinator")
         for device in self._sources:
             if device not in absent:
@@ -114,15 +132,18 @@ class FleetProcesses:
         paths = sorted(self.folder.glob("*.log"))
         return "\n".join(f"== {path.name}\n{path.read_text()[-3000:]}" for path in paths)
 
-    def _start_broker(self) -> MosquittoBroker:
-        return MosquittoBroker(self.address, self.folder / "mosquitto")
+    def _start_broker(self) -> BrokerProcess:
+        folder = self.folder / "mosquitto"
+        if self.trust is not None:
+            return SignedBroker(folder, self.trust)
+        return MosquittoBroker(self.address, folder)
 
     def _command(self, name: str) -> list[str]:
         """Return a part's module and its arguments."""
         common = ["--no-config", "--fleet", FLEET, "--state", str(self.folder / "state")]
         if name == "coordinator":
-            return ["edgefed.cli.main", *common, "--broker", str(self.address), "coordinator"]
-        link = f"mqtt://{LOOPBACK}:{self.link.port}"
+            return [self._coordinator, *common, "--broker", str(self.address), "coordinator"]
+        link = f"{self.address.scheme}://{LOOPBACK}:{self.link.port}"
         own = ["--broker", link, "--name", name, "--data", self._sources[name]]
         return [self._agent, "run", *common, *own, "--holdout", str(self._holdout)]
 
@@ -157,6 +178,10 @@ class FleetProcesses:
     def order(self, run: str, action: str) -> None:
         """Give an order to the run at work."""
         self._order("run.order", run=run, action=action)
+
+    def order_device(self, action: str, device: str) -> dict[str, Any]:
+        """Give an order about a device, such as ``quarantine``, and return what follows."""
+        return dict(self._order(f"device.{action}", device=device))
 
     def order_labels(self, run: str, action: str, **what: Any) -> dict[str, Any]:
         """Give an order about a run's label bounties and return the acknowledgement."""
