@@ -73,14 +73,13 @@ class EnrolmentLink:
 
     def _connect(self, now: datetime) -> None:
         try:
-            self._client.connect(self._token.host, self._token.port, keepalive=KEEPALIVE)
-            self._check_broker(now)
-        except (OSError, ValueError) as error:
-            self._hang_up()
-            raise self._unreachable(_reason(error)) from error
+            why = self._reach(now)
         except EdgeFedError:
             self._hang_up()
             raise
+        if why:  # raised here, where no frame of a failed handshake keeps its socket open
+            self._hang_up()
+            raise self._unreachable(why)
         self._client.loop_start()
         try:
             why = self._ready.get(timeout=CONNECT_TIMEOUT)
@@ -89,6 +88,15 @@ class EnrolmentLink:
         if why:
             self.close()
             raise self._unreachable(why)
+
+    def _reach(self, now: datetime) -> str:
+        """Connect to the right broker; return why not, empty when it is."""
+        try:
+            self._client.connect(self._token.host, self._token.port, keepalive=KEEPALIVE)
+            self._check_broker(now)
+        except (OSError, ValueError) as error:
+            return _reason(error)
+        return ""
 
     def close(self) -> None:
         """Disconnect."""
