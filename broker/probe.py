@@ -86,9 +86,11 @@ class Probe:
         """Hand a message with QoS 1 to the network."""
         self._client.publish(topic, payload, qos=1, retain=retain)
 
-    def receives(self, topic: str, payload: bytes, *, retained: bool = False) -> bool:
+    def receives(
+        self, topic: str, payload: bytes, *, retained: bool = False, timeout: float | None = None
+    ) -> bool:
         """Whether that message arrives; others are passed over, and ``heard`` returns them."""
-        deadline = self._monotonic() + self._timeout
+        deadline = self._monotonic() + (self._timeout if timeout is None else timeout)
         while True:
             left = deadline - self._monotonic()
             try:

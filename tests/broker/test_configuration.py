@@ -85,7 +85,12 @@ def test_the_rules_keep_devices_apart(tmp_path: Path) -> None:
         coordinator.subscribe(f"{lab.root}/#")
         first.subscribe("#")
         # What is forbidden is acknowledged and dropped; what is allowed comes alone.
-        for forbidden in (lab.birth("cam-2"), lab.coordinator(), lab.request("local/ui"), lab.events()):
+        for forbidden in (
+            lab.birth("cam-2"),
+            lab.coordinator(),
+            lab.request("local/ui"),
+            lab.events(),
+        ):
             first.publish(forbidden, b"forged")
         first.publish(lab.birth("cam-1"), b"mine")
         assert coordinator.receive() == (lab.birth("cam-1"), b"mine")

@@ -107,10 +107,10 @@ def test_a_wrong_password_is_refused_and_told(broker: Address) -> None:
         CoordinatorClient(wrong, FLEET).connect()
     assert (told.value.code, "guess" in told.value.message) == ("broker.refused", False)
     with pytest.raises(NotAllowedError) as caught:
-        check(wrong.with_login(), 5.0)
+        check(wrong, 5.0)
     assert caught.value.code == "broker.refused"
     assert "guess" not in caught.value.message
-    assert check(login(broker, "coordinator").with_login(), 5.0, fleet=FLEET).ok
+    assert check(login(broker, "coordinator"), 5.0, fleet=FLEET).ok
 
 
 def agent(command: str, broker: Address, folder: Path, name: str) -> subprocess.Popen[str]:

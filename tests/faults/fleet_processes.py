@@ -23,7 +23,7 @@ from edgefed.data.shard_files import write_shard
 from edgefed.data.types import Shard
 from edgefed.errors import EdgeFedError
 from edgefed.simulator.local_fleet import device_names
-from tests.faults.slow_link import SlowLink
+from tests.faults.faulty_link import FaultyLink
 from tests.forked_programs import ForkedProgram, Running
 from tests.signed_fleet import SignedBroker, Trust
 
@@ -81,7 +81,7 @@ class FleetProcesses:
             self.trust.issue("coordinator")
             self.address = self.trust.address(self.trust.issue("operator", "ann"))
         self.broker = self._start_broker()
-        self.link = SlowLink(self.address.port, down=DOWN, up=UP)
+        self.link = FaultyLink(self.address.port, down=DOWN, up=UP)
         self._sources: dict[str, str] = dict(sources or {})
         self.processes: dict[str, Running] = {}
         given = {} if sources else dealt(recipe, holdout)
@@ -230,14 +230,18 @@ class FleetProcesses:
     def _order(self, what: str, /, **arguments: Any) -> Any:
         return self._call(lambda client: client.order(what, **arguments))
 
-    def _call(self, call: Callable[[CoordinatorClient], Any]) -> Any:
+    def record_now(self, run: str) -> dict[str, Any]:
+        """Return the run's row, if the coordinator answers at once."""
+        return dict(self._call(lambda client: client.ask("run.show", run=run), patience=0.0))
+
+    def _call(self, call: Callable[[CoordinatorClient], Any], *, patience: float = PATIENCE) -> Any:
         """Talk to the coordinator, which may be on its way back."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + patience
         while True:
             client = CoordinatorClient(self.address, FLEET)
             try:
                 client.connect()
-                client.wait_until_online(30.0)
+                client.wait_until_online(min(30.0, patience + 5.0))
                 return call(client)
             except EdgeFedError as error:
                 if error.exit_code != 3 or time.monotonic() > until:
