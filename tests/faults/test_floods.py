@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.flooding import FLOODS, publish
+from benchmarks.attacks.flooding import FLOODS, publish
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
 from edgefed.simulator.run import Simulation
