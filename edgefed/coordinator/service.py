@@ -36,7 +36,7 @@ from edgefed.coordinator.run_check import RunCheck, check_start
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_model import load_dataset
 from edgefed.coordinator.run_records import UNFINISHED, RunRecord
-from edgefed.coordinator.sender_limits import SenderLimits, either, everybody
+from edgefed.coordinator.sender_limits import SenderLimits, either
 from edgefed.coordinator.service_settings import ServiceSettings, owner_of
 from edgefed.coordinator.store import Store
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError, UsageError
@@ -71,7 +71,6 @@ class Service:
     def __init__(self, settings: ServiceSettings, clock: Clock) -> None:
         set_threads(1)
         self._settings = settings
-        self._enrolled = everybody
         self._clock = clock
         self._lock = FolderLock(settings.folder, "a coordinator")
         self._owner = owner_of(settings.folder)
@@ -88,10 +87,10 @@ class Service:
         self._journal = EventJournal(settings.fleet, clock)
         self._journal.begin_with(lambda snapshot: with_last_run(snapshot, self._store))
         self._known = KnownDevices(self._store)
-        self._registry = DeviceRegistry(self._journal, clock, self._enrolled)
+        self._registry = DeviceRegistry(self._journal, clock, settings.enrolled)
         self._run_check = RunCheck(settings)
         joined = either(self._registry.knows, self._known.__contains__)
-        self._limits = SenderLimits(self._topics, clock, joined, self._enrolled)
+        self._limits = SenderLimits(self._topics, clock, joined, settings.enrolled)
         inbox: Inbox[NoReturn] = Inbox(clock, gate=self._limits)
         state = CoordinatorState(session=self._session, owner=self._owner, status="online")
         self._link = self._make_link(inbox, state)
@@ -150,7 +149,7 @@ class Service:
                 session=self._session,
                 verifier=self._verifier(),
                 known=self._known.__contains__,
-                enrolled=self._enrolled,
+                enrolled=self._settings.enrolled,
                 expect=self._limits.expect,
             )
         )
