@@ -25,6 +25,7 @@ from edgefed.errors import EdgeFedError
 from edgefed.simulator.local_fleet import device_names
 from tests.faults.faulty_link import FaultyLink
 from tests.forked_programs import ForkedProgram, Running
+from tests.secured_fleet import free_ports
 from tests.signed_fleet import SignedBroker, Trust
 
 FLEET = "faults"
@@ -74,7 +75,7 @@ class FleetProcesses:
         self._coordinator = coordinator
         self._settings = settings or {}
         self._holdout = holdout if sources else 0.0
-        self.address = Address(LOOPBACK, free_port())
+        self.address = Address(LOOPBACK, free_ports() if signed else free_port())
         self.trust: Trust | None = None
         if signed:
             self.trust = Trust(folder / "state" / "trust" / FLEET, self.address.port, FLEET)
