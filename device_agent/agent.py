@@ -12,10 +12,12 @@ import random
 import secrets
 import threading
 
+from device_agent.arrival_limits import ArrivalLimits
 from device_agent.device_store import DeviceStore
 from device_agent.downloads import Downloads
 from device_agent.duplicate_name_guard import DuplicateNameGuard
 from device_agent.identity import Identity, agent_link, agent_verifier
+from device_agent.overflow_report import OverflowReport
 from device_agent.presence_check import PresenceCheck, unheard
 from device_agent.progress_reporter import ProgressReporter, log_receipt
 from device_agent.publisher import Publisher
@@ -95,8 +97,10 @@ class Agent:
         self._clock = clock
         self._renewal = renewal
         self._session = identity.birth.session
-        self._inbox: Inbox[Own] = Inbox(clock, INBOX_LIMITS)
-        self._dropped, self._next_complaint = 0, clock.monotonic()
+        self._coordinator = ""
+        self._limits = ArrivalLimits(self._topics, clock)
+        self._inbox: Inbox[Own] = Inbox(clock, INBOX_LIMITS, self._limits)
+        self._overflow = OverflowReport(lambda: self._inbox.counts)
         self._refused, self._next_refusal = 0, clock.monotonic()
         self._link = agent_link(identity, address, self._inbox.put)
         self._verifier = agent_verifier(address, store.folder)
@@ -193,7 +197,8 @@ class Agent:
 
     def _tick(self) -> None:
         now = self._clock.monotonic()
-        self._note_dropped(now)
+        if self._overflow.due(now):
+            self._reporter.note_overflow(self._overflow.dropped, self._overflow.refused)
         self._reporter.due(now)
         if not self._link.connected:
             self._next_telemetry = max(self._next_telemetry, now + 1.0)
@@ -207,16 +212,6 @@ class Agent:
             self._next_telemetry = now + TELEMETRY_EVERY
             health = self._sensors.read(self._session, self._link.sent, self._link.received)
             self._publisher.telemetry(health)
-
-    def _note_dropped(self, now: float) -> None:
-        """Tell of messages that the inbox had no room for, at most once a minute."""
-        dropped = self._inbox.counts.dropped
-        if dropped > self._dropped and now >= self._next_complaint:
-            self._dropped, self._next_complaint = dropped, now + COMPLAIN_EVERY
-            log.warning(
-                "messages dropped because they came too fast: %d; they are sent again", dropped
-            )
-            self._reporter.note_dropped(dropped)
 
     def _check_presence(self, now: float) -> None:
         """Tell, once a connection, that the broker drops our birth; publish it again."""
@@ -272,6 +267,13 @@ class Agent:
             case _:
                 self._take_news(message)
 
+    def _take_state(self, state: CoordinatorState) -> None:
+        if state.session != self._coordinator and state.status == "online":
+            self._coordinator = state.session
+            self._reporter.repeat(self._link.connected)  # it knows only what the broker kept of us
+        self._limits.know_run(state.run)
+        self._tasks.close_exchanges(state)
+
     def _connected(self) -> None:
         """Say who we are, and go on where the connection broke."""
         self._publisher.birth(self._birth)
@@ -286,7 +288,7 @@ class Agent:
         """Take what the coordinator tells beside tasks."""
         match message:
             case CoordinatorState():
-                self._tasks.close_exchanges(message)
+                self._take_state(message)
             case IssuedCertificate():
                 self._take_certificate(message)
             case Leave() if message.session == self._session:

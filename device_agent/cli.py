@@ -222,7 +222,14 @@ def status(
         if options.json:
             json_out(status)
         else:
-            data(columns([(key, str(value)) for key, value in status.items()]))
+            data(columns([(key, _in_words(value)) for key, value in status.items()]))
+
+
+def _in_words(value: object) -> str:
+    """Return a value of the status file as text: counts by kind in one line."""
+    if isinstance(value, dict):
+        return ", ".join(f"{kind} {count}" for kind, count in value.items()) or "none"
+    return str(value)
 
 
 @app.command()

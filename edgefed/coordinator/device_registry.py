@@ -11,6 +11,7 @@ from edgefed.algorithms.base import Member, Roster
 from edgefed.clock import Clock
 from edgefed.coordinator.device_trust import DeviceTrust
 from edgefed.coordinator.event_journal import EventJournal
+from edgefed.coordinator.sender_limits import everybody
 from edgefed.errors import NotAllowedError, UnknownNameError
 from edgefed.trust.certificates import Certificate
 from edgefed.wire.messages import Birth, Progress, Task, Telemetry
@@ -46,11 +47,17 @@ class DeviceRegistry:
         journal: told what changes.
         clock: for how often it is told.
         trust: what is known of a device beside what it says of itself.
+        enrolled: whether a device is enrolled; one that is not any more is not in the roster.
     """
 
     def __init__(
-        self, journal: EventJournal, clock: Clock, trust: DeviceTrust | None = None
+        self,
+        journal: EventJournal,
+        clock: Clock,
+        trust: DeviceTrust | None = None,
+        enrolled: Callable[[str], bool] = everybody,
     ) -> None:
+        self._enrolled = enrolled
         self._journal = journal
         self._trust = trust or DeviceTrust()
         for known in self._trust.all():
@@ -71,8 +78,15 @@ class DeviceRegistry:
             return tuple(
                 _member(device, entry.birth)
                 for device, entry in sorted(self._entries.items())
-                if entry.online and entry.state != "paused"
+                if entry.online and entry.state != "paused" and self._enrolled(device)
             )
+
+    def knows(self, device: str) -> bool:
+        """Whether a device has joined, and was not forgotten; it may be lost."""
+        return device in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def online(self, device: str) -> bool:
         """Whether a device is there."""

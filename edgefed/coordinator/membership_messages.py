@@ -58,6 +58,13 @@ class MembershipMessages:
         if answer is not None:
             self._link.send(self._topics.enrolment_response(token), answer)
 
+    def take(self, device: str, message: RenewalRequest | Leave) -> None:
+        """Take what a member asks about its membership."""
+        if isinstance(message, Leave):
+            self.take_leave(device, message)
+        else:
+            self.take_renewal(device, message)
+
     def take_renewal(self, device: str, asked: RenewalRequest) -> None:
         """Answer a device that asks for its next certificate."""
         try:

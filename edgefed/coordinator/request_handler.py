@@ -210,6 +210,10 @@ class RequestHandler:
             body, ok = _failure(problem), False
         return list(_answers(request.nonce, ok, body))
 
+    def decline(self, request: Request, error: EdgeFedError) -> list[Response]:
+        """Return the answer that a request is not carried out."""
+        return list(_answers(request.nonce, False, _failure(error)))
+
     def _carry_out(self, request: Request, signer: Certificate | None) -> Any:
         action = self._actions.get(request.action)
         if action is None:
@@ -239,7 +243,7 @@ class RequestHandler:
             "inbox": self._inbox(),
         }
 
-    def _inbox(self) -> dict[str, int]:
+    def _inbox(self) -> dict[str, Any]:
         counts = self._inbox_counts()
         return {**asdict(counts), "dropped": counts.dropped}
 

@@ -29,17 +29,20 @@ from edgefed.coordinator.evaluation_request import EvaluationRequest
 from edgefed.coordinator.evaluations import Evaluations
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.event_log import EventLog
+from edgefed.coordinator.known_devices import KnownDevices
 from edgefed.coordinator.last_run import with_last_run
 from edgefed.coordinator.membership import Membership
 from edgefed.coordinator.membership_messages import MembershipMessages
 from edgefed.coordinator.mqtt_fleet import MqttFleet
 from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.relayed_blobs import open_blobs
-from edgefed.coordinator.request_handler import SLOW, RequestHandler
+from edgefed.coordinator.request_handler import RequestHandler
+from edgefed.coordinator.request_server import RequestServer
 from edgefed.coordinator.run_check import RunCheck, check_start
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_model import load_dataset
 from edgefed.coordinator.run_records import UNFINISHED, RunRecord
+from edgefed.coordinator.sender_limits import SenderLimits, either, everybody
 from edgefed.coordinator.service_settings import ServiceSettings, owner_of
 from edgefed.coordinator.store import Store
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError, UsageError
@@ -90,21 +93,26 @@ class Service:
         self._cache, self._relays = open_blobs(settings.folder, CACHE_BYTES, relays)
         self._journal = EventJournal(settings.fleet, clock)
         self._journal.begin_with(lambda snapshot: with_last_run(snapshot, self._store))
+        self._known = KnownDevices(self._store)
         self._trust = DeviceTrust(settings.folder)
-        self._registry = DeviceRegistry(self._journal, clock, self._trust)
         self.membership = self._open_membership()
+        enrolled = self.membership.parties.is_enrolled if self.membership else everybody
+        self._registry = DeviceRegistry(self._journal, clock, self._trust, enrolled)
         self._run_check = RunCheck(settings, self._trust.is_quarantined)
-        inbox: Inbox[NoReturn] = Inbox(clock)
+        joined = either(self._registry.knows, self._known.__contains__)
+        self._limits = SenderLimits(self._topics, clock, joined, enrolled)
+        inbox: Inbox[NoReturn] = Inbox(clock, gate=self._limits)
         state = CoordinatorState(session=self._session, owner=self._owner, status="online")
         self._link = self._make_link(inbox, state)
         self._announcements = Announcements(self._link, self._topics, state)
         self._members = self._make_members()
         self._dispatcher = self._make_dispatcher(inbox)
         self._fleet = MqttFleet(
-            self._dispatcher, self._registry, self._journal, clock, self._announcements.closed
+            *(self._dispatcher, self._registry, self._journal, clock),
+            *(self._closed, self._known.add),
         )
         self._evaluations = Evaluations(self._engine_deps, self._fleet.wake)
-        self._requests = self._make_requests(inbox)
+        self._requests = RequestServer(self._make_requests(inbox), self._link, self._topics)
         self._pending: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._jobs: dict[str, RunControls] = {}
         self._guard = threading.Lock()
@@ -158,6 +166,9 @@ class Service:
                 on_up=self._announcements.repeat,
                 session=self._session,
                 verifier=self._verifier(),
+                known=self._known.__contains__,
+                enrolled=self.membership.parties.is_enrolled if self.membership else everybody,
+                expect=self._limits.expect,
                 members=self._members,
             )
         )
@@ -406,18 +417,13 @@ class Service:
     # -- requests -----------------------------------------------------------------------------
 
     def _clear(self, device: str) -> None:
-        """Delete what the broker retains of a device."""
+        """Forget that a device took part, and delete what the broker retains of it."""
+        self._known.forget(device)
         self._link.publish(self._topics.birth(device), b"", retain=True)
 
-    def _take_request(self, client: str, request: Request, signer: Certificate | None) -> None:
-        if self._requests.is_repeated(request):
-            return
-        if request.action in SLOW:
-            work = (client, request, signer)
-            threading.Thread(target=self._answer, args=work, daemon=True).start()
-        else:
-            self._answer(client, request, signer)
+    def _closed(self, run: str, through: int) -> None:
+        self._known.save()
+        self._announcements.closed(run, through)
 
-    def _answer(self, client: str, request: Request, signer: Certificate | None) -> None:
-        for answer in self._requests.answer(request, signer):
-            self._link.send(self._topics.response(client), answer)
+    def _take_request(self, client: str, request: Request, signer: Certificate | None) -> None:
+        self._requests.take(client, request, signer)

@@ -71,6 +71,8 @@ def test_status_shows_what_was_dropped(overrun: Overrun) -> None:
         "dropped_chunks": 0,
         "dropped_latest": 1,
         "replaced": 0,
+        "duplicates": 0,
+        "refused": {},
     }
 
 

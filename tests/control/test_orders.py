@@ -63,14 +63,14 @@ class Scene:
     heard: list[tuple[str, bool]] = field(default_factory=list)
 
     def listen(self) -> None:
-        answer = self.service._requests.answer
+        answer = self.service._requests._handler.answer
 
         def recorded(request: Request, signer: Certificate | None = None) -> list[Response]:
             answers = answer(request, signer)
             self.heard.append((request.action, answers[0].ok))
             return answers
 
-        self.service._requests.answer = recorded  # type: ignore[method-assign]
+        self.service._requests._handler.answer = recorded  # type: ignore[method-assign]
 
     def stop_broker(self) -> None:
         os.kill(self.broker.pid, signal.SIGSTOP)

@@ -337,5 +337,6 @@ def test_dropped_messages_are_noted_once_a_minute(
 
 def test_a_birth_that_was_lost_is_looked_up_when_its_device_speaks(scene: Scene) -> None:
     scene.registry._entries.clear()
-    scene.send(TOPICS.telemetry("one"), Telemetry(session=OTHER))
+    for device in DEVICES:
+        scene.send(TOPICS.telemetry(device), Telemetry(session=OTHER))
     wait_until(lambda: len(scene.registry.roster()) == len(DEVICES), "the births")
