@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from broker.address import LOOPBACK, free_port
 from broker.child_process import ChildProcess, wait_until_accepting
 from broker.mosquitto import find_mosquitto
+from broker.running_broker import BrokerProcess
 from edgefed.config.address import Address
 from edgefed.trust.certificates import Certificate, Role, user_of
 from edgefed.trust.credentials import Credentials, save_credentials
@@ -67,32 +68,52 @@ class Trust:
         return Address(LOOPBACK, self.port, tls=True, credentials=credentials)
 
 
-@contextmanager
-def signed_broker(folder: Path) -> Iterator[Trust]:
-    """Run a Mosquitto that lets in only those with a certificate of the fleet, without rules.
+class SignedBroker(BrokerProcess):
+    """A Mosquitto that lets in everybody with a certificate of the fleet, and has no other rules.
 
-    It stands for a broker that somebody else controls: whoever has any certificate of the fleet may
-    publish and read everything, so that what holds then holds by signatures alone.
+    It stands for a broker that somebody else controls: whoever has any certificate may publish and
+    read everything, so that what holds then holds by signatures and encryption alone.
+
+    Args:
+        folder: of its configuration and log.
+        trust: makes its certificate, once; it listens on the port of it.
+        program: the Mosquitto program; searched for when left out.
     """
-    trust = replace(Trust(folder / "trust"), port=free_port())
-    own = trust.issue("broker")
-    program = find_mosquitto()
-    assert program is not None
-    text = f"""\
+
+    name = "mosquitto"
+
+    def __init__(self, folder: Path, trust: Trust, program: Path | None = None) -> None:
+        own = trust.folder / "broker"
+        if not own.exists():
+            trust.issue("broker")
+        program = program or find_mosquitto()
+        assert program is not None
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / "mosquitto.conf"
+        file.write_text(
+            f"""\
 listener {trust.port} {LOOPBACK}
-cafile {own.folder / "authority.pem"}
-certfile {own.folder / "certificate.pem"}
-keyfile {own.folder / "key.pem"}
+cafile {own / "authority.pem"}
+certfile {own / "certificate.pem"}
+keyfile {own / "key.pem"}
 require_certificate true
 use_identity_as_username true
 allow_anonymous false
+set_tcp_nodelay true
+max_queued_messages 40000
 user root
 """
-    file = folder / "mosquitto.conf"
-    file.write_text(text)
-    child = ChildProcess([str(program), "-c", str(file)], folder=folder, log=folder / "broker.log")
-    try:
-        wait_until_accepting(child, Address(LOOPBACK, trust.port))
+        )
+        log = folder / "broker.log"
+        child = ChildProcess([str(program), "-c", str(file)], folder=folder, log=log)
+        address = Address(LOOPBACK, trust.port)
+        wait_until_accepting(child, address)
+        super().__init__(address, child)
+
+
+@contextmanager
+def signed_broker(folder: Path) -> Iterator[Trust]:
+    """Run such a broker with an authority of its own."""
+    trust = Trust(folder / "trust", port=free_port())
+    with SignedBroker(folder / "broker", trust):
         yield trust
-    finally:
-        child.stop()

@@ -63,6 +63,8 @@ class DeviceTask:
         groups: arrays by role, as the question named them.
         seed: of every draw that this task makes on this device.
         receivers: the devices to which the answer may send a blob, one to each.
+        run: id of the run; it is signed with what devices tell each other, and nothing else depends
+            on it.
         rounds: planned rounds of the run, over which a learning rate may change.
         max_relay_bytes: the largest such blob.
         relays: what other devices sent to this one, by sender, sorted; of one sender in the order
@@ -79,6 +81,7 @@ class DeviceTask:
     max_relay_bytes: int = 0
     relays: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
     rounds: int = 0
+    run: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,7 @@ class DeviceView:
         pool: pixels from 0 to 1 of all devices, which only a simulation has.
         memory: the most bytes that training may take here; the model alone fits.
         trust: signs for the device; None in simulations, and in fleets without certificates.
+        private_bytes: returns so many random bytes for keys, of the operating system's generator.
     """
 
     train: Samples
@@ -119,6 +123,7 @@ class DeviceView:
     memory: int = sys.maxsize
     trust: DeviceTrust | None = None
     private_words: RandomWords | None = None
+    private_bytes: Callable[[int], bytes] = secrets.token_bytes
 
     def words(self) -> RandomWords:
         """Return what draws random words for privacy noise."""

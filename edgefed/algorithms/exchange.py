@@ -147,6 +147,7 @@ class Exchange:
             when it puts the exchange.
         detail: a few words that dashboards show after the name, such as ``conv2, 2 of 4``.
         index: its number in the run, from 0, as ``merge`` sees it.
+        attempt: how often the algorithm began its round anew; ``rounds.retries`` limits that.
     """
 
     name: str
@@ -164,6 +165,7 @@ class Exchange:
     discarded: tuple[Relay, ...] = ()
     detail: str = ""
     index: int = 0
+    attempt: int = 0
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ class MqttFleet(Fleet):
         journal: told whom an exchange waits for.
         clock: for deadlines.
         on_closed: told which exchanges are over.
+        on_accepted: told each device whose reply was accepted.
     """
 
     simulated = False
@@ -46,7 +47,9 @@ class MqttFleet(Fleet):
         journal: EventJournal,
         clock: Clock,
         on_closed: Callable[[str, int], None],
+        on_accepted: Callable[[str], None] = lambda device: None,
     ) -> None:
+        self._on_accepted = on_accepted
         self._dispatcher = dispatcher
         self._registry = registry
         self._journal = journal
@@ -122,11 +125,17 @@ class MqttFleet(Fleet):
             pending.arrivals.put(None)
         self._registry.wake()
 
+    def hold(self, reply: Reply) -> None:
+        """Count a reply towards its quorum before its verdict."""
+        pending = self._dispatcher.exchanges.get(reply.exchange)
+        if pending is not None:
+            pending.accept(reply.device, self._clock.monotonic())
+
     def verdict(self, reply: Reply, outcome: Verdict, reason: str) -> None:
         """Tell a device what became of its reply; what is accepted counts towards its quorum."""
-        pending = self._dispatcher.exchanges.get(reply.exchange)
-        if outcome == "accepted" and pending is not None:
-            pending.accept(self._clock.monotonic())
+        if outcome == "accepted":
+            self._on_accepted(reply.device)
+            self.hold(reply)
         self._dispatcher.send_receipt(reply.device, reply.exchange, outcome, reason)
 
     def closed(self, run: str, through: int) -> None:

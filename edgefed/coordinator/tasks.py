@@ -133,6 +133,7 @@ def _of_the_exchange(
 
 def _of_the_run(recipe: Recipe, run_model: RunModel, algorithm: Algorithm[Any]) -> dict[str, Any]:
     """Return the fields that are the same in all tasks of a run, with every setting written out."""
+    secure = recipe.secure_aggregation
     return {
         "rounds": recipe.rounds.count,
         "algorithm": recipe.algorithm.name,
@@ -144,6 +145,7 @@ def _of_the_run(recipe: Recipe, run_model: RunModel, algorithm: Algorithm[Any]) 
         "images": recipe.images.model_dump(mode="json") if recipe.images.wanted else {},
         "labels": recipe.labels.model_dump(mode="json") if recipe.labels.wanted else {},
         "personal": recipe.personal.model_dump(mode="json") if recipe.personal.wanted else {},
+        "secure_aggregation": secure.model_dump(mode="json") if secure.wanted else {},
         "codec": recipe.wire.uplink,
         "error_feedback": recipe.wire.error_feedback,
     }

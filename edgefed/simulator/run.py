@@ -12,6 +12,7 @@ from edgefed.algorithms.evaluation_place import evaluation_place, holdout_of
 from edgefed.algorithms.privacy_plan import check_privacy
 from edgefed.algorithms.private_updates import CoordinatorRandomness, from_operating_system
 from edgefed.algorithms.registry import AnyAlgorithm, make
+from edgefed.algorithms.secure_compatibility import check_label_audit
 from edgefed.clock import Clock, timestamp
 from edgefed.config.recipe import Recipe, SimulationSection
 from edgefed.coordinator.augmentation import with_augmentation, with_run_scale
@@ -102,6 +103,7 @@ class Simulation:
         self._clock = clock
         algorithm = make(recipe, randomness=randomness)
         check_privacy(recipe)
+        check_label_audit(recipe, audit)
         dataset = _dataset(recipe, data_folder, given)
         _check(recipe, algorithm, dataset, memory, user_models=user_models)
         weights_source(recipe.model, data_folder, lambda run: folder / "runs" / run)

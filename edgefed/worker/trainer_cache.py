@@ -60,6 +60,7 @@ class TrainerCache:
             task.personal,
             task.images,
             task.privacy,
+            task.secure_aggregation,
         )
         key = json.dumps((task.algorithm, *tables), sort_keys=True)
         if key not in self._algorithms:

@@ -280,6 +280,7 @@ def _seen(task: Task, read: Callable[[str], Tensors], read_relay: ReadRelay) -> 
         max_relay_bytes=task.max_relay_bytes,
         relays=relays_by_sender(task, read_relay),
         rounds=task.rounds,
+        run=task.run,
     )
 
 

@@ -17,7 +17,7 @@ from edgefed.coordinator.store import Store
 from edgefed.transport.inbox import Inbox, InboxLimits
 from edgefed.transport.link import Incoming
 from tests.cli.commands import Told, edgefed
-from tests.cli.test_report import Nobody
+from tests.cli.test_report import Nobody, NoDevices
 from tests.control.fake_coordinator import FLEET, FakeCoordinator
 from tests.run_fixture import Ticking
 
@@ -43,6 +43,7 @@ class Overrun:
             Challenges(clock, lambda: "0" * 8),
             lambda: self.inbox.counts,
             lambda name: None,
+            NoDevices(),
         )
         self.fake = FakeCoordinator(broker.address, requests.answer)
 
@@ -70,6 +71,8 @@ def test_status_shows_what_was_dropped(overrun: Overrun) -> None:
         "dropped_chunks": 0,
         "dropped_latest": 1,
         "replaced": 0,
+        "duplicates": 0,
+        "refused": {},
     }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from broker.address import LOOPBACK, free_port
 from broker.mosquitto import MosquittoBroker
+from broker.running_broker import BrokerProcess
 from edgefed.config.address import Address
 from edgefed.config.recipe import Recipe
 from edgefed.control.coordinator_client import CoordinatorClient
@@ -22,8 +23,9 @@ from edgefed.data.shard_files import write_shard
 from edgefed.data.types import Shard
 from edgefed.errors import EdgeFedError
 from edgefed.simulator.local_fleet import device_names
-from tests.faults.slow_link import SlowLink
+from tests.faults.faulty_link import FaultyLink
 from tests.forked_programs import ForkedProgram, Running
+from tests.signed_fleet import SignedBroker, Trust
 
 FLEET = "faults"
 DOWN, UP = 5e6, 1.5e6
@@ -46,6 +48,10 @@ class FleetProcesses:
         agent: the module that is run as an agent.
         coordinator: the module that is run as the coordinator.
         holdout: share of its samples that each device holds out for tests; of ``shards`` none.
+        signed: whether the fleet has an authority: TLS, signatures and encryption.
+
+    Attributes:
+        trust: the authority of a signed fleet; None otherwise.
     """
 
     def __init__(
@@ -60,6 +66,7 @@ class FleetProcesses:
         agent: str = "device_agent.cli",
         coordinator: str = "edgefed.cli.main",
         holdout: float = 0.0,
+        signed: bool = False,
     ) -> None:
         self.folder = folder
         self.recipe = recipe
@@ -68,13 +75,21 @@ class FleetProcesses:
         self._settings = settings or {}
         self._holdout = holdout if sources else 0.0
         self.address = Address(LOOPBACK, free_port())
+        self.trust: Trust | None = None
+        if signed:
+            self.trust = Trust(folder / "state" / "trust" / FLEET, self.address.port, FLEET)
+            self.trust.issue("coordinator")
+            self.address = self.trust.address(self.trust.issue("operator", "ann"))
         self.broker = self._start_broker()
-        self.link = SlowLink(self.address.port, down=DOWN, up=UP)
+        self.link = FaultyLink(self.address.port, down=DOWN, up=UP)
         self._sources: dict[str, str] = dict(sources or {})
         self.processes: dict[str, Running] = {}
         given = {} if sources else dealt(recipe, holdout)
         for name, shard in {**given, **(shards or {})}.items():
             self.give(name, shard)
+        if self.trust is not None:
+            for name in self._sources:
+                self.trust.issue("device", name)
         self.start("coordinator")
         for device in self._sources:
             if device not in absent:
@@ -117,15 +132,18 @@ class FleetProcesses:
         paths = sorted(self.folder.glob("*.log"))
         return "\n".join(f"== {path.name}\n{path.read_text()[-3000:]}" for path in paths)
 
-    def _start_broker(self) -> MosquittoBroker:
-        return MosquittoBroker(self.address, self.folder / "mosquitto")
+    def _start_broker(self) -> BrokerProcess:
+        folder = self.folder / "mosquitto"
+        if self.trust is not None:
+            return SignedBroker(folder, self.trust)
+        return MosquittoBroker(self.address, folder)
 
     def _command(self, name: str) -> list[str]:
         """Return a part's module and its arguments."""
         common = ["--no-config", "--fleet", FLEET, "--state", str(self.folder / "state")]
         if name == "coordinator":
             return [self._coordinator, *common, "--broker", str(self.address), "coordinator"]
-        link = f"mqtt://{LOOPBACK}:{self.link.port}"
+        link = f"{self.address.scheme}://{LOOPBACK}:{self.link.port}"
         own = ["--broker", link, "--name", name, "--data", self._sources[name]]
         return [self._agent, "run", *common, *own, "--holdout", str(self._holdout)]
 
@@ -160,6 +178,10 @@ class FleetProcesses:
     def order(self, run: str, action: str) -> None:
         """Give an order to the run at work."""
         self._order("run.order", run=run, action=action)
+
+    def order_device(self, action: str, device: str) -> dict[str, Any]:
+        """Give an order about a device, such as ``quarantine``, and return what follows."""
+        return dict(self._order(f"device.{action}", device=device))
 
     def order_labels(self, run: str, action: str, **what: Any) -> dict[str, Any]:
         """Give an order about a run's label bounties and return the acknowledgement."""
@@ -208,14 +230,18 @@ class FleetProcesses:
     def _order(self, what: str, /, **arguments: Any) -> Any:
         return self._call(lambda client: client.order(what, **arguments))
 
-    def _call(self, call: Callable[[CoordinatorClient], Any]) -> Any:
+    def record_now(self, run: str) -> dict[str, Any]:
+        """Return the run's row, if the coordinator answers at once."""
+        return dict(self._call(lambda client: client.ask("run.show", run=run), patience=0.0))
+
+    def _call(self, call: Callable[[CoordinatorClient], Any], *, patience: float = PATIENCE) -> Any:
         """Talk to the coordinator, which may be on its way back."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + patience
         while True:
             client = CoordinatorClient(self.address, FLEET)
             try:
                 client.connect()
-                client.wait_until_online(30.0)
+                client.wait_until_online(min(30.0, patience + 5.0))
                 return call(client)
             except EdgeFedError as error:
                 if error.exit_code != 3 or time.monotonic() > until:
