@@ -514,6 +514,13 @@ def test_mixes_of_samples_and_measures_of_bare_updates_are_refused() -> None:
         assert caught.value.code == "privacy.algorithm"
 
 
+def test_a_rule_that_compares_updates_is_refused_where_the_coordinator_adds_noise() -> None:
+    with pytest.raises(RecipeError, match="compares updates without noise") as caught:
+        check_privacy(recipe(CENTRAL, merging={"rule": "median"}))
+    assert caught.value.code == "privacy.algorithm"
+    check_privacy(recipe(LOCAL, merging={"rule": "median"}))
+
+
 def batch_norm() -> Any:
     section = ModelSection.model_validate({"name": "resnet20", "norm": "batch"})
     return build(section, (3, 8, 8), 3, 1)
