@@ -81,6 +81,10 @@ class Settings(FleetSettings):
     """Whether a run may name a model ``package.module:factory``, whose code the coordinator then
     imports and runs; simulations on this machine may always do so."""
 
+    certificate_days: Annotated[float, Field(gt=0, le=3650)] = 90.0
+    """Days for which the fleet's authority issues certificates; after two thirds of them, each
+    party gets the next one."""
+
     @field_validator("trackers", mode="before")
     @classmethod
     def _words(cls, value: Any) -> Any:

@@ -139,9 +139,9 @@ def test_masks_by_hand(count: int) -> None:
         width = (
             7  # bytes of a number: 40 bits of the grid, 6 of the bound, 5 of the samples, a sign
         )
-        rows = np.zeros((3 + (wire.size - 24) // width, 8), np.uint8)
-        rows[:3], rows[3:, :width] = wire[:24].reshape(3, 8), wire[24:].reshape(-1, width)
-        masked: Any = rows.reshape(-1).view("<u8")
+        masked: Any = np.zeros((3 + (wire.size - 24) // width, 8), np.uint8)
+        masked[:3], masked[3:, :width] = wire[:24].reshape(3, 8), wire[24:].reshape(-1, width)
+        masked = masked.reshape(-1).view("<u8")
         own = records[answer.device]
         with np.errstate(over="ignore"):
             masked -= stream(bytes.fromhex(own.seed), masked.size)

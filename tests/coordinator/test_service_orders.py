@@ -115,7 +115,7 @@ def test_every_unfinished_run_is_taken_up_and_takes_orders(
 def test_a_viewer_may_ask_and_gives_no_orders(mosquitto: MosquittoBroker, tmp_path: Path) -> None:
     trust = Trust(tmp_path / "trust")
     with serving(mosquitto, tmp_path / "state") as service:
-        handler = service._requests
+        handler = service._requests._handler
         for role, allowed in (("viewer", False), ("operator", True)):
             signer = trust.issue(role, "ann").certificate  # type: ignore[arg-type]
             asked = Request(nonce="ab" * 8, action="run.list")
