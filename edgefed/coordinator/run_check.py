@@ -64,7 +64,9 @@ class RunCheck:
         if found.spec is not None and found.problem is None:
             plan = with_augmentation(recipe, dataset.preparation)
             model = self._check_model(plan, found.spec, dataset)
-            return {**_found(found, roster, self._quarantined), **_merging(recipe, model, roster)}
+            told = _found(found, roster, self._quarantined)
+            fitting = sum(device["fits"] for device in told["devices"])
+            return {**told, **_merging(recipe, model, recipe.rounds.cohort or fitting)}
         return _found(found, roster, self._quarantined)
 
     def _check_model(self, recipe: Recipe, spec: DataSpec, dataset: Dataset) -> Model:
@@ -88,13 +90,12 @@ def check_start(recipe: Recipe, settings: ServiceSettings) -> None:
     weights_source(recipe.model, folder / "data", lambda run: folder / "runs" / run)
 
 
-def _merging(recipe: Recipe, model: Model, roster: Roster) -> dict[str, Any]:
+def _merging(recipe: Recipe, model: Model, devices: int) -> dict[str, Any]:
     """Return what it takes to have all replies of a round at once, where the recipe needs that."""
     merging = recipe.merging
     if not (merging.needs_all or recipe.checks.compares):
         return {}
     update = sum(array.nbytes for array in model.weights().values())
-    devices = recipe.rounds.cohort or len(roster)
     memory = merging_bytes(merging, update, devices)
     return {"merging": {"rule": merging.rule, "memory": memory, "held": devices * update}}
 
