@@ -12,13 +12,16 @@ import random
 import secrets
 import threading
 
+from device_agent.arrival_limits import ArrivalLimits
 from device_agent.device_store import DeviceStore
 from device_agent.downloads import Downloads
 from device_agent.duplicate_name_guard import DuplicateNameGuard
 from device_agent.identity import Identity, agent_link, agent_verifier
+from device_agent.overflow_report import OverflowReport
 from device_agent.presence_check import PresenceCheck, unheard
 from device_agent.progress_reporter import ProgressReporter, log_receipt
 from device_agent.publisher import Publisher
+from device_agent.renewal import Renewal
 from device_agent.reply_resender import ReplyResender
 from device_agent.task_session import TaskServices, TaskSession
 from device_agent.telemetry import Sensors
@@ -32,12 +35,14 @@ from edgefed.transport.link import Arrival, Incoming, LinkDown, LinkUp, Subscrib
 from edgefed.transport.reading import read_arrival
 from edgefed.transport.sender import ChunkSender
 from edgefed.wire.blobs import chunk_count
+from edgefed.wire.enrolment_messages import IssuedCertificate, Leave
 from edgefed.wire.messages import (
     Birth,
     Cancel,
     Chunk,
     CoordinatorState,
     DeviceState,
+    Message,
     Need,
     Receipt,
     Task,
@@ -69,6 +74,7 @@ class Agent:
         store: the state directory.
         worker: the device's data and trainers.
         sensors: the board's health.
+        renewal: the device's credentials; None in a fleet without certificates.
     """
 
     def __init__(
@@ -79,6 +85,7 @@ class Agent:
         worker: Worker,
         sensors: Sensors,
         clock: Clock,
+        renewal: Renewal | None = None,
     ) -> None:
         self._identity = identity
         self._address = address
@@ -88,9 +95,12 @@ class Agent:
         self._store = store
         self._sensors = sensors
         self._clock = clock
+        self._renewal = renewal
         self._session = identity.birth.session
-        self._inbox: Inbox[Own] = Inbox(clock, INBOX_LIMITS)
-        self._dropped, self._next_complaint = 0, clock.monotonic()
+        self._coordinator = ""
+        self._limits = ArrivalLimits(self._topics, clock)
+        self._inbox: Inbox[Own] = Inbox(clock, INBOX_LIMITS, self._limits)
+        self._overflow = OverflowReport(lambda: self._inbox.counts)
         self._refused, self._next_refusal = 0, clock.monotonic()
         self._link = agent_link(identity, address, self._inbox.put)
         self._verifier = agent_verifier(address, store.folder)
@@ -187,7 +197,8 @@ class Agent:
 
     def _tick(self) -> None:
         now = self._clock.monotonic()
-        self._note_dropped(now)
+        if self._overflow.due(now):
+            self._reporter.note_overflow(self._overflow.dropped, self._overflow.refused)
         self._reporter.due(now)
         if not self._link.connected:
             self._next_telemetry = max(self._next_telemetry, now + 1.0)
@@ -195,20 +206,12 @@ class Agent:
         self._tasks.check_downloads(now)
         self._resender.due(now)
         self._check_presence(now)
+        if self._renewal is not None:
+            self._renewal.due(now, self._publisher.renewal)
         if now >= self._next_telemetry:
             self._next_telemetry = now + TELEMETRY_EVERY
             health = self._sensors.read(self._session, self._link.sent, self._link.received)
             self._publisher.telemetry(health)
-
-    def _note_dropped(self, now: float) -> None:
-        """Tell of messages that the inbox had no room for, at most once a minute."""
-        dropped = self._inbox.counts.dropped
-        if dropped > self._dropped and now >= self._next_complaint:
-            self._dropped, self._next_complaint = dropped, now + COMPLAIN_EVERY
-            log.warning(
-                "messages dropped because they came too fast: %d; they are sent again", dropped
-            )
-            self._reporter.note_dropped(dropped)
 
     def _check_presence(self, now: float) -> None:
         """Tell, once a connection, that the broker drops our birth; publish it again."""
@@ -259,10 +262,17 @@ class Agent:
                 self._take_receipt(message)
             case Cancel():
                 self._tasks.cancel(message.exchange)
-            case CoordinatorState():
-                self._tasks.close_exchanges(message)
             case Birth():
                 self._take_birth(message, live=not arrival.retained)
+            case _:
+                self._take_news(message)
+
+    def _take_state(self, state: CoordinatorState) -> None:
+        if state.session != self._coordinator and state.status == "online":
+            self._coordinator = state.session
+            self._reporter.repeat(self._link.connected)  # it knows only what the broker kept of us
+        self._limits.know_run(state.run)
+        self._tasks.close_exchanges(state)
 
     def _connected(self) -> None:
         """Say who we are, and go on where the connection broke."""
@@ -273,6 +283,32 @@ class Agent:
         self._resender.reconnected(now)
         self._downloads.reconnected(now)
         self._reporter.connected()
+
+    def _take_news(self, message: Message) -> None:
+        """Take what the coordinator tells beside tasks."""
+        match message:
+            case CoordinatorState():
+                self._take_state(message)
+            case IssuedCertificate():
+                self._take_certificate(message)
+            case Leave() if message.session == self._session:
+                self._removed()
+
+    def _removed(self) -> None:
+        """End: the coordinator has removed this device."""
+        self._problem = NotAllowedError(
+            f"Device {self._device} was removed from fleet {self._topics.fleet}.",
+            code="device.removed",
+            hint="to come back, ask for a token: edgefed device invite; edgefed-agent leave deletes"
+            " the credentials",
+        )
+        self.stop()
+
+    def _take_certificate(self, issued: IssuedCertificate) -> None:
+        """Connect again with the device's next certificate."""
+        made = None if self._renewal is None else self._renewal.take(issued)
+        if made is not None:
+            self._link.renew(made)
 
     def _take_birth(self, birth: Birth, *, live: bool) -> None:
         """Meet a message on our own birth topic."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from device_agent.identity import Identity
@@ -14,6 +14,8 @@ from edgefed.errors import StorageError
 from edgefed.wire.messages import DeviceState, Progress, Receipt
 
 log = logging.getLogger(__name__)
+
+_Shown = tuple[str, str, str, int, tuple[tuple[str, int], ...], int, bool]
 
 WRITE_EVERY = 0.2
 """Seconds between two writes of the status file: a short task has more states than that."""
@@ -44,10 +46,11 @@ class ProgressReporter:
         self._clock = clock
         self._publish = publish
         self._progress = Progress(session=identity.birth.session, state="idle")
-        self._written: tuple[str, str, str, int, int, bool] | None = None
+        self._written: _Shown | None = None
         self._next_write = 0.0
         self._connected = False
         self._dropped = 0
+        self._over_limits: tuple[tuple[str, int], ...] = ()
         self._refused = 0
         self._unheard = ""
         self._was_down = False
@@ -91,9 +94,9 @@ class ProgressReporter:
         self._connected = connected
         self.due(self._clock.monotonic())
 
-    def note_dropped(self, dropped: int) -> None:
-        """Show how many messages the inbox had no room for."""
-        self._dropped = dropped
+    def note_overflow(self, dropped: int, over_limits: Mapping[str, int]) -> None:
+        """Show how many messages the inbox had no room for, and how many were over a limit."""
+        self._dropped, self._over_limits = dropped, tuple(over_limits.items())
         self.due(self._clock.monotonic())
 
     def note_refused(self, refused: int) -> None:
@@ -122,7 +125,7 @@ class ProgressReporter:
             return
         self._written = shown
         self._next_write = self._clock.monotonic() + WRITE_EVERY
-        state, exchange, reason, dropped, refused, connected = shown
+        state, exchange, reason, dropped, over_limits, refused, connected = shown
         status = {
             "device": self._identity.device,
             "fleet": self._identity.fleet,
@@ -133,6 +136,7 @@ class ProgressReporter:
             "reason": reason,
             "samples": self._identity.birth.samples,
             "dropped": dropped,
+            "over_limits": dict(over_limits),
             "refused": refused,
             "since": timestamp(self._clock.now()),
         }
@@ -141,13 +145,14 @@ class ProgressReporter:
         except StorageError as error:
             log.warning("edgefed-agent status shows an earlier state: %s", error.message)
 
-    def _shown(self) -> tuple[str, str, str, int, int, bool]:
+    def _shown(self) -> _Shown:
         progress = self._progress
         return (
             progress.state,
             progress.exchange,
             progress.reason or self._unheard,
             self._dropped,
+            self._over_limits,
             self._refused,
             self._connected,
         )

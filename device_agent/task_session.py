@@ -20,10 +20,14 @@ from device_agent.training_thread import Done, Progressed, TrainingThread
 from edgefed.clock import Clock, timestamp
 from edgefed.errors import EdgeFedError
 from edgefed.transport.link import Link
+from edgefed.transport.rate_limits import Rate, TokenBucket
 from edgefed.wire.messages import CoordinatorState, DeviceState, Task
 from edgefed.worker.replies import make_reply
 
 log = logging.getLogger(__name__)
+
+PREEMPTIONS = Rate(1 / 6, 10)
+"""How often a task that trains is given up for another one; the coordinator repeats the other."""
 
 KNOWN_RUNS = 64
 """Runs of which is remembered what is over."""
@@ -69,6 +73,12 @@ class TaskSession:
         self._unwritten: Done | None = None
         self._pending_state: CoordinatorState | None = None
         self._closed: OrderedDict[str, int] = OrderedDict()
+        self._preemptions = TokenBucket(PREEMPTIONS, services.clock.monotonic())
+
+    @property
+    def _is_training(self) -> bool:
+        """Whether the task at hand was begun; a download is given up for any other task."""
+        return self._inputs is not None and self._training.work_on(self._inputs.task.exchange)
 
     @property
     def active(self) -> bool:
@@ -116,6 +126,9 @@ class TaskSession:
             return
         if self._at_hand(task.exchange):
             self._reporter.repeat(self._link.connected)
+            return
+        if self._is_training and not self._preemptions.take(1, self._clock.monotonic()):
+            log.warning("task %s ignored: too many tasks came while one is at work", task.exchange)
             return
         self._drop_inputs()
         log.info("task %s taken: %s, round %d", task.exchange, task.question, task.round)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from edgefed.algorithms.base import (
@@ -45,6 +45,7 @@ class WrappedAlgorithm(Algorithm[Any]):
         self.evaluation_modes = inner.evaluation_modes
         self.averages_updates = inner.averages_updates
         self.personal_weights = inner.personal_weights
+        self.private_updates = inner.private_updates
         self.takes_user_loss = inner.takes_user_loss
         self.inner = inner
 
@@ -81,6 +82,10 @@ class WrappedAlgorithm(Algorithm[Any]):
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
         """Return the state after the answers."""
         return self.inner.merge(state, exchange, answers)
+
+    def begin_anew(self, state: State, exchange: Exchange, causes: Collection[str] = ()) -> State:
+        """Return the state in which to plan again after an exchange that was not merged."""
+        return self.inner.begin_anew(state, exchange, causes)
 
     def max_reply_bytes(self, exchange: Exchange, model: Model) -> int:
         """Return the bytes that an answer may take."""

@@ -9,6 +9,7 @@ import typer
 
 from edgefed.cli.ages import ago
 from edgefed.cli.context import globals_of
+from edgefed.cli.device_membership import add_commands
 from edgefed.cli.help import examples
 from edgefed.cli.options import Json
 from edgefed.command_line import CommandLine
@@ -20,7 +21,8 @@ MAX_LABELS_WIDTH = 40
 
 _BYTES = ("sent", "received", "memory", "shared_bytes")
 
-app = CommandLine(help="Show the devices of the fleet.")
+app = CommandLine(help="Show, admit and remove the devices of the fleet.")
+add_commands(app)
 
 
 @app.command("list", epilog=examples("edgefed device list", "edgefed device list --json"))

@@ -89,14 +89,23 @@ def _coordinator(options: Globals) -> str:
 def _inbox(options: Globals) -> Finding:
     """Look whether the coordinator keeps up with its devices' messages."""
     from edgefed.cli.connection import connected
+    from edgefed.cli.floods import in_words
     from edgefed.diagnostics import Finding
     from edgefed.errors import EdgeFedError
 
     try:
         with connected(options) as coordinator:
-            dropped = coordinator.ask("snapshot")["inbox"]["dropped"]
+            inbox = coordinator.ask("snapshot")["inbox"]
     except EdgeFedError as error:
         return Finding("inbox", "bad", error.message, error.hint)
+    dropped, refused = inbox["dropped"], inbox["refused"]
+    if refused:
+        return Finding(
+            "inbox",
+            "warning",
+            f"senders over their limits; {in_words(refused)}",
+            "look at these senders; on a broker with an access list, take away their rights",
+        )
     if not dropped:
         return Finding("inbox", "good", "the coordinator dropped no message")
     told = f"messages that the coordinator dropped because they came too fast: {dropped}"

@@ -66,10 +66,17 @@ def _rows(broker: str, snapshot: dict[str, Any], now: str) -> list[tuple[str, ..
     return [*rows, *_shared(devices), *_bounties(snapshot["bounties"])]
 
 
-def _dropped(inbox: dict[str, int]) -> list[tuple[str, ...]]:
-    """Return what the coordinator's inbox had no room for; nothing where it took everything."""
-    dropped = inbox["dropped"]
-    return [("dropped", f"{dropped}, because messages came too fast")] if dropped else []
+def _dropped(inbox: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Return what the coordinator did not take; nothing where it took everything."""
+    from edgefed.cli.floods import in_words
+
+    dropped, refused = inbox["dropped"], inbox["refused"]
+    rows: list[tuple[str, ...]] = []
+    if dropped:
+        rows.append(("dropped", f"{dropped}, because messages came too fast"))
+    if refused:
+        rows.append(("over limits", in_words(refused)))
+    return rows
 
 
 def _bounties(bounties: list[dict[str, Any]]) -> list[tuple[str, ...]]:

@@ -10,6 +10,7 @@ from edgefed.config.checks_section import ChecksSection
 from edgefed.config.class_names import Classes
 from edgefed.config.images_section import ImagesSection
 from edgefed.config.merging_section import MergingSection
+from edgefed.config.privacy_section import PrivacySection
 from edgefed.config.sections import (
     CodecName,
     OpenSection,
@@ -18,6 +19,7 @@ from edgefed.config.sections import (
     UserFunction,
     WeightPattern,
 )
+from edgefed.config.secure_aggregation_section import SecureAggregationSection
 from edgefed.config.training_section import TrainingSection
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9-]{0,63}$"
@@ -352,6 +354,8 @@ class Recipe(Section):
     rounds: RoundsSection = RoundsSection()
     labels: LabelsSection = LabelsSection()
     personal: PersonalSection = PersonalSection()
+    secure_aggregation: SecureAggregationSection = SecureAggregationSection()
+    privacy: PrivacySection = PrivacySection()
     checks: ChecksSection = ChecksSection()
     merging: MergingSection = MergingSection()
     wire: WireSection = WireSection()

@@ -11,6 +11,7 @@ from edgefed.algorithms.base import Member, Roster
 from edgefed.clock import Clock
 from edgefed.coordinator.device_trust import DeviceTrust
 from edgefed.coordinator.event_journal import EventJournal
+from edgefed.coordinator.sender_limits import everybody
 from edgefed.errors import NotAllowedError, UnknownNameError
 from edgefed.trust.certificates import Certificate
 from edgefed.wire.messages import Birth, Progress, Task, Telemetry
@@ -46,11 +47,17 @@ class DeviceRegistry:
         journal: told what changes.
         clock: for how often it is told.
         trust: what is known of a device beside what it says of itself.
+        enrolled: whether a device is enrolled; one that is not any more is not in the roster.
     """
 
     def __init__(
-        self, journal: EventJournal, clock: Clock, trust: DeviceTrust | None = None
+        self,
+        journal: EventJournal,
+        clock: Clock,
+        trust: DeviceTrust | None = None,
+        enrolled: Callable[[str], bool] = everybody,
     ) -> None:
+        self._enrolled = enrolled
         self._journal = journal
         self._trust = trust or DeviceTrust()
         for known in self._trust.all():
@@ -71,14 +78,27 @@ class DeviceRegistry:
             return tuple(
                 _member(device, entry.birth)
                 for device, entry in sorted(self._entries.items())
-                if entry.online and entry.state != "paused"
+                if entry.online and entry.state != "paused" and self._enrolled(device)
             )
+
+    def knows(self, device: str) -> bool:
+        """Whether a device has joined, and was not forgotten; it may be lost."""
+        return device in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def online(self, device: str) -> bool:
         """Whether a device is there."""
         with self._changed:
             entry = self._entries.get(device)
             return entry is not None and entry.online
+
+    def session(self, device: str) -> str:
+        """Return the current life of a device; empty when it is not there."""
+        with self._changed:
+            entry = self._entries.get(device)
+            return entry.birth.session if entry is not None and entry.online else ""
 
     def lost_since(self, devices: Iterable[str], start: float) -> dict[str, float]:
         """Return which of ``devices`` are not there, and since when, but not before ``start``."""
@@ -151,7 +171,11 @@ class DeviceRegistry:
                     return False
                 self._entries[device] = replace(before, online=False, exchange="", lost=now)
             elif before is not None and known:
-                self._entries[device] = replace(before, doubted=None if live else before.doubted)
+                self._entries[device] = replace(
+                    before,
+                    doubted=None if live else before.doubted,
+                    certificate=before.certificate if signer is None else signer.der,
+                )
                 return False
             else:
                 certificate = b"" if signer is None else signer.der
@@ -224,6 +248,15 @@ class DeviceRegistry:
                 )
             del self._entries[device]
         self._journal.emit("device", device=device, forgotten=True)
+
+    def remove(self, device: str) -> None:
+        """Forget a device that is no longer a member, online or not, and tell who waits for it."""
+        with self._changed:
+            if self._entries.pop(device, None) is None:
+                return
+            self._changed.notify_all()
+        self._journal.emit("device", device=device, forgotten=True)
+        self._tell(device)
 
     def lost(self) -> list[str]:
         """Return the devices that are known and not there, sorted by id."""

@@ -21,22 +21,28 @@ from edgefed.coordinator.device_publisher import DevicePublisher
 from edgefed.coordinator.device_registry import DeviceRegistry
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.fleet import Verdict
+from edgefed.coordinator.membership_messages import MembershipMessages
+from edgefed.coordinator.new_devices import NewDevices
+from edgefed.coordinator.overflow_notes import OverflowNotes
 from edgefed.coordinator.pending_exchange import PendingExchange
 from edgefed.coordinator.pending_exchanges import PendingExchanges
 from edgefed.coordinator.rate_limited_notes import RateLimitedNotes
 from edgefed.coordinator.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.reply_receiver import ReplyReceiver
+from edgefed.coordinator.sender_limits import STATES, everybody
 from edgefed.coordinator.task_sender import TaskSender
 from edgefed.errors import EdgeFedError
 from edgefed.files import free_bytes
 from edgefed.transport.blob_intake import BlobIntake
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Arrival, Incoming, Link, LinkDown, LinkUp
+from edgefed.transport.rate_limits import Buckets, Rate
 from edgefed.transport.reading import read_arrival
 from edgefed.transport.sender import ChunkSender
 from edgefed.trust.certificates import Certificate
 from edgefed.trust.signatures import Verifier
 from edgefed.wire.blobs import BlobCache
+from edgefed.wire.enrolment_messages import EnrolmentRequest, Leave, RenewalRequest
 from edgefed.wire.limits import MAX_MESSAGE_BYTES
 from edgefed.wire.messages import (
     Birth,
@@ -62,8 +68,14 @@ CHECK_EVERY = 0.1
 ROOM = 4 * MAX_MESSAGE_BYTES
 """Free bytes above which a disk that was full is tried again."""
 
-LOOK_EVERY = 30.0
-"""Seconds between two looks at the retained births, when somebody speaks who has none here."""
+LOOKS = Rate(1 / 30, 1)
+"""How often a device's retained birth is asked for, when it speaks and has none here."""
+
+MAX_LOOKS = 1024
+"""Devices whose births were asked for that are remembered."""
+
+MAX_DEVICES = 10_000
+"""Devices that may join."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +95,11 @@ class DispatcherDeps:
         on_request: takes requests of dashboards and the command line.
         on_up: called when the connection is there (again), and when our retained state was lost.
         session: this life of the coordinator.
+        members: serves messages about membership; None where no authority is on this machine.
+        known: whether a device has taken part before; the birth of another one must be followed by
+            a message before it joins.
+        enrolled: whether a device is enrolled; one that is not is never heard.
+        expect: told whose retained birth was asked for.
         verifier: of a signed fleet; None where messages are not signed.
     """
 
@@ -99,7 +116,11 @@ class DispatcherDeps:
     on_request: Callable[[str, Request, Certificate | None], None]
     on_up: Callable[[], None]
     session: str = ""
+    known: Callable[[str], bool] = everybody
+    enrolled: Callable[[str], bool] = everybody
+    expect: Callable[[str], None] = lambda device: None
     verifier: Verifier | None = None
+    members: MembershipMessages | None = None
 
 
 class Dispatcher:
@@ -129,8 +150,9 @@ class Dispatcher:
             self._tasks.give_next,
         )
         self._lock = threading.RLock()
-        self._looked = -LOOK_EVERY
-        self._dropped = 0
+        self._new = NewDevices()
+        self._looks = Buckets(LOOKS, MAX_LOOKS)
+        self._overflow = OverflowNotes(lambda: deps.inbox.counts, self._notes)
         self._next_check = 0.0
         self._full_since: float | None = None
         self._up = 0
@@ -174,6 +196,13 @@ class Dispatcher:
         """Delete blobs and parts of blobs that no open exchange needs."""
         with self._lock:
             self._replies.release_space()
+
+    def drop_device(self, device: str) -> None:
+        """Stop asking a device that is no longer a member, in the middle of an exchange too."""
+        with self._lock:
+            self._registry.remove(device)
+            self._replies.leave(device)
+        self._deps.link.publish(self._deps.topics.birth(device), b"", retain=True)
 
     def send_receipt(self, device: str, exchange: str, outcome: Verdict, reason: str) -> None:
         """Tell a device what became of its reply."""
@@ -227,7 +256,7 @@ class Dispatcher:
     def _tick(self) -> None:
         now = self._clock.monotonic()
         self._distributor.due(now)
-        self._note_dropped()
+        self._overflow.due(now)
         if not self._deps.link.connected:
             return
         self._see_whether_full(now)
@@ -235,6 +264,8 @@ class Dispatcher:
         if now >= self._next_check:
             self._next_check = now + CHECK_EVERY
             self._check_devices()
+            if self._deps.members is not None:
+                self._deps.members.tick()
 
     def _check_devices(self) -> None:
         """Give up the devices that are silent, and repeat the tasks that nobody works on."""
@@ -264,16 +295,20 @@ class Dispatcher:
     def _take_message(self, arrival: Incoming) -> None:
         read = read_arrival(self._deps.topics, arrival, self._refuse, self._deps.verifier)
         if read is None:
+            self._meet_unintroduced(arrival)
             return
         parsed, message = read.topic, read.message
         if isinstance(message, CoordinatorState):
             self._meet(message, live=not arrival.retained)
         elif isinstance(message, Request) and not arrival.retained:
             self._deps.on_request(parsed.who, message, read.signer)
+        elif isinstance(message, EnrolmentRequest) and not arrival.retained:
+            if self._deps.members is not None:
+                self._deps.members.take_enrolment(parsed.who, message)
         elif parsed.branch == "up" and (not arrival.retained or parsed.leaf == "birth"):
             self._up += len(arrival.payload)
             if isinstance(message, Birth):
-                self._take_birth(parsed.who, message, read.signer, live=not arrival.retained)
+                self._take_birth(parsed.who, message, read.signer, arrival)
             else:
                 self._take_from_device(parsed, message, len(arrival.payload))
 
@@ -291,8 +326,19 @@ class Dispatcher:
             self._notes.warn("coordinator", "second", "another one is at work in this fleet")
 
     def _take_birth(
-        self, device: str, birth: Birth, signer: Certificate | None, *, live: bool
+        self, device: str, birth: Birth, signer: Certificate | None, arrival: Incoming
     ) -> None:
+        if self._deps.members is not None:
+            self._deps.members.note_use(signer)
+        known = signer is not None or self._registry.knows(device) or self._deps.known(device)
+        if not self._deps.enrolled(device):
+            self._notes.warn(device, "enrolled", "it is not enrolled and was refused")
+        elif known:
+            self._join(device, birth, signer, live=not arrival.retained)
+        else:
+            self._new.take(device, birth, len(arrival.payload))
+
+    def _join(self, device: str, birth: Birth, signer: Certificate | None, *, live: bool) -> None:
         if self._registry.take_birth(device, birth, signer, live=live):
             self._tasks.give_again(device)
         elif not self._registry.online(device):
@@ -300,18 +346,30 @@ class Dispatcher:
 
     def _take_from_device(self, parsed: ParsedTopic, message: Message, size: int) -> None:
         device = parsed.who
+        if isinstance(message, (Progress, Telemetry)):
+            self._meet_new(device, message.session)
+        if not (self._registry.knows(device) and self._deps.enrolled(device)):
+            return
         self._registry.hear(device)
         match message:
-            case Progress():
-                self._look_again(known=self._registry.take_progress(device, message))
-            case Telemetry():
-                self._look_again(known=self._registry.take_telemetry(device, message))
+            case Progress() | Telemetry():
+                self._take_device_state(device, message)
             case Reply():
                 self._replies.take(device, message, size)
             case Need():
                 self._take_need(device, message)
             case Chunk():
                 self._replies.take_chunk(device, parsed.digest, parsed.index, message.data)
+            case RenewalRequest() | Leave() if self._deps.members is not None:
+                self._deps.members.take(device, message)
+
+    def _take_device_state(self, device: str, message: Progress | Telemetry) -> None:
+        if isinstance(message, Progress):
+            known = self._registry.take_progress(device, message)
+        else:
+            known = self._registry.take_telemetry(device, message)
+        if not known:
+            self._look_for_birth(device)
 
     def _take_need(self, device: str, need: Need) -> None:
         """Send a device a blob that one of its open tasks names, and no other."""
@@ -322,23 +380,35 @@ class Dispatcher:
         elif self._deps.relays.is_for_another(device, need.digest):
             self._notes.warn(device, "need", "it asked for a blob that was sent to another device")
 
-    def _look_again(self, *, known: bool) -> None:
-        """Have the broker send the retained births again: one was lost on its way to us."""
-        now = self._clock.monotonic()
-        if not known and now - self._looked >= LOOK_EVERY:
-            self._looked = now
-            self._deps.link.subscribe(self._deps.topics.every_up())
+    def _meet_new(self, device: str, session: str) -> None:
+        """Let a device join that shows that it is alive; look for its birth if none has come."""
+        if self._registry.knows(device):
+            return
+        birth = self._new.hear(device, session)
+        if birth is None:
+            self._look_for_birth(device)
+        elif len(self._registry) < MAX_DEVICES:
+            self._join(device, birth, None, live=True)
+        else:
+            told = f"{device} cannot join: there are {MAX_DEVICES} devices already"
+            self._notes.warn("coordinator", "devices", told)
+
+    def _meet_unintroduced(self, arrival: Incoming) -> None:
+        """Look for the birth of a device whose signature cannot be verified without it."""
+        parsed = self._deps.topics.parse(arrival.topic) if self._deps.verifier else None
+        if parsed is not None and parsed.leaf in STATES and not self._registry.knows(parsed.who):
+            self._look_for_birth(parsed.who)
+
+    def _look_for_birth(self, device: str) -> None:
+        """Have the broker send a device's retained birth again: it was lost on its way to us."""
+        if self._deps.enrolled(device) and self._looks.take(device, 1, self._clock.monotonic()):
+            self._deps.expect(device)
+            topic = self._deps.topics.birth(device)
+            self._deps.link.subscribe(topic)
+            self._deps.link.unsubscribe(topic)
 
     def _expected(self) -> int:
         """Return how many devices may ask for the open exchanges' blobs."""
         if not self.exchanges.all():
             return 1
         return sum(self._registry.online(device) for device in self.exchanges.devices())
-
-    def _note_dropped(self) -> None:
-        """Tell of messages that the inbox had no room for."""
-        dropped = self._deps.inbox.counts.dropped
-        if dropped > self._dropped:
-            text = f"messages dropped because they came too fast: {dropped}; they are sent again"
-            if self._notes.warn("coordinator", "inbox", text):
-                self._dropped = dropped

@@ -35,6 +35,7 @@ class MqttFleet(Fleet):
         journal: told whom an exchange waits for.
         clock: for deadlines.
         on_closed: told which exchanges are over.
+        on_accepted: told each device whose reply was accepted.
     """
 
     simulated = False
@@ -46,7 +47,9 @@ class MqttFleet(Fleet):
         journal: EventJournal,
         clock: Clock,
         on_closed: Callable[[str, int], None],
+        on_accepted: Callable[[str], None] = lambda device: None,
     ) -> None:
+        self._on_accepted = on_accepted
         self._dispatcher = dispatcher
         self._registry = registry
         self._journal = journal
@@ -131,6 +134,7 @@ class MqttFleet(Fleet):
     def verdict(self, reply: Reply, outcome: Verdict, reason: str) -> None:
         """Tell a device what became of its reply; what is accepted counts towards its quorum."""
         if outcome == "accepted":
+            self._on_accepted(reply.device)
             self.hold(reply)
         self._dispatcher.send_receipt(reply.device, reply.exchange, outcome, reason)
 

@@ -24,6 +24,7 @@ class RateLimitedNotes:
         self._journal = journal
         self._clock = clock
         self._warned: dict[tuple[str, str], float] = {}
+        self._next_look = 0.0
 
     def warn(self, sender: str, kind: str, text: str) -> bool:
         """Note what is wrong, once a minute for each kind of a sender.
@@ -34,9 +35,16 @@ class RateLimitedNotes:
         now = self._clock.monotonic()
         if now - self._warned.get((sender, kind), -WARN_EVERY) < WARN_EVERY:
             return False
-        recent = {key: at for key, at in self._warned.items() if now - at < WARN_EVERY}
-        if len(recent) >= MAX_KINDS:  # whoever floods us chose the names
-            return False
-        self._warned = {**recent, (sender, kind): now}
+        if len(self._warned) >= MAX_KINDS and not self._forget_old(now):
+            return False  # whoever floods us chose the names
+        self._warned[sender, kind] = now
         self._journal.emit("note", level="warning", text=f"{sender}: {text}")
         return True
+
+    def _forget_old(self, now: float) -> bool:
+        """Forget what may be warned of again, at most once a second; return if there is room."""
+        if now >= self._next_look:
+            self._next_look = now + 1.0
+            recent = {key: at for key, at in self._warned.items() if now - at < WARN_EVERY}
+            self._warned = recent
+        return len(self._warned) < MAX_KINDS

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from edgefed.algorithms.base import Roster
+from edgefed.algorithms.privacy_plan import check_privacy, privacy_plan
 from edgefed.algorithms.registry import check_fleet, make
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.augmentation import with_augmentation
@@ -66,8 +67,9 @@ class RunCheck:
             model = self._check_model(plan, found.spec, dataset)
             told = _found(found, roster, self._quarantined)
             fitting = sum(device["fits"] for device in told["devices"])
-            return {**told, **_merging(recipe, model, recipe.rounds.cohort or fitting)}
-        return _found(found, roster, self._quarantined)
+            merging = _merging(recipe, model, recipe.rounds.cohort or fitting)
+            return {**told, **merging, **_planned(recipe)}
+        return {**_found(found, roster, self._quarantined), **_planned(recipe)}
 
     def _check_model(self, recipe: Recipe, spec: DataSpec, dataset: Dataset) -> Model:
         """Check that the algorithm can train the model on the data, and return the model."""
@@ -86,8 +88,16 @@ def check_start(recipe: Recipe, settings: ServiceSettings) -> None:
     """
     check_code_allowed(recipe, settings.user_models)
     check_fleet(make(recipe))
+    check_privacy(recipe)
     folder = settings.folder
     weights_source(recipe.model, folder / "data", lambda run: folder / "runs" / run)
+
+
+def _planned(recipe: Recipe) -> dict[str, Any]:
+    """Return what the run would cost in differential privacy; nothing without."""
+    if not recipe.privacy.wanted:
+        return {}
+    return {"privacy": privacy_plan(recipe.privacy, recipe.rounds).as_json()}
 
 
 def _merging(recipe: Recipe, model: Model, devices: int) -> dict[str, Any]:

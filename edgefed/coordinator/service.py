@@ -23,19 +23,25 @@ from edgefed.coordinator.dispatcher import Dispatcher, DispatcherDeps
 from edgefed.coordinator.duplicate_coordinator import refuse_second_coordinator
 from edgefed.coordinator.engine import Engine
 from edgefed.coordinator.engine_deps import EngineDeps
+from edgefed.coordinator.enrolment_orders import enrolment_actions
 from edgefed.coordinator.evaluation_request import EvaluationRequest
 from edgefed.coordinator.evaluations import Evaluations
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.event_log import EventLog
+from edgefed.coordinator.known_devices import KnownDevices
 from edgefed.coordinator.last_run import with_last_run
+from edgefed.coordinator.membership import member_verifier, open_membership
+from edgefed.coordinator.membership_messages import MembershipMessages
 from edgefed.coordinator.mqtt_fleet import MqttFleet
 from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.relayed_blobs import open_blobs
-from edgefed.coordinator.request_handler import SLOW, RequestHandler
+from edgefed.coordinator.request_handler import RequestHandler
+from edgefed.coordinator.request_server import RequestServer
 from edgefed.coordinator.run_check import RunCheck, check_start
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_model import load_dataset
 from edgefed.coordinator.run_records import UNFINISHED, RunRecord
+from edgefed.coordinator.sender_limits import SenderLimits, either
 from edgefed.coordinator.service_settings import ServiceSettings, owner_of
 from edgefed.coordinator.store import Store
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError, UsageError
@@ -44,7 +50,6 @@ from edgefed.lock import FolderLock
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Link
 from edgefed.trust.certificates import Certificate
-from edgefed.trust.signatures import Verifier
 from edgefed.wire.chunk_staging import prune
 from edgefed.wire.messages import CoordinatorState, Request
 from edgefed.wire.topics import Topics
@@ -85,19 +90,28 @@ class Service:
         self._cache, self._relays = open_blobs(settings.folder, CACHE_BYTES, relays)
         self._journal = EventJournal(settings.fleet, clock)
         self._journal.begin_with(lambda snapshot: with_last_run(snapshot, self._store))
+        self._known = KnownDevices(self._store)
         self._trust = DeviceTrust(settings.folder)
-        self._registry = DeviceRegistry(self._journal, clock, self._trust)
+        self._membership = open_membership(settings.membership, clock)
+        self._enrolled = (
+            self._membership.parties.is_enrolled if self._membership else settings.enrolled
+        )
+        self._registry = DeviceRegistry(self._journal, clock, self._trust, self._enrolled)
         self._run_check = RunCheck(settings, self._trust.is_quarantined)
-        inbox: Inbox[NoReturn] = Inbox(clock)
+        joined = either(self._registry.knows, self._known.__contains__)
+        self._limits = SenderLimits(self._topics, clock, joined, self._enrolled)
+        inbox: Inbox[NoReturn] = Inbox(clock, gate=self._limits)
         state = CoordinatorState(session=self._session, owner=self._owner, status="online")
         self._link = self._make_link(inbox, state)
         self._announcements = Announcements(self._link, self._topics, state)
+        self._members = self._make_members()
         self._dispatcher = self._make_dispatcher(inbox)
         self._fleet = MqttFleet(
-            self._dispatcher, self._registry, self._journal, clock, self._announcements.closed
+            *(self._dispatcher, self._registry, self._journal, clock),
+            *(self._closed, self._known.add),
         )
         self._evaluations = Evaluations(self._engine_deps, self._fleet.wake)
-        self._requests = self._make_requests(inbox)
+        self._requests = RequestServer(self._make_requests(inbox), self._link, self._topics)
         self._pending: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._jobs: dict[str, RunControls] = {}
         self._guard = threading.Lock()
@@ -113,7 +127,12 @@ class Service:
             f"edgefed-{self._settings.fleet}-coordinator-{secrets.token_hex(8)}",
             inbox.put,
             will=(topics.coordinator(), will),
-            subscriptions=(topics.every_up(), topics.every_request(), topics.coordinator()),
+            subscriptions=(
+                topics.every_up(),
+                topics.every_request(),
+                topics.coordinator(),
+                *((topics.every_enrolment_request(),) if self._membership else ()),
+            ),
         )
 
     def _make_requests(self, inbox: Inbox[NoReturn]) -> RequestHandler:
@@ -125,13 +144,8 @@ class Service:
             Challenges(self._clock, lambda: secrets.token_hex(16)),
             lambda: inbox.counts,
             self._evaluations.result,
-            DeviceOrders(
-                self._registry,
-                self._trust,
-                self._journal,
-                self._clock,
-                lambda device: self._link.publish(self._topics.birth(device), b"", retain=True),
-            ),
+            DeviceOrders(self._registry, self._trust, self._journal, self._clock, self._clear),
+            enrolment_actions(self._members),
         )
 
     def _make_dispatcher(self, inbox: Inbox[NoReturn]) -> Dispatcher:
@@ -150,13 +164,26 @@ class Service:
                 on_request=self._take_request,
                 on_up=self._announcements.repeat,
                 session=self._session,
-                verifier=self._verifier(),
+                verifier=member_verifier(self._settings.address, self._membership),
+                known=self._known.__contains__,
+                enrolled=self._enrolled,
+                expect=self._limits.expect,
+                members=self._members,
             )
         )
 
-    def _verifier(self) -> Verifier | None:
-        own = self._settings.address.credentials
-        return None if own is None else Verifier(own.authority)
+    def _make_members(self) -> MembershipMessages | None:
+        if self._membership is None:
+            return None
+        return MembershipMessages(
+            self._membership,
+            self._link,
+            self._topics,
+            self._journal,
+            self._registry.session,
+            lambda device: self._dispatcher.drop_device(device),  # noqa: PLW0108 - made later
+            self._clock,
+        )
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -187,6 +214,8 @@ class Service:
         self._journal.close()
         self._store.close()
         self._trust.close()
+        if self._membership is not None:
+            self._membership.close()
         self._lock.release()
 
     def _take_up_unfinished(self) -> None:
@@ -352,15 +381,14 @@ class Service:
 
     # -- requests -----------------------------------------------------------------------------
 
-    def _take_request(self, client: str, request: Request, signer: Certificate | None) -> None:
-        if self._requests.is_repeated(request):
-            return
-        if request.action in SLOW:
-            work = (client, request, signer)
-            threading.Thread(target=self._answer, args=work, daemon=True).start()
-        else:
-            self._answer(client, request, signer)
+    def _clear(self, device: str) -> None:
+        """Forget that a device took part, and delete what the broker retains of it."""
+        self._known.forget(device)
+        self._link.publish(self._topics.birth(device), b"", retain=True)
 
-    def _answer(self, client: str, request: Request, signer: Certificate | None) -> None:
-        for answer in self._requests.answer(request, signer):
-            self._link.send(self._topics.response(client), answer)
+    def _closed(self, run: str, through: int) -> None:
+        self._known.save()
+        self._announcements.closed(run, through)
+
+    def _take_request(self, client: str, request: Request, signer: Certificate | None) -> None:
+        self._requests.take(client, request, signer)

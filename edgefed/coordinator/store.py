@@ -84,6 +84,7 @@ _TABLES = {
         },
         ("exchange", "sender", "receiver"),
     ),
+    "devices": Table({"device": "text not null"}, ("device",)),
     "bounty_orders": Table(
         {"run": "text not null", "number": "integer not null", "record": "text not null"},
         ("run", "number"),
@@ -172,6 +173,25 @@ class Store:
         records = self.runs()
         run = only_match(name, [record.run for record in records])
         return next(record for record in records if record.run == run)
+
+    # -- devices ------------------------------------------------------------------------------
+
+    def devices(self) -> set[str]:
+        """Return the devices that have taken part, and those that an unfinished run asks."""
+        runs = [record.run for record in self.runs() if record.status in UNFINISHED]
+        asked = {str(device) for run in runs for _, _, device, _ in self._db.rows("tasks", run)}
+        return asked | {str(device) for (device,) in self._db.rows("devices")}
+
+    def add_devices(self, devices: Iterable[str]) -> None:
+        """Note devices that have taken part."""
+        with self._db.transaction():
+            for device in devices:
+                self._db.put("devices", device)
+
+    def forget_device(self, device: str) -> None:
+        """Forget that a device has taken part."""
+        with self._db.transaction():
+            self._db.delete("devices", device=device)
 
     # -- orders -------------------------------------------------------------------------------
 

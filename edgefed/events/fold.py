@@ -356,9 +356,10 @@ def _describe_round(fields: dict[str, Any]) -> str:
     found = score(fields.get("accuracy"), fields.get("loss"))
     tested = f"{found}, " if found else ""
     late = f", {fields['late']} late" if fields.get("late") else ""
+    spent = f", epsilon {fields['epsilon']:.3g}" if fields.get("epsilon") is not None else ""
     took = short_time(fields.get("seconds", 0.0))
     replies = counted(fields.get("replies", 0), "reply", "replies")
-    return f"round {fields['round']} done in {took}: {tested}{replies}{late}"
+    return f"round {fields['round']} done in {took}: {tested}{replies}{late}{spent}"
 
 
 def _is_notable(fields: dict[str, Any]) -> bool:

@@ -87,6 +87,7 @@ class RoundView(View):
     accuracy: float | None = None
     loss: float | None = None
     train_loss: float | None = None
+    epsilon: float | None = None
     replies: int = 0
     late: int = 0
     seconds: float = 0.0

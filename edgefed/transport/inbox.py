@@ -10,15 +10,16 @@ queues instead:
   the waiting one in its place.
 
 Each queue keeps the order of arrival. A message that does not fit into a full queue is dropped and
-counted: its sender repeats it, or its receiver requests it again.
+counted: its sender repeats it, or its receiver requests it again. So is a message whose sender is
+over its limit, and an urgent one that repeats what waits already.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
-from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from dataclasses import dataclass, field
+from typing import Generic, Literal, Protocol, TypeVar
 
 from edgefed.clock import Clock
 from edgefed.transport.link import Arrival, Incoming, LinkDown
@@ -48,6 +49,29 @@ class InboxLimits:
     latest: int = 16 * 1024**2
 
 
+class Gate(Protocol):
+    """Decides, on paho's thread, which messages are taken; it must not wait."""
+
+    def admit(self, message: Incoming) -> bool:
+        """Whether a message is taken; the gate counts those that are not."""
+        ...
+
+    def refused(self) -> dict[str, int]:
+        """Return how many messages were not taken, by sender, the largest number first."""
+        ...
+
+
+class _Open:
+    """A gate that takes everything."""
+
+    def admit(self, message: Incoming) -> bool:
+        del message
+        return True
+
+    def refused(self) -> dict[str, int]:
+        return {}
+
+
 @dataclass(frozen=True)
 class InboxCounts:
     """What an inbox has done since it was made.
@@ -55,16 +79,20 @@ class InboxCounts:
     Attributes:
         dropped_urgent, dropped_chunks, dropped_latest: messages that a full queue did not take.
         replaced: progress and telemetry of which a newer message came before they were handled.
+        duplicates: urgent messages that were the same as the last that waited of their topic.
+        refused: messages over their sender's limit, by sender, the largest number first.
     """
 
     dropped_urgent: int = 0
     dropped_chunks: int = 0
     dropped_latest: int = 0
     replaced: int = 0
+    duplicates: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
 
     @property
     def dropped(self) -> int:
-        """Messages that were dropped in all."""
+        """Messages in all that a full queue did not take."""
         return self.dropped_urgent + self.dropped_chunks + self.dropped_latest
 
 
@@ -74,15 +102,21 @@ class Inbox(Generic[Own]):
     Args:
         clock: tells how long things wait.
         limits: how much may wait.
+        gate: decides which messages are taken.
     """
 
-    def __init__(self, clock: Clock, limits: InboxLimits | None = None) -> None:
+    def __init__(
+        self, clock: Clock, limits: InboxLimits | None = None, gate: Gate | None = None
+    ) -> None:
         self._clock = clock
         self._limits = limits or InboxLimits()
+        self._gate = gate or _Open()
         self._filled = threading.Condition()
         self._urgent: deque[tuple[float, Arrival | Own]] = deque()
         self._chunks: deque[Incoming] = deque()
         self._latest: OrderedDict[str, tuple[float, Incoming]] = OrderedDict()
+        self._last_urgent: dict[str, Incoming] = {}
+        self._duplicates = 0
         self._urgent_bytes = self._chunk_bytes = self._latest_bytes = 0
         self._dropped: dict[Kind, int] = {"urgent": 0, "chunk": 0, "latest": 0}
         self._replaced = 0
@@ -91,8 +125,11 @@ class Inbox(Generic[Own]):
 
     def put(self, arrival: Arrival) -> None:
         """Take what a link delivers; link events are never dropped."""
+        if isinstance(arrival, Incoming) and not self._gate.admit(arrival):
+            return
         with self._filled:
             if not isinstance(arrival, Incoming):
+                self._last_urgent.clear()  # what comes after it is no repetition
                 if isinstance(arrival, LinkDown):
                     self._forget_what_is_sent_again()
                 self._urgent.append((self._clock.monotonic(), arrival))
@@ -139,11 +176,17 @@ class Inbox(Generic[Own]):
 
     @property
     def counts(self) -> InboxCounts:
-        """What was dropped and replaced so far."""
+        """What was dropped, replaced and refused so far."""
+        refused = self._gate.refused()
         with self._filled:
             dropped = self._dropped
             return InboxCounts(
-                dropped["urgent"], dropped["chunk"], dropped["latest"], self._replaced
+                dropped["urgent"],
+                dropped["chunk"],
+                dropped["latest"],
+                self._replaced,
+                self._duplicates,
+                refused,
             )
 
     # -- with the lock held -------------------------------------------------------------------
@@ -153,10 +196,14 @@ class Inbox(Generic[Own]):
         cost, limits = _cost(message), self._limits
         match _kind(message.topic):
             case "urgent":
+                if self._last_urgent.get(message.topic) == message:
+                    self._duplicates += 1
+                    return True
                 if self._urgent_bytes + cost > limits.urgent:
                     return False
                 self._urgent_bytes += cost
                 self._urgent.append((self._clock.monotonic(), message))
+                self._last_urgent[message.topic] = message
             case "chunk":
                 if self._chunk_bytes + cost > limits.chunks:
                     return False
@@ -183,6 +230,8 @@ class Inbox(Generic[Own]):
         _, item = self._urgent.popleft()
         if isinstance(item, Incoming):
             self._urgent_bytes -= _cost(item)
+            if self._last_urgent.get(item.topic) is item:
+                del self._last_urgent[item.topic]
         return item
 
     def _next_chunk(self) -> Incoming:

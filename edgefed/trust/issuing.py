@@ -102,6 +102,7 @@ def read_request(encoded: bytes) -> CertificateRequest:
         UnsupportedAlgorithm,
         InvalidSignature,
         x509.ExtensionNotFound,
+        x509.InvalidVersion,
     ) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0][:200].rstrip(".")
         raise NotAllowedError(

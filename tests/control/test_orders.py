@@ -63,14 +63,14 @@ class Scene:
     heard: list[tuple[str, bool]] = field(default_factory=list)
 
     def listen(self) -> None:
-        answer = self.service._requests.answer
+        answer = self.service._requests._handler.answer
 
         def recorded(request: Request, signer: Certificate | None = None) -> list[Response]:
             answers = answer(request, signer)
             self.heard.append((request.action, answers[0].ok))
             return answers
 
-        self.service._requests.answer = recorded  # type: ignore[method-assign]
+        self.service._requests._handler.answer = recorded  # type: ignore[method-assign]
 
     def stop_broker(self) -> None:
         os.kill(self.broker.pid, signal.SIGSTOP)
@@ -111,7 +111,7 @@ class Scene:
         """Publish an order as it stands."""
         arguments = {"run": self.run, "action": "resume"}
         request = Request(action="run.order", arguments=arguments, **fields)
-        self.client._link.publish(self.client._topics.request("c-replay"), encode(request))
+        self.client._link.publish(self.client._topics.request("local/c-replay"), encode(request))
 
 
 @contextmanager

@@ -270,6 +270,21 @@ REFUSED: dict[str, tuple[Callable[[], Recipe], str]] = {
         lambda: plan(merging={"rule": "krum", "malicious": 2}, rounds={"cohort": 6}),
         "merging.cohort",
     ),
+    "central privacy": (
+        lambda: plan(
+            merging={"rule": "median"},
+            privacy={"mechanism": "central", "noise_multiplier": 1.0, "population": 9},
+        ),
+        "merging.privacy",
+    ),
+    "central privacy and checks": (
+        lambda: plan(
+            checks={"norm_factor": 3.0},
+            merging={"rule": "norm_clipping"},
+            privacy={"mechanism": "central", "noise_multiplier": 1.0, "population": 9},
+        ),
+        "merging.privacy",
+    ),
 }
 
 
@@ -279,5 +294,5 @@ def test_what_makes_no_sense_is_refused_before_the_run(what: str) -> None:
     with pytest.raises(UsageError) as caught:
         make(made())
     assert caught.value.code == code
-    mean = made().model_copy(update={"merging": plan().merging})
+    mean = made().model_copy(update={"merging": plan().merging, "checks": plan().checks})
     make(mean)

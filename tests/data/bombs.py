@@ -10,14 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.fuzzing.npy_header import header as header  # noqa: PLC0414 - tests use it
+
 CHUNK = 2**24
-
-
-def header(shape: str, kind: str = "<f4") -> bytes:
-    """Return the header of an NPY file as NumPy writes it, with a shape of one's choice."""
-    text = f"{{'descr': {kind!r}, 'fortran_order': False, 'shape': {shape}, }}".encode()
-    text += b" " * (-(len(text) + 11) % 64) + b"\n"
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
 
 
 def write_members(path: Path, **members: bytes) -> Path:

@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from broker.address import LOOPBACK, free_port
+from broker.address import LOOPBACK, free_port, free_ports
 from broker.mosquitto import MosquittoBroker
 from broker.running_broker import BrokerProcess
+from broker.secured_broker import SecuredBroker
+from broker.secured_files import secured_files
 from edgefed.config.address import Address
 from edgefed.config.recipe import Recipe
 from edgefed.control.coordinator_client import CoordinatorClient
@@ -23,7 +25,7 @@ from edgefed.data.shard_files import write_shard
 from edgefed.data.types import Shard
 from edgefed.errors import EdgeFedError
 from edgefed.simulator.local_fleet import device_names
-from tests.faults.slow_link import SlowLink
+from tests.faults.faulty_link import FaultyLink
 from tests.forked_programs import ForkedProgram, Running
 from tests.signed_fleet import SignedBroker, Trust
 
@@ -46,8 +48,10 @@ class FleetProcesses:
         settings: of agents, beside the usual ones, by device.
         absent: devices that are not started.
         agent: the module that is run as an agent.
+        coordinator: the module that is run as the coordinator.
         holdout: share of its samples that each device holds out for tests; of ``shards`` none.
         signed: whether the fleet has an authority: TLS, signatures and encryption.
+        ruled: whether the broker of a signed fleet has the generated rules, or none at all.
 
     Attributes:
         trust: the authority of a signed fleet; None otherwise.
@@ -63,22 +67,26 @@ class FleetProcesses:
         settings: Mapping[str, Mapping[str, str]] | None = None,
         absent: Collection[str] = (),
         agent: str = "device_agent.cli",
+        coordinator: str = "edgefed.cli.main",
         holdout: float = 0.0,
         signed: bool = False,
+        ruled: bool = False,
     ) -> None:
         self.folder = folder
         self.recipe = recipe
         self._agent = agent
+        self._coordinator = coordinator
         self._settings = settings or {}
         self._holdout = holdout if sources else 0.0
-        self.address = Address(LOOPBACK, free_port())
+        self.address = Address(LOOPBACK, free_ports() if signed else free_port())
+        self._ruled = ruled
         self.trust: Trust | None = None
         if signed:
             self.trust = Trust(folder / "state" / "trust" / FLEET, self.address.port, FLEET)
             self.trust.issue("coordinator")
             self.address = self.trust.address(self.trust.issue("operator", "ann"))
         self.broker = self._start_broker()
-        self.link = SlowLink(self.address.port, down=DOWN, up=UP)
+        self.link = FaultyLink(self.address.port, down=DOWN, up=UP)
         self._sources: dict[str, str] = dict(sources or {})
         self.processes: dict[str, Running] = {}
         given = {} if sources else dealt(recipe, holdout)
@@ -87,6 +95,7 @@ class FleetProcesses:
         if self.trust is not None:
             for name in self._sources:
                 self.trust.issue("device", name)
+            self.reload()
         self.start("coordinator")
         for device in self._sources:
             if device not in absent:
@@ -116,6 +125,12 @@ class FleetProcesses:
             self.processes[name].kill()
             self.processes[name].wait()
 
+    def reload(self) -> None:
+        """Have the broker admit who has been added, and nobody who has been removed."""
+        if self.trust is not None and isinstance(self.broker, SecuredBroker):
+            self.trust.write_access()
+            self.broker.reload_if_changed()
+
     def close(self) -> None:
         """End everything."""
         for process in self.processes.values():
@@ -131,6 +146,10 @@ class FleetProcesses:
 
     def _start_broker(self) -> BrokerProcess:
         folder = self.folder / "mosquitto"
+        if self.trust is not None and self._ruled:
+            self.trust.issue("broker")
+            self.trust.write_access()
+            return SecuredBroker(self.address, folder, secured_files(self.trust.folder))
         if self.trust is not None:
             return SignedBroker(folder, self.trust)
         return MosquittoBroker(self.address, folder)
@@ -139,7 +158,7 @@ class FleetProcesses:
         """Return a part's module and its arguments."""
         common = ["--no-config", "--fleet", FLEET, "--state", str(self.folder / "state")]
         if name == "coordinator":
-            return ["edgefed.cli.main", *common, "--broker", str(self.address), "coordinator"]
+            return [self._coordinator, *common, "--broker", str(self.address), "coordinator"]
         link = f"{self.address.scheme}://{LOOPBACK}:{self.link.port}"
         own = ["--broker", link, "--name", name, "--data", self._sources[name]]
         return [self._agent, "run", *common, *own, "--holdout", str(self._holdout)]
@@ -227,14 +246,18 @@ class FleetProcesses:
     def _order(self, what: str, /, **arguments: Any) -> Any:
         return self._call(lambda client: client.order(what, **arguments))
 
-    def _call(self, call: Callable[[CoordinatorClient], Any]) -> Any:
+    def record_now(self, run: str) -> dict[str, Any]:
+        """Return the run's row, if the coordinator answers at once."""
+        return dict(self._call(lambda client: client.ask("run.show", run=run), patience=0.0))
+
+    def _call(self, call: Callable[[CoordinatorClient], Any], *, patience: float = PATIENCE) -> Any:
         """Talk to the coordinator, which may be on its way back."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + patience
         while True:
             client = CoordinatorClient(self.address, FLEET)
             try:
                 client.connect()
-                client.wait_until_online(30.0)
+                client.wait_until_online(min(30.0, patience + 5.0))
                 return call(client)
             except EdgeFedError as error:
                 if error.exit_code != 3 or time.monotonic() > until:

@@ -1,0 +1,81 @@
+"""Limits on what an agent reads, for each kind of message that others send it.
+
+All of it comes on the device's own topics, which do not tell who sent it. So each kind has a bucket
+of its own: a flood of tasks delays neither chunks nor receipts. Tasks of the run that the
+coordinator works on are told apart from others, which are rare: tests of earlier runs' models.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from edgefed.clock import Clock
+from edgefed.transport.link import Incoming
+from edgefed.transport.rate_limits import Rate, RefusalCounts, TokenBucket, cost_of
+from edgefed.wire.topics import CHUNK_LEAF, Topics
+
+RATES = {
+    "task": Rate(20, 200),
+    "task of another run": Rate(1, 20),
+    "receipt": Rate(50, 500),
+    "cancel": Rate(50, 500),
+    "need": Rate(200, 1000),
+    CHUNK_LEAF: Rate(4000, 65_536),
+    "birth": Rate(10, 100),
+    "certificate": Rate(1, 10),
+    "leave": Rate(1, 10),
+    "coordinator": Rate(20, 200),
+}
+"""By the last word of a topic; a message of 4 KiB or more counts as several, but a chunk as one."""
+
+WORDS = {CHUNK_LEAF: "chunk", "coordinator": "state of the coordinator"}
+
+
+class ArrivalLimits:
+    """Decides which messages an agent reads; safe from any thread.
+
+    Args:
+        topics: of the fleet.
+        clock: for the rates.
+    """
+
+    def __init__(self, topics: Topics, clock: Clock) -> None:
+        now = clock.monotonic()
+        self._prefix = f"{topics.root}/"
+        self._run = b""
+        self._clock = clock
+        self._buckets = {leaf: TokenBucket(rate, now) for leaf, rate in RATES.items()}
+        self._refused = RefusalCounts()
+        self._lock = threading.Lock()
+
+    def admit(self, message: Incoming) -> bool:
+        """Whether a message is to be read; what is not is counted for its kind."""
+        leaf = self._leaf(message.topic)
+        if leaf == "task" and self._run not in message.payload:
+            leaf = "task of another run"
+        with self._lock:
+            bucket = self._buckets.get(leaf)
+            if bucket is None:
+                return False  # no topic of ours ends so
+            cost = 1 if leaf == CHUNK_LEAF else cost_of(message.payload)
+            if bucket.take(cost, self._clock.monotonic()):
+                return True
+            self._refused.add(WORDS.get(leaf, leaf))
+            return False
+
+    def know_run(self, run: str) -> None:
+        """Take note of the run that the coordinator works on; empty for none."""
+        self._run = run.encode()
+
+    def refused(self) -> dict[str, int]:
+        """Return how many messages were not read, by kind, the largest number first."""
+        with self._lock:
+            return self._refused.most()
+
+    def _leaf(self, topic: str) -> str:
+        """Return which kind of message a topic carries; empty for a topic that is not ours."""
+        if not topic.startswith(self._prefix):
+            return ""
+        levels = topic[len(self._prefix) :].split("/", 3)
+        depth = 1 if levels[0] == "all" else 2
+        return levels[depth] if len(levels) > depth else ""

@@ -1,0 +1,173 @@
+"""Limits on what each device and each client may send to the coordinator, applied before decoding.
+
+A topic names the sender of a message. A device that has joined has a bucket of its own, so that one
+which floods delays no other. Devices that have not joined are only heard when they announce
+themselves: all their births share one bucket, and so do the messages of names without a birth. The
+work is the same however many names a flood uses, and so is the memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from edgefed.clock import Clock
+from edgefed.transport.link import Incoming
+from edgefed.transport.rate_limits import Buckets, Rate, RefusalCounts, TokenBucket, cost_of
+from edgefed.wire.topics import CHUNK_LEAF, Topics
+
+UNKNOWN, NEW, NOT_ENROLLED = "unknown devices", "new devices", "devices that are not enrolled"
+NEW_CLIENTS = "new clients"
+COORDINATOR = "the coordinator's topic"
+
+STATES = ("progress", "telemetry")
+"""What a device says of itself, and by which one that is not known is found."""
+
+MAX_EXPECTED = 256
+"""Births that were asked for and may come without a token."""
+
+
+DEVICE = Rate(50, 1000)
+"""Messages of a device that has joined; one of 4 KiB or more counts as several."""
+
+CHUNKS = Rate(2000, 8192)
+"""Chunks of a device that has joined, which the coordinator asked for."""
+
+NEW_DEVICES = Rate(20, 4096)
+"""Births of all the names that have not joined."""
+
+NEWCOMER = Rate(1, 20)
+"""Messages of a name whose birth has come and which has not joined yet."""
+
+UNKNOWN_DEVICES = Rate(20, 200)
+"""States of all the names without a birth."""
+
+CLIENT = Rate(50, 500)
+"""Requests of a client that has sent some before."""
+
+FIRST_REQUESTS = Rate(50, 500)
+"""Requests of all the clients that have not."""
+
+COORDINATOR_STATES = Rate(5, 100)
+"""Messages on the topic of the coordinator's state."""
+
+MAX_DEVICES = 16_384
+"""Devices, and names on their way to become one, that have a bucket at one time."""
+
+MAX_CLIENTS = 1024
+
+
+def everybody(device: str) -> bool:
+    """Whether a device is enrolled in a fleet without an authority: any is."""
+    del device
+    return True
+
+
+def either(one: Callable[[str], bool], other: Callable[[str], bool]) -> Callable[[str], bool]:
+    """Return whether one of two things is true of a device."""
+    return lambda device: one(device) or other(device)
+
+
+class SenderLimits:
+    """Decides which messages the coordinator reads; safe from any thread.
+
+    Args:
+        topics: of the fleet.
+        clock: for the rates.
+        joined: whether a device is there, or has taken part before.
+        enrolled: whether a device is enrolled; one that is not is never heard.
+    """
+
+    def __init__(
+        self,
+        topics: Topics,
+        clock: Clock,
+        joined: Callable[[str], bool],
+        enrolled: Callable[[str], bool] = everybody,
+    ) -> None:
+        now = clock.monotonic()
+        self._prefix = f"{topics.root}/"
+        self._clock = clock
+        self._joined = joined
+        self._enrolled = enrolled
+        self._devices = Buckets(DEVICE, MAX_DEVICES)
+        self._chunks = Buckets(CHUNKS, MAX_DEVICES)
+        self._newcomers = Buckets(NEWCOMER, MAX_DEVICES)
+        self._clients = Buckets(CLIENT, MAX_CLIENTS)
+        self._new_devices = TokenBucket(NEW_DEVICES, now)
+        self._unknown = TokenBucket(UNKNOWN_DEVICES, now)
+        self._new_clients = TokenBucket(FIRST_REQUESTS, now)
+        self._coordinator = TokenBucket(COORDINATOR_STATES, now)
+        self._expected: dict[str, None] = {}
+        self._refused = RefusalCounts()
+        self._lock = threading.Lock()
+
+    def admit(self, message: Incoming) -> bool:
+        """Whether a message is to be read; what is not is counted for its sender."""
+        with self._lock:
+            refused = self._judge(message, self._clock.monotonic())
+            if refused:
+                self._refused.add(refused)
+            return not refused
+
+    def expect(self, device: str) -> None:
+        """Let the next birth of a device in: it was asked for."""
+        with self._lock:
+            if len(self._expected) < MAX_EXPECTED:
+                self._expected[device] = None
+
+    def refused(self) -> dict[str, int]:
+        """Return how many messages were not read, by sender, the largest number first."""
+        with self._lock:
+            return self._refused.most()
+
+    # -- with the lock held -------------------------------------------------------------------
+
+    def _judge(self, message: Incoming, now: float) -> str:
+        """Return whose limit a message is over; empty when it is within."""
+        if not message.topic.startswith(self._prefix):
+            return ""
+        levels = message.topic[len(self._prefix) :].split("/", 3)
+        if len(levels) < 3:
+            free = self._coordinator.take(cost_of(message.payload), now)
+            return "" if free else COORDINATOR
+        branch, sender, leaf = levels[:3]
+        if len(sender) > 64:  # no name, and no text to remember
+            return UNKNOWN
+        if branch == "control":
+            return self._judge_client(f"{sender}/{leaf}"[:160], message, now)
+        if branch == "enrol":
+            return "" if self._new_clients.take(cost_of(message.payload), now) else NEW_CLIENTS
+        if not self._enrolled(sender):
+            return NOT_ENROLLED
+        if self._joined(sender):
+            return self._judge_device(sender, leaf, message, now)
+        return self._judge_stranger(sender, leaf, message, now)
+
+    def _judge_client(self, client: str, message: Incoming, now: float) -> str:
+        cost = cost_of(message.payload)
+        if client not in self._clients and not self._new_clients.take(cost, now):
+            return NEW_CLIENTS
+        return "" if self._clients.take(client, cost, now) else f"client {client}"
+
+    def _judge_device(self, device: str, leaf: str, message: Incoming, now: float) -> str:
+        if leaf == CHUNK_LEAF:
+            free = self._chunks.take(device, 1, now)
+        else:
+            free = self._devices.take(device, cost_of(message.payload), now)
+        return "" if free else f"device {device}"
+
+    def _judge_stranger(self, device: str, leaf: str, message: Incoming, now: float) -> str:
+        """Hear births, and the states by which a device shows that it is alive; nothing else."""
+        cost = cost_of(message.payload)
+        if leaf == "birth":
+            asked_for = device in self._expected
+            self._expected.pop(device, None)
+            if not asked_for and not self._new_devices.take(cost, now):
+                return NEW
+            return "" if self._newcomers.take(device, cost, now) else NEW
+        if leaf not in STATES:
+            return UNKNOWN
+        if device in self._newcomers:
+            return "" if self._newcomers.take(device, cost, now) else NEW
+        return "" if self._unknown.take(cost, now) else UNKNOWN
