@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from broker.address import LOOPBACK, free_port
+from broker.address import LOOPBACK, free_port, free_ports
 from edgefed.cli.follow_run import follow
 from edgefed.cli.processes import Processes, running, wait_for_coordinator
 from edgefed.clock import SystemClock
@@ -20,7 +20,8 @@ from edgefed.data.shard_files import write_shard
 from edgefed.errors import NotAllowedError
 from edgefed.files import make_folder
 from tests.faults.fleet_processes import dealt
-from tests.signed_fleet import SignedBroker, Trust
+from tests.secured_fleet import secured_broker
+from tests.signed_fleet import Trust
 
 FLEET = "measured"
 
@@ -69,14 +70,13 @@ def plain_fleet(folder: Path, plan: Recipe) -> Iterator[Fleet]:
 @contextmanager
 def secured_fleet(folder: Path, plan: Recipe) -> Iterator[Fleet]:
     """Start a fleet in which every party has a certificate: mutual TLS, and signed messages."""
-    trust = Trust(make_folder(folder) / "trust" / FLEET, free_port(), FLEET)
-    trust.issue("coordinator")
-    for device in dealt(plan):
-        trust.issue("device", device)
-    address = trust.address(trust.issue("operator", "measuring"))
-    processes = Processes(address, FLEET, folder)
+    trust = Trust(make_folder(folder) / "trust" / FLEET, free_ports(), FLEET)
+    operator = trust.issue("operator", "measuring")
+    parties = [trust.issue("coordinator"), *(trust.issue("device", name) for name in dealt(plan))]
+    users = [each.certificate.user for each in (operator, *parties)]
+    processes = Processes(trust.address(operator), FLEET, folder)
     with running(processes):
-        processes.broker = SignedBroker(folder / "broker", trust)
+        processes.broker = secured_broker(folder / "broker", trust, users)
         yield _started(processes, plan)
 
 

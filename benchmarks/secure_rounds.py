@@ -90,7 +90,7 @@ def measure(agents: int, turns: int, rounds: int) -> dict[str, Any]:
 
 def figures(fleets: Sequence[Measured]) -> dict[str, Any]:
     """Return medians, and the ratio of the second fleet to the first."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": each.name,
             "rounds": len(each.rounds),

@@ -30,7 +30,7 @@ from tests.faults.fleet_processes import FLEET, FleetProcesses
 from tests.faults.shifted_clock import ShiftedClocks
 from tests.forked_programs import ForkedProgram
 from tests.recording_agent import VARIABLE as TRAININGS
-from tests.signed_fleet import SignedBroker
+from tests.secured_fleet import secured_broker
 
 DOWN, UP = 20e6, 8e6
 """Bytes per second of each link without faults."""
@@ -160,7 +160,10 @@ class ChaosFleet(FleetProcesses):
             own = self.trust.folder / name
             shutil.copytree(own, self.disk(name) / "trust" / FLEET / name)
             tls = tls_ends(self.trust.folder / "broker", own) if reads else None
-        return FaultyLink(self.address.port, down=DOWN, up=UP, reads=reads, tls=tls, rng=rng)
+        beside = self.address.for_commands().port - self.address.port
+        return FaultyLink(
+            self.address.port, down=DOWN, up=UP, reads=reads, tls=tls, beside=beside, rng=rng
+        )
 
     def _mount(self, name: str) -> None:
         self.disk(name).mkdir(parents=True)
@@ -187,8 +190,13 @@ class ChaosFleet(FleetProcesses):
 
     def _start_broker(self) -> BrokerProcess:
         if self.trust is not None:
-            return SignedBroker(self.folder / "mosquitto", self.trust, self._program())
+            users = [COORDINATOR, *self.devices_named, self._operator()]
+            return secured_broker(self.folder / "mosquitto", self.trust, users, self._program())
         return MosquittoBroker(self.address, self.folder / "mosquitto", program=self._program())
+
+    def _operator(self) -> str:
+        assert self.address.credentials is not None
+        return self.address.credentials.certificate.user
 
     def _program(self) -> Path | None:
         """Return Mosquitto, with a clock of its own where clocks can be shifted."""

@@ -80,8 +80,8 @@ def recipe(name: str, seed: int, rounds: int, number: int) -> Recipe:
     common: dict[str, dict[str, Any]] = {
         "model": {"name": "mlp", "hidden": [200]},
         "data": {"name": "digits", "limit": 480},
-        # A tenth of a second or more, so that devices are killed while they train.
-        "training": {"batch_size": 8, "learning_rate": 0.01 + 1e-5 * number, "epochs": 150},
+        # Long enough that devices are killed while they train.
+        "training": {"batch_size": 8, "learning_rate": 0.01 + 1e-5 * number, "epochs": 50},
         "rounds": {
             "count": rounds,
             "cohort": DEVICES,

@@ -64,7 +64,15 @@ def _shown(found: dict[str, Any]) -> str:
     if merging := found.get("merging"):
         memory, held = size(merging["memory"]), size(merging["held"])
         lines.append(f"merging  {merging['rule']}: {memory} of memory; replies held: {held}")
+    if plan := found.get("privacy"):
+        lines.append(_privacy(plan))
     return "\n".join(lines)
+
+
+def _privacy(plan: dict[str, Any]) -> str:
+    """Return a line about the epsilon of the run."""
+    cost = f"epsilon {plan['epsilon']:.4g} at delta {plan['delta']:.4g}"
+    return f"privacy  {plan['mechanism']}, {cost}, noise multiplier {plan['noise_multiplier']:.4g}"
 
 
 def _failure(found: dict[str, Any]) -> EdgeFedError | None:

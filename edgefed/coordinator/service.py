@@ -19,7 +19,8 @@ from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.device_orders import DeviceOrders
 from edgefed.coordinator.device_registry import DeviceRegistry
 from edgefed.coordinator.device_trust import DeviceTrust
-from edgefed.coordinator.dispatcher import Dispatcher, DispatcherDeps
+from edgefed.coordinator.dispatcher import Dispatcher
+from edgefed.coordinator.dispatcher_deps import DispatcherDeps
 from edgefed.coordinator.duplicate_coordinator import refuse_second_coordinator
 from edgefed.coordinator.engine import Engine
 from edgefed.coordinator.engine_deps import EngineDeps
@@ -41,7 +42,7 @@ from edgefed.coordinator.run_check import RunCheck, check_start
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_model import load_dataset
 from edgefed.coordinator.run_records import UNFINISHED, RunRecord
-from edgefed.coordinator.sender_limits import SenderLimits, either, everybody
+from edgefed.coordinator.sender_limits import SenderLimits, either
 from edgefed.coordinator.service_settings import ServiceSettings, owner_of
 from edgefed.coordinator.store import Store
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError, UsageError
@@ -93,11 +94,13 @@ class Service:
         self._known = KnownDevices(self._store)
         self._trust = DeviceTrust(settings.folder)
         self._membership = open_membership(settings.membership, clock)
-        enrolled = self._membership.parties.is_enrolled if self._membership else everybody
-        self._registry = DeviceRegistry(self._journal, clock, self._trust, enrolled)
+        self._enrolled = (
+            self._membership.parties.is_enrolled if self._membership else settings.enrolled
+        )
+        self._registry = DeviceRegistry(self._journal, clock, self._trust, self._enrolled)
         self._run_check = RunCheck(settings, self._trust.is_quarantined)
         joined = either(self._registry.knows, self._known.__contains__)
-        self._limits = SenderLimits(self._topics, clock, joined, enrolled)
+        self._limits = SenderLimits(self._topics, clock, joined, self._enrolled)
         inbox: Inbox[NoReturn] = Inbox(clock, gate=self._limits)
         state = CoordinatorState(session=self._session, owner=self._owner, status="online")
         self._link = self._make_link(inbox, state)
@@ -164,7 +167,7 @@ class Service:
                 session=self._session,
                 verifier=member_verifier(self._settings.address, self._membership),
                 known=self._known.__contains__,
-                enrolled=self._membership.parties.is_enrolled if self._membership else everybody,
+                enrolled=self._enrolled,
                 expect=self._limits.expect,
                 members=self._members,
             )

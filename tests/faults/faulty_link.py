@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from tests.faults.mqtt_packets import PacketSplitter, is_message, unacknowledged_copy
 
@@ -43,6 +44,7 @@ class FaultyLink:
         reads: whether it knows the messages in what it forwards, which takes ``tls`` where the
             stream is encrypted; it can repeat and reorder them only then.
         tls: ends of an encrypted stream.
+        beside: a second port so far from the first is forwarded to one so far from the target.
         rng: which messages are repeated and held back.
     """
 
@@ -54,9 +56,11 @@ class FaultyLink:
         up: float,
         reads: bool = False,
         tls: TlsEnds | None = None,
+        beside: int = 0,
         rng: random.Random | None = None,
     ) -> None:
         self._target = target
+        self._beside = beside
         self._rates = (down, up)
         self._limit = float("inf")
         self._reads = reads
@@ -69,8 +73,8 @@ class FaultyLink:
         self._histories = (_History(maxlen=HISTORY), _History(maxlen=HISTORY))
         self._transports: set[asyncio.WriteTransport] = set()
         self._loop = asyncio.new_event_loop()
-        self._server = self._loop.run_until_complete(self._listen())
-        self.port: int = self._server.sockets[0].getsockname()[1]
+        self._servers = self._loop.run_until_complete(self._listen_to_all())
+        self.port: int = self._servers[0].sockets[0].getsockname()[1]
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
 
@@ -115,7 +119,8 @@ class FaultyLink:
             self._loop.call_soon_threadsafe(act)
 
     def _stop(self) -> None:
-        self._server.close()
+        for server in self._servers:
+            server.close()
         self._abort()
         self._loop.stop()
 
@@ -129,17 +134,31 @@ class FaultyLink:
             each.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _listen(self) -> asyncio.Server:
-        context = self._tls.towards_client if self._tls else None
-        return await asyncio.start_server(self._connect, "127.0.0.1", 0, ssl=context)
+    async def _listen_to_all(self) -> list[asyncio.Server]:
+        while True:
+            first = await self._listen(0, self._target)
+            if not self._beside:
+                return [first]
+            port = first.sockets[0].getsockname()[1] + self._beside
+            try:
+                return [first, await self._listen(port, self._target + self._beside)]
+            except (OSError, OverflowError):  # it is taken: try other ports
+                first.close()
 
-    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _listen(self, port: int, target: int) -> asyncio.Server:
+        context = self._tls.towards_client if self._tls else None
+        connect = partial(self._connect, target)
+        return await asyncio.start_server(connect, "127.0.0.1", port, ssl=context)
+
+    async def _connect(
+        self, target: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         if self._refusing:
             writer.transport.abort()
             return
         context = self._tls.towards_broker if self._tls else None
         try:
-            broker = await asyncio.open_connection("127.0.0.1", self._target, ssl=context)
+            broker = await asyncio.open_connection("127.0.0.1", target, ssl=context)
         except OSError:
             writer.transport.abort()
             return
