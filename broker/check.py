@@ -10,8 +10,9 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from broker.probe import Probe
-from edgefed.config.address import Address, parse_address
+from edgefed.config.address import Address
 from edgefed.wire.limits import CHUNK_BYTES, MAX_MESSAGE_BYTES, MAX_PACKET_BYTES
+from edgefed.wire.topics import CLIENT_ID_PREFIX, UNSIGNED_USER
 
 ROUND_TRIPS = 20
 
@@ -44,28 +45,27 @@ class CheckReport:
 
 
 def check(
-    url: str,
+    address: Address,
     timeout: float = 5.0,
     *,
     fleet: str = "default",
     new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> CheckReport:
-    """Try out the broker at ``url`` and return what works.
+    """Try out a broker and return what works.
 
     Args:
-        url: ``mqtt://HOST:PORT``.
+        address: the broker; with TLS, as whom to connect.
         timeout: seconds for every single answer.
         fleet: the fleet below whose topics the check takes one of its own.
         new_id: where names that nobody else has come from.
         monotonic: seconds that never go back.
 
     Raises:
-        UsageError: it is no URL of a broker.
         UnreachableError: no broker answers there.
         NotAllowedError: the broker refuses the connection.
     """
-    return _Check(parse_address(url), timeout, fleet, new_id(), monotonic).report()
+    return _Check(address.for_commands(), timeout, fleet, new_id(), monotonic).report()
 
 
 class _Check:
@@ -80,8 +80,11 @@ class _Check:
         monotonic: Callable[[], float],
     ) -> None:
         self._address, self._timeout, self._monotonic = address, timeout, monotonic
-        self._topic = f"edgefed/{fleet}/check/{name}"
-        self._name = f"check-{name[:12]}"
+        own = address.credentials
+        self._tls = own.tls_context() if own else None
+        user = own.certificate.user if own else UNSIGNED_USER
+        self._topic = f"edgefed/{fleet}/check/{user}/{name}"
+        self._name = f"{CLIENT_ID_PREFIX}check-{name[:12]}"
 
     def report(self) -> CheckReport:
         """Run every trial, each on connections that it may lose."""
@@ -108,6 +111,7 @@ class _Check:
             self._timeout,
             f"{self._name}-{role}",
             will=will,
+            tls=self._tls,
             monotonic=self._monotonic,
         )
 

@@ -1,15 +1,16 @@
-"""The text of a Mosquitto configuration: limits for all clients, and access control."""
+"""The text of a Mosquitto configuration without TLS, and the limits that hold with TLS too."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from broker.address import bind_host
+from broker.listeners import DEVICES
 from edgefed.config.address import Address
 from edgefed.errors import UsageError
 from edgefed.wire.limits import MAX_PACKET_BYTES
 
-MAX_CONNECTIONS = 2000
+MAX_CONNECTIONS = DEVICES.max_connections
 MAX_QUEUED_MESSAGES = 20 * MAX_CONNECTIONS
 """Beyond this a client's messages are dropped, retained ones at its subscription among them. A
 coordinator that starts is handed one retained presence of every device, and all devices may begin a
@@ -22,7 +23,7 @@ MAX_INFLIGHT_MESSAGES = 20
 MAX_KEEPALIVE_SECONDS = 120
 MEMORY_LIMIT_BYTES = 1024**3
 
-_LIMITS = f"""\
+LIMITS = f"""\
 # Small messages go out at once instead of waiting for more (Nagle).
 set_tcp_nodelay true
 
@@ -35,7 +36,6 @@ max_inflight_messages {MAX_INFLIGHT_MESSAGES}
 max_queued_messages {MAX_QUEUED_MESSAGES}
 max_queued_bytes {MAX_QUEUED_BYTES}
 
-max_connections {MAX_CONNECTIONS}
 max_keepalive {MAX_KEEPALIVE_SECONDS}
 memory_limit {MEMORY_LIMIT_BYTES}
 
@@ -72,27 +72,45 @@ def configuration(
     """
     anonymous = listen.is_loopback if allow_anonymous is None else allow_anonymous
     lines = [f"listener {listen.port} {bind_host(listen)}", "", *_who(anonymous, passwords, acl)]
-    if user:
-        lines += [f"user {user}"]
-    lines += ["", _LIMITS.rstrip()]
+    lines += [f"max_connections {MAX_CONNECTIONS}"]
+    return "\n".join([*lines, *shared_lines(persistence, user)]) + "\n"
+
+
+def shared_lines(persistence: Path | None, user: str) -> list[str]:
+    """Return the options that do not belong to a listener.
+
+    Args:
+        persistence: as in ``configuration``.
+        user: as in ``configuration``.
+
+    Raises:
+        UsageError: a path that a configuration file cannot hold.
+    """
+    lines = [f"user {user}"] if user else []
+    lines += ["", LIMITS.rstrip()]
     if persistence is not None:
-        lines += [f"persistence_location {_path(persistence)}"]
-    return "\n".join(lines) + "\n"
+        lines += [f"persistence_location {option_path(persistence)}"]
+    return lines
 
 
 def _who(anonymous: bool, passwords: Path | None, acl: Path | None) -> list[str]:
     lines = [f"allow_anonymous {'true' if anonymous else 'false'}"]
     if passwords is not None:
-        lines += [f"password_file {_path(passwords)}"]
+        lines += [f"password_file {option_path(passwords)}"]
     elif not anonymous:
         lines += ["# Nobody is let in before there are users: mosquitto_passwd -c FILE NAME, then"]
         lines += ["# password_file FILE"]
     if acl is not None:
-        lines += [f"acl_file {_path(acl)}"]
+        lines += [f"acl_file {option_path(acl)}"]
     return lines
 
 
-def _path(path: Path) -> str:
+def option_path(path: Path) -> str:
+    """Return a path as an option's value.
+
+    Raises:
+        UsageError: it would end the line.
+    """
     text = str(path.expanduser().absolute())
     if not text.isprintable():
         raise UsageError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from broker.address import require_free
@@ -53,21 +54,67 @@ class MosquittoBroker(BrokerProcess):
         allow_anonymous: bool | None = None,
         program: Path | None = None,
     ) -> None:
-        program = program or find_mosquitto()
-        if program is None:
-            raise UsageError(
-                "Mosquitto is not installed.", code="broker.no_mosquitto", hint=INSTALL_HINT
-            )
-        require_free(address)
         folder = folder.expanduser().absolute()
-        database = make_folder(folder / "database")
-        # Started as root it would drop to a user who may not reach the folder.
-        user = "root" if os.name == "posix" and os.geteuid() == 0 else ""
-        text = configuration(address, database, allow_anonymous=allow_anonymous, user=user)
-        file = folder / "mosquitto.conf"
-        write_atomic(file, (text + "\nlog_dest stderr\n").encode())
-        child = ChildProcess(
-            [str(program), "-c", str(file)], folder=folder, log=folder / "mosquitto.log"
+        text = configuration(
+            address,
+            database_folder(folder),
+            allow_anonymous=allow_anonymous,
+            user=mosquitto_user(),
         )
-        wait_until_accepting(child, address)
-        super().__init__(address, child)
+        super().__init__(address, run_mosquitto(text, address, folder, program=program))
+
+
+def run_mosquitto(
+    text: str,
+    address: Address,
+    folder: Path,
+    *,
+    more: Sequence[Address] = (),
+    program: Path | None = None,
+) -> ChildProcess:
+    """Run Mosquitto with a configuration, and return it once it accepts connections.
+
+    Args:
+        text: the configuration.
+        address: of its first listener.
+        folder: for its configuration and log.
+        more: addresses of its other listeners.
+        program: the Mosquitto program; searched for when left out.
+
+    Raises:
+        UsageError: Mosquitto is not installed, or a port is taken.
+        UnreachableError: it ended at once, or does not accept connections.
+        StorageError: the folder cannot be written.
+    """
+    program = program or find_mosquitto()
+    if program is None:
+        raise UsageError(
+            "Mosquitto is not installed.", code="broker.no_mosquitto", hint=INSTALL_HINT
+        )
+    for each in (address, *more):
+        require_free(each)
+    file = folder / "mosquitto.conf"
+    write_atomic(file, (text + "\nlog_dest stderr\n").encode())
+    child = ChildProcess(
+        [str(program), "-c", str(file)], folder=folder, log=folder / "mosquitto.log"
+    )
+    for each in (address, *more):
+        wait_until_accepting(child, each)
+    return child
+
+
+def database_folder(folder: Path) -> Path:
+    """Create the folder of a broker's own database below the broker's, and return it.
+
+    Raises:
+        StorageError: it cannot be made.
+    """
+    return make_folder(folder / "database")
+
+
+def mosquitto_user() -> str:
+    """Return the user that Mosquitto becomes: root if we are, since it would drop to another.
+
+    That user may not reach the broker's folders.
+    """
+    return "root" if os.name == "posix" and os.geteuid() == 0 else ""

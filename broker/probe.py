@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -32,6 +33,7 @@ class Probe:
         timeout: seconds for every single answer of the broker.
         client_id: the MQTT client id.
         will: topic and payload of a retained last will.
+        tls: for a broker with TLS; with the client's certificate, if it has one.
 
     Raises:
         UnreachableError: nobody answers, or what answers is no MQTT broker.
@@ -45,10 +47,12 @@ class Probe:
         client_id: str,
         *,
         will: tuple[str, bytes] | None = None,
+        tls: ssl.SSLContext | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._address, self._timeout, self._monotonic = address, timeout, monotonic
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._passed: list[Message] = []
         self._subscribed, self._answered = threading.Event(), threading.Event()
         self._outcome: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._ended = threading.Event()
@@ -58,6 +62,9 @@ class Probe:
         )
         if address.user:
             self._client.username_pw_set(address.user, address.password)
+        self._tls = tls
+        if tls is not None:
+            self._client.tls_set_context(tls)
         self._client.connect_timeout = timeout
         if will is not None:
             self._client.will_set(*will, qos=1, retain=True)
@@ -79,9 +86,11 @@ class Probe:
         """Hand a message with QoS 1 to the network."""
         self._client.publish(topic, payload, qos=1, retain=retain)
 
-    def receives(self, topic: str, payload: bytes, *, retained: bool = False) -> bool:
-        """Whether that message arrives; others are passed over."""
-        deadline = self._monotonic() + self._timeout
+    def receives(
+        self, topic: str, payload: bytes, *, retained: bool = False, timeout: float | None = None
+    ) -> bool:
+        """Whether that message arrives; others are passed over, and ``heard`` returns them."""
+        deadline = self._monotonic() + (self._timeout if timeout is None else timeout)
         while True:
             left = deadline - self._monotonic()
             try:
@@ -90,6 +99,31 @@ class Probe:
                 return False
             if got[:2] == (topic, payload) and (got[2] or not retained):
                 return True
+            self._passed.append(got)
+
+    def flush(self, topic: str, payload: bytes) -> bool:
+        """Publish a message and return whether the broker acknowledged it."""
+        self._outcome = queue.SimpleQueue()
+        self.publish(topic, payload)
+        try:
+            return not self._outcome.get(timeout=self._timeout)
+        except queue.Empty:
+            return False
+
+    def heard(self) -> list[Message]:
+        """Return what has arrived and was not waited for."""
+        while not self._messages.empty():
+            self._passed.append(self._messages.get())
+        return self._passed
+
+    def ends(self) -> bool:
+        """Whether the broker ends the connection."""
+        return self._ended.wait(self._timeout)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the connection has not ended."""
+        return not self._ended.is_set()
 
     def is_cut_by(self, topic: str, payload: bytes) -> bool:
         """Whether the broker ends the connection over this message instead of taking it."""
@@ -115,6 +149,7 @@ class Probe:
 
     def _connect(self) -> None:
         try:
+            self._try_handshake()
             self._client.connect(
                 connect_host(self._address), self._address.port, keepalive=_KEEPALIVE_SECONDS
             )
@@ -129,6 +164,17 @@ class Probe:
         if self._refused is None:
             raise silent(self._address, "to the login")
         raise refused(self._address, self._refused.lower())
+
+    def _try_handshake(self) -> None:
+        """Raise what prevents TLS; paho would leave its socket open."""
+        if self._tls is None:
+            return
+        host = connect_host(self._address)
+        with (
+            socket.create_connection((host, self._address.port), self._timeout) as plain,
+            self._tls.wrap_socket(plain, server_hostname=host),
+        ):
+            pass
 
     def _listen(self) -> None:
         def opened(client: Client, _: object, sock: Any) -> None:

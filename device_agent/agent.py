@@ -21,6 +21,7 @@ from device_agent.overflow_report import OverflowReport
 from device_agent.presence_check import PresenceCheck, unheard
 from device_agent.progress_reporter import ProgressReporter, log_receipt
 from device_agent.publisher import Publisher
+from device_agent.renewal import Renewal
 from device_agent.reply_resender import ReplyResender
 from device_agent.task_session import TaskServices, TaskSession
 from device_agent.telemetry import Sensors
@@ -34,12 +35,14 @@ from edgefed.transport.link import Arrival, Incoming, LinkDown, LinkUp, Subscrib
 from edgefed.transport.reading import read_arrival
 from edgefed.transport.sender import ChunkSender
 from edgefed.wire.blobs import chunk_count
+from edgefed.wire.enrolment_messages import IssuedCertificate, Leave
 from edgefed.wire.messages import (
     Birth,
     Cancel,
     Chunk,
     CoordinatorState,
     DeviceState,
+    Message,
     Need,
     Receipt,
     Task,
@@ -71,6 +74,7 @@ class Agent:
         store: the state directory.
         worker: the device's data and trainers.
         sensors: the board's health.
+        renewal: the device's credentials; None in a fleet without certificates.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class Agent:
         worker: Worker,
         sensors: Sensors,
         clock: Clock,
+        renewal: Renewal | None = None,
     ) -> None:
         self._identity = identity
         self._address = address
@@ -90,6 +95,7 @@ class Agent:
         self._store = store
         self._sensors = sensors
         self._clock = clock
+        self._renewal = renewal
         self._session = identity.birth.session
         self._coordinator = ""
         self._limits = ArrivalLimits(self._topics, clock)
@@ -200,6 +206,8 @@ class Agent:
         self._tasks.check_downloads(now)
         self._resender.due(now)
         self._check_presence(now)
+        if self._renewal is not None:
+            self._renewal.due(now, self._publisher.renewal)
         if now >= self._next_telemetry:
             self._next_telemetry = now + TELEMETRY_EVERY
             health = self._sensors.read(self._session, self._link.sent, self._link.received)
@@ -254,10 +262,10 @@ class Agent:
                 self._take_receipt(message)
             case Cancel():
                 self._tasks.cancel(message.exchange)
-            case CoordinatorState():
-                self._take_state(message)
             case Birth():
                 self._take_birth(message, live=not arrival.retained)
+            case _:
+                self._take_news(message)
 
     def _take_state(self, state: CoordinatorState) -> None:
         if state.session != self._coordinator and state.status == "online":
@@ -275,6 +283,32 @@ class Agent:
         self._resender.reconnected(now)
         self._downloads.reconnected(now)
         self._reporter.connected()
+
+    def _take_news(self, message: Message) -> None:
+        """Take what the coordinator tells beside tasks."""
+        match message:
+            case CoordinatorState():
+                self._take_state(message)
+            case IssuedCertificate():
+                self._take_certificate(message)
+            case Leave() if message.session == self._session:
+                self._removed()
+
+    def _removed(self) -> None:
+        """End: the coordinator has removed this device."""
+        self._problem = NotAllowedError(
+            f"Device {self._device} was removed from fleet {self._topics.fleet}.",
+            code="device.removed",
+            hint="to come back, ask for a token: edgefed device invite; edgefed-agent leave deletes"
+            " the credentials",
+        )
+        self.stop()
+
+    def _take_certificate(self, issued: IssuedCertificate) -> None:
+        """Connect again with the device's next certificate."""
+        made = None if self._renewal is None else self._renewal.take(issued)
+        if made is not None:
+            self._link.renew(made)
 
     def _take_birth(self, birth: Birth, *, live: bool) -> None:
         """Meet a message on our own birth topic."""

@@ -22,6 +22,8 @@ RATES = {
     "need": Rate(200, 1000),
     CHUNK_LEAF: Rate(4000, 65_536),
     "birth": Rate(10, 100),
+    "certificate": Rate(1, 10),
+    "leave": Rate(1, 10),
     "coordinator": Rate(20, 200),
 }
 """By the last word of a topic; a message of 4 KiB or more counts as several, but a chunk as one."""

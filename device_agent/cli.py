@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from device_agent import mixes_cli
+from device_agent import membership_cli, mixes_cli
 from device_agent.options import Data, Holdout, Name, Threads, agent_settings, loaded_settings
 from edgefed.command_line import program
 from edgefed.common_options import common_options
@@ -25,6 +25,8 @@ app = program(
     help="Take part in a fleet: train on this device's data, and share what its owner allows.",
 )
 app.add_typer(mixes_cli.app, name="mixes")
+app.command()(membership_cli.enroll)
+app.command()(membership_cli.leave)
 
 
 @app.command()
@@ -189,7 +191,7 @@ def _broker_findings(settings: AgentSettings) -> list[Finding]:
     name = device_name(settings)
 
     def answers() -> str:
-        address = broker_address(settings, (name,))
+        address = broker_address(settings, (name,)).for_commands()  # an agent may be at work
         link = Link(address, f"edgefed-doctor-{secrets.token_hex(4)}", lambda _: None)
         link.start_now(5.0)
         link.stop()

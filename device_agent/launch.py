@@ -11,6 +11,7 @@ from device_agent.agent import Agent
 from device_agent.device_name import agent_folder, device_name
 from device_agent.device_store import DeviceStore
 from device_agent.identity import Identity
+from device_agent.renewal import Renewal
 from device_agent.telemetry import Sensors
 from edgefed.clock import SystemClock
 from edgefed.config.broker_address import broker_address
@@ -53,6 +54,7 @@ def run_agent(settings: AgentSettings, data: DeviceData, signals: StopSignals) -
     sensors = Sensors()
     address = broker_address(settings, (device_name(settings),))
     own = address.credentials
+    renewal = None if own is None else Renewal(own, clock)
     agent = Agent(
         identity(settings, data, sensors),
         address,
@@ -65,10 +67,11 @@ def run_agent(settings: AgentSettings, data: DeviceData, signals: StopSignals) -
             data.class_names,
             preparation=data.preparation,
             noise=NoiseCache(folder / "noise", NOISE_BYTES).samples,
-            credentials=None if own is None else DeviceCredentials(lambda: own),
+            credentials=None if renewal is None else DeviceCredentials(renewal.current),
         ),
         sensors,
         clock,
+        renewal,
     )
     # The handler runs inside whatever this thread does, perhaps inside the inbox's lock.
     signals.call(lambda: threading.Thread(target=agent.stop, daemon=True).start())

@@ -14,7 +14,8 @@ from edgefed.config.settings import AgentSettings
 from edgefed.sharing.bounty_report import Budget
 from edgefed.sharing.policy import Policy
 from edgefed.sharing.privacy_accounting import in_words, is_vacuous
-from edgefed.sharing.releases import budget, is_mixes, mixes_in
+from edgefed.sharing.releases import budget, is_mixes, is_update, mixes_in, update_releases
+from edgefed.sharing.update_accounting import epsilon_of
 from edgefed.units import counted
 
 _HEAD = (
@@ -47,6 +48,7 @@ def as_json(device: str, policy: Policy, releases: Sequence[Release]) -> dict[st
         "formal": "none" if found.epsilon is None else "epsilon",
         "vacuous": is_vacuous(found.epsilon),
         "in_words": in_words(found.epsilon),
+        **_updates(policy, releases),
         "others": dict(_others(releases)),
     }
     return {"releases": [each.as_json() for each in releases], "totals": totals}
@@ -65,6 +67,7 @@ def totals_as_rows(
     ]
     if found.released:
         rows.append(("in words", in_words(found.epsilon)))
+    rows += _update_rows(policy, releases)
     others = _others(releases)
     if others:
         kinds = ", ".join(f"{kind} {count}" for kind, count in others.items())
@@ -93,8 +96,30 @@ def _text(value: object) -> str:
 
 
 def _others(releases: Sequence[Release]) -> Counter[str]:
-    """Return how many releases are no mixes, by kind."""
-    return Counter(_kind(each.entry) for each in releases if not is_mixes(each.entry))
+    """Return how many releases are neither mixes nor noisy updates, by kind."""
+    entries = (each.entry for each in releases)
+    return Counter(_kind(each) for each in entries if not (is_mixes(each) or is_update(each)))
+
+
+def _updates(policy: Policy, releases: Sequence[Release]) -> dict[str, Any]:
+    """Return how many noisy updates left the device, and their epsilon together at the δ."""
+    kinds = update_releases([each.entry for each in releases])
+    return {
+        "updates": sum(kind.count for kind in kinds),
+        "update_epsilon": epsilon_of(kinds, policy.update_delta),
+        "update_epsilon_limit": policy.update_epsilon,
+        "update_delta": policy.update_delta,
+    }
+
+
+def _update_rows(policy: Policy, releases: Sequence[Release]) -> list[tuple[str, str]]:
+    """Return what noisy updates cost, as lines; none where there are none and no limit."""
+    found = _updates(policy, releases)
+    if not found["updates"] and policy.update_epsilon is None:
+        return []
+    limit = "no limit" if policy.update_epsilon is None else f"limit {policy.update_epsilon:.4g}"
+    told = f"{found['update_epsilon']:.4g} at delta {policy.update_delta:.4g}, {limit}"
+    return [("updates released", str(found["updates"])), ("epsilon of updates", told)]
 
 
 def _kind(entry: Mapping[str, Any]) -> str:

@@ -35,10 +35,15 @@ def agent_settings(
     source: str | None = None,
     holdout: float | None = None,
     threads: int | None = None,
+    enrolled: bool = True,
 ) -> AgentSettings:
-    """Return the agent's settings: those of the command line, then of the environment and files."""
+    """Return the agent's settings: those of the command line, then of the environment and files.
+
+    With ``enrolled``, name and fleet are those of this machine's credentials where nothing sets
+    them.
+    """
     return loaded_settings(
-        options, name=name, source=source, holdout=holdout, threads=threads
+        options, name=name, source=source, holdout=holdout, threads=threads, enrolled=enrolled
     ).value
 
 
@@ -49,8 +54,10 @@ def loaded_settings(
     source: str | None = None,
     holdout: float | None = None,
     threads: int | None = None,
+    enrolled: bool = True,
 ) -> Loaded[AgentSettings]:
     """Return the agent's settings, and where each of them was written."""
+    from device_agent.enrolled_device import with_enrolment
     from edgefed.config.load import Flag, load_agent_settings
     from edgefed.config.settings_files import Surroundings
 
@@ -65,4 +72,5 @@ def loaded_settings(
         Flag("--threads", "threads", threads),
     ]
     around = Surroundings.of_process(options.config, options.no_config)
-    return load_agent_settings(around, flags)
+    loaded = load_agent_settings(around, flags)
+    return with_enrolment(loaded) if enrolled else loaded

@@ -93,7 +93,7 @@ def check_presence(address: Address, fleet: str, device: str, timeout: float = W
                 heard.set()
 
     client = f"edgefed-doctor-{secrets.token_hex(4)}"
-    link = Link(address, client, take, subscriptions=(topic,))
+    link = Link(address.for_commands(), client, take, subscriptions=(topic,))
     link.start_now(timeout)
     try:
         subscribed.wait(timeout)

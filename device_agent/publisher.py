@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edgefed.transport.link import Link
+from edgefed.wire.enrolment_messages import RenewalRequest
 from edgefed.wire.messages import Birth, Message, Need, Progress, Reply, Telemetry
 from edgefed.wire.topics import Topics
 
@@ -40,6 +41,10 @@ class Publisher:
     def need(self, need: Need) -> None:
         """Ask for chunks."""
         self._publish(self._topics.up_need(self._device), need)
+
+    def renewal(self, asked: RenewalRequest) -> None:
+        """Ask for the device's next certificate."""
+        self._publish(self._topics.renewal(self._device), asked)
 
     def _publish(self, topic: str, message: Message, *, qos: int = 1, retain: bool = False) -> None:
         self._link.send(topic, message, qos=qos, retain=retain)

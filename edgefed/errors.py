@@ -10,6 +10,7 @@ EdgeFedError                     1
 ├── TimeLimitError               6   time limit or quorum not reached
 ├── PartlyDoneError              7   some devices failed
 ├── CheckFailedError             8   a check found problems
+├── UnmergeableError             1   answers that have no valid merge; they are asked for again
 ├── WireError                    1   bytes that are not a valid message, blob or tensor
 ├── DataError                    1   data that cannot be trained on
 │   └── MissingDataError         2   data that is missing; a service must not be restarted
@@ -113,6 +114,24 @@ class CheckFailedError(EdgeFedError):
 
     exit_code = 8
     default_code = "check.failed"
+
+
+class UnmergeableError(EdgeFedError):
+    """The answers to an exchange have no valid merge.
+
+    The round is asked again, as after a missed quorum.
+
+    Args:
+        message: what is wrong, as the end of a sentence.
+        code: a stable dotted name.
+        devices: those whose answers are the cause, where that is known.
+    """
+
+    default_code = "round.unmergeable"
+
+    def __init__(self, message: str, *, code: str = "", devices: tuple[str, ...] = ()) -> None:
+        super().__init__(message, code=code)
+        self.devices = devices
 
 
 class WireError(EdgeFedError):

@@ -20,7 +20,7 @@ _cleaned: set[Path] = set()
 _cleaned_lock = threading.Lock()
 
 
-def write_atomic(path: Path, data: bytes, *, sync: bool = True) -> None:
+def write_atomic(path: Path, data: bytes, *, sync: bool = True, mode: int | None = None) -> None:
     """Write ``data`` to ``path`` so that a reader, or a restart, sees the old file or the new one.
 
     The first write into a folder also removes what killed writers left there.
@@ -29,6 +29,7 @@ def write_atomic(path: Path, data: bytes, *, sync: bool = True) -> None:
         path: the file.
         data: all of it.
         sync: whether to wait until the disk has it; without, a power cut may leave a damaged file.
+        mode: permissions of the file; None for those of a new file.
 
     Raises:
         StorageError: the disk is full or the folder cannot be written; the old file is intact.
@@ -39,6 +40,8 @@ def write_atomic(path: Path, data: bytes, *, sync: bool = True) -> None:
         _clean_once(path.parent)
         beside, file = _open_beside(path)
         with file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             file.write(data)
             file.flush()
             if sync:

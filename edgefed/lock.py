@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from edgefed.errors import NotAllowedError
@@ -38,13 +39,15 @@ class FolderLock:
                 code="state.locked",
                 hint="stop that process, or choose another folder with --state",
             ) from error
-        self._file.truncate(0)
-        self._file.write(f"{owner}, process {os.getpid()}")
-        self._file.flush()
+        with suppress(OSError):  # a full disk; who holds it is only told
+            self._file.truncate(0)
+            self._file.write(f"{owner}, process {os.getpid()}")
+            self._file.flush()
 
     def release(self) -> None:
         """Let go."""
-        self._file.close()
+        with suppress(OSError):  # what a full disk did not take is tried again
+            self._file.close()
 
 
 def is_locked(folder: Path) -> bool:

@@ -57,3 +57,15 @@ def score(accuracy: float | None, loss: float | None, *, shown: str = ".3f") -> 
     if accuracy is not None:
         return f"accuracy {accuracy:{shown}}"
     return "" if loss is None else f"loss {loss:.4g}"
+
+
+def seconds_of(text: str) -> float:
+    """Return the seconds in a duration such as ``90s``, ``15m``, ``2h`` or ``1d``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    factor = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}.get(text[-1:])
+    if factor is None or not text[:-1].replace(".", "", 1).isdecimal():
+        raise ValueError(f"'{text[:40]}' is not a duration such as 15m")
+    return float(text[:-1]) * factor

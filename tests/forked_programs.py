@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Protocol
 
 from broker.parent_death import execute_with_parent
+from tests.faults.shifted_clock import VARIABLE, follow_own_clock
 
 _CONTEXT = get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.preloaded_modules"])
@@ -97,6 +98,8 @@ def _run(words: list[str], environment: dict[str, str], log: Path, errors: Path)
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(opened, stream)
         os.close(opened)
+    if VARIABLE in environment:
+        follow_own_clock(environment[VARIABLE])
     sys.argv = list(words)
     folders = environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [folder for folder in folders if folder and folder not in sys.path]

@@ -12,6 +12,7 @@ import numpy as np
 from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import Recipe
+from edgefed.coordinator.device_trust import DeviceTrust
 from edgefed.coordinator.engine import Engine
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.event_journal import EventJournal
@@ -138,6 +139,7 @@ class World:
         listener: Callable[[Event], None] | None = None,
         trackers: tuple[Tracker, ...] = (),
         memory: int = 0,
+        trust: DeviceTrust | None = None,
     ) -> Engine:
         """Return an engine that knows nothing but what is on disk."""
         store = self.store()
@@ -158,6 +160,7 @@ class World:
             clock=self.clock,
             trackers=trackers,
             memory=memory,
+            trust=trust or DeviceTrust(),
         )
         return Engine(store.run(self.run), deps)
 

@@ -76,23 +76,26 @@ class SignedBroker(BrokerProcess):
 
     Args:
         folder: of its configuration and log.
-        trust: makes its certificate; it listens on the port of it.
+        trust: makes its certificate, once; it listens on the port of it.
+        program: the Mosquitto program; searched for when left out.
     """
 
     name = "mosquitto"
 
-    def __init__(self, folder: Path, trust: Trust) -> None:
-        own = trust.issue("broker")
-        program = find_mosquitto()
+    def __init__(self, folder: Path, trust: Trust, program: Path | None = None) -> None:
+        own = trust.folder / "broker"
+        if not own.exists():
+            trust.issue("broker")
+        program = program or find_mosquitto()
         assert program is not None
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "mosquitto.conf"
         file.write_text(
             f"""\
 listener {trust.port} {LOOPBACK}
-cafile {own.folder / "authority.pem"}
-certfile {own.folder / "certificate.pem"}
-keyfile {own.folder / "key.pem"}
+cafile {own / "authority.pem"}
+certfile {own / "certificate.pem"}
+keyfile {own / "key.pem"}
 require_certificate true
 use_identity_as_username true
 allow_anonymous false

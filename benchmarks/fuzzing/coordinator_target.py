@@ -224,6 +224,12 @@ class _Refusing:
     def forget(self, device: str) -> list[str]:
         return [device]
 
+    def quarantine(self, device: str) -> None:
+        del device
+
+    def release(self, device: str) -> None:
+        del device
+
     def check(self, recipe: Recipe) -> dict[str, Any]:
         return {}
 
@@ -234,6 +240,7 @@ class _Refusing:
 ACTIONS = (
     *("challenge", "snapshot", "run.list", "run.show", "run.summary", "run.check", "run.start"),
     *("run.order", "run.evaluate", "run.evaluation", "device.forget", "label.order", "nothing"),
+    *("device.quarantine", "device.release"),
 )
 ARGUMENTS = ("run", "action", "device", "label", "recipe", "on", "mode", "best", "evaluation")
 
@@ -276,6 +283,7 @@ def requests(folder: Path) -> Iterator[Reader]:
         challenges,
         InboxCounts,
         lambda name: None,
+        _Refusing(),
     )
 
     def read(data: bytes) -> None:

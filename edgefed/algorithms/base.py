@@ -9,7 +9,7 @@ so a run can stop after any exchange, be stored, and resume in another process.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -193,6 +193,14 @@ class ExchangeOwner(ABC):
         del exchange, answer, model
         return ""
 
+    def merge_group(self, answer: Answer) -> str:
+        """Return which answers this one is averaged with, by a name that they share.
+
+        Every trained role is averaged over the answers of one group that hold it.
+        """
+        del answer
+        return ""
+
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
         """Return what an operator should know of a merge."""
         del before, exchange, after
@@ -219,9 +227,15 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         simulation_only: whether it needs what no real fleet can give, whatever its settings.
         evaluation_place: where the result is tested, unless the recipe says it.
         evaluation_weighting: what the mean of the devices' tests weighs, unless the recipe says it.
+        averages_updates: whether ``merge`` takes weighted means of the trained roles of its
+            answers, so that a rule of ``[merging]`` can take the place of the mean.
         personal_weights: whether a recipe's ``[personal]`` table can keep some of its weights on
             devices: its tasks bring one model as ``weights``, and its answers hold a ``delta``.
+        private_updates: whether a recipe's ``[privacy]`` table can cover it: an answer tells of the
+            training with one ``delta``, which is averaged and nothing else.
         evaluation_modes: the words of ``EvalJob.mode`` that an operator may ask all devices for.
+        sums_deltas: whether all it does with the answers to ``fit`` is to add up their ``delta``,
+            weighted, with ``ExactMean``, so that their sum is enough (``[secure_aggregation]``).
 
     Args:
         settings: its own keys of the recipe.
@@ -236,8 +250,11 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
     simulation_only: ClassVar[bool] = False
     evaluation_place: EvaluationPlace = "coordinator"
     evaluation_weighting: EvaluationWeighting = "samples"
+    averages_updates: bool = False
     personal_weights: bool = False
+    private_updates: bool = False
     evaluation_modes: tuple[str, ...] = ()
+    sums_deltas: bool = False
     Settings: ClassVar[type[AlgorithmSettings]]
 
     def __init__(
@@ -274,6 +291,20 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
     @abstractmethod
     def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
         """Return what to ask next; ``seed`` is this exchange's own."""
+
+    def begin_anew(self, state: State, exchange: Exchange, causes: Collection[str] = ()) -> State:
+        """Return the state in which to plan again after an exchange that was not merged.
+
+        Its quorum was missed, or ``merge`` raised ``UnmergeableError``. Most algorithms ask the
+        same question again, from the same state.
+
+        Args:
+            state: that the exchange was planned from.
+            exchange: as ``merge`` sees it.
+            causes: devices whose answers made the merge fail.
+        """
+        del exchange, causes
+        return state
 
     def needs_simulation(self) -> str:
         """Return what it needs, with its settings, that no real fleet gives; or nothing."""

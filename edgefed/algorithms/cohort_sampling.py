@@ -32,11 +32,16 @@ def draw(roster: Roster, rounds: RoundsSection, seed: int) -> Cohort:
     """
     able = [member for member in roster if member.samples > 0]
     aim = rounds.cohort or len(able)
-    wanted = min(aim, len(able))
-    asked = min(len(able), wanted + _share(rounds.over_selection, wanted))
+    wanted, asked = sizes(len(able), rounds)
     picked = generator(seed, "cohort").permutation(len(able))[:asked]
     members = tuple(able[index] for index in sorted(picked))
     return Cohort(members, wanted, max(1, _share(rounds.quorum, aim)))
+
+
+def sizes(able: int, rounds: RoundsSection) -> tuple[int, int]:
+    """Return how many answers a cohort waits for, and of how many devices, given who could be."""
+    wanted = min(rounds.cohort or able, able)
+    return wanted, min(able, wanted + _share(rounds.over_selection, wanted))
 
 
 def draw_testers(roster: Roster, rounds: RoundsSection, seed: int) -> Cohort:

@@ -30,8 +30,17 @@ from edgefed.algorithms.base import (
 from edgefed.algorithms.bounty_exchange import BountyExchange
 from edgefed.algorithms.exchange_part import ExchangePart
 from edgefed.algorithms.personal_models import PersonalModels
+from edgefed.algorithms.personal_names import personal_names
+from edgefed.algorithms.private_updates import (
+    CoordinatorRandomness,
+    PrivateUpdates,
+    from_operating_system,
+)
+from edgefed.algorithms.secure_aggregation import SecureAggregation
 from edgefed.algorithms.wrapped_algorithm import WrappedAlgorithm
+from edgefed.config.privacy_section import NO_PRIVACY, PrivacySection
 from edgefed.config.recipe import LabelsSection, PersonalSection
+from edgefed.config.secure_aggregation_section import SecureAggregationSection
 from edgefed.learn.models import Model
 from edgefed.learn.types import Job, Tensors, Trained
 from edgefed.sharing.bounty_report import BountyOrder, BountyReport
@@ -42,11 +51,17 @@ NO_LABELS = LabelsSection()
 NOTHING_PERSONAL = PersonalSection()
 """All weights are shared."""
 
+NOT_SECURE = SecureAggregationSection()
+"""The coordinator sees every update."""
+
 
 def compose(
     algorithm: Algorithm[Any],
     labels: LabelsSection = NO_LABELS,
     personal: PersonalSection = NOTHING_PERSONAL,
+    privacy: PrivacySection = NO_PRIVACY,
+    secure: SecureAggregationSection = NOT_SECURE,
+    randomness: CoordinatorRandomness = from_operating_system,
 ) -> Algorithm[Any]:
     """Return an algorithm with its parts in place; one without parts as it is.
 
@@ -54,11 +69,26 @@ def compose(
         algorithm: trains, and merges what was trained.
         labels: the recipe's ``[labels]`` table, which is a part of any algorithm.
         personal: its ``[personal]`` table; what stays on devices, no part sends either.
+        privacy: its ``[privacy]`` table, for what is sent of all the others.
+        secure: its ``[secure_aggregation]`` table; what is masked is what would be sent otherwise.
+        randomness: of the coordinator's privacy noise; only code can pass another one.
+
+    Raises:
+        RecipeError: ``privacy.algorithm``: the table does not cover the algorithm.
     """
     supplements = _supplements(algorithm, labels) if labels.wanted else ()
     parts = (*supplements, *algorithm.parts())
     whole = Composition(algorithm, parts) if parts else algorithm
-    return PersonalModels(whole, personal) if personal.wanted else whole
+    if personal.wanted:
+        whole = PersonalModels(whole, personal)
+
+    def shared_names(model: Model) -> tuple[str, ...]:
+        kept = personal_names(personal, model) if personal.keeps_weights else ()
+        return tuple(name for name in model.names if name not in kept)
+
+    if privacy.wanted:
+        whole = PrivateUpdates(whole, privacy, shared_names, randomness)
+    return SecureAggregation(whole, secure) if secure.wanted else whole
 
 
 def _supplements(algorithm: Algorithm[Any], labels: LabelsSection) -> tuple[BountyExchange]:

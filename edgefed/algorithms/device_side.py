@@ -20,6 +20,7 @@ from edgefed.learn.scoring import Predict, Predictor
 from edgefed.learn.types import Array, Job, Samples, Score, Tensors, Trained
 from edgefed.natural_noise.draw import DrawNoise, draw_noise
 from edgefed.sharing.policy import Policy
+from edgefed.sharing.random_words import RandomWords, generator_words
 
 MODE = "mode_"
 """Before a mode in the name of the metric that tells it; see ``EvalJob.mode``."""
@@ -62,6 +63,8 @@ class DeviceTask:
         groups: arrays by role, as the question named them.
         seed: of every draw that this task makes on this device.
         receivers: the devices to which the answer may send a blob, one to each.
+        run: id of the run; it is signed with what devices tell each other, and nothing else depends
+            on it.
         rounds: planned rounds of the run, over which a learning rate may change.
         max_relay_bytes: the largest such blob.
         relays: what other devices sent to this one, by sender, sorted; of one sender in the order
@@ -78,6 +81,7 @@ class DeviceTask:
     max_relay_bytes: int = 0
     relays: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
     rounds: int = 0
+    run: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,12 +97,15 @@ class DeviceView:
         ledger: the device's record of releases in all runs, oldest first.
         private_generator: for privacy noise, and nothing else: the run's seed does not determine
             it, so what it draws differs from run to run.
+        private_words: random words for privacy noise, from the operating system; None to draw them
+            from ``private_generator``, as tests do.
         class_names: what the run's labels are called; empty when they have no names.
         preparation: what was done to the inputs.
         noise: draws natural noise; see ``noise_samples``.
         pool: pixels from 0 to 1 of all devices, which only a simulation has.
         memory: the most bytes that training may take here; the model alone fits.
         trust: signs for the device; None in simulations, and in fleets without certificates.
+        private_bytes: returns so many random bytes for keys, of the operating system's generator.
     """
 
     train: Samples
@@ -115,6 +122,12 @@ class DeviceView:
     pool: Array | None = None
     memory: int = sys.maxsize
     trust: DeviceTrust | None = None
+    private_words: RandomWords | None = None
+    private_bytes: Callable[[int], bytes] = secrets.token_bytes
+
+    def words(self) -> RandomWords:
+        """Return what draws random words for privacy noise."""
+        return self.private_words or generator_words(self.private_generator)
 
 
 @dataclass(frozen=True)

@@ -98,8 +98,11 @@ class FedAvg(Algorithm[AveragingSettings]):
     name = "fedavg"
     summary = "Average what the devices learned, weighted by their samples"
     paper = "McMahan et al., AISTATS 2017, arXiv 1602.05629"
+    averages_updates = True
     personal_weights = True
+    private_updates = True
     takes_user_loss = True
+    sums_deltas = True
     Settings: ClassVar[type[AlgorithmSettings]] = AveragingSettings
 
     def can_carry_state(self) -> bool:

@@ -97,6 +97,7 @@ class FedMoe(Algorithm[ExpertSettings]):
     name = "fedmoe"
     summary = "Expert models, of which each device uses its own mixture by a private gate"
     paper = "Reisser et al., 2021, arXiv 2107.06724"
+    averages_updates = True
     evaluation_weighting: EvaluationWeighting = "devices"
     evaluation_place: EvaluationPlace = "devices"
     evaluation_modes = (KNOWN, FITTED, MARGINAL)

@@ -81,6 +81,8 @@ class IFCA(FedAvg):
     summary = "Clustered models: each device trains the one with the lowest loss"
     paper = "Ghosh et al., NeurIPS 2020, arXiv 2006.04088"
     personal_weights = False
+    private_updates = False
+    sums_deltas = False
     evaluation_place: EvaluationPlace = "devices"
     Settings: ClassVar[type[IFCASettings]] = IFCASettings
     settings: IFCASettings
@@ -121,6 +123,10 @@ class IFCA(FedAvg):
         if 0 <= number < self.settings.clusters:
             return ""
         return f"it chose model {number} of {self.settings.clusters}"
+
+    def merge_group(self, answer: Answer) -> str:
+        """Return the model that the answer's device chose."""
+        return str(_choice(answer))
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
         """Step each model along the weighted mean of the deltas of those that chose it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from edgefed.algorithms.base import (
@@ -43,7 +43,9 @@ class WrappedAlgorithm(Algorithm[Any]):
         self.evaluation_place = inner.evaluation_place
         self.evaluation_weighting = inner.evaluation_weighting
         self.evaluation_modes = inner.evaluation_modes
+        self.averages_updates = inner.averages_updates
         self.personal_weights = inner.personal_weights
+        self.private_updates = inner.private_updates
         self.takes_user_loss = inner.takes_user_loss
         self.inner = inner
 
@@ -81,6 +83,10 @@ class WrappedAlgorithm(Algorithm[Any]):
         """Return the state after the answers."""
         return self.inner.merge(state, exchange, answers)
 
+    def begin_anew(self, state: State, exchange: Exchange, causes: Collection[str] = ()) -> State:
+        """Return the state in which to plan again after an exchange that was not merged."""
+        return self.inner.begin_anew(state, exchange, causes)
+
     def max_reply_bytes(self, exchange: Exchange, model: Model) -> int:
         """Return the bytes that an answer may take."""
         return self.inner.max_reply_bytes(exchange, model)
@@ -88,6 +94,10 @@ class WrappedAlgorithm(Algorithm[Any]):
     def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
         """Return why an answer cannot be merged, or nothing."""
         return self.inner.reject_reason(exchange, answer, model)
+
+    def merge_group(self, answer: Answer) -> str:
+        """Return which answers this one is averaged with."""
+        return self.inner.merge_group(answer)
 
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
         """Return what an operator should know of a merge."""

@@ -16,8 +16,10 @@ from edgefed.console import columns, data, json_out, reported, talk
 
 if TYPE_CHECKING:
     from broker.check import CheckReport
+    from broker.secured_files import SecuredFiles
     from broker.start_broker import RunningBroker
     from edgefed.config.address import Address
+    from edgefed.config.settings import Settings
 
 app = CommandLine(help="Run, configure and check the MQTT broker.")
 
@@ -56,7 +58,7 @@ Json = Annotated[
     epilog=examples(
         "edgefed broker up",
         "edgefed broker up --port 1884 --kind embedded",
-        "edgefed broker up --bind 0.0.0.0 --allow-anonymous",
+        "edgefed --insecure broker up --bind 0.0.0.0 --allow-anonymous",
     )
 )
 def up(
@@ -74,17 +76,32 @@ def up(
 ) -> None:
     """Run a broker in the foreground until Ctrl-C.
 
-    Use it on one machine or in a closed network. For a real fleet, run Mosquitto as a system
-    service with the configuration that `edgefed broker config` prints.
+    On the machine of the fleet's authority (edgefed init), it is a Mosquitto with TLS that admits
+    holders of certificates only. It is restarted when it ends, and reads access rules and
+    revocations again as soon as they change. It also uses the next two ports: for enrolment, and
+    for commands.
+
+    Without an authority, it is a broker for one machine or a closed network.
     """
-    options = globals_of(context)
-    as_json = as_json or options.json
+    options = replace(globals_of(context), json=as_json or globals_of(context).json)
+    as_json = options.json
     with reported(as_json):
         from broker.foreground import sigterm_as_event, wait_for_end
         from broker.start_broker import start_broker
+        from edgefed.cli import secured_broker
 
+        settings = options.settings().value
+        place = folder or settings.state / "broker"
+        files = secured_broker.files_of(settings)
+        if files is not None:
+            secured_broker.refuse_plain_options(
+                settings.fleet, allow_anonymous=allow_anonymous, kind=kind is Kind.embedded
+            )
+            address = secured_broker.listen_address(files, bind, port)
+            secured_broker.run(options, files, address, place)
+            return
         address = _address(options, bind, port)
-        place = folder or options.settings().value.state / "broker"
+        _refuse_without_tls(address, settings)
         with sigterm_as_event() as told:
             broker = start_broker(
                 address, place, kind.value, allow_anonymous=allow_anonymous or None
@@ -98,8 +115,7 @@ def up(
 
 @app.command(
     epilog=examples(
-        "edgefed broker config | sudo tee /etc/mosquitto/conf.d/edgefed.conf",
-        "edgefed broker config --bind 0.0.0.0 --allow-anonymous",
+        "edgefed broker config --files /etc/mosquitto/edgefed",
         "edgefed --fleet lab broker config --acl > edgefed.acl",
         "edgefed broker config --bind 0.0.0.0 --password-file USERS --acl-file edgefed.acl",
     )
@@ -118,18 +134,37 @@ def config(
     acl_file: Annotated[
         Path | None, typer.Option(help="Path at which the ACL file will be installed; see --acl.")
     ] = None,
+    files: Annotated[
+        Path | None,
+        typer.Option(help="Folder from which the system's Mosquitto reads certificates and rules."),
+    ] = None,
 ) -> None:
     """Print a Mosquitto configuration for this fleet.
 
-    To run Mosquitto as a system service, put the output into /etc/mosquitto/conf.d.
+    On the machine of the fleet's authority it is one with TLS. To run Mosquitto as a system
+    service, put the output into /etc/mosquitto/conf.d, and copy the files that it names after
+    every change; edgefed broker up does both by itself.
+
+    Without an authority it is one for users with passwords, or for everybody on this machine.
     """
     options = globals_of(context)
     with reported(options.json):
-        from broker.acl import acl as acl_text
+        from broker.acl import password_acl
         from broker.configuration import configuration
+        from edgefed.cli import secured_broker
 
-        if acl:
-            text = acl_text(options.settings().value.fleet)
+        settings = options.settings().value
+        secured = secured_broker.files_of(settings)
+        if secured is not None:
+            secured_broker.refuse_plain_options(
+                settings.fleet,
+                allow_anonymous=allow_anonymous,
+                password_file=password_file is not None,
+                acl_file=acl_file is not None,
+            )
+            text = _secured_text(secured, bind, port, files, acl=acl)
+        elif acl:
+            text = password_acl(settings.fleet)
         else:
             address = _address(options, bind, port)
             text = configuration(
@@ -147,7 +182,7 @@ def config(
 @app.command(
     epilog=examples(
         "edgefed broker check",
-        "edgefed --broker mqtt://192.0.2.7:1883 broker check --json",
+        "edgefed --broker mqtts://192.0.2.7:8883 broker check --json",
     )
 )
 def check(
@@ -155,10 +190,13 @@ def check(
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each answer.")] = 5.0,
     as_json: Json = False,
 ) -> None:
-    """Test the broker with messages, and show latency and limits.
+    """Test the broker with messages, and show latency and limits; try the rules of one with TLS.
 
-    Use it if devices do not come online. The exit code is 3 if no broker answers, and 8 if the
-    broker does not meet a requirement.
+    Use it if devices do not come online. With TLS, it tries what strangers, devices and viewers
+    must not be able to do. On the machine of the fleet's authority it does so with certificates of
+    its own, which are valid for ten minutes and withdrawn at the end; elsewhere it says which rules
+    it did not try. The exit code is 3 if no broker answers, and 8 if the broker does not meet a
+    requirement or a rule does not hold.
     """
     options = globals_of(context)
     as_json = as_json or options.json
@@ -166,18 +204,56 @@ def check(
         from dataclasses import asdict
 
         from broker.check import check as check_broker
-        from edgefed.config.broker_address import LOOPBACK_URL
+        from edgefed.cli import secured_broker
+        from edgefed.config.broker_address import broker_address
         from edgefed.errors import CheckFailedError
 
         settings = options.settings().value
-        url = settings.broker or LOOPBACK_URL
-        report = check_broker(url, timeout, fleet=settings.fleet)
+        address = broker_address(settings)
+        report = check_broker(address, timeout, fleet=settings.fleet)
+        rules = secured_broker.rule_reports(settings, address, timeout) if address.tls else []
+        good = report.ok and all(rule.outcome != "broken" for rule in rules)
         if as_json:
-            json_out({**asdict(report), "ok": report.ok})
+            listed = {"rules": secured_broker.rules_as_json(rules)} if address.tls else {}
+            json_out({**asdict(report), **listed, "ok": good})
         else:
             data(_listing(report))
-    if not report.ok:
+            if rules:
+                data(secured_broker.rules_as_rows(rules))
+    if not good:
         raise typer.Exit(CheckFailedError.exit_code)
+
+
+def _secured_text(
+    secured: SecuredFiles, bind: str | None, port: int | None, folder: Path | None, *, acl: bool
+) -> str:
+    """Return the configuration with TLS, or the access rules as they are now."""
+    from broker.secured_files import SecuredFiles
+    from edgefed.cli import secured_broker
+
+    secured.require()
+    if acl:
+        return secured.acl.read_text()
+    found = secured if folder is None else SecuredFiles(folder, folder)
+    return secured_broker.configuration_text(
+        found, secured_broker.listen_address(secured, bind, port)
+    )
+
+
+def _refuse_without_tls(address: Address, settings: Settings) -> None:
+    """Refuse a broker without TLS that other machines reach, unless that is asked for.
+
+    Raises:
+        NotAllowedError: ``broker.insecure``.
+    """
+    from edgefed.errors import NotAllowedError
+
+    if not address.is_loopback and not settings.insecure:
+        raise NotAllowedError(
+            f"Other machines can reach {address.host}, and connections would not be encrypted.",
+            code="broker.insecure",
+            hint="make an authority with edgefed init; in a network that you trust, --insecure",
+        )
 
 
 def _address(options: Globals, bind: str | None, port: int | None) -> Address:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -11,6 +12,10 @@ from edgefed.cli.help import examples
 from edgefed.console import reported, talk
 from edgefed.logs import start_log
 from edgefed.stop_signals import stop_signals
+
+if TYPE_CHECKING:
+    from edgefed.config.settings import Settings
+    from edgefed.coordinator.membership import MembershipSettings
 
 EPILOG = examples(
     "edgefed coordinator", "edgefed --broker mqtt://192.0.2.7:1883 --fleet plant-a coordinator"
@@ -29,17 +34,27 @@ def coordinator(context: typer.Context) -> None:
         start_log(quiet=options.quiet, verbose=options.verbose)
         from edgefed.clock import SystemClock
         from edgefed.config.broker_address import COORDINATOR, broker_address
+        from edgefed.coordinator.membership import renew_own_certificates
         from edgefed.coordinator.service import Service
         from edgefed.coordinator.service_settings import ServiceSettings
         from edgefed.coordinator.trackers.choose import make_trackers
         from edgefed.errors import InterruptedRunError
 
         folder = settings.state / "coordinator" / settings.fleet
-        address = broker_address(settings, COORDINATOR)
         clock = SystemClock()
+        membership = _membership(settings)
+        if membership is not None:
+            renew_own_certificates(membership, clock)
+        address = broker_address(settings, COORDINATOR)
         trackers = make_trackers(settings.trackers, settings.state, clock)
         chosen = ServiceSettings(
-            address, settings.fleet, folder, trackers, settings.user_models, settings.memory
+            address,
+            settings.fleet,
+            folder,
+            trackers,
+            settings.user_models,
+            settings.memory,
+            membership if address.tls else None,
         )
         service = Service(chosen, clock)
         signals.call(service.stop)
@@ -50,3 +65,21 @@ def coordinator(context: typer.Context) -> None:
             raise InterruptedRunError(
                 "Interrupted; the state is on disk.", hint="edgefed coordinator resumes it"
             )
+
+
+def _membership(settings: Settings) -> MembershipSettings | None:
+    """Return where the fleet's authority is; None when it is not on this machine."""
+    from datetime import timedelta
+
+    from broker.secured_files import write_access
+    from edgefed.config.broker_address import trust_folder
+    from edgefed.coordinator.membership import MembershipSettings
+    from edgefed.trust.authority import AUTHORITY_FOLDER
+
+    trust = trust_folder(settings)
+    if not (trust / AUTHORITY_FOLDER).exists():
+        return None
+    life = timedelta(days=settings.certificate_days)
+    return MembershipSettings(
+        trust, life, lambda users, revoked: write_access(trust, settings.fleet, users, revoked)
+    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 from edgefed.cli.ages import ago
 from edgefed.cli.context import globals_of
+from edgefed.cli.device_membership import add_commands
 from edgefed.cli.help import examples
 from edgefed.cli.options import Json
 from edgefed.command_line import CommandLine
@@ -19,7 +21,8 @@ MAX_LABELS_WIDTH = 40
 
 _BYTES = ("sent", "received", "memory", "shared_bytes")
 
-app = CommandLine(help="Show the devices of the fleet.")
+app = CommandLine(help="Show, admit and remove the devices of the fleet.")
+add_commands(app)
 
 
 @app.command("list", epilog=examples("edgefed device list", "edgefed device list --json"))
@@ -104,6 +107,41 @@ def forget(
             talk(f"forgotten: {', '.join(told['forgotten']) or 'no device is lost'}")
 
 
+@app.command(epilog=examples("edgefed device quarantine jetson-07"))
+def quarantine(
+    context: typer.Context,
+    device: Annotated[str, typer.Argument(help="Device id.", show_default=False)],
+    as_json: Json = False,
+) -> None:
+    """Ask a device no more until it is released, and refuse what it still replies."""
+    _order(context, "device.quarantine", device, as_json)
+
+
+@app.command(epilog=examples("edgefed device release jetson-07"))
+def release(
+    context: typer.Context,
+    device: Annotated[str, typer.Argument(help="Device id.", show_default=False)],
+    as_json: Json = False,
+) -> None:
+    """Let a quarantined device take part again; it stays suspect for a while."""
+    _order(context, "device.release", device, as_json)
+
+
+def _order(context: typer.Context, action: str, device: str, as_json: bool) -> None:
+    """Give an order about one device and say what it did."""
+    options = globals_of(context)
+    as_json = as_json or options.json
+    with reported(as_json):
+        from edgefed.cli.connection import connected
+
+        with connected(options) as coordinator:
+            told = coordinator.order(action, device=device)
+        if as_json:
+            json_out(told)
+        elif not options.quiet:
+            talk("; ".join(f"{done}: {name}" for done, name in told.items()))
+
+
 def _find(devices: list[dict[str, Any]], name: str) -> dict[str, Any]:
     from difflib import get_close_matches
 
@@ -119,27 +157,38 @@ def _find(devices: list[dict[str, Any]], name: str) -> dict[str, Any]:
     return by_name[name]
 
 
+_Cell = Callable[[dict[str, Any]], str]
+
+
 def _rows(devices: list[dict[str, Any]], now: str) -> list[tuple[str, ...]]:
-    """Return the table with its head; what is shared only where somebody shares."""
-    head = ("DEVICE", "STATE", "SEEN", "SAMPLES", "LABELS")
-    if not any(device["shared_entries"] for device in devices):
-        return [(*head, "HARDWARE"), *((*_row(each, now), _hardware(each)) for each in devices)]
-    rows = [(*_row(each, now), *_shared(each), _hardware(each)) for each in devices]
-    return [(*head, "MEANS", "GROUP", "HARDWARE"), *rows]
+    """Return the table with its head; trust and what is shared only where there is some to show."""
+    untrusted = any(device["standing"] != "trusted" for device in devices)
+    sharing = any(device["shared_entries"] for device in devices)
+    shown: list[tuple[str, _Cell]] = [
+        ("DEVICE", lambda device: str(device["device"])),
+        ("STATE", lambda device: str(device["state"])),
+        *([("TRUST", _trust)] if untrusted else []),
+        ("SEEN", lambda device: ago(device["seen_at"], now)),
+        ("SAMPLES", lambda device: str(device["samples"])),
+        ("LABELS", _labels),
+        *([("MEANS", _shared("entries")), ("GROUP", _shared("group"))] if sharing else []),
+        ("HARDWARE", lambda device: str(device["hardware"] or device["accelerator"])),
+    ]
+    head = tuple(name for name, _ in shown)
+    return [head, *(tuple(cell(device) for _, cell in shown) for device in devices)]
 
 
-def _shared(device: dict[str, Any]) -> tuple[str, str]:
-    given = device["shared_entries"]
-    return (str(given), str(device["shared_group"])) if given else ("", "")
+def _trust(device: dict[str, Any]) -> str:
+    """Return a device's trust score, or that it is quarantined."""
+    standing = device["standing"]
+    return "quarantined" if standing == "quarantined" else f"{device['trust']:.2f}"
 
 
-def _hardware(device: dict[str, Any]) -> str:
-    return str(device["hardware"] or device["accelerator"])
+def _shared(what: str) -> _Cell:
+    def cell(device: dict[str, Any]) -> str:
+        return str(device[f"shared_{what}"]) if device["shared_entries"] else ""
 
-
-def _row(device: dict[str, Any], now: str) -> tuple[str, ...]:
-    seen = ago(device["seen_at"], now)
-    return device["device"], device["state"], seen, str(device["samples"]), _labels(device)
+    return cell
 
 
 def _labels(device: dict[str, Any]) -> str:
@@ -153,7 +202,7 @@ def _labels(device: dict[str, Any]) -> str:
 
 
 def _text(name: str, value: Any, now: str) -> str:
-    if name == "seen_at":
+    if name in ("seen_at", "trust_since"):
         return ago(value, now)
     if name in _BYTES and value is not None:
         return size(value)

@@ -12,11 +12,14 @@ from edgefed.cli import (
     device,
     doctor,
     expert,
+    init,
     label,
     match,
     noise,
+    operator,
     plugin,
     predict,
+    privacy,
     reproduce,
     run,
     sim,
@@ -35,6 +38,7 @@ app = program(
     epilog=examples("edgefed demo", "edgefed status", "edgefed run start recipe.toml"),
 )
 app.command(epilog=demo.EPILOG)(demo.demo)
+app.command(epilog=init.EPILOG)(init.init)
 app.command(epilog=up.EPILOG)(up.up)
 app.command(epilog=status.EPILOG)(status.status)
 app.command(epilog=ui.EPILOG)(ui.ui)
@@ -42,6 +46,7 @@ app.command(epilog=coordinator.EPILOG)(coordinator.coordinator)
 app.add_typer(run.app, name="run")
 app.command(epilog=predict.EPILOG)(predict.predict)
 app.add_typer(device.app, name="device")
+app.add_typer(operator.app, name="operator")
 app.add_typer(label.app, name="label")
 app.add_typer(expert.app, name="expert")
 app.add_typer(match.app, name="match")
@@ -51,6 +56,7 @@ app.add_typer(sim.app, name="sim")
 app.command(epilog=reproduce.EPILOG)(reproduce.reproduce)
 app.add_typer(data.app, name="data")
 app.add_typer(noise.app, name="noise")
+app.add_typer(privacy.app, name="privacy")
 app.add_typer(broker.app, name="broker")
 app.add_typer(config.app, name="config")
 app.command(epilog=doctor.EPILOG)(doctor.doctor)

@@ -278,6 +278,16 @@ def _averages(record: dict[str, Any]) -> str:
     return f"of {whose}: edgefed run means {record['run']}" if sharing else ""
 
 
+def _privacy(record: dict[str, Any]) -> str:
+    """Return what the rounds so far cost; nothing for a run without differential privacy."""
+    section = record["recipe"].get("privacy", {})
+    if record.get("epsilon") is None or section.get("mechanism", "none") == "none":
+        return ""
+    budget = f" of {section['epsilon']:.4g}" if section.get("epsilon") is not None else ""
+    told = f"epsilon {record['epsilon']:.4g}{budget} at delta {section['delta']:.4g}"
+    return f"{told} ({section['mechanism']}, replace-one device)"
+
+
 def _growth(history: list[dict[str, Any]]) -> str:
     """Return how large matching made the model; nothing for a run without matching."""
     found = [row["growth"] for row in history if row.get("growth") is not None]
@@ -346,6 +356,7 @@ def _shown(record: dict[str, Any]) -> str:
         *_more_scores(record["history"]),
         *_own_scores(record),
         *_modes(record["history"]),
+        ("privacy", _privacy(record)),
         ("growth", _growth(record["history"])),
         ("bytes", f"{size(record['bytes_up'])} up, {size(record['bytes_down'])} down"),
         ("averages", _averages(record)),

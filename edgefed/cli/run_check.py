@@ -10,7 +10,7 @@ from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import AlgorithmName, Json, RecipeFile, Sets
 from edgefed.console import columns, data, json_out, reported
-from edgefed.units import counted
+from edgefed.units import counted, size
 
 if TYPE_CHECKING:
     from edgefed.errors import EdgeFedError
@@ -58,10 +58,13 @@ def _shown(found: dict[str, Any]) -> str:
         (each["device"], "yes" if each["fits"] else "no", each["reason"])
         for each in found["devices"]
     ]
-    text = columns(rows)
-    if not found["class_names"]:
-        return text
-    return f"{text}\nclasses  {', '.join(found['class_names'])}"
+    lines = [columns(rows)]
+    if found["class_names"]:
+        lines.append(f"classes  {', '.join(found['class_names'])}")
+    if merging := found.get("merging"):
+        memory, held = size(merging["memory"]), size(merging["held"])
+        lines.append(f"merging  {merging['rule']}: {memory} of memory; replies held: {held}")
+    return "\n".join(lines)
 
 
 def _failure(found: dict[str, Any]) -> EdgeFedError | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 DEFAULT_PORT = 1883
 TLS_PORT = 8883
 DEFAULT_PORTS = {"mqtt": DEFAULT_PORT, "mqtts": TLS_PORT}
+
+ENROLMENT_OFFSET = 1
+"""A broker with TLS takes requests for certificates on this port after that of its address."""
+
+COMMANDS_OFFSET = 2
+"""A broker with TLS serves those who connect several times with one certificate on this port."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,17 @@ class Address:
             return str(self)
         login = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}"
         return str(self).replace("://", f"://{login}@", 1)
+
+    def for_enrolment(self) -> Address:
+        """Return where the broker admits clients without a certificate, which is with TLS only."""
+        return replace(self, port=self.port + ENROLMENT_OFFSET)
+
+    def for_commands(self) -> Address:
+        """Return where one party may have several connections.
+
+        A broker with TLS ends the older of two connections of a device or of the coordinator.
+        """
+        return replace(self, port=self.port + COMMANDS_OFFSET) if self.tls else self
 
     @property
     def is_loopback(self) -> bool:

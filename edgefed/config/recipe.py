@@ -6,8 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from edgefed.config.checks_section import ChecksSection
 from edgefed.config.class_names import Classes
 from edgefed.config.images_section import ImagesSection
+from edgefed.config.merging_section import MergingSection
+from edgefed.config.privacy_section import PrivacySection
 from edgefed.config.sections import (
     CodecName,
     OpenSection,
@@ -16,6 +19,7 @@ from edgefed.config.sections import (
     UserFunction,
     WeightPattern,
 )
+from edgefed.config.secure_aggregation_section import SecureAggregationSection
 from edgefed.config.training_section import TrainingSection
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9-]{0,63}$"
@@ -350,6 +354,10 @@ class Recipe(Section):
     rounds: RoundsSection = RoundsSection()
     labels: LabelsSection = LabelsSection()
     personal: PersonalSection = PersonalSection()
+    privacy: PrivacySection = PrivacySection()
+    checks: ChecksSection = ChecksSection()
+    merging: MergingSection = MergingSection()
+    secure_aggregation: SecureAggregationSection = SecureAggregationSection()
     wire: WireSection = WireSection()
     evaluation: EvaluationSection = EvaluationSection()
     simulation: SimulationSection = SimulationSection()

@@ -81,6 +81,10 @@ class Settings(FleetSettings):
     """Whether a run may name a model ``package.module:factory``, whose code the coordinator then
     imports and runs; simulations on this machine may always do so."""
 
+    certificate_days: Annotated[float, Field(gt=0, le=3650)] = 90.0
+    """Days for which the fleet's authority issues certificates; after two thirds of them, each
+    party gets the next one."""
+
     @field_validator("trackers", mode="before")
     @classmethod
     def _words(cls, value: Any) -> Any:
@@ -152,6 +156,13 @@ class AgentSettings(FleetSettings):
 
     mix_limit: Annotated[int, Field(ge=0)] | None = None
     """Most mixes that may leave this device over all runs; by default there is no limit."""
+
+    update_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Most epsilon that model updates may cost over all runs. This device then trains only in runs
+    with ``privacy.mechanism = "local"``. By default there is no limit."""
+
+    update_delta: Annotated[float, Field(gt=0, lt=0.5)] = 1e-5
+    """The delta at which ``update_epsilon`` is reckoned."""
 
     user_models: bool = False
     """Whether a run may name a model ``package.module:factory``, whose code this device then

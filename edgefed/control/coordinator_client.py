@@ -19,7 +19,7 @@ from edgefed.transport.reading import read_arrival
 from edgefed.trust.signatures import Verifier
 from edgefed.wire import limits
 from edgefed.wire.messages import CoordinatorState, EventMessage, Request, Response
-from edgefed.wire.topics import ParsedTopic, Topics
+from edgefed.wire.topics import UNSIGNED_USER, ParsedTopic, Topics
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,8 @@ class CoordinatorClient:
         own = address.credentials
         self._verifier = None if own is None else Verifier(own.authority)
         self._fleet = fleet
-        self._client = f"c-{secrets.token_hex(6)}"
+        self._name = f"c-{secrets.token_hex(6)}"
+        self._client = f"{_user(address)}/{self._name}"
         self._on_event = on_event
         self._on_link = on_link
         self._waiting: dict[str, _Waiting] = {}
@@ -67,7 +68,10 @@ class CoordinatorClient:
         if on_event is not None:
             subscriptions.append(self._topics.events())
         self._link = Link(
-            address, f"edgefed-{self._client}", self._take, subscriptions=tuple(subscriptions)
+            address.for_commands(),
+            f"edgefed-{self._name}",
+            self._take,
+            subscriptions=tuple(subscriptions),
         )
 
     def connect(self, timeout: float = 5.0) -> None:
@@ -212,6 +216,11 @@ class CoordinatorClient:
             waiting.parts[answer.part] = answer
             if len(waiting.parts) == answer.parts:
                 waiting.whole.set()
+
+
+def _user(address: Address) -> str:
+    """Return as whom a client writes: the name in its certificate, which the broker compares."""
+    return UNSIGNED_USER if address.credentials is None else address.credentials.certificate.user
 
 
 def _token(body: Any) -> str:

@@ -10,6 +10,9 @@ from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.expert_updates import ExpertUpdates
 from edgefed.coordinator.matching_updates import MatchingUpdates
 
+EPSILON = "epsilon"
+"""Name of the privacy cost among an algorithm's metrics."""
+
 GROWTH = "growth"
 """Name of the growth in the row of a round."""
 
@@ -32,6 +35,10 @@ class AlgorithmReports:
         """Emit what differs from the last reports; the first time, everything."""
         self._experts.tell(state)
         self._matching.tell(state)
+
+    def epsilon(self, state: State) -> float | None:
+        """Return what the merged rounds cost in differential privacy; None without."""
+        return self._algorithm.round_metrics(state).get(EPSILON)
 
     def round_metrics(self, state: State) -> Mapping[str, float]:
         """Return what the row of a round has of the state: its metrics, and the growth."""

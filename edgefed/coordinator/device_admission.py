@@ -12,6 +12,9 @@ from edgefed.coordinator.fleet import Fleet
 from edgefed.data.types import Dataset
 from edgefed.errors import DataError, TimeLimitError
 
+QUARANTINED = "it is quarantined"
+"""Why a device does not take part; ``edgefed device release`` ends it."""
+
 
 class Admission:
     """Which devices take part in a run.
@@ -22,6 +25,7 @@ class Admission:
         spec: what the run's data look like.
         warn: told of each device that is left out, again when its data change.
         clock: for how long to wait.
+        quarantined: whether a device is left out until an operator releases it.
     """
 
     def __init__(
@@ -31,8 +35,10 @@ class Admission:
         spec: DataSpec,
         warn: Callable[[str], None],
         clock: Clock,
+        quarantined: Callable[[str], bool] = lambda device: False,
     ) -> None:
         self.spec = spec
+        self._quarantined = quarantined
         self._fleet = fleet
         self._recipe = recipe
         self._warn = warn
@@ -65,6 +71,8 @@ class Admission:
 
     def _reason(self, member: Member) -> str:
         """Return why a device does not fit, or nothing; one without samples is never asked."""
+        if self._quarantined(member.device):
+            return QUARANTINED
         known = self._seen.get(member.device)
         if known is not None and known[0] == member:
             return known[1]
@@ -86,6 +94,7 @@ def admit(
     clock: Clock,
     stop: Callable[[], bool],
     check: Callable[[], None],
+    quarantined: Callable[[str], bool] = lambda device: False,
 ) -> Admission:
     """Wait for so many devices whose data fit the run, and return who takes part.
 
@@ -100,6 +109,7 @@ def admit(
         clock: for how long to wait.
         stop: ends the waiting.
         check: raises when an order ended it.
+        quarantined: whether a device is left out until an operator releases it.
 
     Raises:
         TimeLimitError: too few devices are there.
@@ -113,7 +123,7 @@ def admit(
     if able < wanted:
         raise _too_few(able, wanted, timeout)
     spec = recorded or _agreed(recipe, dataset, fleet)
-    admission = Admission(fleet, recipe, spec, warn, clock)
+    admission = Admission(fleet, recipe, spec, warn, clock, quarantined)
     left = max(0.0, until - clock.monotonic())
     fitting = len(admission.wait_for(wanted, left, stop))
     check()

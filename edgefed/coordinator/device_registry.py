@@ -9,6 +9,7 @@ from typing import Any
 
 from edgefed.algorithms.base import Member, Roster
 from edgefed.clock import Clock
+from edgefed.coordinator.device_trust import DeviceTrust
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.sender_limits import everybody
 from edgefed.errors import NotAllowedError, UnknownNameError
@@ -45,6 +46,7 @@ class DeviceRegistry:
     Args:
         journal: told what changes.
         clock: for how often it is told.
+        trust: what is known of a device beside what it says of itself.
         enrolled: whether a device is enrolled; one that is not any more is not in the roster.
     """
 
@@ -52,10 +54,15 @@ class DeviceRegistry:
         self,
         journal: EventJournal,
         clock: Clock,
+        trust: DeviceTrust | None = None,
         enrolled: Callable[[str], bool] = everybody,
     ) -> None:
         self._enrolled = enrolled
         self._journal = journal
+        self._trust = trust or DeviceTrust()
+        for known in self._trust.all():
+            if known.standing != "trusted":
+                journal.emit("device", **known.fields())
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
         self._changed = threading.Condition()
@@ -86,6 +93,12 @@ class DeviceRegistry:
         with self._changed:
             entry = self._entries.get(device)
             return entry is not None and entry.online
+
+    def session(self, device: str) -> str:
+        """Return the current life of a device; empty when it is not there."""
+        with self._changed:
+            entry = self._entries.get(device)
+            return entry.birth.session if entry is not None and entry.online else ""
 
     def lost_since(self, devices: Iterable[str], start: float) -> dict[str, float]:
         """Return which of ``devices`` are not there, and since when, but not before ``start``."""
@@ -158,7 +171,11 @@ class DeviceRegistry:
                     return False
                 self._entries[device] = replace(before, online=False, exchange="", lost=now)
             elif before is not None and known:
-                self._entries[device] = replace(before, doubted=None if live else before.doubted)
+                self._entries[device] = replace(
+                    before,
+                    doubted=None if live else before.doubted,
+                    certificate=before.certificate if signer is None else signer.der,
+                )
                 return False
             else:
                 certificate = b"" if signer is None else signer.der
@@ -171,7 +188,8 @@ class DeviceRegistry:
             self._journal.emit("device", device=device, state="lost", fraction=0.0)
         else:
             returned = {"returned": True} if before is not None else {}
-            self._journal.emit("device", **_described(device, birth), **returned)
+            described = {**_described(device, birth), **self._trust.of(device).fields()}
+            self._journal.emit("device", **described, **returned)
         self._tell(device)
         return birth.status != "lost"
 
@@ -230,6 +248,15 @@ class DeviceRegistry:
                 )
             del self._entries[device]
         self._journal.emit("device", device=device, forgotten=True)
+
+    def remove(self, device: str) -> None:
+        """Forget a device that is no longer a member, online or not, and tell who waits for it."""
+        with self._changed:
+            if self._entries.pop(device, None) is None:
+                return
+            self._changed.notify_all()
+        self._journal.emit("device", device=device, forgotten=True)
+        self._tell(device)
 
     def lost(self) -> list[str]:
         """Return the devices that are known and not there, sorted by id."""

@@ -21,6 +21,7 @@ from edgefed.coordinator.device_publisher import DevicePublisher
 from edgefed.coordinator.device_registry import DeviceRegistry
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.fleet import Verdict
+from edgefed.coordinator.membership_messages import MembershipMessages
 from edgefed.coordinator.new_devices import NewDevices
 from edgefed.coordinator.overflow_notes import OverflowNotes
 from edgefed.coordinator.pending_exchange import PendingExchange
@@ -41,6 +42,7 @@ from edgefed.transport.sender import ChunkSender
 from edgefed.trust.certificates import Certificate
 from edgefed.trust.signatures import Verifier
 from edgefed.wire.blobs import BlobCache
+from edgefed.wire.enrolment_messages import EnrolmentRequest, Leave, RenewalRequest
 from edgefed.wire.limits import MAX_MESSAGE_BYTES
 from edgefed.wire.messages import (
     Birth,
@@ -93,6 +95,7 @@ class DispatcherDeps:
         on_request: takes requests of dashboards and the command line.
         on_up: called when the connection is there (again), and when our retained state was lost.
         session: this life of the coordinator.
+        members: serves messages about membership; None where no authority is on this machine.
         known: whether a device has taken part before; the birth of another one must be followed by
             a message before it joins.
         enrolled: whether a device is enrolled; one that is not is never heard.
@@ -117,6 +120,7 @@ class DispatcherDeps:
     enrolled: Callable[[str], bool] = everybody
     expect: Callable[[str], None] = lambda device: None
     verifier: Verifier | None = None
+    members: MembershipMessages | None = None
 
 
 class Dispatcher:
@@ -193,6 +197,13 @@ class Dispatcher:
         with self._lock:
             self._replies.release_space()
 
+    def drop_device(self, device: str) -> None:
+        """Stop asking a device that is no longer a member, in the middle of an exchange too."""
+        with self._lock:
+            self._registry.remove(device)
+            self._replies.leave(device)
+        self._deps.link.publish(self._deps.topics.birth(device), b"", retain=True)
+
     def send_receipt(self, device: str, exchange: str, outcome: Verdict, reason: str) -> None:
         """Tell a device what became of its reply."""
         self._publisher.receipt(device, exchange, outcome, reason)
@@ -253,6 +264,8 @@ class Dispatcher:
         if now >= self._next_check:
             self._next_check = now + CHECK_EVERY
             self._check_devices()
+            if self._deps.members is not None:
+                self._deps.members.tick()
 
     def _check_devices(self) -> None:
         """Give up the devices that are silent, and repeat the tasks that nobody works on."""
@@ -289,6 +302,9 @@ class Dispatcher:
             self._meet(message, live=not arrival.retained)
         elif isinstance(message, Request) and not arrival.retained:
             self._deps.on_request(parsed.who, message, read.signer)
+        elif isinstance(message, EnrolmentRequest) and not arrival.retained:
+            if self._deps.members is not None:
+                self._deps.members.take_enrolment(parsed.who, message)
         elif parsed.branch == "up" and (not arrival.retained or parsed.leaf == "birth"):
             self._up += len(arrival.payload)
             if isinstance(message, Birth):
@@ -312,6 +328,8 @@ class Dispatcher:
     def _take_birth(
         self, device: str, birth: Birth, signer: Certificate | None, arrival: Incoming
     ) -> None:
+        if self._deps.members is not None:
+            self._deps.members.note_use(signer)
         known = signer is not None or self._registry.knows(device) or self._deps.known(device)
         if not self._deps.enrolled(device):
             self._notes.warn(device, "enrolled", "it is not enrolled and was refused")
@@ -334,18 +352,24 @@ class Dispatcher:
             return
         self._registry.hear(device)
         match message:
-            case Progress():
-                if not self._registry.take_progress(device, message):
-                    self._look_for_birth(device)
-            case Telemetry():
-                if not self._registry.take_telemetry(device, message):
-                    self._look_for_birth(device)
+            case Progress() | Telemetry():
+                self._take_device_state(device, message)
             case Reply():
                 self._replies.take(device, message, size)
             case Need():
                 self._take_need(device, message)
             case Chunk():
                 self._replies.take_chunk(device, parsed.digest, parsed.index, message.data)
+            case RenewalRequest() | Leave() if self._deps.members is not None:
+                self._deps.members.take(device, message)
+
+    def _take_device_state(self, device: str, message: Progress | Telemetry) -> None:
+        if isinstance(message, Progress):
+            known = self._registry.take_progress(device, message)
+        else:
+            known = self._registry.take_telemetry(device, message)
+        if not known:
+            self._look_for_birth(device)
 
     def _take_need(self, device: str, need: Need) -> None:
         """Send a device a blob that one of its open tasks names, and no other."""

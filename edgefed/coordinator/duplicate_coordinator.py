@@ -45,7 +45,7 @@ def retained_state(
     """Return what the fleet's coordinator last said of itself, or None when there was none."""
     inbox: Inbox[NoReturn] = Inbox(SystemClock())
     link = Link(
-        address,
+        address.for_commands(),
         f"edgefed-look-{secrets.token_hex(4)}",
         inbox.put,
         subscriptions=(topics.coordinator(),),

@@ -12,7 +12,7 @@ from copy import copy
 from dataclasses import asdict, replace
 from typing import Any
 
-from edgefed.algorithms.base import Answer, Exchange, Finished
+from edgefed.algorithms.base import Answer, Exchange, Finished, State
 from edgefed.clock import timestamp
 from edgefed.coordinator.algorithm_reports import AlgorithmReports
 from edgefed.coordinator.bounty_updates import LabelBounties, planned_state
@@ -26,7 +26,8 @@ from edgefed.coordinator.model_saver import ModelSaver
 from edgefed.coordinator.newcomers import with_part
 from edgefed.coordinator.relay_checks import delivered_relays
 from edgefed.coordinator.reply_collector import make_collector
-from edgefed.coordinator.reply_stats import ReplyStats, missed_quorum
+from edgefed.coordinator.reply_stats import ReplyStats
+from edgefed.coordinator.robust_merging import with_least_answers
 from edgefed.coordinator.run_controls import Aborted, Stopping
 from edgefed.coordinator.run_model import check_dataset, make_run_model
 from edgefed.coordinator.run_recorder import RunRecorder
@@ -40,6 +41,8 @@ from edgefed.coordinator.trackers.base import TrackedRun
 from edgefed.coordinator.trackers.metrics import MetricFiles
 from edgefed.coordinator.trackers.tracking import Tracking
 from edgefed.coordinator.training_check import check_training
+from edgefed.coordinator.trust_updates import update_trust
+from edgefed.coordinator.unmerged import Problem, merged_or_problem, problem_of
 from edgefed.errors import EdgeFedError, StorageError, TimeLimitError
 from edgefed.events.early_stopping import history_of
 from edgefed.seeds import derive
@@ -154,6 +157,7 @@ class Engine:
             clock=deps.clock,
             stop=self._controls.interrupted,
             check=self._controls.check,
+            quarantined=deps.trust.is_quarantined,
         )
         run_model = make_run_model(
             self._recipe,
@@ -247,7 +251,7 @@ class Engine:
         planned = self._gathered(state)
         if isinstance(planned, Finished):
             return None
-        return self._put(state, planned, attempt=0)
+        return self._put(state, planned, attempt=planned.attempt)
 
     def _gathered(self, state: RunState) -> Exchange | Finished:
         """Plan the next exchange; below its quorum, wait for devices once and plan again."""
@@ -266,7 +270,8 @@ class Engine:
         seed = derive(self._recipe.seed, "plan", self._recorder.record.seed_index)
         state.state, state.bounty_orders = self._labels.ordered(state.state)
         roster = tuple(each for each in state.admission.roster() if not each.newcomer)
-        return self._algorithm.plan(state.state, roster, seed)
+        planned = self._algorithm.plan(state.state, roster, seed)
+        return with_least_answers(planned, self._recipe.merging)
 
     def _put(self, state: RunState, planned: Exchange, attempt: int) -> OpenExchange:
         """Write an exchange down, so that a restart puts the same one."""
@@ -300,17 +305,22 @@ class Engine:
         return opened
 
     def _exchange(self, state: RunState, opened: OpenExchange) -> None:
-        """Ask, merge and commit; a missed quorum asks the round's question of a new cohort."""
+        """Ask, merge and commit; what cannot be merged is asked again, of a new cohort."""
         collector = make_collector(self._deps, state.run_model, opened)
         asked = asked_exchange(opened)
         answers = audited(self._deps, self._recorder.record.run, state, asked, collector.answers())
-        merged = self._algorithm.merge(state.state, asked, answers)
+        answers = collector.merged(answers)
+        merged = merged_or_problem(self._algorithm, state.state, asked, answers)
         self._controls.check()
-        if collector.stats.accepted < opened.quorum:
-            self._missed(state, opened, collector.stats)
+        update_trust(self._deps, self._recorder, opened, collector)
+        rate = self._recipe.training.learning_rate
+        if problem := problem_of(opened, collector.stats, merged, rate):
+            self._ask_again(state, opened, problem)
             return
+        assert isinstance(merged, State)
         self._deps.journal.emit("exchange", exchange=opened.exchange, phase="merge")
-        after = self._recorder.with_answers(ReplyStats() if opened.preparatory else collector.stats)
+        stats = ReplyStats() if opened.preparatory else collector.stats
+        after = self._recorder.with_answers(stats, self._reports.epsilon(merged))
         held = state.downlink.to_json()
         relays = (collector.relayed, delivered_relays(opened, collector.stats.devices))
         store = self._deps.store
@@ -332,21 +342,30 @@ class Engine:
         """Keep the blobs between devices that are written down, and no others."""
         self._deps.relays.sync(self._deps.store.relays())
 
-    def _missed(self, state: RunState, opened: OpenExchange, stats: ReplyStats) -> None:
-        told = missed_quorum(opened, stats)
+    def _ask_again(self, state: RunState, opened: OpenExchange, problem: Problem) -> None:
+        """Plan again after an exchange that is not merged, for as often as the recipe says."""
+        self._begin_anew(state, opened, problem.devices)
         if opened.attempt >= self._recipe.rounds.retries:
             # A run that is resumed asks those who are there then, not those who were silent now.
-            self._give_up(opened)
-            state.open = None
-            raise TimeLimitError(
-                f"Only {told}.",
-                code="round.quorum",
-                hint=stats.advice(self._recipe.training.learning_rate),
-            )
-        self._recorder.warn(f"only {told}; asking again")
+            if state.open is not None:
+                self._give_up(opened)
+                state.open = None
+            told = f"{problem.told[0].upper()}{problem.told[1:]}."
+            raise TimeLimitError(told, code="round.quorum", hint=problem.hint)
+        self._recorder.warn(f"{problem.told}; asking again")
         planned = self._gathered(state)
         if isinstance(planned, Exchange):
             self._put(state, planned, opened.attempt + 1)
+
+    def _begin_anew(self, state: RunState, opened: OpenExchange, causes: tuple[str, ...]) -> None:
+        """Let the algorithm change its state before it plans again; write down what it changed."""
+        asked = asked_exchange(opened)
+        anew = self._algorithm.begin_anew(state.state, asked, causes)
+        if anew is state.state:
+            return
+        record, held, store = self._recorder.record, state.downlink.to_json(), self._deps.store
+        self._recorder.written(lambda: store.commit(record, anew, held, closes=opened))
+        state.state, state.open = anew, None
 
     # -- scores -------------------------------------------------------------------------------
 
@@ -376,9 +395,11 @@ class Engine:
             planned = self._algorithm.evaluation(state.state, state.admission.roster(), seed)
             opened = self._put(state, planned, attempt=0)
         newcomers = {each.device for each in self._fleet.roster() if each.newcomer}
-        for answer in make_collector(self._deps, state.run_model, opened).answers():
+        collector = make_collector(self._deps, state.run_model, opened)
+        for answer in collector.answers():
             yield with_part(answer, newcomers) if newcomers else answer
         self._controls.check()
+        update_trust(self._deps, self._recorder, opened, collector)
 
     # -- orders -------------------------------------------------------------------------------
 

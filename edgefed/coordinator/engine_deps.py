@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from edgefed.algorithms.base import Algorithm
 from edgefed.clock import Clock
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.augmentation import with_augmentation
+from edgefed.coordinator.device_trust import DeviceTrust
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.fleet import Fleet
 from edgefed.coordinator.relayed_blobs import RelayedBlobs
@@ -42,6 +43,7 @@ class EngineDeps:
         audit: whether to record what answers tell of labels, in the run's folder.
         data_folder: where relative paths of the recipe start; None for the working folder.
         on_round: called after each round; an ``EdgeFedError`` that it raises fails the run.
+        trust: the devices' trust scores; those that are quarantined are not asked.
         release: deletes what else can be fetched again, beside blobs, when the disk is full.
     """
 
@@ -60,6 +62,7 @@ class EngineDeps:
     memory: int = 0
     audit: bool = False
     data_folder: Path | None = None
+    trust: DeviceTrust = field(default_factory=DeviceTrust)
     release: Callable[[], None] = lambda: None
     on_round: OnRound = ignore_round
 

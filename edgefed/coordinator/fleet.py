@@ -88,6 +88,10 @@ class Fleet(Protocol):
         finally:
             self.drop(exchange, put_again=stop())
 
+    def hold(self, reply: Reply) -> None:
+        """Count a reply towards its quorum whose verdict follows when all others are there."""
+        del reply
+
     def verdict(self, reply: Reply, outcome: Verdict, reason: str) -> None:
         """Tell a device what became of its reply; those accepted count towards its quorum."""
         ...

@@ -125,13 +125,17 @@ class MqttFleet(Fleet):
             pending.arrivals.put(None)
         self._registry.wake()
 
+    def hold(self, reply: Reply) -> None:
+        """Count a reply towards its quorum before its verdict."""
+        pending = self._dispatcher.exchanges.get(reply.exchange)
+        if pending is not None:
+            pending.accept(reply.device, self._clock.monotonic())
+
     def verdict(self, reply: Reply, outcome: Verdict, reason: str) -> None:
         """Tell a device what became of its reply; what is accepted counts towards its quorum."""
-        pending = self._dispatcher.exchanges.get(reply.exchange)
         if outcome == "accepted":
             self._on_accepted(reply.device)
-            if pending is not None:
-                pending.accept(self._clock.monotonic())
+            self.hold(reply)
         self._dispatcher.send_receipt(reply.device, reply.exchange, outcome, reason)
 
     def closed(self, run: str, through: int) -> None:

@@ -26,7 +26,7 @@ class PendingExchange:
         arrivals: whole replies for the engine; None wakes it.
         wanting: devices whose reply is still out.
         lost: those of them that are not there, and since when.
-        accepted: replies that were merged.
+        accepted: devices whose replies are merged, or are held until all can be compared.
         quorum_at: when there were enough of them; None before.
         presence_changed: set when devices came or went, so that ``note_lost`` is due.
         dropped: whether nobody wants its replies any more.
@@ -38,7 +38,7 @@ class PendingExchange:
     lock: threading.Lock = field(default_factory=threading.Lock)
     wanting: dict[str, Task] = field(default_factory=dict)
     lost: dict[str, float] = field(default_factory=dict)
-    accepted: int = 0
+    accepted: set[str] = field(default_factory=set)
     quorum_at: float | None = None
     presence_changed: threading.Event = field(default_factory=threading.Event)
     dropped: bool = False
@@ -56,11 +56,11 @@ class PendingExchange:
         """When it closes, even if devices are still at work."""
         return self.started + self.exchange.deadline
 
-    def accept(self, now: float) -> None:
-        """Note that a reply was merged."""
+    def accept(self, device: str, now: float) -> None:
+        """Count a device's reply towards the quorum, once."""
         with self.lock:
-            self.accepted += 1
-            if self.quorum_at is None and self.accepted >= self.exchange.quorum:
+            self.accepted.add(device)
+            if self.quorum_at is None and len(self.accepted) >= self.exchange.quorum:
                 self.quorum_at = now
 
     def note_lost(self, lost: Mapping[str, float]) -> None:

@@ -12,12 +12,15 @@ from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.relay_checks import relay_problem, sent_relays
 from edgefed.coordinator.run_records import OpenExchange
 from edgefed.errors import DIVERGED, WireError
-from edgefed.learn.types import Array
+from edgefed.learn.types import Array, Tensors
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Reply, Task
 
 MAX_COUNT = 2**26
 """Largest magnitude of an integer, such as of batches seen; sums cannot overflow."""
+
+LOST_BLOB = "wire.blob"
+"""Code of the error that a blob which had arrived cannot be read."""
 
 LEAST_ROOM = 1 << 20
 """What a reply may always take, in bytes, however small the task was."""
@@ -27,13 +30,22 @@ MAX_METRIC = 1e30
 
 
 class Rejection(Exception):  # noqa: N818 - a verdict, not an error
-    """A reply that may not be merged; the text says why."""
+    """A reply that may not be merged; the text says why.
+
+    Attributes:
+        blamed: whether the device is to blame, so that its trust score falls.
+    """
+
+    def __init__(self, reason: str, *, blamed: bool = True) -> None:
+        super().__init__(reason)
+        self.blamed = blamed
 
 
 def check(
     delivered: Delivered,
     exchange: OpenExchange,
     reject_reason: Callable[[Answer], str],
+    announced_factor: float = 0.0,
 ) -> Answer:
     """Return the decoded answer.
 
@@ -41,19 +53,26 @@ def check(
         delivered: what arrived.
         exchange: what was asked, and what an answer to it must look like.
         reject_reason: the algorithm's own check: why it cannot merge an answer, or nothing.
+        announced_factor: how many times the samples that its device announced it may count at
+            most; 0 for any number.
 
     Raises:
         Rejection: it is not an answer to this, or must not be merged.
     """
     reply = delivered.reply
     if reply.exchange != exchange.exchange:
-        raise Rejection("it answers another exchange")
+        raise Rejection("it answers another exchange", blamed=False)
     task = _task_of(reply, exchange)
     if reply.nonce != task.nonce:
         raise Rejection("it answers another task of this exchange")
     _check_bases(reply, task)
     if reply.samples < 1:
         raise Rejection("it is based on no samples")
+    if announced_factor and reply.samples > announced_factor * task.samples:
+        raise Rejection(
+            f"it counts {reply.samples} samples, more than {announced_factor:g} times the"
+            f" {task.samples} that its device announced"
+        )
     for name, value in reply.metrics.items():
         if not abs(value) <= MAX_METRIC:  # neither is NaN
             raise Rejection(f"its metric {name} is {value:.3g}")
@@ -98,7 +117,8 @@ def _read(delivered: Delivered, task: Task, exchange: OpenExchange) -> dict[str,
             blob = delivered.read(ref.digest)
             arrays = decode(blob, wanted.tensors, max_bytes=max_reply_bytes)
         except WireError as error:
-            raise Rejection(f"{role}: {error.message}") from error
+            lost = error.code == LOST_BLOB
+            raise Rejection(f"{role}: {error.message}", blamed=not lost) from error
         for name, array in arrays.items():
             _check_values(role, wanted, name, array)
             max_reply_bytes -= array.nbytes
@@ -106,11 +126,21 @@ def _read(delivered: Delivered, task: Task, exchange: OpenExchange) -> dict[str,
     return groups
 
 
+def read_role(delivered: Delivered, exchange: OpenExchange, role: str) -> Tensors:
+    """Return the arrays of one role of a reply that was checked.
+
+    Raises:
+        WireError: ``wire.blob``: its blob is lost.
+    """
+    blob = delivered.read(delivered.reply.blobs[role].digest)
+    return decode(blob, exchange.reply_roles[role].tensors)
+
+
 def _task_of(reply: Reply, exchange: OpenExchange) -> Task:
     for task in exchange.tasks:
         if task.device == reply.device:
             return task
-    raise Rejection("the device was not asked")
+    raise Rejection("the device was not asked", blamed=False)
 
 
 def fetch_problem(reply: Reply, exchange: OpenExchange) -> str:

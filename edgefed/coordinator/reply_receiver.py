@@ -12,7 +12,7 @@ from edgefed.coordinator.pending_exchange import PendingExchange
 from edgefed.coordinator.pending_exchanges import PendingExchanges
 from edgefed.coordinator.rate_limited_notes import RateLimitedNotes
 from edgefed.coordinator.relayed_blobs import RelayedBlobs
-from edgefed.coordinator.reply_checks import fetch_problem
+from edgefed.coordinator.reply_checks import LOST_BLOB, fetch_problem
 from edgefed.coordinator.reply_uploads import ReplyUploads
 from edgefed.errors import StorageError, WireError
 from edgefed.transport.blob_intake import Ask, BlobIntake
@@ -186,5 +186,5 @@ class ReplyReceiver:
     def _read(self, digest: str) -> bytes:
         data = self._cache.get(digest)
         if data is None:
-            raise WireError(f"Blob {digest[:12]} is no longer in the cache.", code="wire.blob")
+            raise WireError(f"Blob {digest[:12]} is no longer in the cache.", code=LOST_BLOB)
         return data

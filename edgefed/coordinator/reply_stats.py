@@ -9,7 +9,6 @@ from typing import Any
 
 from edgefed.algorithms.device_side import MODE
 from edgefed.config.recipe import EvaluationWeighting
-from edgefed.coordinator.run_records import OpenExchange
 from edgefed.errors import DIVERGED, LOWER_RATE
 from edgefed.wire.messages import Reply
 
@@ -99,15 +98,6 @@ class ReplyStats:
         self.devices |= other.devices
         self._loss += other._loss
         self._samples += other._samples
-
-
-def missed_quorum(opened: OpenExchange, stats: ReplyStats) -> str:
-    """Return in words how far an exchange stayed below its quorum, and why."""
-    asked = len(opened.tasks)
-    return (
-        f"{stats.accepted} of {asked} devices answered round {opened.round}, the quorum is "
-        f"{opened.quorum}; {stats.shortfall(asked, opened.deadline)}"
-    )
 
 
 @dataclass

@@ -6,16 +6,18 @@ import json
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import zstandard
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from edgefed.config.recipe import EvaluationPlace, Recipe
 from edgefed.coordinator.bounty_orders import order_labels
 from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.event_journal import EventJournal
+from edgefed.coordinator.request_actions import Action, Arguments, Nothing
 from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.run_views import run_row, whole_run
 from edgefed.coordinator.store import Store
@@ -53,10 +55,6 @@ class RunService(Protocol):
         """Give an order to a run and return what follows, in words."""
         ...
 
-    def forget(self, device: str) -> list[str]:
-        """Forget a lost device, or every lost device for an empty name; return which."""
-        ...
-
     def check(self, recipe: Recipe) -> dict[str, Any]:
         """Return which devices' data fit a recipe."""
         ...
@@ -66,33 +64,41 @@ class RunService(Protocol):
         ...
 
 
-class _Arguments(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class DeviceService(Protocol):
+    """What a request may do with devices."""
+
+    def forget(self, device: str) -> list[str]:
+        """Forget a lost device, or every lost device for an empty name; return which."""
+        ...
+
+    def quarantine(self, device: str) -> None:
+        """Ask a device no more."""
+        ...
+
+    def release(self, device: str) -> None:
+        """End a device's quarantine."""
+        ...
 
 
-class _Nothing(_Arguments):
-    pass
-
-
-class _OneRun(_Arguments):
+class _OneRun(Arguments):
     run: str
 
 
-class _Start(_Arguments):
+class _Start(Arguments):
     recipe: Recipe
     paused: bool = False
 
 
-class _Check(_Arguments):
+class _Check(Arguments):
     recipe: Recipe
 
 
-class _Order(_Arguments):
+class _Order(Arguments):
     run: str
     action: str
 
 
-class _Evaluate(_Arguments):
+class _Evaluate(Arguments):
     run: str
     on: EvaluationPlace | None = None
     """None for where the recipe says."""
@@ -101,37 +107,26 @@ class _Evaluate(_Arguments):
     """Whether to test the best round's model, and not the last one's."""
 
 
-class _Evaluation(_Arguments):
+class _Evaluation(Arguments):
     evaluation: str
 
 
-class _Forget(_Arguments):
+class _Forget(Arguments):
     device: str
     """Empty for every lost device."""
 
 
-class _LabelOrder(_Arguments):
+class _OneDevice(Arguments):
+    device: str
+
+
+class _LabelOrder(Arguments):
     run: str
     action: BountyAction
     device: str = ""
     """Empty for all devices."""
     label: int | str | None = None
     """A number or the name of a class; None for all labels."""
-
-
-@dataclass(frozen=True)
-class _Action:
-    """What a request may name.
-
-    Attributes:
-        arguments: checks them.
-        act: returns the answer's body.
-        order: whether it changes something, and so has to return a challenge.
-    """
-
-    arguments: type[_Arguments]
-    act: Callable[[Any], Any]
-    order: bool = False
 
 
 class RequestHandler:
@@ -141,10 +136,12 @@ class RequestHandler:
         session: this life of the coordinator.
         store: runs on disk.
         journal: the fleet as it stands.
-        runs: starts, orders, and lost devices to forget.
+        runs: starts and orders.
         challenges: admit orders.
         inbox_counts: returns what the coordinator's inbox dropped and replaced.
         evaluation_result: returns the result of a test by its id, or None while it goes on.
+        devices: forgets, quarantines and releases devices.
+        more: further actions, by name.
     """
 
     def __init__(
@@ -156,6 +153,8 @@ class RequestHandler:
         challenges: Challenges,
         inbox_counts: Callable[[], InboxCounts],
         evaluation_result: Callable[[str], dict[str, Any] | None],
+        devices: DeviceService,
+        more: Mapping[str, Action] = MappingProxyType({}),
     ) -> None:
         self._session = session
         self._store = store
@@ -164,20 +163,24 @@ class RequestHandler:
         self._challenges = challenges
         self._inbox_counts = inbox_counts
         self._evaluation_result = evaluation_result
+        self._devices = devices
         self._nonces: deque[str] = deque(maxlen=NONCES)
-        self._actions: Mapping[str, _Action] = {
-            "challenge": _Action(_Nothing, self._challenge),
-            "snapshot": _Action(_Nothing, self._snapshot),
-            "run.list": _Action(_Nothing, self._list),
-            "run.show": _Action(_OneRun, self._show),
-            "run.summary": _Action(_OneRun, self._summarise),
-            "run.check": _Action(_Check, self._check),
-            "run.start": _Action(_Start, self._start, order=True),
-            "run.order": _Action(_Order, self._order, order=True),
-            "run.evaluate": _Action(_Evaluate, self._evaluate, order=True),
-            "run.evaluation": _Action(_Evaluation, self._evaluation),
-            "device.forget": _Action(_Forget, self._forget, order=True),
-            "label.order": _Action(_LabelOrder, self._order_labels, order=True),
+        self._actions: Mapping[str, Action] = {
+            "challenge": Action(Nothing, self._challenge),
+            "snapshot": Action(Nothing, self._snapshot),
+            "run.list": Action(Nothing, self._list),
+            "run.show": Action(_OneRun, self._show),
+            "run.summary": Action(_OneRun, self._summarise),
+            "run.check": Action(_Check, self._check),
+            "run.start": Action(_Start, self._start, order=True),
+            "run.order": Action(_Order, self._order, order=True),
+            "run.evaluate": Action(_Evaluate, self._evaluate, order=True),
+            "run.evaluation": Action(_Evaluation, self._evaluation),
+            "device.forget": Action(_Forget, self._forget, order=True),
+            "device.quarantine": Action(_OneDevice, self._quarantine, order=True),
+            "device.release": Action(_OneDevice, self._release, order=True),
+            "label.order": Action(_LabelOrder, self._order_labels, order=True),
+            **more,
         }
 
     def is_repeated(self, request: Request) -> bool:
@@ -225,11 +228,11 @@ class RequestHandler:
             self._challenges.redeem(request.challenge)
         return action.act(action.arguments.model_validate(request.arguments))
 
-    def _challenge(self, arguments: _Nothing) -> dict[str, Any]:
+    def _challenge(self, arguments: Nothing) -> dict[str, Any]:
         del arguments
         return {"challenge": self._challenges.issue()}
 
-    def _snapshot(self, arguments: _Nothing) -> dict[str, Any]:
+    def _snapshot(self, arguments: Nothing) -> dict[str, Any]:
         del arguments
         snapshot, number = self._journal.current()
         return {
@@ -244,7 +247,7 @@ class RequestHandler:
         counts = self._inbox_counts()
         return {**asdict(counts), "dropped": counts.dropped}
 
-    def _list(self, arguments: _Nothing) -> list[dict[str, Any]]:
+    def _list(self, arguments: Nothing) -> list[dict[str, Any]]:
         del arguments
         return [run_row(record) for record in self._store.runs()]
 
@@ -277,7 +280,15 @@ class RequestHandler:
         return {"result": self._evaluation_result(arguments.evaluation)}
 
     def _forget(self, arguments: _Forget) -> dict[str, Any]:
-        return {"forgotten": self._runs.forget(arguments.device)}
+        return {"forgotten": self._devices.forget(arguments.device)}
+
+    def _quarantine(self, arguments: _OneDevice) -> dict[str, Any]:
+        self._devices.quarantine(arguments.device)
+        return {"quarantined": arguments.device}
+
+    def _release(self, arguments: _OneDevice) -> dict[str, Any]:
+        self._devices.release(arguments.device)
+        return {"released": arguments.device}
 
     def _order_labels(self, arguments: _LabelOrder) -> dict[str, Any]:
         record, snapshot = self._store.run(arguments.run), self._journal.snapshot

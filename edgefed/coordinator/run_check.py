@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from edgefed.algorithms.base import Roster
+from edgefed.algorithms.privacy_plan import check_privacy
 from edgefed.algorithms.registry import check_fleet, make
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.augmentation import with_augmentation
 from edgefed.coordinator.compatibility import Compatibility, DataSpec, check_compatibility
+from edgefed.coordinator.device_admission import QUARANTINED
 from edgefed.coordinator.run_model import check_dataset, load_dataset, make_model
 from edgefed.coordinator.service_settings import ServiceSettings
 from edgefed.coordinator.starting_weights import weights_source
@@ -17,6 +20,8 @@ from edgefed.coordinator.training_check import check_training
 from edgefed.coordinator.user_code_check import check_code_allowed
 from edgefed.data.types import Dataset
 from edgefed.errors import NotAllowedError
+from edgefed.learn.models import Model
+from edgefed.learn.robust.aggregate import merging_bytes
 
 
 class RunCheck:
@@ -24,10 +29,16 @@ class RunCheck:
 
     Args:
         settings: of the coordinator; data sets are kept in its folder.
+        quarantined: whether a device takes part in no run.
     """
 
-    def __init__(self, settings: ServiceSettings) -> None:
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        quarantined: Callable[[str], bool] = lambda device: False,
+    ) -> None:
         self._settings = settings
+        self._quarantined = quarantined
         self._busy = threading.Lock()
 
     def report(self, recipe: Recipe, roster: Roster) -> dict[str, Any]:
@@ -53,14 +64,16 @@ class RunCheck:
         found = check_compatibility(recipe, dataset, roster)
         if found.spec is not None and found.problem is None:
             plan = with_augmentation(recipe, dataset.preparation)
-            self._check_model(plan, found.spec, dataset)
-        return _found(found, roster)
+            model = self._check_model(plan, found.spec, dataset)
+            return {**_found(found, roster, self._quarantined), **_merging(recipe, model, roster)}
+        return _found(found, roster, self._quarantined)
 
-    def _check_model(self, recipe: Recipe, spec: DataSpec, dataset: Dataset) -> None:
-        """Check that the model takes the data, and that the algorithm can train it."""
+    def _check_model(self, recipe: Recipe, spec: DataSpec, dataset: Dataset) -> Model:
+        """Check that the algorithm can train the model on the data, and return the model."""
         allowed, memory = self._settings.user_models, self._settings.memory
         model = make_model(recipe, spec.shape, spec.classes, memory, user_models=allowed)
         check_training(recipe, make(recipe), model, dataset)
+        return model
 
 
 def check_start(recipe: Recipe, settings: ServiceSettings) -> None:
@@ -72,12 +85,27 @@ def check_start(recipe: Recipe, settings: ServiceSettings) -> None:
     """
     check_code_allowed(recipe, settings.user_models)
     check_fleet(make(recipe))
+    check_privacy(recipe)
     folder = settings.folder
     weights_source(recipe.model, folder / "data", lambda run: folder / "runs" / run)
 
 
-def _found(found: Compatibility, roster: Roster) -> dict[str, Any]:
+def _merging(recipe: Recipe, model: Model, roster: Roster) -> dict[str, Any]:
+    """Return what it takes to have all replies of a round at once, where the recipe needs that."""
+    merging = recipe.merging
+    if not (merging.needs_all or recipe.checks.compares):
+        return {}
+    update = sum(array.nbytes for array in model.weights().values())
+    devices = recipe.rounds.cohort or len(roster)
+    memory = merging_bytes(merging, update, devices)
+    return {"merging": {"rule": merging.rule, "memory": memory, "held": devices * update}}
+
+
+def _found(
+    found: Compatibility, roster: Roster, quarantined: Callable[[str], bool]
+) -> dict[str, Any]:
     reasons = {each.device: each.reason for each in found.misfits}
+    reasons |= {each.device: QUARANTINED for each in roster if quarantined(each.device)}
     devices = [
         {
             "device": member.device,

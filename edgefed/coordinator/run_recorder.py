@@ -152,13 +152,16 @@ class RunRecorder:
         self.save(round=number, progress=progress)
         self._journal.emit("round", run=now.run, round=number)
 
-    def with_answers(self, stats: ReplyStats) -> RunRecord:
-        """Return the row with an exchange's answers in it, to be written together with them."""
+    def with_answers(self, stats: ReplyStats, epsilon: float | None) -> RunRecord:
+        """Return the row with an exchange's answers in it, to be written together with them.
+
+        ``epsilon`` is what all merged rounds then cost in differential privacy.
+        """
         self.account()
         so_far = self._tally()
         so_far.add(stats)
         progress = {**self.record.progress, "stats": so_far.to_json()}
-        return replace(self.record, progress=progress)
+        return replace(self.record, progress=progress, epsilon=epsilon)
 
     def close_round(
         self,

@@ -25,6 +25,7 @@ class RunRecord:
         round: the round at work; once the run has ended, how many rounds it finished.
         exchanges: how many exchanges were begun; the next one's index.
         preparatory_exchanges: how many of them only prepared for others (``Exchange.preparatory``).
+        epsilon: what the merged rounds cost in differential privacy; None without.
         bytes_up, bytes_down: payload bytes from and to devices.
         seconds: time that the run was worked on.
         shape, classes, class_names, by_position: what its data look like, as ``DataSpec`` has it;
@@ -53,6 +54,7 @@ class RunRecord:
     preparatory_exchanges: int = 0
     accuracy: float | None = None
     loss: float | None = None
+    epsilon: float | None = None
     weights_digest: str = ""
     bytes_up: int = 0
     bytes_down: int = 0

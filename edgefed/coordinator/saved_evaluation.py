@@ -85,7 +85,9 @@ def ended_run(deps: EngineDeps, record: RunRecord, warn: Callable[[str], None]) 
         deps.store.save_run(replace(before, **_one_more(before)))
         return before
 
-    admission = Admission(deps.fleet, deps.recipe, record.spec, warn, deps.clock)
+    admission = Admission(
+        deps.fleet, deps.recipe, record.spec, warn, deps.clock, deps.trust.is_quarantined
+    )
     return SavedRun(deps, record, checkpoint.state, run_model, admission, reserve_exchange)
 
 

@@ -135,7 +135,9 @@ class SenderLimits:
         if len(sender) > 64:  # no name, and no text to remember
             return UNKNOWN
         if branch == "control":
-            return self._judge_client(sender, message, now)
+            return self._judge_client(f"{sender}/{leaf}"[:160], message, now)
+        if branch == "enrol":
+            return "" if self._new_clients.take(cost_of(message.payload), now) else NEW_CLIENTS
         if not self._enrolled(sender):
             return NOT_ENROLLED
         if self._joined(sender):

@@ -16,17 +16,23 @@ from edgefed.clock import Clock, timestamp
 from edgefed.config.recipe import EvaluationPlace, Recipe
 from edgefed.coordinator.announcements import Announcements
 from edgefed.coordinator.challenges import Challenges
+from edgefed.coordinator.device_orders import DeviceOrders
 from edgefed.coordinator.device_registry import DeviceRegistry
+from edgefed.coordinator.device_trust import DeviceTrust
 from edgefed.coordinator.dispatcher import Dispatcher, DispatcherDeps
 from edgefed.coordinator.duplicate_coordinator import refuse_second_coordinator
 from edgefed.coordinator.engine import Engine
 from edgefed.coordinator.engine_deps import EngineDeps
+from edgefed.coordinator.enrolment_orders import enrolment_actions
+from edgefed.coordinator.enrolment_store import Party
 from edgefed.coordinator.evaluation_request import EvaluationRequest
 from edgefed.coordinator.evaluations import Evaluations
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.event_log import EventLog
 from edgefed.coordinator.known_devices import KnownDevices
 from edgefed.coordinator.last_run import with_last_run
+from edgefed.coordinator.membership import Membership
+from edgefed.coordinator.membership_messages import MembershipMessages
 from edgefed.coordinator.mqtt_fleet import MqttFleet
 from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.relayed_blobs import open_blobs
@@ -36,7 +42,7 @@ from edgefed.coordinator.run_check import RunCheck, check_start
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_model import load_dataset
 from edgefed.coordinator.run_records import UNFINISHED, RunRecord
-from edgefed.coordinator.sender_limits import SenderLimits, either
+from edgefed.coordinator.sender_limits import SenderLimits, either, everybody
 from edgefed.coordinator.service_settings import ServiceSettings, owner_of
 from edgefed.coordinator.store import Store
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError, UsageError
@@ -45,6 +51,7 @@ from edgefed.lock import FolderLock
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Link
 from edgefed.trust.certificates import Certificate
+from edgefed.trust.credentials import load_credentials
 from edgefed.trust.signatures import Verifier
 from edgefed.wire.chunk_staging import prune
 from edgefed.wire.messages import CoordinatorState, Request
@@ -87,14 +94,18 @@ class Service:
         self._journal = EventJournal(settings.fleet, clock)
         self._journal.begin_with(lambda snapshot: with_last_run(snapshot, self._store))
         self._known = KnownDevices(self._store)
-        self._registry = DeviceRegistry(self._journal, clock, settings.enrolled)
-        self._run_check = RunCheck(settings)
+        self._trust = DeviceTrust(settings.folder)
+        self.membership = self._open_membership()
+        enrolled = self.membership.parties.is_enrolled if self.membership else everybody
+        self._registry = DeviceRegistry(self._journal, clock, self._trust, enrolled)
+        self._run_check = RunCheck(settings, self._trust.is_quarantined)
         joined = either(self._registry.knows, self._known.__contains__)
-        self._limits = SenderLimits(self._topics, clock, joined, settings.enrolled)
+        self._limits = SenderLimits(self._topics, clock, joined, enrolled)
         inbox: Inbox[NoReturn] = Inbox(clock, gate=self._limits)
         state = CoordinatorState(session=self._session, owner=self._owner, status="online")
         self._link = self._make_link(inbox, state)
         self._announcements = Announcements(self._link, self._topics, state)
+        self._members = self._make_members()
         self._dispatcher = self._make_dispatcher(inbox)
         self._fleet = MqttFleet(
             *(self._dispatcher, self._registry, self._journal, clock),
@@ -117,7 +128,12 @@ class Service:
             f"edgefed-{self._settings.fleet}-coordinator-{secrets.token_hex(8)}",
             inbox.put,
             will=(topics.coordinator(), will),
-            subscriptions=(topics.every_up(), topics.every_request(), topics.coordinator()),
+            subscriptions=(
+                topics.every_up(),
+                topics.every_request(),
+                topics.coordinator(),
+                *((topics.every_enrolment_request(),) if self.membership else ()),
+            ),
         )
 
     def _make_requests(self, inbox: Inbox[NoReturn]) -> RequestHandler:
@@ -129,6 +145,8 @@ class Service:
             Challenges(self._clock, lambda: secrets.token_hex(16)),
             lambda: inbox.counts,
             self._evaluations.result,
+            DeviceOrders(self._registry, self._trust, self._journal, self._clock, self._clear),
+            enrolment_actions(self),
         )
 
     def _make_dispatcher(self, inbox: Inbox[NoReturn]) -> Dispatcher:
@@ -149,14 +167,58 @@ class Service:
                 session=self._session,
                 verifier=self._verifier(),
                 known=self._known.__contains__,
-                enrolled=self._settings.enrolled,
+                enrolled=self.membership.parties.is_enrolled if self.membership else everybody,
                 expect=self._limits.expect,
+                members=self._members,
             )
         )
 
     def _verifier(self) -> Verifier | None:
         own = self._settings.address.credentials
-        return None if own is None else Verifier(own.authority)
+        if own is None:
+            return None
+        members = self.membership
+        if members is None:
+            return Verifier(own.authority)
+        return Verifier(own.authority, lambda certificate: not members.parties.accepts(certificate))
+
+    # -- members ------------------------------------------------------------------------------
+
+    def _open_membership(self) -> Membership | None:
+        """Open the list of members, and tell the broker what an earlier life may not have told."""
+        settings = self._settings.membership
+        if settings is None:
+            return None
+        membership = Membership(settings, self._clock)
+        membership.publish_access()
+        return membership
+
+    def _make_members(self) -> MembershipMessages | None:
+        if self.membership is None:
+            return None
+        return MembershipMessages(
+            self.membership,
+            self._link,
+            self._topics,
+            self._journal,
+            self._drop_device,
+            self._registry.session,
+            self._own_renewed,
+        )
+
+    def _drop_device(self, device: str) -> None:
+        self._dispatcher.drop_device(device)
+
+    def _own_renewed(self, users: list[str]) -> None:
+        """Connect again with the coordinator's next certificate."""
+        own = self._settings.address.credentials
+        if own is not None and own.certificate.user in users:
+            self._link.renew(load_credentials(own.folder, self._clock.now()))
+
+    def remove_member(self, user: str) -> Party:
+        """End a membership, also in mid-round; see ``MembershipMessages.remove``."""
+        assert self._members is not None  # the action is refused without an authority
+        return self._members.remove(user, "removed")
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -186,6 +248,9 @@ class Service:
         self._link.stop()
         self._journal.close()
         self._store.close()
+        self._trust.close()
+        if self.membership is not None:
+            self.membership.close()
         self._lock.release()
 
     def _take_up_unfinished(self) -> None:
@@ -317,6 +382,7 @@ class Service:
             trackers=self._settings.trackers,
             user_models=self._settings.user_models,
             memory=self._settings.memory,
+            trust=self._trust,
             release=self._dispatcher.release_space,
         )
 
@@ -348,25 +414,12 @@ class Service:
             self._announcements.change(run_status="failed")
         self._journal.emit("run", run=run, status="failed", reason=reason, **known_round)
 
-    # -- devices ------------------------------------------------------------------------------
-
-    def forget(self, device: str) -> list[str]:
-        """Forget a lost device, or every lost device for an empty name; return which.
-
-        What the broker keeps of a device is cleared, so that a restart does not bring it back.
-
-        Raises:
-            UnknownNameError: there is no such device.
-            NotAllowedError: it is online.
-        """
-        forgotten = [device] if device else self._registry.lost()
-        for each in forgotten:
-            self._registry.forget(each)
-            self._known.forget(each)
-            self._link.publish(self._topics.birth(each), b"", retain=True)
-        return forgotten
-
     # -- requests -----------------------------------------------------------------------------
+
+    def _clear(self, device: str) -> None:
+        """Forget that a device took part, and delete what the broker retains of it."""
+        self._known.forget(device)
+        self._link.publish(self._topics.birth(device), b"", retain=True)
 
     def _closed(self, run: str, through: int) -> None:
         self._known.save()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgefed.config.address import Address
-from edgefed.coordinator.sender_limits import everybody
+from edgefed.coordinator.membership import MembershipSettings
 from edgefed.coordinator.trackers.base import Tracker
 from edgefed.errors import StorageError
 from edgefed.files import write_atomic
@@ -24,8 +23,7 @@ class ServiceSettings:
         trackers: who is told every round of its runs.
         user_models: whether a run may name a user's own code as its model, which is then imported.
         memory: most bytes that training a model may take here; 0 for half of what is free.
-        enrolled: whether a device is enrolled in the fleet; asked for each message, so it must be
-            quick. One that is not is never heard and never asked.
+        membership: the fleet's authority; None where there is none on this machine.
     """
 
     address: Address
@@ -34,7 +32,7 @@ class ServiceSettings:
     trackers: tuple[Tracker, ...] = ()
     user_models: bool = False
     memory: int = 0
-    enrolled: Callable[[str], bool] = everybody
+    membership: MembershipSettings | None = None
 
 
 def owner_of(folder: Path) -> str:

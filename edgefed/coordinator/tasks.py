@@ -9,6 +9,7 @@ from typing import Any
 from edgefed.algorithms.base import Algorithm, Exchange, Payload, Question
 from edgefed.algorithms.evaluation_reply import with_confusion
 from edgefed.algorithms.exchange import FROZEN
+from edgefed.algorithms.privacy_plan import privacy_plan
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.relay_checks import task_relays
@@ -61,6 +62,7 @@ def open_exchange(
     shared = {
         **_of_the_exchange(exchange, run, index, section),
         **_of_the_run(recipe, run_model, algorithm),
+        "privacy": _private(recipe) if exchange.name != "evaluate" else {},
         "evaluation": _measured(recipe) if exchange.name == "evaluate" else {},
     }
     tasks = tuple(
@@ -106,6 +108,13 @@ def _measured(recipe: Recipe) -> dict[str, Any]:
     return recipe.evaluation.model_dump(mode="json", include={"confusion", "metrics", "top_k"})
 
 
+def _private(recipe: Recipe) -> dict[str, Any]:
+    """Return what devices have to know of clipping and noise, with the noise multiplier."""
+    if not recipe.privacy.wanted:
+        return {}
+    return privacy_plan(recipe.privacy, recipe.rounds).section.model_dump(mode="json")
+
+
 def _of_the_exchange(
     exchange: Exchange, run: str, index: int, section: ModelSection
 ) -> dict[str, Any]:
@@ -124,6 +133,7 @@ def _of_the_exchange(
 
 def _of_the_run(recipe: Recipe, run_model: RunModel, algorithm: Algorithm[Any]) -> dict[str, Any]:
     """Return the fields that are the same in all tasks of a run, with every setting written out."""
+    secure = recipe.secure_aggregation
     return {
         "rounds": recipe.rounds.count,
         "algorithm": recipe.algorithm.name,
@@ -135,6 +145,7 @@ def _of_the_run(recipe: Recipe, run_model: RunModel, algorithm: Algorithm[Any]) 
         "images": recipe.images.model_dump(mode="json") if recipe.images.wanted else {},
         "labels": recipe.labels.model_dump(mode="json") if recipe.labels.wanted else {},
         "personal": recipe.personal.model_dump(mode="json") if recipe.personal.wanted else {},
+        "secure_aggregation": secure.model_dump(mode="json") if secure.wanted else {},
         "codec": recipe.wire.uplink,
         "error_feedback": recipe.wire.error_feedback,
     }
@@ -195,6 +206,7 @@ def asked_exchange(opened: OpenExchange) -> Exchange:
         preparatory=opened.preparatory,
         reply_roles=opened.reply_roles,
         model=model_of(opened),
+        index=opened.index,
         max_relay_bytes=opened.tasks[0].max_relay_bytes if opened.tasks else 0,
     )
 

@@ -243,6 +243,8 @@ def _device(devices: Devices, fields: dict[str, Any], time: str) -> Changes:
 def _changed(devices: Devices, fields: dict[str, Any], time: str) -> DeviceView:
     before = _device_of(devices, fields["device"])
     update = _known(DeviceView, fields)
+    if "standing" in fields and "joined" not in fields:  # the device itself said nothing
+        return before.model_copy(update=update if before.seen_at else {**update, "state": "lost"})
     if fields.get("state") != "lost":
         update["seen_at"] = time
     return before.model_copy(update=update)
@@ -354,18 +356,21 @@ def _describe_round(fields: dict[str, Any]) -> str:
     found = score(fields.get("accuracy"), fields.get("loss"))
     tested = f"{found}, " if found else ""
     late = f", {fields['late']} late" if fields.get("late") else ""
+    spent = f", epsilon {fields['epsilon']:.3g}" if fields.get("epsilon") is not None else ""
     took = short_time(fields.get("seconds", 0.0))
     replies = counted(fields.get("replies", 0), "reply", "replies")
-    return f"round {fields['round']} done in {took}: {tested}{replies}{late}"
+    return f"round {fields['round']} done in {took}: {tested}{replies}{late}{spent}"
 
 
 def _is_notable(fields: dict[str, Any]) -> bool:
     """Whether a device's event is more than its progress or its health."""
-    lasting = "joined" in fields or "forgotten" in fields
+    lasting = "joined" in fields or "forgotten" in fields or "moved" in fields
     return lasting or fields.get("state") in ("lost", "paused", "failed")
 
 
 def _device_mark(fields: dict[str, Any]) -> str:
+    if "standing" in fields and "joined" not in fields:
+        return "·" if fields["standing"] == "trusted" else "!"
     return {"lost": "✗", "paused": "◌", "failed": "✗"}.get(fields.get("state", ""), "·")
 
 
@@ -376,6 +381,9 @@ def _describe_device(fields: dict[str, Any]) -> str:
     if "joined" in fields and fields.get("state") != "lost":
         word = "returned" if fields.get("returned") else "joined"
         return f"{fields['device']}  {word}, {counted(fields.get('samples', 0), 'sample')}"
+    if "standing" in fields:
+        because = f": {fields['trust_reason']}" if fields["trust_reason"] else ""
+        return f"{fields['device']}  {fields['standing']}, trust {fields['trust']:.2f}{because}"
     return f"{fields['device']}  {fields['state']}{reason}"
 
 

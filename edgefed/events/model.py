@@ -9,7 +9,8 @@
 | ``reply`` | round, exchange, device, outcome, reason, samples, loss, bytes, seconds, accepted |
 | ``scored`` | run, round, accuracy, loss, replies, late, seconds, sent, received: a round ends |
 | ``device`` | device and what changed: state, fraction, reason, samples, labels, telemetry, bytes |
-| | ``joined`` with a birth, ``returned`` beside it when the device was known; ``forgotten`` |
+| | ``joined`` with a birth, ``returned`` beside it when the device was known; ``forgotten``; |
+| | trust, standing, trust_reason, trust_since, and ``moved`` when the standing changed |
 | ``roster`` | devices; joined; and fields of ``device`` as columns with a value for each device |
 | ``labels`` | run, bounties, budgets, removed, totals: label bounties or budgets changed |
 | ``experts`` | run, rows, mixtures, and the fields of ``ExpertsView``: who uses which expert |

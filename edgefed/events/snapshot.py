@@ -87,11 +87,16 @@ class RoundView(View):
     accuracy: float | None = None
     loss: float | None = None
     train_loss: float | None = None
+    epsilon: float | None = None
     replies: int = 0
     late: int = 0
     seconds: float = 0.0
     sent: int = 0
     received: int = 0
+
+
+Standing = Literal["trusted", "suspect", "quarantined"]
+"""What follows of a device's trust score."""
 
 
 class DeviceView(View):
@@ -111,6 +116,10 @@ class DeviceView(View):
         noise_samples: samples that natural noise fills in the current run, of all labels.
         mixture: its share of each expert in the current run; empty without experts.
         kept_experts: numbers of the experts that it uses.
+        trust: score from 0 to 1, which refused replies lower.
+        standing: what follows of it; a device that is ``quarantined`` is not asked.
+        trust_reason: why its last reply was refused, or who quarantined it.
+        trust_since: UTC time since when it has this standing.
     """
 
     device: str
@@ -146,6 +155,10 @@ class DeviceView(View):
     noise_samples: int = 0
     mixture: tuple[float, ...] = ()
     kept_experts: tuple[int, ...] = ()
+    trust: float = 1.0
+    standing: Standing = "trusted"
+    trust_reason: str = ""
+    trust_since: str = ""
 
 
 class BountyView(View):

@@ -88,7 +88,7 @@ class ExactMean:
         self.fraction_bits = fraction_bits
         self._total_units = total_weight << fraction_bits
         self._units = 0
-        self.bits = min(SUM_BITS - BOUND_BITS - self._total_units.bit_length(), MOST_BITS)
+        self.bits = grid_bits(self._total_units)
         self._integer_bound = 2 ** (SUM_BITS - self._total_units.bit_length())
         self._sums = {name: _empty_sum(name, array) for name, array in specs_like.items()}
 
@@ -182,6 +182,11 @@ class ExactMean:
         quotient, rest = np.divmod(total.cells.view(np.int64), self._units)
         rounded = quotient + (2 * rest >= self._units)
         return rounded.astype(total.dtype).reshape(total.shape)
+
+
+def grid_bits(total_units: int) -> int:
+    """Return the bits of the grid on which values of so much weight in all are summed."""
+    return min(SUM_BITS - BOUND_BITS - total_units.bit_length(), MOST_BITS)
 
 
 def add_floats(cells: Array, values: Array, scale: float, weight: int) -> bool:

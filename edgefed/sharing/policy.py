@@ -30,6 +30,9 @@ class Policy:
             can be drawn from it.
         mix_epsilon: most ε that mixes may cost, over all runs; None for no limit.
         mix_limit: most mixes that may leave the device, over all runs; None for no limit.
+        update_epsilon: most ε that model updates may cost, over all runs, so that only runs with
+            noise of the device's own are trained; None for no limit.
+        update_delta: the δ of that ε.
     """
 
     share_means: bool = True
@@ -46,6 +49,8 @@ class Policy:
     most_mix_weight: float = 1.0
     mix_epsilon: float | None = None
     mix_limit: int | None = None
+    update_epsilon: float | None = None
+    update_delta: float = 1e-5
 
 
 ANYTHING = Policy()

@@ -2,7 +2,8 @@
 
 An entry is a dictionary of JSON values. All have ``kind``, ``round``, ``records`` (how many samples
 the release is made of), ``noise_scale``, ``epsilon`` and ``formal``: ``epsilon`` where that ε holds
-for every one of the records, ``none`` where no finite ε bounds the release. Plug-ins may add
+for every one of the records, ``epsilon-delta`` where it holds for all of them together but with a
+probability ``delta``, ``none`` where no finite ε bounds the release. Plug-ins may add
 entries of other kinds; they do not count against the owner's budget for mixes.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,10 +21,17 @@ from edgefed.sharing.bounty_report import Budget
 from edgefed.sharing.label_mixes import MixSettings
 from edgefed.sharing.policy import Policy
 from edgefed.sharing.privacy_accounting import composed
+from edgefed.sharing.update_accounting import (
+    LEAST_MULTIPLIER,
+    MOST_MULTIPLIER,
+    Releases,
+    epsilon_of,
+)
 
 MEANS, LABELS, MIXES, GATE, DENSITY = "means", "labels", "mixes", "gate", "density"
+UPDATE = "update"
 """The kinds of release: averages of samples, which labels there are, mixes of a label, a gate of a
-mixture of experts, and a density of the inputs."""
+mixture of experts, a density of the inputs, and a model update with noise."""
 
 MOST_EPSILON = 1e300
 """From this ε on, none is stated: sums stay finite."""
@@ -121,6 +130,52 @@ def mixes_release(
         "width": settings.width,
         "others": settings.others,
     }
+
+
+def update_release(
+    round: int,  # noqa: A002
+    records: int,
+    clip: float,
+    multiplier: float,
+    delta: float,
+) -> dict[str, Any]:
+    """Return the entry of a clipped model update with Gaussian noise of the device's own.
+
+    Its ε is that of this release alone, at δ, and compares any two data sets of the device; that of
+    several is less than their sum (``update_accounting``).
+
+    Args:
+        round: in which it leaves the device.
+        records: samples that it was trained on.
+        clip: the largest norm.
+        multiplier: the noise's standard deviation in units of ``clip``.
+        delta: δ.
+    """
+    epsilon = epsilon_of([Releases(1, multiplier)], delta)
+    return {
+        **_release(UPDATE, round, records, clip * multiplier, epsilon),
+        "formal": "epsilon-delta",
+        "delta": delta,
+        "noise_multiplier": multiplier,
+        "clip": clip,
+    }
+
+
+def update_releases(ledger: Sequence[Mapping[str, Any]]) -> list[Releases]:
+    """Return the noisy updates of a ledger, counted by their noise multiplier."""
+    counts = Counter(float(entry["noise_multiplier"]) for entry in ledger if is_update(entry))
+    return [Releases(count, multiplier) for multiplier, count in sorted(counts.items())]
+
+
+def is_update(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry is one of ``update_release``, and not a plug-in's of the same kind."""
+    multiplier = entry.get("noise_multiplier")
+    return (
+        entry.get("kind") == UPDATE
+        and isinstance(multiplier, (int, float))
+        and not isinstance(multiplier, bool)
+        and LEAST_MULTIPLIER <= multiplier <= MOST_MULTIPLIER
+    )
 
 
 def spent(ledger: Sequence[Mapping[str, Any]]) -> Spent:

@@ -9,7 +9,10 @@ from multiprocessing import current_process
 from pathlib import Path
 
 from edgefed.algorithms.evaluation_place import evaluation_place, holdout_of
+from edgefed.algorithms.privacy_plan import check_privacy
+from edgefed.algorithms.private_updates import CoordinatorRandomness, from_operating_system
 from edgefed.algorithms.registry import AnyAlgorithm, make
+from edgefed.algorithms.secure_compatibility import check_label_audit
 from edgefed.clock import Clock, timestamp
 from edgefed.config.recipe import Recipe, SimulationSection
 from edgefed.coordinator.augmentation import with_augmentation, with_run_scale
@@ -74,6 +77,7 @@ class Simulation:
         given: data in memory, in place of the data set that the recipe names.
         user_models: whether the recipe may name a user's own code as its model.
         on_round: called after each round; see ``EngineDeps``.
+        randomness: of the coordinator's privacy noise, which tests fix.
 
     Raises:
         EdgeFedError: the recipe cannot be run.
@@ -93,10 +97,13 @@ class Simulation:
         given: GivenData | None = None,
         user_models: bool = True,
         on_round: OnRound = ignore_round,
+        randomness: CoordinatorRandomness = from_operating_system,
     ) -> None:
         set_threads(1)
         self._clock = clock
-        algorithm = make(recipe)
+        algorithm = make(recipe, randomness=randomness)
+        check_privacy(recipe)
+        check_label_audit(recipe, audit)
         dataset = _dataset(recipe, data_folder, given)
         _check(recipe, algorithm, dataset, memory, user_models=user_models)
         weights_source(recipe.model, data_folder, lambda run: folder / "runs" / run)

@@ -27,10 +27,12 @@ from paho.mqtt.reasoncodes import ReasonCode
 from edgefed.config.address import Address
 from edgefed.config.broker_errors import refused, silent, unreachable
 from edgefed.errors import EdgeFedError, UnreachableError, WireError
+from edgefed.trust.credentials import Credentials
 from edgefed.trust.signatures import Signer
 from edgefed.wire import limits
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import Message
+from edgefed.wire.topics import CLIENT_ID_PREFIX
 
 log = logging.getLogger(__name__)
 
@@ -77,8 +79,8 @@ class Link:
 
     Args:
         address: the broker; with credentials the connection uses TLS, and messages are signed.
-        client_id: MQTT client id; unique, or the broker throws the other one off, and therefore
-            nothing that others could learn.
+        client_id: MQTT client id, without the prefix that all have; unique, or the broker throws
+            the other one off, and therefore nothing that others could learn.
         deliver: takes each arrival, on paho's thread; must not wait, as ``Inbox.put`` does not.
         will: topic and retained message that the broker publishes when this process dies.
         subscriptions: filters to (re)subscribe on every connection.
@@ -112,24 +114,24 @@ class Link:
         self._asked = False
         self._refused = ""
         self._complained = ""
-        self._client = self._make_client(client_id, will, jitter or random.Random())
+        self._will = will
+        self._context = None if credentials is None else credentials.tls_context()
+        self._client = self._make_client(client_id, jitter or random.Random())
+        self._set_will()
 
-    def _make_client(
-        self, client_id: str, will: tuple[str, Message] | None, jitter: random.Random
-    ) -> paho.Client:
+    def _make_client(self, client_id: str, jitter: random.Random) -> paho.Client:
         client = paho.Client(
-            CallbackAPIVersion.VERSION2, client_id=client_id, protocol=paho.MQTTv311
+            CallbackAPIVersion.VERSION2,
+            client_id=CLIENT_ID_PREFIX + client_id,
+            protocol=paho.MQTTv311,
         )
         if self.address.user:
             client.username_pw_set(self.address.user, self.address.password)
-        if self.address.credentials is not None:
-            client.tls_set_context(self.address.credentials.tls_context())
+        if self._context is not None:
+            client.tls_set_context(self._context)
         client.max_inflight_messages_set(MAX_INFLIGHT)
         client.max_queued_messages_set(MAX_QUEUED)
         client.reconnect_delay_set(min_delay=1, max_delay=30 + jitter.randrange(30))
-        if will is not None:
-            payload = encode(will[1], will[0], self.signer)
-            client.will_set(will[0], payload, qos=1, retain=True)
         client.on_socket_open = _no_delay
         client.on_connect = self._guard(self._on_connect)
         client.on_connect_fail = self._guard(self._on_connect_fail)
@@ -137,6 +139,13 @@ class Link:
         client.on_message = self._guard(self._on_message)
         client.on_subscribe = self._guard(self._on_subscribe)
         return client
+
+    def _set_will(self) -> None:
+        """Give the next connection its will, signed."""
+        if self._will is not None:
+            topic, message = self._will
+            payload = encode(message, topic, self.signer)
+            self._client.will_set(topic, payload, qos=1, retain=True)
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -169,6 +178,22 @@ class Link:
             if why:
                 raise refused(self.address, why)
             raise silent(self.address, f"within {timeout:.0f} s")
+
+    def renew(self, credentials: Credentials) -> None:
+        """Sign with other credentials from now on, and connect again with them.
+
+        Not on paho's thread. The connection is ended in order, so that the broker publishes no
+        will; what it has not acknowledged is sent again.
+        """
+        if self._context is None:
+            return
+        self._client.disconnect()
+        self._client.loop_stop()
+        credentials.load_into(self._context)
+        self.signer = Signer(credentials)
+        self._set_will()
+        if not self._closing:
+            self.start()
 
     def unreachable(self, reason: str) -> UnreachableError:
         """Return the error for a broker that does not answer."""

@@ -77,7 +77,7 @@ def _signer(
     if verifier is None or not roles:
         return None
     signer = verifier.verify(topic, envelope.kind, envelope.body, envelope.seal, roles)
-    if parsed.branch == "up" and signer.name != parsed.who:
+    if signer.role != "coordinator" and signer.user != parsed.user:
         verifier.refused += 1
         raise WireError(
             f"A {envelope.kind} message of {parsed.who} was signed by {signer.user}.",

@@ -69,12 +69,20 @@ class Credentials:
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_verify_locations(cadata=self.authority.pem().decode())
+        self.load_into(context)
+        return context
+
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Use these credentials in the next connections of a context.
+
+        Raises:
+            NotAllowedError: ``trust.credentials``: the files changed meanwhile and do not fit.
+        """
         try:
-            context.load_verify_locations(cadata=self.authority.pem().decode())
             context.load_cert_chain(self.folder / CERTIFICATE, self.folder / KEY)
         except (OSError, ssl.SSLError) as error:
             raise _unusable(self.folder, "certificate and key do not fit") from error
-        return context
 
 
 def save_credentials(made: Credentials) -> Credentials:
@@ -89,7 +97,7 @@ def save_credentials(made: Credentials) -> Credentials:
     try:
         beside.mkdir(parents=True, mode=0o700)
         for name, data in _contents(made).items():
-            _write_private(beside / name, data)
+            write_private(beside / name, data)
         if folder.exists():
             shutil.rmtree(old, ignore_errors=True)
             folder.rename(old)
@@ -119,7 +127,8 @@ def load_credentials(folder: Path, now: datetime) -> Credentials:
     """
     recover(folder)
     keys = KeyPair(
-        _load(folder, KEY, Ed25519PrivateKey), _load(folder, ENCRYPTION, X25519PrivateKey)
+        load_private_key(folder, KEY, Ed25519PrivateKey),
+        load_private_key(folder, ENCRYPTION, X25519PrivateKey),
     )
     certificate, authority = _certificate(folder, CERTIFICATE), _certificate(folder, AUTHORITY)
     if certificate.signing_key != keys.signing.public_key():
@@ -189,7 +198,7 @@ def private_pem(key: Ed25519PrivateKey | X25519PrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def _write_private(path: Path, data: bytes) -> None:
+def write_private(path: Path, data: bytes) -> None:
     """Write a file that only its owner may read."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as file:
@@ -198,7 +207,7 @@ def _write_private(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _load(folder: Path, name: str, kind: type[Any]) -> Any:
+def load_private_key(folder: Path, name: str, kind: type[Any]) -> Any:
     """Return a private key that nobody else can read."""
     path = folder / name
     try:

@@ -155,7 +155,7 @@ class Verifier:
             certificate = read_certificate(seal.certificate)
         except NotAllowedError as error:
             raise WireError(error.message, code="wire.signer") from error
-        if certificate.key_id != seal.key or not certificate.is_issued_by(self.authority):
+        if not certificate.is_issued_by(self.authority):
             raise WireError(
                 "A message was signed with a certificate of another fleet.", code="wire.signer"
             )

@@ -24,6 +24,7 @@ _ID_WIDTHS = (6, 20)
 _OF_AVERAGES = {"means", "group", "shared"}
 _OF_BOUNTIES = {"bounties", "mixes", "noise"}
 _OF_EXPERTS = {"mixture"}
+_OF_TRUST = {"trust"}
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,18 @@ def _mixture(device: DeviceView, shown: Shown) -> Text:
     )
 
 
+def _trust(device: DeviceView, shown: Shown) -> Text:
+    """Return the score of a device that is not trusted, or that it is quarantined."""
+    del shown
+    if device.standing == "quarantined":
+        return Text("quarantined", VERMILLION)
+    return Text(f"{device.trust:.2f}", ORANGE if device.standing == "suspect" else MUTED)
+
+
+def _trust_order(device: DeviceView) -> float:
+    return -1.0 if device.standing == "quarantined" else device.trust
+
+
 def _share(share: float) -> str:
     """Return a share in three characters."""
     return "1.0" if share >= 0.995 else f"{share:.2f}"[1:]
@@ -167,6 +180,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("training", "TRAINING", _BAR + 6, 2, _training, _field("fraction")),
     Column("seen", "SEEN", 6, 3, _seen, _field("seen_at"), right=True),
     Column("samples", "SAMPLES", 7, 4, _number("samples", "{:.0f}"), _field("samples"), right=True),
+    Column("trust", "TRUST", 11, 4, _trust, _trust_order),
     Column("mixture", "EXPERTS", 15, 5, _mixture, _main_expert),
     Column("labels", "LABELS", _LABEL_BINS, 6, _labels,
            lambda device: sum(count > 0 for count in device.labels)),
@@ -197,7 +211,8 @@ def columns_for(devices: Sequence[DeviceView], width: int | None) -> tuple[Colum
 
     The column of ids is as wide as the longest id; batteries are shown when a device has one, what
     is shared of averaged data when a device shares some, open bounties, mixes and noise when a
-    device has supplements for labels or asks for some, and experts when a device has a mixture.
+    device has supplements for labels or asks for some, experts when a device has a mixture, and
+    trust when a device is suspect or quarantined.
     """
     longest = max((len(device.device) for device in devices), default=0)
     low, high = _ID_WIDTHS
@@ -209,6 +224,8 @@ def columns_for(devices: Sequence[DeviceView], width: int | None) -> tuple[Colum
         hidden |= _OF_BOUNTIES
     if not any(device.mixture for device in devices):
         hidden |= _OF_EXPERTS
+    if all(device.standing == "trusted" for device in devices):
+        hidden |= _OF_TRUST
     known = [first, *(column for column in COLUMNS[1:] if column.key not in hidden)]
     if width is None:
         return tuple(known)

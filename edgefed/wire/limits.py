@@ -14,8 +14,8 @@ MAX_MESSAGE_BYTES = MAX_PACKET_BYTES - 2048
 INLINE_BYTES = 64 * 1024
 """A blob up to this size travels inside the message that names it."""
 
-MAX_INLINE = 16
-"""Most blobs inside one message."""
+MAX_INLINE = 128
+"""Most blobs inside one message, such as a small one for each other device of a cohort."""
 
 MAX_BLOB_BYTES = 4 * 1024**3
 """Largest blob a receiver opens a staging file for."""

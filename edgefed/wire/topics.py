@@ -16,6 +16,13 @@ from typing import Literal
 from edgefed.errors import WireError
 from edgefed.trust.certificates import Role
 from edgefed.wire import limits
+from edgefed.wire.enrolment_messages import (
+    EnrolmentRequest,
+    EnrolmentResponse,
+    IssuedCertificate,
+    Leave,
+    RenewalRequest,
+)
 from edgefed.wire.messages import (
     Birth,
     Cancel,
@@ -33,12 +40,24 @@ from edgefed.wire.messages import (
     Telemetry,
 )
 
-Branch = Literal["all", "down", "up", "control", "events"]
+Branch = Literal["all", "down", "up", "control", "events", "enrol"]
 
 ROOT = "edgefed"
 CHUNK_LEAF = "c"
+CLIENT_ID_PREFIX = "client."
+"""How every MQTT client id begins that a client chooses. A broker with TLS takes the names in
+certificates as client ids, which never begin so: no chosen id is equal to one of them.
+
+With a token's id after it, it is the client id of whoever has no certificate yet, and a level of
+the topic, so that the broker's access list admits each such client to its own topics only."""
+
+UNSIGNED_USER = "local"
+"""The user of every client in a fleet without certificates."""
+
 _MAX_CHUNKS = -(-limits.MAX_BLOB_BYTES // limits.CHUNK_BYTES)
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_ENROLLING = re.compile(re.escape(CLIENT_ID_PREFIX) + _NAME.pattern)
+_CLIENT = re.compile(rf"(?:(?:operator|viewer)\.)?{_NAME.pattern}/{_NAME.pattern}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,6}")
 
@@ -62,8 +81,11 @@ class TopicSpec:
 
     @property
     def senders(self) -> tuple[Role, ...]:
-        """Who may sign messages here; empty for chunks, which the digest of their blob proves."""
-        if self.leaf == CHUNK_LEAF:
+        """Who may sign messages here; empty where none are verified.
+
+        The digest of its blob proves a chunk, and the token's secret proves enrolment.
+        """
+        if self.leaf == CHUNK_LEAF or self.branch == "enrol":
             return ()
         if self.branch == "up":
             return ("device",)
@@ -78,15 +100,21 @@ _LANES = (
     TopicSpec("down", "cancel", Cancel),
     TopicSpec("down", "need", Need),
     TopicSpec("down", CHUNK_LEAF, Chunk),
+    TopicSpec("down", "certificate", IssuedCertificate),
+    TopicSpec("down", "leave", Leave),
     TopicSpec("up", "birth", Birth, retained=True),
     TopicSpec("up", "progress", Progress),
     TopicSpec("up", "telemetry", Telemetry, qos=0),
     TopicSpec("up", "reply", Reply),
     TopicSpec("up", "need", Need),
     TopicSpec("up", CHUNK_LEAF, Chunk),
+    TopicSpec("up", "renewal", RenewalRequest),
+    TopicSpec("up", "leave", Leave),
     TopicSpec("control", "request", Request),
     TopicSpec("control", "response", Response),
     TopicSpec("events", "events", EventMessage, qos=0),
+    TopicSpec("enrol", "request", EnrolmentRequest),
+    TopicSpec("enrol", "response", EnrolmentResponse),
 )
 TOPIC_SPECS: Mapping[tuple[str, str], TopicSpec] = MappingProxyType(
     {(spec.branch, spec.leaf): spec for spec in _LANES}
@@ -100,7 +128,8 @@ class ParsedTopic:
 
     Attributes:
         branch: first word below the fleet.
-        who: device (``up``, ``down``) or client (``control``); empty elsewhere.
+        who: device (``up``, ``down``), USER/NAME of a client (``control``), or token (``enrol``);
+            empty elsewhere.
         leaf: last word, such as ``task``; ``c`` for a chunk.
         digest: blob that a chunk belongs to; empty elsewhere.
         index: number of the chunk; -1 elsewhere.
@@ -111,6 +140,11 @@ class ParsedTopic:
     leaf: str
     digest: str = ""
     index: int = -1
+
+    @property
+    def user(self) -> str:
+        """The user of a device or of a client, who alone sends what is not the coordinator's."""
+        return self.who.partition("/")[0]
 
     @property
     def spec(self) -> TopicSpec:
@@ -192,12 +226,36 @@ class Topics:
         return self._up(device, _chunk(digest, index))
 
     def request(self, client: str) -> str:
-        """Where a dashboard or a command asks the coordinator."""
+        """Where a dashboard or a command asks the coordinator; ``client`` is USER/NAME."""
         return self._control(client, "request")
 
     def response(self, client: str) -> str:
         """Where the coordinator answers that client."""
         return self._control(client, "response")
+
+    def renewal(self, device: str) -> str:
+        """Where a device asks for its next certificate."""
+        return self._up(device, "renewal")
+
+    def certificate(self, device: str) -> str:
+        """Where a device gets its next certificate."""
+        return self._down(device, "certificate")
+
+    def leave(self, device: str) -> str:
+        """Where a device says that it leaves the fleet."""
+        return self._up(device, "leave")
+
+    def left(self, device: str) -> str:
+        """Where a device is told that the coordinator has noted it."""
+        return self._down(device, "leave")
+
+    def enrolment_request(self, token: str) -> str:
+        """Where the holder of a token asks for a certificate."""
+        return self._enrol(token, "request")
+
+    def enrolment_response(self, token: str) -> str:
+        """Where the holder of that token is answered."""
+        return self._enrol(token, "response")
 
     def events(self) -> str:
         """Where the run's events appear."""
@@ -215,13 +273,21 @@ class Topics:
         """Filter for all that devices send."""
         return f"{self.root}/up/#"
 
+    def every_up_of(self, device: str) -> str:
+        """Filter for all that one device sends."""
+        return self._up(device, "#")
+
     def every_birth(self) -> str:
         """Filter for every device's presence."""
         return f"{self.root}/up/+/birth"
 
     def every_request(self) -> str:
         """Filter for the requests of every client."""
-        return f"{self.root}/control/+/request"
+        return f"{self.root}/control/+/+/request"
+
+    def every_enrolment_request(self) -> str:
+        """Filter for the requests of every holder of a token."""
+        return f"{self.root}/enrol/+/request"
 
     def parse(self, topic: str) -> ParsedTopic | None:
         """Return what ``topic`` means, or None when it is not one of this fleet's topics."""
@@ -233,8 +299,12 @@ class Topics:
                 return ParsedTopic("events", "", "events")
             case ["all", *rest]:
                 return _place("all", "", rest)
-            case [("down" | "up" | "control") as branch, who, *rest] if _NAME.fullmatch(who):
+            case [("down" | "up") as branch, who, *rest] if _NAME.fullmatch(who):
                 return _place(branch, who, rest)
+            case ["control", user, name, *rest] if _CLIENT.fullmatch(f"{user}/{name}"):
+                return _place("control", f"{user}/{name}", rest)
+            case ["enrol", client, *rest] if _ENROLLING.fullmatch(client):
+                return _place("enrol", client.removeprefix(CLIENT_ID_PREFIX), rest)
         return None
 
     def _down(self, device: str, leaf: str) -> str:
@@ -244,7 +314,10 @@ class Topics:
         return f"{self.root}/up/{_level(_NAME, device)}/{leaf}"
 
     def _control(self, client: str, leaf: str) -> str:
-        return f"{self.root}/control/{_level(_NAME, client)}/{leaf}"
+        return f"{self.root}/control/{_level(_CLIENT, client)}/{leaf}"
+
+    def _enrol(self, token: str, leaf: str) -> str:
+        return f"{self.root}/enrol/{CLIENT_ID_PREFIX}{_level(_NAME, token)}/{leaf}"
 
 
 def _place(branch: Branch, who: str, rest: list[str]) -> ParsedTopic | None:

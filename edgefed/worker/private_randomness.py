@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from edgefed.algorithms.device_side import operating_system_generator
+from edgefed.sharing.random_words import RandomWords, operating_system_words
 from edgefed.wire.messages import Task
 
 PrivateRandomness = Callable[[Task], np.random.Generator]
@@ -21,3 +22,8 @@ def from_operating_system(task: Task) -> np.random.Generator:
     """Return a new generator whose seed the operating system drew; nothing of the task enters."""
     del task
     return operating_system_generator()
+
+
+def words_of(randomness: PrivateRandomness) -> RandomWords | None:
+    """Return the operating system's own words; None where another generator was passed."""
+    return operating_system_words if randomness is from_operating_system else None

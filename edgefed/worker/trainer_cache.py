@@ -53,7 +53,15 @@ class TrainerCache:
 
     def algorithm(self, task: Task) -> Algorithm[Any]:
         """Return the algorithm that a task names, with its settings."""
-        tables = (task.settings, task.training, task.labels, task.personal, task.images)
+        tables = (
+            task.settings,
+            task.training,
+            task.labels,
+            task.personal,
+            task.images,
+            task.privacy,
+            task.secure_aggregation,
+        )
         key = json.dumps((task.algorithm, *tables), sort_keys=True)
         if key not in self._algorithms:
             self._algorithms[key] = make_device_half(task.algorithm, *tables)

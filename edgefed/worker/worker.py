@@ -30,7 +30,7 @@ from edgefed.worker.completion import Prepared, answered, complete, guarded
 from edgefed.worker.device_credentials import DeviceCredentials
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.persistent_state import PersistentState
-from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system
+from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system, words_of
 from edgefed.worker.relays import ReadRelay, no_relays, relays_by_sender, without_relays
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.uplink import FEEDBACK
@@ -199,6 +199,7 @@ class Worker:
             self._pool,
             self._trainer_cache.most_bytes(),
             self._credentials,
+            words_of(self._private_randomness),
         )
         if task.question == "evaluate":
             eval_job = algorithm.eval_job(seen, view)
@@ -251,6 +252,8 @@ class Worker:
         """Return why this device cannot do the task, or nothing."""
         if len(train) == 0:
             return "the device has no data"
+        if reason := _unlimited_update(task, self._policy):
+            return reason
         code = next(_user_code(task), "")
         if code and not self._trainer_cache.user_models:
             return f"it does not run {code}: user_models is off in its settings"
@@ -277,6 +280,18 @@ def _seen(task: Task, read: Callable[[str], Tensors], read_relay: ReadRelay) -> 
         max_relay_bytes=task.max_relay_bytes,
         relays=relays_by_sender(task, read_relay),
         rounds=task.rounds,
+        run=task.run,
+    )
+
+
+def _unlimited_update(task: Task, policy: Policy) -> str:
+    """Return why the owner's limit on updates forbids a task without noise of the device's own."""
+    local = task.privacy.get("mechanism") == "local"
+    if policy.update_epsilon is None or local or task.question == "evaluate":
+        return ""
+    return (
+        "its owner limits the epsilon of updates (update_epsilon), and this run has no"
+        ' privacy.mechanism = "local"'
     )
 
 

@@ -18,7 +18,13 @@ from device_agent.ledger_report import as_json, as_rows, totals_as_rows
 from edgefed.sharing.label_mixes import MixSettings
 from edgefed.sharing.policy import Policy
 from edgefed.sharing.privacy_accounting import in_words
-from edgefed.sharing.releases import labels_release, means_release, mixes_release
+from edgefed.sharing.releases import (
+    labels_release,
+    means_release,
+    mixes_release,
+    update_release,
+)
+from edgefed.sharing.update_accounting import Releases, epsilon_of
 from tests.agent.replies import reply
 
 MIXES = mixes_release(2, 100, "cam-2", {1: 3, 4: 2}, MixSettings(), 1.25)
@@ -149,6 +155,10 @@ def test_the_command_prints_releases_and_totals_by_the_owners_settings(tmp_path:
             "formal": "epsilon",
             "vacuous": False,
             "in_words": in_words(1.25),
+            "updates": 0,
+            "update_epsilon": 0.0,
+            "update_epsilon_limit": None,
+            "update_delta": 1e-5,
             "others": {"means": 1},
         },
     }
@@ -178,3 +188,26 @@ def test_a_ledger_that_is_read_without_the_owners_settings_says_so(tmp_path: Pat
     assert "no setting about mixes is read here" in told.stderr
     told = CliRunner().invoke(app, ["ledger", *place], env={"EDGEFED_SHARE_MIXES": "true"})
     assert "no setting about mixes" not in told.stderr
+
+
+def test_noisy_updates_are_reckoned_together_and_apart_from_mixes() -> None:
+    updates = [update_release(number, 90, 0.5, 8.0, 1e-5) for number in (1, 2, 3)]
+    policy = Policy(update_epsilon=20.0, update_delta=1e-6)
+    found = totals(policy, MIXES, MEANS, *updates)
+    together = epsilon_of([Releases(3, 8.0)], 1e-6)
+    assert found["updates released"] == "3"
+    assert found["epsilon of updates"] == f"{together:.4g} at delta 1e-06, limit 20"
+    assert found["epsilon of mixes"] == "1.25"
+    assert found["not included"].startswith("1 other release (means 1)")
+    told = as_json("cam-1", policy, ledger(MIXES, *updates))["totals"]
+    assert (told["updates"], told["update_epsilon"]) == (3, together)
+    assert told["others"] == {}
+    assert together < sum(each["epsilon"] for each in updates) * 1.5
+    _, row = as_rows(ledger(updates[0]))
+    assert row[3:9] == ("1", "update", "90", "4", f"{updates[0]['epsilon']:.4g}", "epsilon-delta")
+
+
+def test_an_entry_that_only_looks_like_an_update_is_another_release() -> None:
+    strange = [{"kind": "update", "noise_multiplier": value} for value in (None, "1", 0.0, True)]
+    told = as_json("cam-1", Policy(), ledger(*strange))["totals"]
+    assert (told["updates"], told["update_epsilon"], told["others"]) == (0, 0.0, {"update": 4})

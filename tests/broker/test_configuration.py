@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.acl import acl
+from broker.acl import password_acl
 from broker.address import LOOPBACK, free_port
 from broker.configuration import configuration
 from edgefed.config.address import Address
@@ -66,7 +66,7 @@ def secured(address: Address, folder: Path, users: list[str]) -> str:
     passwords.touch(mode=0o600)
     for user in users:
         subprocess.run(["mosquitto_passwd", "-b", str(passwords), user, f"{user}-pass"], check=True)
-    rules.write_text(acl("lab"))
+    rules.write_text(password_acl("lab"))
     rules.chmod(0o600)
     return configuration(address, allow_anonymous=False, passwords=passwords, acl=rules, user=USER)
 
@@ -85,7 +85,12 @@ def test_the_rules_keep_devices_apart(tmp_path: Path) -> None:
         coordinator.subscribe(f"{lab.root}/#")
         first.subscribe("#")
         # What is forbidden is acknowledged and dropped; what is allowed comes alone.
-        for forbidden in (lab.birth("cam-2"), lab.coordinator(), lab.request("ui"), lab.events()):
+        for forbidden in (
+            lab.birth("cam-2"),
+            lab.coordinator(),
+            lab.request("local/ui"),
+            lab.events(),
+        ):
             first.publish(forbidden, b"forged")
         first.publish(lab.birth("cam-1"), b"mine")
         assert coordinator.receive() == (lab.birth("cam-1"), b"mine")

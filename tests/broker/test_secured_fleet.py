@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from broker.acl import acl
+from broker.acl import password_acl
 from broker.address import LOOPBACK, free_port
 from broker.check import check
 from broker.configuration import configuration
@@ -51,7 +51,7 @@ def secured_broker(tmp_path: Path, devices: Sequence[str]) -> Iterator[Address]:
     """Run a broker that lets in the coordinator and these devices."""
     passwords, rules = tmp_path / "passwords", tmp_path / "acl"
     passwords.touch(mode=0o600)
-    rules.write_text(acl(FLEET))
+    rules.write_text(password_acl(FLEET))
     rules.chmod(0o600)
     for user in ("coordinator", *devices):
         subprocess.run(["mosquitto_passwd", "-b", str(passwords), user, secret(user)], check=True)
@@ -107,10 +107,10 @@ def test_a_wrong_password_is_refused_and_told(broker: Address) -> None:
         CoordinatorClient(wrong, FLEET).connect()
     assert (told.value.code, "guess" in told.value.message) == ("broker.refused", False)
     with pytest.raises(NotAllowedError) as caught:
-        check(wrong.with_login(), 5.0)
+        check(wrong, 5.0)
     assert caught.value.code == "broker.refused"
     assert "guess" not in caught.value.message
-    assert check(login(broker, "coordinator").with_login(), 5.0, fleet=FLEET).ok
+    assert check(login(broker, "coordinator"), 5.0, fleet=FLEET).ok
 
 
 def agent(command: str, broker: Address, folder: Path, name: str) -> subprocess.Popen[str]:

@@ -254,13 +254,23 @@ class Nobody:
     def order(self, run: str, action: str) -> str:
         raise NotImplementedError
 
-    def forget(self, device: str) -> list[str]:
-        raise NotImplementedError
-
     def check(self, recipe: Recipe) -> dict[str, Any]:
         raise NotImplementedError
 
     def evaluate(self, run: str, on: str | None, mode: str, *, best: bool) -> str:
+        raise NotImplementedError
+
+
+class NoDevices:
+    """Knows no device."""
+
+    def forget(self, device: str) -> list[str]:
+        raise NotImplementedError
+
+    def quarantine(self, device: str) -> None:
+        raise NotImplementedError
+
+    def release(self, device: str) -> None:
         raise NotImplementedError
 
 
@@ -275,6 +285,7 @@ def asked(here: World, action: str) -> Any:
         challenges,
         InboxCounts,
         lambda name: None,
+        NoDevices(),
     )
     parts = requests.answer(Request(nonce="0" * 8, action=action, arguments={"run": here.run}))
     assert all(part.ok for part in parts)

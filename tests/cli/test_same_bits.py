@@ -114,6 +114,18 @@ CHANGES = {
         "images.erase=0.2",
         "training.crop=1",
     ),
+    "median and norms": ("merging.rule=median", "checks.norm_factor=20"),
+    "krum of a mixture of experts": (
+        "algorithm.name=fedmoe",
+        "algorithm.experts=3",
+        "merging.rule=krum",
+        "merging.malicious=0",
+    ),
+    "clipping with the averages of others": (
+        "algorithm.name=fedmix",
+        "merging.rule=norm_clipping",
+        "wire.uplink=int8",
+    ),
     "naivemix": ("algorithm.name=naivemix",),
     "localmix": ("algorithm.name=localmix",),
     "fedlc with adam": ("algorithm.name=fedlc", *ADAM),

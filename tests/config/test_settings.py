@@ -202,6 +202,8 @@ def test_an_owners_policy_for_mixes_is_read_from_variables(around: MakeAround) -
                 EDGEFED_MIX_RECEIVERS=receivers,
                 EDGEFED_MIX_EPSILON="0.5",
                 EDGEFED_MIX_LIMIT="40",
+                EDGEFED_UPDATE_EPSILON="8",
+                EDGEFED_UPDATE_DELTA="1e-6",
                 EDGEFED_LEAST_MIX_WIDTH="6",
                 EDGEFED_LEAST_MIX_NOISE="0.25",
                 EDGEFED_MOST_MIX_WEIGHT="0.5",
@@ -222,6 +224,8 @@ def test_an_owners_policy_for_mixes_is_read_from_variables(around: MakeAround) -
             least_mix_width=6,
             least_mix_noise=0.25,
             most_mix_weight=0.5,
+            update_epsilon=8.0,
+            update_delta=1e-6,
         )
     one = load_agent_settings(around(EDGEFED_MIX_RECEIVERS="cam-1")).value
     assert one.mix_receivers == ("cam-1",)

@@ -28,9 +28,9 @@ def arrives(pending: PendingExchange, *devices: str) -> None:
 
 def merged(pending: PendingExchange, *devices: str, at: float) -> None:
     arrives(pending, *devices)
-    for _ in devices:
+    for device in devices:
         pending.arrivals.get()
-        pending.accept(at)
+        pending.accept(device, at)
 
 
 def test_the_grace_counts_from_the_quorum_when_the_loss_was_before() -> None:

@@ -278,7 +278,7 @@ def test_who_answers_after_enough_others_is_told_so(scene: Scene) -> None:
     first = next(answers).reply.device
     player.join()
     # Its request is taken after the replies before it, in the order in which they were sent.
-    scene.send(TOPICS.request("client"), Request(nonce=OTHER, action="mark"))
+    scene.send(TOPICS.request("local/client"), Request(nonce=OTHER, action="mark"))
     wait_until(lambda: scene.requests == ["mark"], "the request")
     cast(Generator[Delivered, None, None], answers).close()
     (second,) = set(DEVICES) - {first}
@@ -306,10 +306,10 @@ def test_the_late_will_of_an_earlier_life_is_answered(scene: Scene) -> None:
 def test_a_retained_request_is_not_carried_out(mosquitto: MosquittoBroker, tmp_path: Path) -> None:
     with at_work(mosquitto, tmp_path / "before") as scene:
         old = Request(nonce=OURS, action="old")
-        scene.send(TOPICS.request("client"), old, retain=True)
+        scene.send(TOPICS.request("local/client"), old, retain=True)
         wait_until(lambda: scene.requests == ["old"], "the request")
     with at_work(mosquitto, tmp_path / "after") as scene:
-        scene.send(TOPICS.request("client"), Request(nonce=OTHER, action="new"))
+        scene.send(TOPICS.request("local/client"), Request(nonce=OTHER, action="new"))
         wait_until(lambda: bool(scene.requests), "the request")
         assert scene.requests == ["new"]
 
@@ -317,7 +317,7 @@ def test_a_retained_request_is_not_carried_out(mosquitto: MosquittoBroker, tmp_p
 def test_wrongs_of_one_kind_are_noted_once_a_minute(scene: Scene) -> None:
     for number in range(50):
         scene.device.publish(TOPICS.reply("one"), b"garbage %d" % number)
-    scene.send(TOPICS.request("client"), Request(nonce=OTHER, action="mark"))
+    scene.send(TOPICS.request("local/client"), Request(nonce=OTHER, action="mark"))
     wait_until(lambda: scene.requests == ["mark"], "the request")
     assert len([note for note in scene.notes if "refused" in note]) == 1
 
@@ -329,7 +329,7 @@ def test_dropped_messages_are_noted_once_a_minute(
         for _ in range(2):
             scene.upload("one", digest(DATA))
             scene.requests.clear()
-            scene.send(TOPICS.request("client"), Request(nonce=OTHER, action="mark"))
+            scene.send(TOPICS.request("local/client"), Request(nonce=OTHER, action="mark"))
             wait_until(lambda: scene.requests == ["mark"], "the request")
             wait_until(lambda: any("too fast" in each for each in scene.notes), "the note")
         assert len([note for note in scene.notes if "too fast" in note]) == 1

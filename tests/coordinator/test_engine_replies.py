@@ -83,6 +83,7 @@ FORGERIES: dict[str, tuple[Forge, str]] = {
         "it contains mask, which was not requested",
     ),
     "other weights": (told(bases={"weights": "0" * 64}), "started from other weights"),
+    "another nonce": (told(nonce="00" * 8), "it answers another task"),
     "no weights": (told(bases={}), "started from other weights"),
     "no samples": (told(samples=0), "no samples"),
     "another exchange": (told(exchange="r-0001-0000-99"), "another exchange"),

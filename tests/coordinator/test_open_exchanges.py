@@ -72,7 +72,7 @@ def asked_for_blob(scene: Scene, device: str) -> None:
 def settle(scene: Scene) -> None:
     """Wait until the dispatcher has taken all that was sent."""
     before = len(scene.requests)
-    scene.send(TOPICS.request("client"), Request(nonce=OTHER, action="mark"))
+    scene.send(TOPICS.request("local/client"), Request(nonce=OTHER, action="mark"))
     wait_until(lambda: len(scene.requests) > before, "the request")
 
 

@@ -69,7 +69,7 @@ def hold(scene: Scene, *receivers: str) -> None:
 def settle(scene: Scene) -> None:
     """Wait until all that was sent so far is handled."""
     scene.requests.clear()
-    scene.send(TOPICS.request("client"), Request(nonce=OTHER, action="mark"))
+    scene.send(TOPICS.request("local/client"), Request(nonce=OTHER, action="mark"))
     wait_until(lambda: scene.requests == ["mark"], "the request")
 
 

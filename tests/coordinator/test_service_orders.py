@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from broker.mosquitto import MosquittoBroker
 from edgefed.algorithms.base import Answer, Exchange, State
@@ -22,7 +23,9 @@ from edgefed.coordinator.store import Store
 from edgefed.errors import NotAllowedError
 from edgefed.simulator.local_fleet import LocalFleet
 from edgefed.wire.blobs import BlobCache
+from edgefed.wire.messages import Request
 from tests.run_fixture import recipe, shards
+from tests.signed_fleet import Trust
 from tests.transport.listening import wait_until
 
 pytestmark = pytest.mark.mosquitto
@@ -107,3 +110,22 @@ def test_every_unfinished_run_is_taken_up_and_takes_orders(
         for run in runs:
             wait_until(lambda at=run: service._store.run(at).status == "finished", run)  # type: ignore[misc]
         assert len(service._store.rounds(runs[1])) == 3
+
+
+def test_a_viewer_may_ask_and_gives_no_orders(mosquitto: MosquittoBroker, tmp_path: Path) -> None:
+    trust = Trust(tmp_path / "trust")
+    with serving(mosquitto, tmp_path / "state") as service:
+        handler = service._requests._handler
+        for role, allowed in (("viewer", False), ("operator", True)):
+            signer = trust.issue(role, "ann").certificate  # type: ignore[arg-type]
+            asked = Request(nonce="ab" * 8, action="run.list")
+            assert handler.answer(asked, signer)[0].ok
+            order = Request(
+                nonce="cd" * 8,
+                action="device.forget",
+                arguments={"device": ""},
+                challenge=handler._challenges.issue(),
+            )
+            (answer,) = handler.answer(order, signer)
+            assert answer.ok is allowed
+            assert allowed or b"request.role" in zstandard.decompress(answer.body)

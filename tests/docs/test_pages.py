@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.acl import acl
+from broker.acl import password_acl
 from broker.configuration import configuration
 from edgefed.config.address import DEFAULT_PORT, Address
 from edgefed.config.settings import Settings
@@ -76,4 +76,4 @@ def test_the_configuration_to_deploy_is_the_programs() -> None:
 
 def test_the_rules_to_deploy_are_the_programs() -> None:
     fleet = Settings(state=Path()).fleet
-    assert (ROOT / "deploy" / "edgefed.acl").read_text(encoding="utf-8") == acl(fleet)
+    assert (ROOT / "deploy" / "edgefed.acl").read_text(encoding="utf-8") == password_acl(fleet)

@@ -23,7 +23,7 @@ from edgefed.data.shard_files import write_shard
 from edgefed.data.types import Shard
 from edgefed.errors import EdgeFedError
 from edgefed.simulator.local_fleet import device_names
-from tests.faults.slow_link import SlowLink
+from tests.faults.faulty_link import FaultyLink
 from tests.forked_programs import ForkedProgram, Running
 from tests.signed_fleet import SignedBroker, Trust
 
@@ -46,6 +46,7 @@ class FleetProcesses:
         settings: of agents, beside the usual ones, by device.
         absent: devices that are not started.
         agent: the module that is run as an agent.
+        coordinator: the module that is run as the coordinator.
         holdout: share of its samples that each device holds out for tests; of ``shards`` none.
         signed: whether the fleet has an authority: TLS, signatures and encryption.
 
@@ -63,12 +64,14 @@ class FleetProcesses:
         settings: Mapping[str, Mapping[str, str]] | None = None,
         absent: Collection[str] = (),
         agent: str = "device_agent.cli",
+        coordinator: str = "edgefed.cli.main",
         holdout: float = 0.0,
         signed: bool = False,
     ) -> None:
         self.folder = folder
         self.recipe = recipe
         self._agent = agent
+        self._coordinator = coordinator
         self._settings = settings or {}
         self._holdout = holdout if sources else 0.0
         self.address = Address(LOOPBACK, free_port())
@@ -78,7 +81,7 @@ class FleetProcesses:
             self.trust.issue("coordinator")
             self.address = self.trust.address(self.trust.issue("operator", "ann"))
         self.broker = self._start_broker()
-        self.link = SlowLink(self.address.port, down=DOWN, up=UP)
+        self.link = FaultyLink(self.address.port, down=DOWN, up=UP)
         self._sources: dict[str, str] = dict(sources or {})
         self.processes: dict[str, Running] = {}
         given = {} if sources else dealt(recipe, holdout)
@@ -139,7 +142,7 @@ class FleetProcesses:
         """Return a part's module and its arguments."""
         common = ["--no-config", "--fleet", FLEET, "--state", str(self.folder / "state")]
         if name == "coordinator":
-            return ["edgefed.cli.main", *common, "--broker", str(self.address), "coordinator"]
+            return [self._coordinator, *common, "--broker", str(self.address), "coordinator"]
         link = f"{self.address.scheme}://{LOOPBACK}:{self.link.port}"
         own = ["--broker", link, "--name", name, "--data", self._sources[name]]
         return [self._agent, "run", *common, *own, "--holdout", str(self._holdout)]
@@ -175,6 +178,10 @@ class FleetProcesses:
     def order(self, run: str, action: str) -> None:
         """Give an order to the run at work."""
         self._order("run.order", run=run, action=action)
+
+    def order_device(self, action: str, device: str) -> dict[str, Any]:
+        """Give an order about a device, such as ``quarantine``, and return what follows."""
+        return dict(self._order(f"device.{action}", device=device))
 
     def order_labels(self, run: str, action: str, **what: Any) -> dict[str, Any]:
         """Give an order about a run's label bounties and return the acknowledgement."""
@@ -223,14 +230,18 @@ class FleetProcesses:
     def _order(self, what: str, /, **arguments: Any) -> Any:
         return self._call(lambda client: client.order(what, **arguments))
 
-    def _call(self, call: Callable[[CoordinatorClient], Any]) -> Any:
+    def record_now(self, run: str) -> dict[str, Any]:
+        """Return the run's row, if the coordinator answers at once."""
+        return dict(self._call(lambda client: client.ask("run.show", run=run), patience=0.0))
+
+    def _call(self, call: Callable[[CoordinatorClient], Any], *, patience: float = PATIENCE) -> Any:
         """Talk to the coordinator, which may be on its way back."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + patience
         while True:
             client = CoordinatorClient(self.address, FLEET)
             try:
                 client.connect()
-                client.wait_until_online(30.0)
+                client.wait_until_online(min(30.0, patience + 5.0))
                 return call(client)
             except EdgeFedError as error:
                 if error.exit_code != 3 or time.monotonic() > until:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -16,6 +14,7 @@ import pytest
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
 from edgefed.simulator.run import Simulation
+from tests.faults.filled_disk import Filler
 from tests.faults.fleet_processes import FLEET, FleetProcesses, wait_until
 from tests.faults.traffic_recorder import Spy
 
@@ -41,28 +40,6 @@ RECIPE = Recipe.model_validate(
         "simulation": {"devices": 2},
     }
 )
-
-
-class Filler:
-    """Takes all the room on a disk, and what is freed there too, until it is stopped."""
-
-    def __init__(self, ballast: Path) -> None:
-        self._ballast = ballast
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopped.set()
-        self._thread.join()
-        self._ballast.unlink()
-
-    def _run(self) -> None:
-        with self._ballast.open("ab", buffering=0) as file:
-            while not self._stopped.wait(0.005):
-                with contextlib.suppress(OSError):
-                    while True:
-                        file.write(bytes(4096))
 
 
 class SmallDisk(FleetProcesses):

@@ -48,7 +48,11 @@ def topics(rng: random.Random) -> list[str]:
     """Every topic of the fleet, for devices that are there and for one that is not."""
     tree, blob = Topics(FLEET), f"{rng.getrandbits(256):064x}"
     every = [tree.coordinator(), tree.broadcast_chunk(blob, rng.randrange(99)), tree.events()]
-    every += [tree.request("c-1"), tree.response("c-1"), f"{tree.root}/all/c/{'0' * 64}/x"]
+    every += [
+        tree.request("local/c-1"),
+        tree.response("local/c-1"),
+        f"{tree.root}/all/c/{'0' * 64}/x",
+    ]
     for device in ("device-00", "device-01", "nobody"):
         every += [tree.task(device), tree.receipt(device), tree.cancel(device)]
         every += [tree.down_need(device), tree.down_chunk(device, blob, 0)]

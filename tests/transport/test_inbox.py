@@ -67,7 +67,7 @@ def rest(inbox: Inbox[str]) -> list[Arrival | str]:
         TOPICS.birth("d"),
         TOPICS.reply("d"),
         TOPICS.up_need("d"),
-        TOPICS.request("c"),
+        TOPICS.request("local/c"),
         TOPICS.coordinator(),
         TOPICS.task("d"),
         TOPICS.receipt("d"),

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from device_agent.identity import agent_verifier
+from edgefed.config.address import Address
 from edgefed.errors import WireError
 from edgefed.transport.link import Incoming
 from edgefed.transport.reading import Received, read_arrival
@@ -15,7 +17,7 @@ from edgefed.trust.credentials import Credentials
 from edgefed.trust.newest_certificate import NewestCertificate
 from edgefed.trust.signatures import Signer, Verifier, signed_bytes
 from edgefed.wire.envelope import encode, open_envelope
-from edgefed.wire.messages import Cancel, Chunk, Message, Progress, Request
+from edgefed.wire.messages import Cancel, Chunk, CoordinatorState, Message, Progress, Request
 from edgefed.wire.topics import Topics
 from tests.signed_fleet import Trust
 
@@ -144,18 +146,15 @@ def test_a_signer_that_was_not_introduced_is_not_counted_as_refused(
     assert (verifier.refused, verifier.unintroduced, reasons) == (0, 1, [])
 
 
-def test_a_certificate_with_another_key_id_introduces_nobody(
+def test_a_message_cannot_be_moved_to_another_device(
     trust: Trust, parties: dict[str, Credentials]
 ) -> None:
-    topic = TOPICS.request("c-1")
-    payload = encode(ORDER, topic, Signer(parties["operator"]))
-    seal = open_envelope(payload).seal
-    assert seal is not None
-    other = parties["viewer"].certificate.der
-    swapped = payload.replace(seal.certificate, other[:1] + other[1:])
-    verifier = Verifier(trust.authority)
-    assert received(verifier, topic, swapped) is None
-    assert not verifier._known
+    own = parties["coordinator"]
+    payload = encode(Cancel(exchange="e"), TOPICS.cancel("cam-1"), Signer(own))
+    verifier, reasons = introduced(trust, own), list[str]()
+    assert received(verifier, TOPICS.cancel("cam-1"), payload, reasons) is not None
+    assert received(verifier, TOPICS.cancel("cam-2"), payload, reasons) is None
+    assert reasons == ["The signature of a cancel message is wrong."]
 
 
 def test_a_revoked_certificate_is_refused(trust: Trust, parties: dict[str, Credentials]) -> None:
@@ -189,3 +188,22 @@ def test_an_older_certificate_of_the_coordinator_is_superseded(tmp_path: Path) -
         True,
     ]
     assert NewestCertificate(tmp_path / "since").is_superseded(first)
+
+
+def test_an_agent_no_longer_accepts_the_coordinators_old_keys(tmp_path: Path) -> None:
+    trust = Trust(tmp_path / "trust")
+    own = trust.issue("device", "cam-1")
+    old = trust.issue("coordinator")
+    new = trust.issue("coordinator", now=trust.now + timedelta(hours=1))
+    topic, message = (
+        TOPICS.coordinator(),
+        CoordinatorState(session="0123456789abcdef", owner="me", status="online"),
+    )
+    verifier = agent_verifier(trust.address(own), tmp_path)
+    assert verifier is not None
+    heard = [
+        received(verifier, topic, encode(message, topic, Signer(each))) is not None
+        for each in (old, new, old, new)
+    ]
+    assert heard == [True, True, False, True]
+    assert agent_verifier(Address("127.0.0.1"), tmp_path) is None

@@ -8,6 +8,13 @@ import numpy as np
 from hypothesis import strategies as st
 
 from edgefed.wire import limits
+from edgefed.wire.enrolment_messages import (
+    EnrolmentRequest,
+    EnrolmentResponse,
+    IssuedCertificate,
+    Leave,
+    RenewalRequest,
+)
 from edgefed.wire.message_parts import DeliveredRelay, Patch, SentRelay
 from edgefed.wire.messages import (
     Birth,
@@ -59,6 +66,7 @@ sent_relays = st.builds(SentRelay, digest=digests, size=relay_sizes)
 delivered_relays = st.builds(
     DeliveredRelay, exchange=words, sender=names, digest=digests, size=relay_sizes
 )
+der = st.binary(max_size=200)
 
 messages: dict[type[Message], st.SearchStrategy[Any]] = {
     CoordinatorState: st.builds(
@@ -149,6 +157,28 @@ messages: dict[type[Message], st.SearchStrategy[Any]] = {
     Request: st.builds(Request, nonce=sessions, action=words, arguments=open_maps),
     Response: st.builds(Response, nonce=sessions, ok=st.booleans(), body=st.binary(max_size=200)),
     EventMessage: st.builds(EventMessage, session=sessions, number=counts, event=open_maps),
+    EnrolmentRequest: st.builds(
+        EnrolmentRequest,
+        name=st.just("") | names,
+        request=der,
+        proof=st.binary(min_size=32, max_size=32),
+    ),
+    EnrolmentResponse: st.builds(
+        EnrolmentResponse,
+        status=st.sampled_from(["enrolled", "pending", "refused"]),
+        code=words,
+        reason=words,
+        hint=words,
+        name=words,
+        role=words,
+        broker=words,
+        certificate=der,
+        authority=der,
+        proof=st.binary(max_size=32),
+    ),
+    RenewalRequest: st.builds(RenewalRequest, request=der),
+    IssuedCertificate: st.builds(IssuedCertificate, certificate=der),
+    Leave: st.builds(Leave, session=sessions),
 }
 any_message: st.SearchStrategy[Message] = st.one_of(*messages.values())
 

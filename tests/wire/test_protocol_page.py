@@ -9,6 +9,7 @@ import pytest
 
 from edgefed.version import PROTOCOL
 from edgefed.wire import limits
+from edgefed.wire.enrolment_messages import ENROLMENT_MESSAGES
 from edgefed.wire.message_parts import BlobRef, DeliveredRelay, Part, Patch, SentRelay
 from edgefed.wire.messages import MESSAGES, Message
 from edgefed.wire.topics import TOPIC_SPECS, TopicSpec
@@ -23,7 +24,12 @@ ROWS = [
 
 def levels(spec: TopicSpec) -> str:
     """The topic below the fleet, as the page writes it."""
-    who = {"down": "/{device}", "up": "/{device}", "control": "/{client}"}.get(spec.branch, "")
+    who = {
+        "down": "/{device}",
+        "up": "/{device}",
+        "control": "/{user}/{client}",
+        "enrol": "/client.{token}",
+    }.get(spec.branch, "")
     leaf = {"c": "/c/{digest}/{k}", "events": ""}.get(spec.leaf, f"/{spec.leaf}")
     return f"`{spec.branch}{who}{leaf}`"
 
@@ -38,7 +44,7 @@ def test_every_topic_is_told(spec: TopicSpec) -> None:
 
 @pytest.mark.parametrize(
     "model",
-    [*MESSAGES, BlobRef, Patch, SentRelay, DeliveredRelay],
+    [*MESSAGES, *ENROLMENT_MESSAGES, BlobRef, Patch, SentRelay, DeliveredRelay],
     ids=lambda model: model.__name__,
 )
 def test_every_field_is_told(model: type[Message] | type[Part]) -> None:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefed.errors import WireError
+from edgefed.wire.enrolment_messages import ENROLMENT_MESSAGES
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import MESSAGES, Message
 from edgefed.wire.topics import TOPIC_SPECS, ParsedTopic, Topics
@@ -29,8 +30,14 @@ PARSED = {
     TOPICS.reply("d-1"): ParsedTopic("up", "d-1", "reply"),
     TOPICS.up_need("d-1"): ParsedTopic("up", "d-1", "need"),
     TOPICS.up_chunk("d-1", DIGEST, 3): ParsedTopic("up", "d-1", "c", DIGEST, 3),
-    TOPICS.request("tui-1"): ParsedTopic("control", "tui-1", "request"),
-    TOPICS.response("tui-1"): ParsedTopic("control", "tui-1", "response"),
+    TOPICS.request("local/tui-1"): ParsedTopic("control", "local/tui-1", "request"),
+    TOPICS.response("operator.al/a"): ParsedTopic("control", "operator.al/a", "response"),
+    TOPICS.renewal("d-1"): ParsedTopic("up", "d-1", "renewal"),
+    TOPICS.certificate("d-1"): ParsedTopic("down", "d-1", "certificate"),
+    TOPICS.leave("d-1"): ParsedTopic("up", "d-1", "leave"),
+    TOPICS.left("d-1"): ParsedTopic("down", "d-1", "leave"),
+    TOPICS.enrolment_request("0a1b"): ParsedTopic("enrol", "0a1b", "request"),
+    TOPICS.enrolment_response("0a1b"): ParsedTopic("enrol", "0a1b", "response"),
     TOPICS.events(): ParsedTopic("events", "", "events"),
 }
 
@@ -39,7 +46,7 @@ def test_names_on_the_wire_do_not_drift() -> None:
     assert TOPICS.task("d-1") == "edgefed/garden/down/d-1/task"
     assert TOPICS.coordinator() == "edgefed/garden/all/coordinator"
     assert TOPICS.broadcast_chunk(DIGEST, 4) == f"edgefed/garden/all/c/{DIGEST}/4"
-    assert TOPICS.response("cli") == "edgefed/garden/control/cli/response"
+    assert TOPICS.response("local/c") == "edgefed/garden/control/local/c/response"
     assert TOPICS.events() == "edgefed/garden/events"
 
 
@@ -50,8 +57,8 @@ def test_every_topic_means_its_place(topic: str) -> None:
 
 def test_every_lane_has_a_topic_and_every_message_a_lane() -> None:
     assert {(parsed.branch, parsed.leaf) for parsed in PARSED.values()} == set(TOPIC_SPECS)
-    assert {spec.message for spec in TOPIC_SPECS.values()} == set(MESSAGES)
-    assert set(messages) == set(MESSAGES)
+    assert {spec.message for spec in TOPIC_SPECS.values()} == {*MESSAGES, *ENROLMENT_MESSAGES}
+    assert set(messages) == {*MESSAGES, *ENROLMENT_MESSAGES}
 
 
 def test_only_presence_is_retained_and_only_telemetry_and_events_may_be_lost() -> None:
@@ -123,7 +130,11 @@ def test_chunk_topics_return_their_parts(fleet: str, device: str, digest: str, i
         "edgefed/garden/up/+/birth",
         "edgefed/garden/up/d/#",
         "edgefed/garden/up/d/task",
-        "edgefed/garden/control/c/reply",
+        "edgefed/garden/control/local/c/reply",
+        "edgefed/garden/control/c/request",
+        "edgefed/garden/control/device.al/c/request",
+        "edgefed/garden/control/operator./c/request",
+        "edgefed/garden/control/operator.al/c/c/request",
         "edgefed/garden/" + "/".join("a" * 10_000),
     ],
 )
@@ -151,7 +162,7 @@ def test_what_parses_is_a_lane_with_checked_levels(levels: list[str]) -> None:
 
 @pytest.mark.parametrize("name", ["", "+", "#", "a/b", "A", "d\n", "-d", "d" * 65])
 def test_names_that_would_change_the_tree_are_refused(name: str) -> None:
-    for build in (Topics, TOPICS.task, TOPICS.birth, TOPICS.response, TOPICS.every_down):
+    for build in (Topics, TOPICS.task, TOPICS.birth, TOPICS.every_down):
         with pytest.raises(WireError):
             build(name)
 

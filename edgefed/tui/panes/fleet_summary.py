@@ -16,7 +16,7 @@ from edgefed.tui.panes.experts import experts_of, problem_line
 from edgefed.tui.panes.pane import Pane
 from edgefed.tui.symbols import DEVICE_LOOKS, HOT, STATES
 from edgefed.tui.text_format import clean, cut, sparks
-from edgefed.tui.theme import MUTED, ORANGE, SKY
+from edgefed.tui.theme import MUTED, ORANGE, SKY, VERMILLION
 from edgefed.units import counted
 
 _EXPERTS_KEY = keys_of("screen.experts")
@@ -75,6 +75,11 @@ def _notes(devices: Sequence[DeviceView], width: int) -> list[Text]:
         notes.append(Text.assemble(("slowest ", MUTED), f"{name}  {slow.fraction * 100:.0f} %"))
     if warm:
         notes.append(_hottest(warm, width))
+    for standing, colour in (("quarantined", VERMILLION), ("suspect", ORANGE)):
+        if names := [clean(each.device) for each in devices if each.standing == standing]:
+            told = Text.assemble((f"{standing} ", colour), ", ".join(names))
+            told.truncate(width, overflow="ellipsis")
+            notes.append(told)
     refused = sum(device.rejected for device in devices)
     late = sum(device.late for device in devices)
     if refused or late:

@@ -70,6 +70,12 @@ def _run_name(run: RunView | None, wide: bool) -> str:
     return " ".join(part for part in parts if part)
 
 
+def _epsilon(snapshot: Snapshot | None) -> str:
+    """Return what the run's rounds cost in differential privacy; nothing without."""
+    last = snapshot.rounds[-1] if snapshot and snapshot.rounds else None
+    return "" if last is None or last.epsilon is None else f"ε {last.epsilon:.3g}"
+
+
 def _state(shown: Shown, wide: bool) -> Text:
     run = shown.run
     if run is None:
@@ -77,6 +83,8 @@ def _state(shown: Shown, wide: bool) -> Text:
     look = RUN_LOOKS[run.status]
     state = Text.assemble((f"{look.symbol} {run.status.upper()}", f"bold {look.colour}"))
     state.append(f"  round {run.round}/{run.rounds}" if wide else f" {run.round}/{run.rounds}")
+    if wide and (spent := _epsilon(shown.snapshot)):
+        state.append(f"  {spent}")
     left = eta(shown.snapshot, run) if shown.snapshot and run.status == "running" else None
     if left is not None:
         state.append("  ETA ", MUTED).append(clock_time(left) if wide else clock_time(left)[:5])

@@ -1,0 +1,117 @@
+"""Faults by a seeded schedule against a fleet of eight real agents while it trains.
+
+Processes are killed and frozen, disks fill up, clocks jump, links are cut, slow and truncating, the
+broker restarts, messages are repeated and reordered. Run follows run until all faults are over. At
+the end nothing may be lost, nothing trained twice, and each run must have the digest of a run to
+which nothing happened. See docs/chaos.md.
+
+    python -m benchmarks.chaos [--algorithm NAME] [--faults 20] [--seed 1] [--rounds 12]
+        [--plain] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks.chaos_faults.chaos_fleet import Means
+from benchmarks.chaos_faults.chaos_run import Outcome, Plan, chaos, without
+from benchmarks.chaos_faults.methods import METHODS
+from benchmarks.chaos_faults.schedule import KINDS
+from tests.faults.shifted_clock import ShiftedClocks, can_shift_clocks
+
+_ALONE = "CHAOS_OWN_MOUNTS"
+_UNSHARE = ["unshare", "--user", "--map-root-user", "--mount"]
+
+
+def with_own_mounts() -> None:
+    """Become a process that may mount disks which only it sees, where the machine allows it."""
+    probe = [*_UNSHARE, "mount", "-t", "tmpfs", "tmpfs", tempfile.gettempdir()]
+    try:
+        allowed = subprocess.run(probe, capture_output=True, check=False).returncode == 0
+    except OSError:
+        allowed = False
+    if allowed:
+        os.environ[_ALONE] = "1"
+        words = [sys.executable, "-m", "benchmarks.chaos", *sys.argv[1:]]
+        os.execvp(_UNSHARE[0], [*_UNSHARE, *words])
+
+
+def table(plan: Plan, outcome: Outcome) -> str:
+    """Return an outcome for people."""
+    trained = outcome.trainings
+    kinds = [(str(kind), str(outcome.faults[kind])) for kind in KINDS if outcome.faults[kind]]
+    rows = [
+        *kinds,
+        ("faults", str(outcome.faults.total())),
+        ("runs, rounds", f"{outcome.runs}, {outcome.rounds}"),
+        ("seconds", f"{outcome.seconds:.0f}"),
+        ("messages", f"{outcome.repeated_messages} repeated, {outcome.reordered_messages} late"),
+        ("trainings", f"{trained.tasks}, {trained.repeated} again after a kill"),
+        ("trained twice", f"{len(trained.twice) + trained.given_up}"),
+        ("digests equal", f"{outcome.runs - len(outcome.differing)} of {outcome.runs}"),
+    ]
+    lines = [
+        f"{plan.method}, seed {plan.seed}, {'TLS' if plan.tls else 'without TLS'}",
+        *(f"  {name:<14}{value}" for name, value in rows),
+    ]
+    problems = [*outcome.differing, *trained.twice, *outcome.charged_twice]
+    told = [f"  ended, started again: {each}" for each in outcome.exits]
+    return "\n".join([*lines, *told, *(f"  ! {each}" for each in problems)])
+
+
+def main() -> None:
+    """Do the faults and print what became of the runs."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.chaos", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--algorithm", choices=METHODS, default="fedavg")
+    parser.add_argument("--faults", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=12, help="rounds of each run")
+    parser.add_argument("--plain", action="store_true", help="without TLS and signatures")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--keep", type=Path, help="a new folder for all state and logs")
+    arguments = parser.parse_args()
+    if _ALONE not in os.environ:
+        with_own_mounts()
+    plan = Plan(
+        arguments.algorithm, arguments.faults, arguments.seed, arguments.rounds, not arguments.plain
+    )
+    with tempfile.TemporaryDirectory(prefix="chaos-") as temporary:
+        folder = arguments.keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        outcome = run(plan, folder.absolute())
+    if arguments.json:
+        told = {**asdict(plan), **asdict(outcome), "passed": outcome.passed}
+        print(json.dumps(told))
+    else:
+        print(table(plan, outcome))
+    sys.exit(0 if outcome.passed else 1)
+
+
+def run(plan: Plan, folder: Path) -> Outcome:
+    """Do a plan in a folder, with all kinds of faults that this machine allows."""
+    clocks = ShiftedClocks(folder) if can_shift_clocks() else None
+    means = Means(disks=_ALONE in os.environ, clocks=clocks)
+    for kind in without(means):
+        print(
+            f"no fault of this kind, for which the machine lacks the means: {kind}", file=sys.stderr
+        )
+    began = time.monotonic()
+
+    def tell(what: str) -> None:
+        print(f"{time.monotonic() - began:8.1f}  {what}", file=sys.stderr, flush=True)
+
+    return chaos(plan, folder, means, tell)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""Model poisoning on digits: what 2 of 10 malicious devices do to each rule of ``[merging]``.
+
+Ten virtual devices train a small network on scikit-learn's digits; devices 3 and 7 attack as in
+``benchmarks.attacks.poisoning``. For each attack and each defence the table has the accuracy on the
+coordinator's test samples after the last round, in percent, as mean and standard deviation over the
+seeds; for backdoors also the share of test images of other labels that the pattern turns into the
+attackers' label.
+
+    python -m benchmarks.poisoning [--seeds 3] [--rounds 30] [--partition iid] [--work DIR]
+        [--only DEFENCE …] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from benchmarks.attacks.poisoning import ATTACKS, TARGET, Attacking, poisoned, with_pattern
+from edgefed.clock import SystemClock
+from edgefed.config.recipe import Recipe, SimulationSection
+from edgefed.console import columns
+from edgefed.coordinator.run_model import load_dataset
+from edgefed.data.types import Shard
+from edgefed.learn.types import Array, Tensors
+from edgefed.samples import Samples
+from edgefed.simulator.executors import Executor, Sequential
+from edgefed.simulator.run import Simulation
+
+DEVICES = 10
+MALICIOUS = frozenset({3, 7})
+
+_PLAIN: dict[str, Any] = {"checks": {"quarantine_below": 0.0}}
+DEFENCES: Mapping[str, Mapping[str, Any]] = {
+    "mean": _PLAIN,
+    "mean, checks": {"checks": {"norm_factor": 3.0}},
+    "median": {**_PLAIN, "merging": {"rule": "median"}},
+    "trimmed_mean": {**_PLAIN, "merging": {"rule": "trimmed_mean", "trimmed": 0.2}},
+    "krum": {**_PLAIN, "merging": {"rule": "krum", "malicious": 2}},
+    "multi_krum": {**_PLAIN, "merging": {"rule": "multi_krum", "malicious": 2}},
+    "geometric_median": {**_PLAIN, "merging": {"rule": "geometric_median"}},
+    "norm_clipping": {**_PLAIN, "merging": {"rule": "norm_clipping"}},
+    "clipping, checks": {
+        "checks": {"norm_factor": 3.0},
+        "merging": {"rule": "norm_clipping"},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run.
+
+    Attributes:
+        partition: how the samples are dealt out.
+    """
+
+    attack: str
+    defence: str
+    seed: int
+    rounds: int
+    partition: str
+
+    def recipe(self) -> Recipe:
+        """Return what is run."""
+        return Recipe.model_validate(
+            {
+                "name": "poisoning",
+                "seed": self.seed,
+                "model": {"name": "mlp", "hidden": [64]},
+                "data": {"name": "digits", "partition": self.partition, "alpha": 1.0},
+                "training": {"epochs": 2, "batch_size": 16, "learning_rate": 0.1},
+                "rounds": {"count": self.rounds},
+                "wire": {"uplink": "fp32", "downlink": "fp32"},
+                "evaluation": {"every": 0},
+                "simulation": {"devices": DEVICES, "workers": 1, "engine": "sequential"},
+                **DEFENCES[self.defence],
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a run ended in.
+
+    Attributes:
+        accuracy: on the test samples; 0 for a run that failed.
+        backdoor: share of test images of other labels that the pattern turns into the target.
+        refused: replies of malicious devices that were refused.
+        wronged: replies of honest devices that were refused.
+        quarantined: names of devices.
+    """
+
+    accuracy: float
+    backdoor: float
+    refused: int
+    wronged: int
+    quarantined: tuple[str, ...]
+
+
+def attacker(attack: str) -> Callable[..., tuple[Executor, str]]:
+    """Return what makes the executor of a simulation with malicious devices."""
+
+    def make(
+        shards: Sequence[Shard], settings: SimulationSection, tell: Callable[[str], None]
+    ) -> tuple[Executor, str]:
+        del settings, tell
+        held = [
+            poisoned(shard, attack) if number in MALICIOUS else shard
+            for number, shard in enumerate(shards)
+        ]
+        return Attacking(Sequential(held), MALICIOUS, attack), ""
+
+    return make
+
+
+def run(case: Case, folder: Path) -> Found:
+    """Run a case and return what became of the model."""
+    recipe = case.recipe()
+    simulation = Simulation(recipe, folder, SystemClock(), executors=attacker(case.attack))
+    replies: list[tuple[str, str]] = []
+    simulation.journal.listen(
+        lambda event, _: (
+            replies.append((event.fields["device"], event.fields["outcome"]))
+            if event.kind == "reply"
+            else None
+        )
+    )
+    result = simulation.run()
+    if result.record.status != "finished":
+        return Found(0.0, 0.0, 0, 0, ())
+    weights = load_file(result.folder / "model.safetensors")
+    test = load_dataset(recipe, folder).test
+    bad = {f"device-{number:02d}" for number in MALICIOUS}
+    refused = [device for device, outcome in replies if outcome != "accepted"]
+    views = simulation.journal.snapshot.devices
+    return Found(
+        accuracy=float((predicted(weights, test.inputs) == test.targets).mean()),
+        backdoor=backdoor_rate(weights, test),
+        refused=sum(device in bad for device in refused),
+        wronged=sum(device not in bad for device in refused),
+        quarantined=tuple(each.device for each in views if each.standing == "quarantined"),
+    )
+
+
+def predicted(weights: Tensors, images: Array) -> Array:
+    """Return the labels that the network gives."""
+    hidden = images.reshape(len(images), -1) @ weights["fc1.weight"].T + weights["fc1.bias"]
+    outputs = np.maximum(hidden, 0) @ weights["out.weight"].T + weights["out.bias"]
+    return np.asarray(outputs.argmax(axis=1))
+
+
+def backdoor_rate(weights: Tensors, test: Samples) -> float:
+    """Return the share of images of other labels that the pattern turns into the target."""
+    others = test.inputs[test.targets != TARGET]
+    return float((predicted(weights, with_pattern(others)) == TARGET).mean())
+
+
+def told(values: Sequence[float]) -> str:
+    """Return mean and standard deviation in percent."""
+    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+    return f"{100 * statistics.mean(values):.1f} ± {100 * spread:.1f}"
+
+
+def cell(attack: str, found: Sequence[Found]) -> str:
+    """Return what the table shows of the runs of one attack against one defence."""
+    text = told([each.accuracy for each in found])
+    if not attack.startswith("backdoor"):
+        return text
+    return f"{text} ({100 * statistics.mean(each.backdoor for each in found):.0f})"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run all cases and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=_Raw)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--partition", default="iid")
+    parser.add_argument("--work", type=Path)
+    parser.add_argument("--only", nargs="+", choices=DEFENCES, default=list(DEFENCES))
+    parser.add_argument("--attacks", nargs="+", choices=ATTACKS, default=list(ATTACKS))
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.work or Path(temporary)
+        found = {
+            (attack, defence): [
+                run(Case(attack, defence, seed, options.rounds, options.partition), folder)
+                for seed in range(1, options.seeds + 1)
+            ]
+            for attack in options.attacks
+            for defence in options.only
+        }
+    if options.json:
+        rows = [
+            {"attack": attack, "defence": defence, "runs": [vars(each) for each in runs]}
+            for (attack, defence), runs in found.items()
+        ]
+        print(json.dumps(rows, indent=1))
+        return
+    table = [("DEFENCE", *options.attacks)]
+    table += [
+        (defence, *(cell(attack, found[attack, defence]) for attack in options.attacks))
+        for defence in options.only
+    ]
+    print(columns(table))
+
+
+class _Raw(argparse.RawDescriptionHelpFormatter):
+    pass
+
+
+if __name__ == "__main__":
+    main()

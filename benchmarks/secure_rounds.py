@@ -1,0 +1,140 @@
+"""Rounds with mutual TLS and signed messages, beside the same rounds without, in one run.
+
+Two fleets with the same agents stand side by side, each with its own coordinator and Mosquitto.
+They take turns with short runs; while one works, the other is idle. The first round of each run is
+excluded, because it sends the complete model.
+
+    python -m benchmarks.secure_rounds [--agents 8] [--turns 6] [--rounds 12] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.fleets import Fleet, plain_fleet, secured_fleet
+from edgefed.config.recipe import Recipe
+
+
+@dataclass
+class Measured:
+    """One of the two fleets.
+
+    Attributes:
+        name: of its row.
+        rounds: seconds of each round that counts.
+        bytes: up and down of each such round.
+    """
+
+    name: str
+    fleet: Fleet
+    rounds: list[float] = field(default_factory=list)
+    bytes: list[int] = field(default_factory=list)
+    digests: list[str] = field(default_factory=list)
+
+    def work(self, plan: Recipe) -> None:
+        """Run a recipe and note its rounds."""
+        record = self.fleet.run(plan)
+        if record["status"] != "finished":
+            raise SystemExit(f"the run {record['status']}: {record['reason']}")
+        for row in record["history"][1:]:
+            self.rounds.append(row["seconds"])
+            self.bytes.append(row["sent"] + row["received"])
+        self.digests.append(record["weights_digest"])
+
+
+def recipe(agents: int, rounds: int) -> Recipe:
+    """Return the work: FedAvg on digits, where messages and not training take the time."""
+    return Recipe.model_validate(
+        {
+            "name": "secure-rounds",
+            "model": {"name": "cnn"},
+            "data": {"name": "digits"},
+            "training": {"batch_size": 16, "learning_rate": 0.05},
+            "rounds": {"count": rounds, "cohort": agents, "min_devices": agents, "quorum": 1.0},
+            "evaluation": {"every": 0},
+            "simulation": {"devices": agents},
+        }
+    )
+
+
+@contextmanager
+def both(folder: Path, plan: Recipe) -> Iterator[tuple[Measured, Measured]]:
+    """Start the two fleets, which are ended with the block."""
+    with ExitStack() as stack:
+        plain = stack.enter_context(plain_fleet(folder / "plain", plan))
+        secured = stack.enter_context(secured_fleet(folder / "secured", plan))
+        yield Measured("plain", plain), Measured("TLS and signatures", secured)
+
+
+def measure(agents: int, turns: int, rounds: int) -> dict[str, Any]:
+    """Let the fleets take turns and return the figures."""
+    plan = recipe(agents, rounds)
+    with (
+        tempfile.TemporaryDirectory(prefix="secure-rounds-") as text,
+        both(Path(text), plan) as fleets,
+    ):
+        for turn in range(turns):
+            # Who begins alternates too, so that neither always works on the warmer machine.
+            for each in fleets if turn % 2 else fleets[::-1]:
+                each.work(plan)
+    return figures(fleets)
+
+
+def figures(fleets: Sequence[Measured]) -> dict[str, Any]:
+    """Return medians, and the ratio of the second fleet to the first."""
+    rows = [
+        {
+            "name": each.name,
+            "rounds": len(each.rounds),
+            "median_s": statistics.median(each.rounds),
+            "quartiles_s": statistics.quantiles(each.rounds, n=4)[::2],
+            "bytes": statistics.median(each.bytes),
+        }
+        for each in fleets
+    ]
+    digests = {digest for each in fleets for digest in each.digests}
+    return {
+        "rows": rows,
+        "ratio": rows[1]["median_s"] / rows[0]["median_s"],
+        "same_digest": len(digests) == 1,
+    }
+
+
+def table(found: dict[str, Any]) -> str:
+    """Return the figures for people."""
+    lines = [f"{'':<20}{'rounds':>8}{'median ms':>11}{'quartiles':>16}{'kB a round':>12}"]
+    for row in found["rows"]:
+        low, high = (f"{1e3 * each:.0f}" for each in row["quartiles_s"])
+        lines.append(
+            f"{row['name']:<20}{row['rounds']:>8}{1e3 * row['median_s']:>11.1f}"
+            f"{low + ' to ' + high:>16}{row['bytes'] / 1e3:>12.1f}"
+        )
+    same = "the same digest" if found["same_digest"] else "DIFFERENT DIGESTS"
+    lines.append(f"ratio of the medians {found['ratio']:.3f}, {same}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.secure_rounds", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--agents", type=int, default=8)
+    parser.add_argument("--turns", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    found = measure(arguments.agents, arguments.turns, arguments.rounds)
+    print(json.dumps(found) if arguments.json else table(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""The files of a secured broker: its certificate, the fleet's authority, and who may connect."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker.acl import acl
+from edgefed.errors import UsageError
+from edgefed.files import write_atomic
+from edgefed.trust import credentials
+
+Version = tuple[tuple[int, int, int], ...]
+"""Of each file: inode, time of the last change, size."""
+
+_PRIVATE = 0o600
+
+
+@dataclass(frozen=True)
+class SecuredFiles:
+    """Where the files are.
+
+    Attributes:
+        folder: the broker's credentials.
+        access: who may connect and what they may do; a folder of its own, since credentials are
+            replaced as a whole.
+    """
+
+    folder: Path
+    access: Path
+
+    @property
+    def authority(self) -> Path:
+        """The authority's certificate."""
+        return self.folder / credentials.AUTHORITY
+
+    @property
+    def certificate(self) -> Path:
+        """The broker's certificate."""
+        return self.folder / credentials.CERTIFICATE
+
+    @property
+    def key(self) -> Path:
+        """The broker's private key."""
+        return self.folder / credentials.KEY
+
+    @property
+    def revoked(self) -> Path:
+        """The list of revoked certificates."""
+        return self.access / "revoked.pem"
+
+    @property
+    def acl(self) -> Path:
+        """The access rules."""
+        return self.access / "acl"
+
+    @property
+    def passwords(self) -> Path:
+        """The list of users with passwords, which is empty."""
+        return self.access / "passwords"
+
+    @property
+    def exist(self) -> bool:
+        """Whether the fleet has an authority on this machine, which made them."""
+        return self.access.is_dir()
+
+    def all(self) -> tuple[Path, ...]:
+        """Return every file that Mosquitto reads."""
+        own = (self.authority, self.certificate, self.key)
+        return (*own, self.revoked, self.acl, self.passwords)
+
+    def require(self) -> None:
+        """Check that all files are there.
+
+        Raises:
+            UsageError: ``broker.files``: one is missing or unreadable.
+        """
+        for path in self.all():
+            if not os.access(path, os.R_OK):
+                raise UsageError(
+                    f"The broker's file {path} is missing or cannot be read.",
+                    code="broker.files",
+                    hint="run edgefed broker up as the user who ran edgefed init, on that machine",
+                )
+
+    def version(self) -> Version | None:
+        """Return what changes when a file does, or None while one is missing.
+
+        One is missing for a moment while credentials are being replaced.
+        """
+        try:
+            found = [path.stat() for path in self.all()]
+        except OSError:
+            return None
+        return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)
+
+
+def secured_files(trust: Path) -> SecuredFiles:
+    """Return where the files of a fleet's broker are.
+
+    Args:
+        trust: the folder of the fleet's certificates on this machine, ``STATE/trust/FLEET``.
+    """
+    return SecuredFiles(trust / "broker", trust / "access")
+
+
+def write_access(trust: Path, fleet: str, users: Iterable[str], revoked_pem: bytes) -> SecuredFiles:
+    """Write who may connect and what they may do; ``edgefed broker up`` applies it at once.
+
+    The rules are written before the revocations, so that a removed device is mute and deaf first
+    and its certificate refused next.
+
+    Args:
+        trust: the folder of the fleet's certificates on this machine, ``STATE/trust/FLEET``.
+        fleet: the fleet's name.
+        users: common names of all valid certificates but the broker's and the authority's.
+        revoked_pem: the list of revoked certificates.
+
+    Raises:
+        StorageError: a file cannot be written.
+    """
+    files = secured_files(trust)
+    for path, data in (
+        (files.acl, acl(fleet, users).encode()),
+        (files.revoked, revoked_pem),
+        (files.passwords, b""),
+    ):
+        write_atomic(path, data)
+        path.chmod(_PRIVATE)
+    return files

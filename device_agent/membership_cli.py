@@ -1,0 +1,93 @@
+"""``edgefed-agent enroll`` and ``edgefed-agent leave``: join a fleet, and leave it for good."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from device_agent.options import Name, agent_settings
+from edgefed.common_options import common_options
+from edgefed.console import columns, data, json_out, reported, talk
+
+if TYPE_CHECKING:
+    from edgefed.trust.credentials import Credentials
+
+
+def enroll(
+    context: typer.Context,
+    token: Annotated[
+        str, typer.Argument(help="What edgefed device invite printed.", show_default=False)
+    ],
+    *,
+    name: Name = None,
+) -> None:
+    """Trade a token for this device's certificate.
+
+    The private key is made on this device and never leaves it. Killed at any moment, the same
+    command goes on. Then `edgefed-agent run` needs no name, fleet or broker.
+    """
+    options = common_options(context)
+    with reported(options.json):
+        from device_agent.device_name import device_name
+        from edgefed.clock import SystemClock
+        from edgefed.control.enrolment_client import Applicant
+        from edgefed.control.enrolment_client import enroll as trade
+        from edgefed.trust.tokens import parse_token
+
+        settings = agent_settings(options, name=name, enrolled=False)
+        parsed = parse_token(token)
+        own = settings.name or ("" if parsed.name else device_name(settings))
+        applicant = Applicant(parsed, own, ("device",), settings.state)
+        made = trade(applicant, SystemClock(), talk)
+        if options.json:
+            json_out(_told(made))
+        else:
+            data(columns(list(_told(made).items())))
+            if not options.quiet:
+                talk("next: edgefed-agent run --data npz:FILE")
+
+
+def _told(made: Credentials) -> dict[str, str]:
+    from edgefed.clock import timestamp
+    from edgefed.trust.tokens import fingerprint
+
+    return {
+        "name": made.certificate.name,
+        "fleet": made.fleet,
+        "broker": made.broker,
+        "key": fingerprint(made.certificate.public_bytes),
+        "expires": timestamp(made.certificate.not_after),
+    }
+
+
+def leave(
+    context: typer.Context,
+    *,
+    name: Name = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Leave the fleet for good: the certificate is revoked, and the credentials are deleted.
+
+    Without a connection the credentials are deleted all the same, and an operator has to remove
+    the device. What the device trained and its data stay where they are.
+    """
+    options = common_options(context)
+    with reported(options.json):
+        from device_agent.leave import leave_fleet
+
+        settings = agent_settings(options, name=name)
+        if not yes and not options.json:
+            typer.confirm("Delete this device's credentials?", abort=True, err=True)
+        left = leave_fleet(settings)
+        if options.json:
+            json_out({"name": left.name, "fleet": left.fleet, "revoked": left.revoked})
+            return
+        if left.revoked:
+            talk(f"{left.name} has left fleet {left.fleet}; its certificate is revoked")
+        else:
+            talk(
+                f"! {left.name} has deleted its credentials, but the coordinator was not reached:"
+                f" {left.reason}"
+            )
+            talk(f"  on an operator's machine: edgefed device remove {left.name}")

@@ -1,0 +1,428 @@
+"""Secure aggregation: the coordinator sees the sum of a round's updates, and none of them.
+
+Bonawitz, Ivanov, Kreuter, Marcedone, McMahan, Patel, Ramage, Segal, Seth: Practical Secure
+Aggregation for Privacy-Preserving Machine Learning, CCS 2017. Device u adds to its weighted update
+x_u, in whole numbers modulo 2^64, its own mask and one for each other device v of the cohort:
+
+    y_u = x_u + PRG(b_u) + sum_{v > u} PRG(s_uv) - sum_{v < u} PRG(s_uv)
+
+The masks s_uv, which u and v agree on, cancel in the sum. b_u and the key of the s_uv are shared
+among the cohort (Shamir), so that t devices together uncover b_u of those whose y_u came, and the
+key of those that were lost; never both of one device.
+
+    secure_keys     devices advertise public keys
+    secure_shares   devices send each other encrypted shares
+    fit             is the algorithm's; its answers are y_u
+    secure_lists    devices sign whose y_u are summed, where they have certificates
+    secure_unmask   devices tell the shares that uncover the sum
+
+What is lost below the threshold aborts the round, which begins anew with fresh keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from edgefed.algorithms.base import (
+    Algorithm,
+    Answer,
+    DeviceTask,
+    DeviceView,
+    Exchange,
+    Finished,
+    Payload,
+    Question,
+    Remark,
+    ReplyRole,
+    Result,
+    Roster,
+    State,
+    Work,
+)
+from edgefed.algorithms.secure_answers import wrong_answer
+from edgefed.algorithms.secure_device_half import (
+    advertise,
+    check_masking,
+    grid_of,
+    mask,
+    share,
+    sign_list,
+    uncover,
+    wire_bytes,
+)
+from edgefed.algorithms.secure_keys import MAX_DEVICES
+from edgefed.algorithms.secure_merging import (
+    equivalent_answers,
+    equivalent_exchange,
+    merge_keys,
+    merge_lists,
+    merge_masked,
+    merge_shares,
+    open_session,
+    uncovered,
+    weights_of,
+)
+from edgefed.algorithms.secure_phases import (
+    ADVERTISED,
+    COMMITMENTS,
+    FIT,
+    KEYS,
+    LISTS,
+    MASKED,
+    RELAY_BYTES,
+    SECURE,
+    SHARES,
+    SIGNED,
+    UNCOVERED,
+    UNMASK,
+    threshold_of,
+)
+from edgefed.algorithms.secure_records import (
+    COMMITMENTS_GROUP,
+    KEYS_GROUP,
+    LISTS_GROUP,
+    SecureRecords,
+    Session,
+    without_groups,
+)
+from edgefed.algorithms.wrapped_algorithm import WrappedAlgorithm
+from edgefed.config.secure_aggregation_section import SecureAggregationSection
+from edgefed.errors import UsageError
+from edgefed.learn.merging import grid_bits
+from edgefed.learn.models import Model
+from edgefed.learn.summed_grid import SummedGrid
+from edgefed.wire.tensors import TensorSpec
+
+OWN = frozenset({KEYS, SHARES, LISTS, UNMASK})
+"""The exchanges that the wrapped algorithm does not know of."""
+
+PLACES: Mapping[str, int] = {KEYS: 1, SHARES: 2, FIT: 3, LISTS: 4, UNMASK: 5}
+
+MAX_REPLY_BYTES = 2**20
+"""Most bytes of an answer to one of them."""
+
+
+class SecureAggregation(WrappedAlgorithm):
+    """An algorithm that averages updates, of which the coordinator sees only the sum.
+
+    Args:
+        inner: trains and averages.
+        section: the recipe's ``[secure_aggregation]`` table.
+    """
+
+    def __init__(self, inner: Algorithm[Any], section: SecureAggregationSection) -> None:
+        super().__init__(inner)
+        self._section = section
+
+    @property
+    def _uniform(self) -> bool:
+        """Whether every device weighs the same."""
+        return bool(self.settings.weighting == "uniform")
+
+    # -- the coordinator ------------------------------------------------------------------------
+
+    def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
+        """Plan what the algorithm does; around its training, the exchanges of keys and shares."""
+        records = SecureRecords.of(state)
+        session = records.session
+        here = roster if session is None else _awaited(roster, session, session.awaited)
+        planned = self.inner.plan(state, here, seed)
+        if isinstance(planned, Finished) or planned.name != FIT:
+            return planned
+        if session is None or session.round != planned.round:
+            return self._keys(planned, records)
+        following = {
+            "shares": self._shares,
+            "fit": self._fit,
+            "lists": self._lists,
+            "unmask": self._unmask,
+        }
+        return following[session.next](planned, state, records, session)
+
+    def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
+        """Merge what belongs to secure aggregation; after the sum is uncovered, the algorithm does.
+
+        Raises:
+            UnmergeableError: the sum cannot be uncovered.
+        """
+        if exchange.name == KEYS:
+            return merge_keys(state, exchange, answers)
+        if exchange.name == SHARES:
+            return merge_shares(state, answers)
+        if exchange.name == FIT:
+            return merge_masked(state, self._grid(state), answers)
+        if exchange.name == LISTS:
+            return merge_lists(state, answers)
+        if exchange.name == UNMASK:
+            return self._merge_sum(state, exchange, answers)
+        return self.inner.merge(state, exchange, answers)
+
+    def _merge_sum(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
+        records, session = open_session(state)
+        grid = self._grid(state)
+        found = uncovered(state, grid, answers, self._uniform)
+        weights = weights_of(found, self._uniform)
+        asked = equivalent_exchange(exchange, weights, session.total)
+        parts = equivalent_answers(found, grid, weights)
+        merged = self.inner.merge(without_groups(state), asked, parts)
+        summary = (
+            f"secure aggregation: summed the updates of {len(session.masked)} of"
+            f" {len(session.limits)} devices, the threshold is {session.threshold}"
+        )
+        done = replace(
+            records, attempt=0, without=(), session=None, loss=found.loss, summary=summary
+        )
+        return done.kept_in(merged)
+
+    def begin_anew(self, state: State, exchange: Exchange, causes: Collection[str] = ()) -> State:
+        """Return the state without the session: its keys are not used again."""
+        state = self.inner.begin_anew(state, exchange, causes)
+        if exchange.name not in OWN | {FIT}:
+            return state
+        records = SecureRecords.of(state)
+        if exchange.name == KEYS:
+            number = int(exchange.questions[0].params["number"]) if exchange.questions else 0
+            records = replace(records, number=max(records.number, number))
+        # The last attempt ends the run; if it is resumed, it has all of them again.
+        attempt = records.attempt + 1 if records.attempt < self.rounds.retries else 0
+        return records.begun_anew(tuple(causes), attempt).kept_in(without_groups(state))
+
+    def max_reply_bytes(self, exchange: Exchange, model: Model) -> int:
+        """Return the bytes that an answer may take."""
+        if exchange.name in OWN:
+            return MAX_REPLY_BYTES
+        return self.inner.max_reply_bytes(exchange, model)
+
+    def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
+        """Return why an answer is not what was asked for, or nothing."""
+        if exchange.name in OWN | {FIT}:
+            return wrong_answer(exchange, answer)
+        return self.inner.reject_reason(exchange, answer, model)
+
+    def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
+        """Say how many updates were summed."""
+        told = self.inner.remarks(before, exchange, after)
+        if exchange.name != UNMASK:
+            return told
+        return (*told, Remark(SecureRecords.of(after).summary))
+
+    def round_metrics(self, state: State) -> Mapping[str, float]:
+        """Return what the algorithm measured, and the mean loss of all devices' training."""
+        loss = SecureRecords.of(state).loss
+        own = {} if loss is None else {"train_loss": loss}
+        return {**self.inner.round_metrics(state), **own}
+
+    # -- its exchanges --------------------------------------------------------------------------
+
+    def _keys(self, planned: Exchange, records: SecureRecords) -> Exchange:
+        """Ask the devices that were drawn for the round for their keys."""
+        drawn = [each for each in planned.questions if each.device not in records.without]
+        threshold = threshold_of(self._section, len(drawn))
+        _check_sizes(len(drawn), threshold, planned)
+        params = {"number": records.number + 1, "threshold": threshold}
+        questions = [Question(each.device, each.samples, params=params) for each in drawn]
+        exchange = self._exchange(KEYS, ADVERTISED, planned, records, questions)
+        return replace(exchange, quorum=max(threshold, planned.quorum), discarded=records.relays)
+
+    def _shares(
+        self, planned: Exchange, state: State, records: SecureRecords, session: Session
+    ) -> Exchange:
+        """Ask those that advertised keys to share their secrets."""
+        params = _params(session, devices=list(session.keyed))
+        questions = [
+            Question(
+                each.device,
+                each.samples,
+                {"keys": KEYS_GROUP},
+                params,
+                tuple(name for name in session.keyed if name != each.device),
+            )
+            for each in planned.questions
+        ]
+        exchange = self._exchange(SHARES, COMMITMENTS, planned, records, questions)
+        payloads = {KEYS_GROUP: Payload(dict(state.groups[KEYS_GROUP]), "fp32")}
+        return replace(
+            exchange,
+            payloads=payloads,
+            quorum=session.quorum,
+            max_relay_bytes=RELAY_BYTES,
+        )
+
+    def _fit(
+        self, planned: Exchange, state: State, records: SecureRecords, session: Session
+    ) -> Exchange:
+        """Ask for masked updates, and deliver the shares."""
+        grid = self._grid(state)
+        asked = {
+            "number": session.number,
+            "devices": list(session.shared),
+            "total": grid.total,
+            "bits": grid.bits,
+        }
+        questions = tuple(
+            replace(
+                each,
+                params={**each.params, SECURE: {**asked, "limit": session.limits[each.device]}},
+                relays=(*each.relays, *_for(each.device, records)),
+            )
+            for each in planned.questions
+        )
+        role = ReplyRole({MASKED: TensorSpec("uint8", (wire_bytes(grid),))}, 0.0)
+        return replace(
+            planned,
+            questions=questions,
+            quorum=session.quorum,
+            reply_roles={MASKED: role},
+            detail=_detail(FIT, session.signed),
+            attempt=records.attempt,
+        )
+
+    def _lists(
+        self, planned: Exchange, state: State, records: SecureRecords, session: Session
+    ) -> Exchange:
+        """Ask those whose update came to sign whose updates are summed."""
+        del state
+        params = _params(session, devices=list(session.masked))
+        questions = [
+            Question(each.device, each.samples, params=params) for each in planned.questions
+        ]
+        exchange = self._exchange(LISTS, SIGNED, planned, records, questions)
+        return replace(exchange, quorum=session.threshold, discarded=records.relays)
+
+    def _unmask(
+        self, planned: Exchange, state: State, records: SecureRecords, session: Session
+    ) -> Exchange:
+        """Ask those whose update came to uncover the sum."""
+        params = _params(session, survivors=list(session.masked), lost=list(session.lost))
+        blobs: dict[str, str] = {}
+        payloads: dict[str, Payload] = {}
+        if session.signed:
+            params["signers"] = list(session.listed)
+            blobs["lists"] = LISTS_GROUP
+            payloads[LISTS_GROUP] = Payload(dict(state.groups[LISTS_GROUP]), "fp32")
+        questions = [
+            Question(
+                each.device,
+                each.samples,
+                blobs,
+                {**params, "commitments": _commitments(state, session, each.device)},
+            )
+            for each in planned.questions
+        ]
+        exchange = self._exchange(UNMASK, UNCOVERED, planned, records, questions)
+        discarded = records.relays
+        return replace(exchange, payloads=payloads, quorum=session.threshold, discarded=discarded)
+
+    def _exchange(
+        self,
+        name: str,
+        role: str,
+        planned: Exchange,
+        records: SecureRecords,
+        questions: Sequence[Question],
+    ) -> Exchange:
+        """Return an exchange that all its devices have to answer, within ``wait``."""
+        is_signed = records.session is not None and records.session.signed
+        return Exchange(
+            name=name,
+            round=planned.round,
+            questions=tuple(questions),
+            payloads={},
+            wanted=len(questions),
+            quorum=1,
+            deadline=self._section.wait,
+            preparatory=True,
+            reply_roles={role: ReplyRole(None, 0.0)},
+            model=planned.model,
+            detail=_detail(name, is_signed),
+            attempt=records.attempt,
+        )
+
+    def _grid(self, state: State) -> SummedGrid:
+        """Return the grid of the round's sum: that of the plain merge, unless it is coarser."""
+        _, session = open_session(state)
+        bits = grid_bits(session.total)
+        wanted = min(self._section.grid_bits or bits, bits)
+        return grid_of(state.groups["weights"], session.total, wanted)
+
+    # -- the device -----------------------------------------------------------------------------
+
+    def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
+        """Answer about keys and shares at once; train what there is a session for."""
+        steps = {KEYS: advertise, SHARES: share, LISTS: sign_list, UNMASK: uncover}
+        if task.question in steps:
+            return steps[task.question](task, device)
+        if task.question == FIT:
+            check_masking(task, device)
+        return self.inner.prepare(task, device)
+
+    def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
+        """Answer with the update masked, and nothing else that depends on the samples."""
+        answer = self.inner.answer(task, device, result)
+        if task.question != FIT:
+            return answer
+        limit = int(task.params[SECURE]["limit"])
+        weight = 1 if self._uniform else min(answer.samples, limit)
+        return mask(task, device, answer, weight)
+
+
+# -- questions ------------------------------------------------------------------------------------
+
+
+def _awaited(roster: Roster, session: Session, devices: Collection[str]) -> Roster:
+    """Return those of some devices that are there, with the samples that they announced first."""
+    return tuple(
+        replace(member, samples=max(1, session.limits[member.device]))
+        for member in roster
+        if member.device in devices
+    )
+
+
+def _for(device: str, records: SecureRecords) -> list[Any]:
+    return [relay for relay in records.relays if relay.receiver == device]
+
+
+def _params(session: Session, **more: Any) -> dict[str, Any]:
+    return {"number": session.number, **more}
+
+
+def _commitments(state: State, session: Session, receiver: str) -> list[str]:
+    """Return what a device's shares must fit: of each device's mask key or seed, in their order."""
+    place, found = session.keyed.index(receiver), []
+    for name in session.shared:
+        row = state.groups[COMMITMENTS_GROUP][name][place].tobytes()
+        found.append((row[32:] if name in session.masked else row[:32]).hex())
+    return found
+
+
+def _detail(name: str, is_signed: bool) -> str:
+    """Return which of the exchanges of a round it is, in words."""
+    place, count = PLACES[name], 5 if is_signed else 4
+    return f"secure aggregation, {min(place, count)} of {count}"
+
+
+def _check_sizes(asked: int, threshold: int, planned: Exchange) -> None:
+    """Check that a cohort of this size can be summed.
+
+    Raises:
+        UsageError: ``secure.cohort`` or ``secure.threshold``.
+    """
+    if asked > MAX_DEVICES:
+        raise UsageError(
+            f"Secure aggregation is for cohorts of up to {MAX_DEVICES} devices, not {asked}.",
+            code="secure.cohort",
+            hint=f"set rounds.cohort = {MAX_DEVICES} or less",
+        )
+    if asked <= 1:
+        return  # the quorum is not reached, which is told like any other
+    if threshold > min(asked, planned.wanted) or 2 * threshold <= asked:
+        raise UsageError(
+            f"A threshold of {threshold} does not fit a cohort of {asked} devices, of which a round"
+            f" waits for {planned.wanted}: it has to be more than half of the devices asked, and no"
+            " more than the answers waited for.",
+            code="secure.threshold",
+            hint="set secure_aggregation.threshold to a fraction, such as 0.6, or lower"
+            " rounds.over_selection",
+        )

@@ -1,0 +1,108 @@
+"""What secure aggregation does not go with; a recipe that asks for both is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgefed.algorithms.base import Algorithm
+from edgefed.algorithms.fedavg import AveragingSettings
+from edgefed.algorithms.secure_keys import MAX_DEVICES
+from edgefed.config.recipe import Recipe
+from edgefed.errors import RecipeError
+
+
+def check_secure_aggregation(recipe: Recipe, algorithm: Algorithm[Any]) -> None:
+    """Check that a recipe's updates can be masked, where it wants that.
+
+    Args:
+        recipe: the recipe.
+        algorithm: its algorithm, without parts.
+
+    Raises:
+        RecipeError: ``secure.unfit``: something needs to see single updates, or changes the sum; or
+            ``secure.threshold``, ``secure.cohort``.
+    """
+    if not recipe.secure_aggregation.wanted:
+        return
+    if not sums_deltas(type(algorithm)):
+        raise _unfit(
+            f"{algorithm.name} does more with updates than to sum them",
+            "choose fedavg or an algorithm that averages one model as it does",
+        )
+    settings = algorithm.settings
+    if isinstance(settings, AveragingSettings) and settings.divergence:
+        raise _unfit("algorithm.divergence compares single updates", "set it to false")
+    if recipe.wire.uplink != "fp32":
+        raise _unfit(
+            f"wire.uplink = {recipe.wire.uplink} codes updates, and masked ones are not coded",
+            'set wire.uplink = "fp32"; secure_aggregation.grid_bits makes replies smaller',
+        )
+    if recipe.merging.rule != "mean":
+        raise _unfit(
+            f'merging.rule = "{recipe.merging.rule}" compares single updates',
+            'set merging.rule = "mean"',
+        )
+    if recipe.checks.compares:
+        raise _unfit(
+            "checks.norm_factor and checks.samples_factor compare single updates", "set them to 0"
+        )
+    if recipe.privacy.mechanism == "central":
+        raise _unfit(
+            'privacy.mechanism = "central" clips single updates on the coordinator',
+            'choose privacy.mechanism = "local", whose noise is added before the mask',
+        )
+    _check_cohort(recipe)
+
+
+def check_label_audit(recipe: Recipe, audit: bool) -> None:
+    """Check that a simulation is not to audit what single updates tell of labels.
+
+    Raises:
+        RecipeError: ``secure.unfit``.
+    """
+    if audit and recipe.secure_aggregation.wanted:
+        raise _unfit("a label audit reads single updates", "run it without the audit")
+
+
+def sums_deltas(kind: type[Any]) -> bool:
+    """Whether an algorithm merges as its ``sums_deltas`` says.
+
+    A class that merges otherwise than the one that says so has to say it again.
+    """
+    for each in kind.__mro__:
+        if "sums_deltas" in vars(each):
+            return bool(vars(each)["sums_deltas"])
+        if "merge" in vars(each):
+            return False
+    return False
+
+
+def _check_cohort(recipe: Recipe) -> None:
+    """Check the sizes of a cohort that the recipe states; others are checked before each round."""
+    section, wanted = recipe.secure_aggregation, recipe.rounds.cohort
+    if wanted > MAX_DEVICES:
+        raise RecipeError(
+            f"Secure aggregation is for cohorts of up to {MAX_DEVICES} devices, not {wanted}.",
+            code="secure.cohort",
+            hint=f"set rounds.cohort = {MAX_DEVICES} or less",
+        )
+    if wanted and section.threshold > max(wanted, 1):
+        raise RecipeError(
+            f"A round waits for {wanted} devices, and secure_aggregation.threshold is"
+            f" {section.threshold:g}.",
+            code="secure.threshold",
+            hint="lower secure_aggregation.threshold, or raise rounds.cohort",
+        )
+    if section.threshold <= 1 and section.threshold * (1 + recipe.rounds.over_selection) > 1:
+        raise RecipeError(
+            f"With rounds.over_selection = {recipe.rounds.over_selection:g} a round waits for fewer"
+            f" devices than secure_aggregation.threshold = {section.threshold:.3g} of those asked.",
+            code="secure.threshold",
+            hint="lower one of the two",
+        )
+
+
+def _unfit(why: str, hint: str) -> RecipeError:
+    return RecipeError(
+        f"Updates cannot be summed without being seen: {why}.", code="secure.unfit", hint=hint
+    )

@@ -1,0 +1,123 @@
+"""``edgefed init``: create the authority of a fleet on the machine of its coordinator."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgefed.cli.context import globals_of
+from edgefed.cli.help import examples
+from edgefed.console import columns, data, json_out, reported, talk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from edgefed.trust.authority import Authority
+
+EPILOG = examples(
+    "edgefed init --host 192.0.2.7",
+    "edgefed --fleet plant-a init --host hub.example --host 192.0.2.7",
+)
+
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,251}[A-Za-z0-9])?|::1?")
+ALWAYS = ("localhost", "127.0.0.1", "::1")
+"""Names under which the broker is reached from its own machine."""
+
+
+def init(
+    context: typer.Context,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--host",
+            metavar="NAME_OR_IP",
+            help="Name or address under which devices reach the broker; may be repeated, and the "
+            "first goes into tokens. By default this machine only.",
+        ),
+    ] = None,
+    port: Annotated[
+        int, typer.Option(min=1, max=65533, help="Port of the broker; it uses the next two, too.")
+    ] = 8883,
+    operator: Annotated[
+        str, typer.Option(help="Name of the first operator, who is on this machine.")
+    ] = "admin",
+) -> None:
+    """Create a fleet: its certificate authority, and credentials of broker, coordinator, operator.
+
+    Run it once, on the machine of the coordinator. The authority's private key stays in the state
+    folder of that machine; back the folder up.
+    """
+    options = globals_of(context)
+    with reported(options.json):
+        from datetime import timedelta
+
+        from broker.secured_files import write_access as write_files
+        from edgefed.clock import SystemClock
+        from edgefed.config.broker_address import trust_folder
+        from edgefed.coordinator.new_fleet import create_fleet
+
+        settings = options.settings().value
+        hosts = tuple(dict.fromkeys([*(_host(each) for each in host or ()), *ALWAYS]))
+        trust = trust_folder(settings)
+
+        def write_access(folder: Path, users: list[str], revoked: bytes) -> None:
+            write_files(folder, settings.fleet, users, revoked)
+
+        authority = create_fleet(
+            trust,
+            settings.fleet,
+            _url(hosts[0], port),
+            hosts,
+            operator,
+            SystemClock(),
+            timedelta(days=settings.certificate_days),
+            write_access,
+        )
+        _tell(authority, trust, options.quiet, as_json=options.json)
+
+
+def _tell(authority: Authority, trust: Path, quiet: bool, *, as_json: bool) -> None:
+    """Print what was made, and the commands that come next."""
+    from edgefed.trust.tokens import fingerprint
+
+    told: dict[str, Any] = {
+        "fleet": authority.fleet,
+        "broker": authority.broker,
+        "authority": fingerprint(authority.certificate.public_bytes),
+        "folder": str(trust),
+    }
+    if as_json:
+        json_out(told)
+        return
+    data(columns([(name, str(value)) for name, value in told.items()]))
+    if quiet:
+        return
+    fleet = "" if authority.fleet == "default" else f" --fleet {authority.fleet}"
+    talk(f"next, each in a terminal or as a service:\n  edgefed{fleet} broker up")
+    talk(f"  edgefed{fleet} coordinator")
+    talk(f"then for each device:\n  edgefed{fleet} device invite NAME")
+    if authority.hosts == ALWAYS:
+        talk("! only this machine can reach the broker; for others, name its address with --host")
+
+
+def _host(text: str) -> str:
+    """Return a host that a certificate can name.
+
+    Raises:
+        UsageError: ``enrol.host``.
+    """
+    from edgefed.errors import UsageError
+
+    if not _HOST.fullmatch(text):
+        raise UsageError(
+            f"'{text[:80]}' is not the name or the address of a host.",
+            code="enrol.host",
+            hint="write it without mqtts:// and without a port, such as 192.0.2.7",
+        )
+    return text
+
+
+def _url(host: str, port: int) -> str:
+    return f"mqtts://[{host}]:{port}" if ":" in host else f"mqtts://{host}:{port}"

@@ -1,0 +1,109 @@
+"""Orders about who belongs to the fleet, for ``edgefed device`` and ``edgefed operator``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgefed.console import columns, data, json_out, reported, talk
+
+if TYPE_CHECKING:
+    from edgefed.cli.context import Globals
+
+EXPIRES = "15m"
+
+Expires = Annotated[
+    str,
+    typer.Option(metavar="DURATION", help="How long the token can be used: 90s, 15m, 2h or 1d."),
+]
+Qr = Annotated[bool, typer.Option("--qr", help="Also print the token as a QR code.")]
+
+
+def invite(options: Globals, role: str, name: str, expires: str, *, qr: bool) -> None:
+    """Order a token, and print it alone on stdout."""
+    with reported(options.json):
+        from edgefed.cli.connection import connected
+
+        seconds = _seconds(expires)
+        with connected(options) as coordinator:
+            told = coordinator.order("member.invite", role=role, name=name, seconds=seconds)
+        if options.json:
+            json_out(told)
+            return
+        data(told["token"])
+        if qr:
+            talk(_picture(told["token"]))
+        if not options.quiet:
+            _explain(told)
+
+
+def _explain(told: dict[str, Any]) -> None:
+    """Say what the token is for."""
+    device = told["role"] == "device"
+    command = "edgefed-agent enroll" if device else "edgefed operator enroll"
+    whom = f"{told['role']} {told['name']}" if told["name"] else "one device, which names itself"
+    talk(f"for {whom}; once, until {told['expires']}")
+    talk(f"  there: {command} TOKEN")
+    if not told["name"]:
+        talk("  here, once it waits: edgefed device approve NAME")
+
+
+def order(options: Globals, action: str, done: str, **arguments: str) -> None:
+    """Give an order about one name, and say what was done."""
+    with reported(options.json):
+        from edgefed.cli.connection import connected
+
+        with connected(options) as coordinator:
+            told = coordinator.order(action, **arguments)
+        if options.json:
+            json_out(told)
+        elif not options.quiet:
+            talk(done.format(**told))
+
+
+def listing(options: Globals, roles: tuple[str, ...]) -> None:
+    """Print who is enrolled, was, or is invited."""
+    with reported(options.json):
+        from edgefed.cli.connection import connected
+
+        with connected(options) as coordinator:
+            rows = [row for row in coordinator.ask("member.list") if row["role"] in roles]
+        if options.json:
+            json_out(rows)
+        elif not rows:
+            talk("nobody yet; invite a device: edgefed device invite NAME")
+        else:
+            head = ("NAME", "ROLE", "STATE", "SINCE", "EXPIRES", "KEY")
+            keys = ("name", "role", "state", "since", "expires", "fingerprint")
+            data(columns([head, *(tuple(str(row[key]) for key in keys) for row in rows)]))
+
+
+def _seconds(expires: str) -> float:
+    """Return the seconds until a token expires.
+
+    Raises:
+        UsageError: it is no duration, or none that a token may have.
+    """
+    from edgefed.errors import UsageError
+    from edgefed.units import seconds_of
+
+    longest = 30 * 86400.0
+    try:
+        seconds = seconds_of(expires)
+    except ValueError as error:
+        raise UsageError(f"--expires: {error}.", code="enrol.expires") from error
+    if not 0 < seconds <= longest:
+        raise UsageError("A token expires after 0 to 30 days.", code="enrol.expires")
+    return seconds
+
+
+def _picture(token: str) -> str:
+    """Return a QR code as characters; upper case takes fewer squares."""
+    import io
+
+    import segno
+
+    out = io.StringIO()
+    segno.make(token.upper(), error="l").terminal(out, compact=True)
+    return out.getvalue().rstrip("\n")

@@ -1,0 +1,96 @@
+"""``edgefed operator``: who may watch and order, from other machines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from edgefed.cli.context import Globals, globals_of
+from edgefed.cli.help import examples
+from edgefed.cli.membership import EXPIRES, Expires, Qr, invite, listing, order
+from edgefed.cli.options import Json
+from edgefed.command_line import CommandLine
+from edgefed.console import data, json_out, reported, talk
+
+app = CommandLine(help="Admit operators and viewers, who use the fleet from other machines.")
+
+Name = Annotated[str, typer.Argument(help="Name of the operator.", show_default=False)]
+Viewer = Annotated[bool, typer.Option("--viewer", help="Somebody who may only watch.")]
+
+
+@app.command(
+    "invite",
+    epilog=examples("edgefed operator invite maria", "edgefed operator invite hall-2 --viewer"),
+)
+def invite_(
+    context: typer.Context,
+    name: Name,
+    *,
+    viewer: Viewer = False,
+    expires: Expires = EXPIRES,
+    qr: Qr = False,
+    as_json: Json = False,
+) -> None:
+    """Print a token with which another machine becomes an operator's: edgefed operator enroll."""
+    invite(_with_json(context, as_json), _role(viewer), name, expires, qr=qr)
+
+
+@app.command(epilog=examples("edgefed operator enroll TOKEN"))
+def enroll(
+    context: typer.Context,
+    token: Annotated[str, typer.Argument(help="What operator invite printed.", show_default=False)],
+    as_json: Json = False,
+) -> None:
+    """Trade a token for the credentials of an operator or viewer on this machine.
+
+    The private key is made here and stays here. Killed at any moment, the same command goes on.
+    """
+    options = _with_json(context, as_json)
+    with reported(options.json):
+        from edgefed.clock import SystemClock
+        from edgefed.control.enrolment_client import Applicant
+        from edgefed.control.enrolment_client import enroll as trade
+        from edgefed.trust.tokens import parse_token
+
+        parsed = parse_token(token)
+        state = options.settings().value.state
+        applicant = Applicant(parsed, "", ("operator", "viewer"), state)
+        made = trade(applicant, SystemClock(), talk)
+        told = {
+            "fleet": made.fleet,
+            "name": made.certificate.name,
+            "role": made.certificate.role,
+            "broker": made.broker,
+        }
+        if options.json:
+            json_out(told)
+        elif not options.quiet:
+            data("{role} {name} of fleet {fleet}".format(**told))
+            talk(f"next: edgefed --fleet {made.fleet} status")
+
+
+@app.command(epilog=examples("edgefed operator remove maria"))
+def remove(
+    context: typer.Context, name: Name, *, viewer: Viewer = False, as_json: Json = False
+) -> None:
+    """Remove an operator or viewer for good: the certificate is revoked at once."""
+    done = "removed: {role} {name}; the certificate is revoked"
+    options = _with_json(context, as_json)
+    order(options, "member.remove", done, user=f"{_role(viewer)}.{name}")
+
+
+@app.command("list", epilog=examples("edgefed operator list", "edgefed operator list --json"))
+def list_(context: typer.Context, as_json: Json = False) -> None:
+    """List operators and viewers: enrolled, invited or removed."""
+    listing(_with_json(context, as_json), ("operator", "viewer"))
+
+
+def _role(viewer: bool) -> str:
+    return "viewer" if viewer else "operator"
+
+
+def _with_json(context: typer.Context, as_json: bool) -> Globals:
+    options = globals_of(context)
+    return replace(options, json=as_json or options.json)

@@ -1,0 +1,130 @@
+"""What ``edgefed broker`` does in a fleet with an authority: a broker with TLS."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from edgefed.console import columns, data, json_out, talk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from broker.secured_files import SecuredFiles
+    from broker.secured_rules import RuleReport
+    from edgefed.cli.context import Globals
+    from edgefed.config.address import Address
+    from edgefed.config.settings import Settings
+
+EVERYWHERE = "0.0.0.0"
+
+
+def files_of(settings: Settings) -> SecuredFiles | None:
+    """Return the files of the fleet's broker; None in a fleet without an authority on this machine.
+
+    A broker setting without TLS asks for a broker without it.
+    """
+    from broker.secured_files import secured_files
+    from edgefed.config.address import parse_address
+    from edgefed.config.broker_address import trust_folder
+
+    if settings.broker is not None and not parse_address(settings.broker).tls:
+        return None
+    files = secured_files(trust_folder(settings))
+    return files if files.exist else None
+
+
+def listen_address(files: SecuredFiles, bind: str | None, port: int | None) -> Address:
+    """Return where the broker listens: on all addresses, or on loopback if clients look there.
+
+    Raises:
+        UsageError: ``bind`` is nothing to listen on.
+        NotAllowedError: the broker's credentials cannot be used.
+    """
+    from broker.address import bind_host, parse_bind
+    from edgefed.config.address import parse_address
+    from edgefed.config.broker_address import load
+
+    own = parse_address(load(files.folder).broker)
+    host, typed = parse_bind(bind) if bind else (None, None)
+    host = host or (bind_host(own) if own.is_loopback else EVERYWHERE)
+    return replace(own, host=host, port=typed or port or own.port)
+
+
+def run(options: Globals, files: SecuredFiles, address: Address, folder: Path) -> None:
+    """Run the broker until SIGTERM or Ctrl-C, and restart it when it ends by itself."""
+    from broker.foreground import sigterm_as_event
+    from broker.secured_broker import BrokerSupervisor, SecuredBroker
+
+    def tell(line: str) -> None:
+        talk(f"broker: {line}")
+
+    with sigterm_as_event() as told:
+        supervisor = BrokerSupervisor(lambda: SecuredBroker(address, folder, files), tell)
+        if options.json:
+            pid = supervisor.broker.pid
+            json_out({"address": str(address), "kind": "mosquitto", "pid": pid})
+        else:
+            data(f"{address}  mosquitto, with certificates")
+        supervisor.run(told)
+
+
+def configuration_text(files: SecuredFiles, address: Address) -> str:
+    """Return the configuration for a Mosquitto that the system runs."""
+    from broker.secured_configuration import secured_configuration
+
+    bind = "" if address.host == EVERYWHERE else address.host
+    return secured_configuration(address.port, files, bind=bind)
+
+
+def refuse_plain_options(fleet: str, **options: bool) -> None:
+    """Refuse options of a broker without certificates.
+
+    Raises:
+        UsageError: ``broker.secured``.
+    """
+    from edgefed.errors import UsageError
+
+    for option, given in options.items():
+        if given:
+            raise UsageError(
+                f"Fleet {fleet} has an authority: its broker admits holders of certificates only, "
+                f"and --{option.replace('_', '-')} does not apply.",
+                code="broker.secured",
+                hint="leave the option out, or choose a fleet without an authority with --fleet",
+            )
+
+
+def rule_reports(settings: Settings, address: Address, timeout: float) -> list[RuleReport]:
+    """Try the rules of the broker as the holder of the address's credentials.
+
+    Raises:
+        UnreachableError: nobody answers, or the broker does not read its rules again.
+        NotAllowedError: credentials, or the fleet's authority, cannot be used.
+        StorageError: the broker's files cannot be written.
+    """
+    from broker.probe_parties import probe_parties
+    from broker.secured_check import SecuredCheck
+    from broker.secured_rules import try_rules
+    from edgefed.clock import SystemClock
+    from edgefed.config.broker_address import trust_folder
+    from edgefed.trust.authority import AUTHORITY_FOLDER
+
+    assert address.credentials is not None
+    own, now, trust = address.credentials, SystemClock().now(), trust_folder(settings)
+    if not (trust / AUTHORITY_FOLDER).is_dir():
+        return try_rules(SecuredCheck(address, own, None, timeout, now))
+    with probe_parties(trust, address, now, timeout) as parties:
+        return try_rules(SecuredCheck(address, own, parties, timeout, now))
+
+
+def rules_as_json(reports: list[RuleReport]) -> list[dict[str, Any]]:
+    """Return the reports as ``--json`` prints them."""
+    return [asdict(report) for report in reports]
+
+
+def rules_as_rows(reports: list[RuleReport]) -> str:
+    """Return the reports as lines."""
+    outcomes = {"holds": "ok", "broken": "FAILED", "not tried": "not tried"}
+    rows = [(each.name, outcomes[each.outcome], each.told or each.rule) for each in reports]
+    return columns(rows)

@@ -1,0 +1,236 @@
+"""Trade a token for credentials: on a device, or on the machine of another operator.
+
+The private keys are made here and stay here. They are on disk before they are first mentioned to
+the authority, in ``STATE/trust/FLEET/.enrolments/TOKEN``. Killed at any moment, the same command
+therefore goes on: the authority gives the same certificate to the same key again.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from edgefed.clock import Clock
+from edgefed.errors import EdgeFedError, NotAllowedError, UnreachableError
+from edgefed.files import make_folder, write_atomic
+from edgefed.lock import FolderLock
+from edgefed.transport.enrolment_link import EnrolmentLink
+from edgefed.trust.certificates import Certificate, Role, read_certificate, user_of
+from edgefed.trust.credentials import (
+    ENCRYPTION,
+    KEY,
+    Credentials,
+    check_validity,
+    load_credentials,
+    load_private_key,
+    private_pem,
+    save_credentials,
+)
+from edgefed.trust.issuing import KeyPair, make_request, new_keys
+from edgefed.trust.tokens import Token, fingerprint, is_proof
+from edgefed.wire.enrolment_messages import EnrolmentResponse, signed_request
+
+ENROLMENTS = ".enrolments"
+DONE = "enrolled"
+"""File in a token's folder with the user that it made; the keys are with the credentials then."""
+
+ASK_EVERY = 2.0
+"""Seconds between two requests."""
+
+FIRST_ANSWER = 20.0
+"""Seconds within which the coordinator answers, if there is one."""
+
+FINAL = ("enrol.used", "enrol.expired", "enrol.rejected", "enrol.revoked", "enrol.unknown_token")
+"""Refusals after which the keys that were made for a token are of no use."""
+
+
+@dataclass(frozen=True)
+class Applicant:
+    """Who asks.
+
+    Attributes:
+        token: its token.
+        name: what a device calls itself; may be empty where the token names it.
+        roles: what the token may make of it, in this program.
+        state: the state folder.
+    """
+
+    token: Token
+    name: str
+    roles: tuple[Role, ...]
+    state: Path
+
+    @property
+    def trust(self) -> Path:
+        """The fleet's folder of credentials."""
+        return self.state / "trust" / self.token.fleet
+
+    @property
+    def folder(self) -> Path:
+        """Where the keys are until there is a certificate."""
+        return self.trust / ENROLMENTS / self.token.id
+
+
+def enroll(applicant: Applicant, clock: Clock, tell: Callable[[str], None]) -> Credentials:
+    """Trade a token for credentials, which are saved; return those of an earlier call again.
+
+    Args:
+        applicant: who asks.
+        clock: for the validity of certificates and for waiting.
+        tell: told that an operator has to approve.
+
+    Raises:
+        UnreachableError: ``enrol.unreachable``, ``enrol.silent``.
+        NotAllowedError: the token, the authority or the clock do not allow it.
+        StorageError: the disk does not take it; the same command goes on later.
+    """
+    make_folder(applicant.trust).chmod(0o700)
+    lock = FolderLock(applicant.folder, "edgefed-agent enroll")
+    try:
+        done = applicant.folder / DONE
+        if done.exists():
+            return _earlier(applicant, done.read_text(), clock.now())
+        keys = _keys(applicant.folder)
+        try:
+            made = _ask(applicant, keys, clock, tell)
+        except EdgeFedError as error:
+            if error.code in FINAL:
+                shutil.rmtree(applicant.folder, ignore_errors=True)
+            raise
+        save_credentials(made)
+        _forget_keys(applicant.folder, made.certificate.user)
+        return made
+    finally:
+        lock.release()
+
+
+def _earlier(applicant: Applicant, user: str, now: datetime) -> Credentials:
+    """Return the credentials that this token was traded for on this machine."""
+    folder = applicant.trust / user
+    if not folder.exists():
+        raise NotAllowedError(
+            f"The token was used already on this machine, and {user} has left since.",
+            code="enrol.used",
+            hint="ask for a new one: edgefed device invite",
+        )
+    return load_credentials(folder, now)
+
+
+def _keys(folder: Path) -> KeyPair:
+    """Return the keys that are kept for a token; new ones for the first call."""
+    if not (folder / ENCRYPTION).exists():
+        made = new_keys()
+        write_atomic(folder / KEY, private_pem(made.signing), mode=0o600)
+        write_atomic(folder / ENCRYPTION, private_pem(made.encryption), mode=0o600)
+    return KeyPair(
+        load_private_key(folder, KEY, Ed25519PrivateKey),
+        load_private_key(folder, ENCRYPTION, X25519PrivateKey),
+    )
+
+
+def _forget_keys(folder: Path, user: str) -> None:
+    write_atomic(folder / DONE, user.encode())
+    (folder / KEY).unlink(missing_ok=True)
+    (folder / ENCRYPTION).unlink(missing_ok=True)
+
+
+def _ask(
+    applicant: Applicant, keys: KeyPair, clock: Clock, tell: Callable[[str], None]
+) -> Credentials:
+    """Ask until there is a certificate, or a refusal."""
+    token = applicant.token
+    request = signed_request(
+        applicant.name,
+        make_request(keys, token.name or applicant.name),
+        token.proof_key,
+    )
+    own = fingerprint(keys.signing.public_key().public_bytes_raw())
+    until = clock.monotonic() + FIRST_ANSWER
+    waiting = False
+    link = EnrolmentLink(token, clock.now())
+    try:
+        while True:
+            link.send(request)
+            answer = link.response(ASK_EVERY)
+            if answer is None and not waiting and clock.monotonic() > until:
+                raise _silent(token)
+            if answer is None or not _is_genuine(answer, token):
+                continue
+            if answer.status == "enrolled":
+                return _credentials(applicant, keys, answer, clock.now())
+            if answer.status == "refused":
+                raise NotAllowedError(answer.reason, code=answer.code, hint=answer.hint)
+            if not waiting:
+                tell(_pending(answer.name, own))
+            waiting = True
+            while link.response(ASK_EVERY) is not None:  # what was asked for twice
+                pass
+    finally:
+        link.close()
+
+
+def _is_genuine(answer: EnrolmentResponse, token: Token) -> bool:
+    """Whether an answer is from who made the token; or says that nobody did."""
+    if not answer.proof:
+        return answer.status == "refused" and answer.code == "enrol.unknown_token"
+    return is_proof(answer.proof, token.proof_key, *answer.proven())
+
+
+def _credentials(
+    applicant: Applicant, keys: KeyPair, answer: EnrolmentResponse, now: datetime
+) -> Credentials:
+    """Return the credentials in an answer, checked."""
+    token = applicant.token
+    authority = read_certificate(answer.authority)
+    certificate = read_certificate(answer.certificate)
+    fits = (
+        authority.public_bytes == token.authority_key
+        and certificate.is_issued_by(authority)
+        and certificate.signing_key == keys.signing.public_key()
+        and certificate.name == (token.name or certificate.name)
+    )
+    if not fits:
+        raise NotAllowedError(
+            "The coordinator's answer is not a certificate for this machine's key.",
+            code="enrol.answer",
+            hint="ask for a new token: edgefed device invite",
+        )
+    _check_role(applicant, certificate)
+    check_validity(certificate, now)
+    folder = applicant.trust / user_of(certificate.role, certificate.name)
+    return Credentials(folder, keys, certificate, authority, token.fleet, answer.broker)
+
+
+def _check_role(applicant: Applicant, certificate: Certificate) -> None:
+    """Check that a token is entered into the program that it is for."""
+    if certificate.role in applicant.roles:
+        return
+    device = certificate.role == "device"
+    command = "edgefed-agent enroll" if device else "edgefed operator enroll"
+    raise NotAllowedError(
+        f"The token is for the {certificate.role} {certificate.name}.",
+        code="enrol.role",
+        hint=f"on this machine: {command} TOKEN",
+    )
+
+
+def _pending(name: str, own: str) -> str:
+    return (
+        f"waiting for approval as {name}, with the key {own}\n"
+        f"  on an operator's machine: edgefed device approve {name}\n"
+        "  Ctrl-C stops waiting; the same command goes on"
+    )
+
+
+def _silent(token: Token) -> UnreachableError:
+    return UnreachableError(
+        f"The coordinator of fleet {token.fleet} does not answer.",
+        code="enrol.silent",
+        hint="start it: edgefed coordinator; then enter the same command again",
+    )

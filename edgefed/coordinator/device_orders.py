@@ -1,0 +1,83 @@
+"""Carry out an operator's orders about devices: forget, quarantine, release."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from edgefed.clock import Clock, timestamp
+from edgefed.coordinator.device_registry import DeviceRegistry
+from edgefed.coordinator.device_trust import DeviceTrust
+from edgefed.coordinator.event_journal import EventJournal
+from edgefed.errors import UnknownNameError
+
+
+class DeviceOrders:
+    """Carries out orders about devices; safe from any thread.
+
+    Args:
+        registry: the devices that are connected.
+        trust: who is quarantined.
+        journal: told what changes.
+        clock: for since when.
+        clear: deletes what the broker retains of a device.
+    """
+
+    def __init__(
+        self,
+        registry: DeviceRegistry,
+        trust: DeviceTrust,
+        journal: EventJournal,
+        clock: Clock,
+        clear: Callable[[str], None],
+    ) -> None:
+        self._registry = registry
+        self._trust = trust
+        self._journal = journal
+        self._clock = clock
+        self._clear = clear
+
+    def forget(self, device: str) -> list[str]:
+        """Forget a lost device, or every lost device for an empty name; return which.
+
+        What the broker keeps of a device is cleared, so that a restart does not bring it back. Its
+        trust score stays, and with it a quarantine.
+
+        Raises:
+            UnknownNameError: there is no such device.
+            NotAllowedError: it is online.
+        """
+        forgotten = [device] if device else self._registry.lost()
+        for each in forgotten:
+            self._registry.forget(each)
+            self._clear(each)
+        return forgotten
+
+    def quarantine(self, device: str) -> None:
+        """Ask a device no more, and refuse what it still replies.
+
+        Raises:
+            UnknownNameError: ``device.unknown``: it has never been heard of.
+            UsageError: ``device.quarantined``: it is quarantined already.
+        """
+        known = any(each.device == device for each in self._journal.snapshot.devices)
+        if not known:
+            raise UnknownNameError(
+                f"No device {device}.", code="device.unknown", hint="edgefed device list"
+            )
+        self._trust.quarantine(device, timestamp(self._clock.now()))
+        self._tell()
+
+    def release(self, device: str) -> None:
+        """End a device's quarantine.
+
+        Raises:
+            UnknownNameError: ``device.not_quarantined``: it is not quarantined.
+        """
+        self._trust.release(device, timestamp(self._clock.now()))
+        self._tell()
+        self._registry.wake()
+
+    def _tell(self) -> None:
+        """Emit an event for each device whose standing changed."""
+        for change in self._trust.changes():
+            self._journal.emit("device", **change)

@@ -1,0 +1,107 @@
+"""Requests of operators about who belongs to the fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Protocol
+
+from pydantic import Field
+
+from edgefed.clock import timestamp
+from edgefed.coordinator.enrolment_store import Party
+from edgefed.coordinator.membership import Membership
+from edgefed.coordinator.request_actions import Action, Arguments, Nothing
+from edgefed.errors import NotAllowedError
+from edgefed.trust.tokens import fingerprint
+
+MAX_SECONDS = 30 * 86400.0
+"""Longest life of a token."""
+
+
+class Members(Protocol):
+    """The coordinator, as far as it removes members."""
+
+    @property
+    def membership(self) -> Membership | None:
+        """Who belongs to the fleet; None without an authority here."""
+        ...
+
+    def remove_member(self, user: str) -> Party:
+        """End a membership, also in mid-round."""
+        ...
+
+
+class _Invite(Arguments):
+    role: Literal["device", "operator", "viewer"] = "device"
+    name: str = ""
+    seconds: Annotated[float, Field(gt=0, le=MAX_SECONDS)]
+
+
+class _Name(Arguments):
+    name: str
+
+
+class _User(Arguments):
+    user: str
+
+
+def enrolment_actions(members: Members) -> Mapping[str, Action]:
+    """Return the actions about membership, by name."""
+    orders = _Orders(members)
+    return {
+        "member.list": Action(Nothing, orders.list_all),
+        "member.invite": Action(_Invite, orders.invite, order=True),
+        "member.approve": Action(_Name, orders.approve, order=True),
+        "member.reject": Action(_Name, orders.reject, order=True),
+        "member.remove": Action(_User, orders.remove, order=True),
+    }
+
+
+class _Orders:
+    def __init__(self, members: Members) -> None:
+        self._members = members
+
+    def list_all(self, arguments: Nothing) -> list[dict[str, object]]:
+        del arguments
+        return self._membership().listing()
+
+    def invite(self, arguments: _Invite) -> dict[str, Any]:
+        if arguments.role != "device" and not arguments.name:
+            raise NotAllowedError("An operator needs a name.", code="trust.name")
+        membership = self._membership()
+        token, expires = membership.invite(arguments.role, arguments.name, arguments.seconds)
+        return {
+            "token": token.text(),
+            "role": arguments.role,
+            "name": token.name,
+            "fleet": token.fleet,
+            "expires": expires,
+            "authority": fingerprint(token.authority_key),
+        }
+
+    def approve(self, arguments: _Name) -> dict[str, Any]:
+        made = self._membership().approve(arguments.name)
+        return {
+            "name": made.name,
+            "fingerprint": fingerprint(made.public_bytes),
+            "expires": timestamp(made.not_after),
+        }
+
+    def reject(self, arguments: _Name) -> dict[str, Any]:
+        self._membership().reject(arguments.name)
+        return {"name": arguments.name}
+
+    def remove(self, arguments: _User) -> dict[str, Any]:
+        self._membership()
+        party = self._members.remove_member(arguments.user)
+        return {"name": party.name, "role": party.role, "ended": party.ended}
+
+    def _membership(self) -> Membership:
+        found = self._members.membership
+        if found is None:
+            raise NotAllowedError(
+                "This fleet has no certificate authority.",
+                code="enrol.no_authority",
+                hint="on the coordinator's machine: edgefed init, then restart the coordinator",
+            )
+        return found

@@ -1,0 +1,195 @@
+"""The authority at work: who belongs to the fleet, as the coordinator serves and enforces it."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from edgefed.clock import Clock
+from edgefed.coordinator.enrolled_parties import EnrolledParties
+from edgefed.coordinator.enrolment import Enrolment
+from edgefed.coordinator.enrolment_store import EnrolmentStore
+from edgefed.errors import EdgeFedError
+from edgefed.files import write_atomic
+from edgefed.trust.authority import AUTHORITY_FOLDER, load_authority, renewal_due
+from edgefed.trust.certificates import Certificate, Role, read_certificate
+from edgefed.trust.credentials import CERTIFICATE, FLEET
+from edgefed.trust.issuing import read_request
+from edgefed.trust.tokens import Token
+from edgefed.wire.enrolment_messages import (
+    EnrolmentRequest,
+    EnrolmentResponse,
+    IssuedCertificate,
+    RenewalRequest,
+)
+
+log = logging.getLogger(__name__)
+
+REQUESTS_PER_SECOND = 20.0
+BURST = 100.0
+"""Requests of strangers that are answered: each costs a signature's time or a write to the disk."""
+
+LOOK_EVERY = 3600.0
+"""Seconds between two looks at the certificates of this machine; a third of their life for short
+ones."""
+
+WriteAccess = Callable[[Iterable[str], bytes], object]
+"""Tells the broker who may connect: the users, and the list of revoked certificates (PEM)."""
+
+
+@dataclass(frozen=True)
+class MembershipSettings:
+    """Where the authority is, and what it grants.
+
+    Attributes:
+        trust: folder of the fleet's certificates on this machine.
+        life: of new certificates.
+        write_access: tells the broker who may connect.
+    """
+
+    trust: Path
+    life: timedelta
+    write_access: WriteAccess
+
+
+def renew_own_certificates(settings: MembershipSettings, clock: Clock) -> None:
+    """Renew the certificates of this machine that are due, also those that have expired already.
+
+    For the time before the coordinator connects with its own.
+
+    Raises:
+        NotAllowedError: the authority cannot be used.
+        StorageError: its list of devices cannot be used.
+    """
+    membership = Membership(settings, clock)
+    try:
+        membership.renew_own()
+    finally:
+        membership.close()
+
+
+class Membership:
+    """Who belongs to a fleet.
+
+    Args:
+        settings: where the authority is.
+        clock: for everything.
+
+    Raises:
+        NotAllowedError: the authority cannot be used.
+        StorageError: its list of devices cannot be used.
+    """
+
+    def __init__(self, settings: MembershipSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        folder = settings.trust / AUTHORITY_FOLDER
+        authority = load_authority(folder)
+        self._store = EnrolmentStore(folder)
+        self.parties = EnrolledParties(
+            authority, self._store, clock, settings.life, self.publish_access
+        )
+        self._enrolment = Enrolment(self.parties, self._store, clock, secrets.token_bytes)
+        self._next_look = clock.monotonic()
+        self._allowance, self._counted = BURST, clock.monotonic()
+
+    def close(self) -> None:
+        """Close the list."""
+        self._store.close()
+
+    def publish_access(self) -> None:
+        """Tell the broker who may connect, and which certificates are revoked.
+
+        Raises:
+            StorageError: the files cannot be written; the next call, or a restart, repeats it.
+        """
+        revoked = self.parties.authority.revocations(
+            self.parties.revoked_serials(), self._clock.now()
+        )
+        self._settings.write_access(self.parties.users(), revoked)
+
+    # -- operators ----------------------------------------------------------------------------
+
+    def invite(self, role: Role, name: str, seconds: float) -> tuple[Token, str]:
+        """Return a new token and when it expires; see ``Enrolment.invite``."""
+        return self._enrolment.invite(role, name, seconds)
+
+    def approve(self, name: str) -> Certificate:
+        """Enrol a device that waits for approval; see ``Enrolment.approve``."""
+        return self._enrolment.approve(name)
+
+    def reject(self, name: str) -> None:
+        """Refuse a device that waits for approval; see ``Enrolment.reject``."""
+        self._enrolment.reject(name)
+
+    def listing(self) -> list[dict[str, object]]:
+        """Return everybody who is, was or will be enrolled."""
+        return self._enrolment.listing()
+
+    # -- devices and strangers ----------------------------------------------------------------
+
+    def answer(self, token: str, asked: EnrolmentRequest) -> EnrolmentResponse | None:
+        """Return the answer to the holder of a token; None while too many ask at once."""
+        if not self._admit():
+            return None
+        return self._enrolment.answer(token, asked)
+
+    def renew(self, user: str, asked: RenewalRequest) -> IssuedCertificate:
+        """Return a device's next certificate.
+
+        Raises:
+            NotAllowedError: it gets none.
+            StorageError: it cannot be written down.
+        """
+        made = self.parties.renew(user, read_request(asked.request))
+        return IssuedCertificate(certificate=made.der)
+
+    def _admit(self) -> bool:
+        """Whether another stranger's request is answered at this moment."""
+        now = self._clock.monotonic()
+        gained = (now - self._counted) * REQUESTS_PER_SECOND
+        self._allowance, self._counted = min(BURST, self._allowance + gained), now
+        if self._allowance < 1.0:
+            return False
+        self._allowance -= 1.0
+        return True
+
+    # -- the parties on this machine ----------------------------------------------------------
+
+    def renew_own(self) -> list[str]:
+        """Issue the next certificates of the parties on this machine that need them.
+
+        Called often; it looks at the files from time to time.
+
+        Returns:
+            The users with new certificates, whose keys stay the same.
+        """
+        now = self._clock.monotonic()
+        if now < self._next_look:
+            return []
+        self._next_look = now + min(LOOK_EVERY, self._settings.life.total_seconds() / 6)
+        return [user for each in self._own() if (user := self._renew(each))]
+
+    def _own(self) -> list[Path]:
+        """Return the folders with credentials of this fleet, except devices': they renew theirs."""
+        found = (path.parent for path in self._settings.trust.glob(f"*/{FLEET}"))
+        return sorted(each for each in found if not each.name.startswith("."))
+
+    def _renew(self, folder: Path) -> str:
+        """Renew the certificate in a folder when it is due; return its user, empty when not."""
+        path = folder / CERTIFICATE
+        try:
+            own = read_certificate(path.read_bytes())
+            skipped = own.role in ("device", "authority") or not self.parties.issued(own)
+            if skipped or not renewal_due(own, self._clock.now()):
+                return ""
+            write_atomic(path, self.parties.reissue(own).pem())
+        except (EdgeFedError, OSError) as error:
+            log.warning("the certificate in %s was not renewed: %s", folder, error)
+            return ""
+        log.info("renewed the certificate of %s", own.user)
+        return own.user

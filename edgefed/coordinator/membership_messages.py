@@ -1,0 +1,132 @@
+"""Serve the messages about membership: tokens, renewals, farewells, and removals in mid-round."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from edgefed.coordinator.enrolment_store import Party
+from edgefed.coordinator.event_journal import EventJournal
+from edgefed.coordinator.membership import Membership
+from edgefed.errors import EdgeFedError
+from edgefed.transport.link import Link
+from edgefed.trust.certificates import Certificate
+from edgefed.wire.enrolment_messages import EnrolmentRequest, Leave, RenewalRequest
+from edgefed.wire.topics import Topics
+
+log = logging.getLogger(__name__)
+
+FAREWELL = 5.0
+"""Seconds within which the broker takes the answer to a device that leaves, before it is cut."""
+
+
+class MembershipMessages:
+    """What the dispatcher does with messages about membership; owned by its thread.
+
+    Args:
+        membership: who belongs to the fleet.
+        link: to answer with.
+        topics: of the fleet.
+        journal: told who comes and goes.
+        drop: removes a device that is connected, in mid-round too.
+        session: returns the current life of a device; empty when it is not connected.
+        own_renewed: called with the users on this machine that got their next certificate.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        link: Link,
+        topics: Topics,
+        journal: EventJournal,
+        drop: Callable[[str], None],
+        session: Callable[[str], str],
+        own_renewed: Callable[[list[str]], None],
+    ) -> None:
+        self.membership = membership
+        self._link = link
+        self._topics = topics
+        self._journal = journal
+        self._drop = drop
+        self._session = session
+        self._own_renewed = own_renewed
+
+    def take_enrolment(self, token: str, asked: EnrolmentRequest) -> None:
+        """Answer the holder of a token."""
+        answer = self.membership.answer(token, asked)
+        if answer is not None:
+            self._link.send(self._topics.enrolment_response(token), answer)
+
+    def take(self, device: str, message: RenewalRequest | Leave) -> None:
+        """Take what a member asks about its membership."""
+        if isinstance(message, Leave):
+            self.take_leave(device, message)
+        else:
+            self.take_renewal(device, message)
+
+    def take_renewal(self, device: str, asked: RenewalRequest) -> None:
+        """Answer a device that asks for its next certificate."""
+        try:
+            issued = self.membership.renew(device, asked)
+        except EdgeFedError as error:
+            log.warning("%s gets no other certificate: %s", device, error.message)
+            return
+        self._link.send(self._topics.certificate(device), issued)
+
+    def take_leave(self, device: str, farewell: Leave) -> None:
+        """Answer a device that leaves, and then end its membership.
+
+        The answer goes first: after that, the broker delivers the device nothing any more.
+        """
+        sent = self._link.send(self._topics.left(device), farewell)
+
+        def end() -> None:
+            try:
+                sent.wait_for_publish(FAREWELL)
+                self.remove(device, "left")
+            except (EdgeFedError, ValueError, RuntimeError) as error:
+                log.warning("%s wants to leave and cannot: %s", device, error)
+
+        threading.Thread(target=end, name="farewell", daemon=True).start()
+
+    def remove(self, user: str, reason: str) -> Party:
+        """End a membership, and stop asking its device.
+
+        Raises:
+            UnknownNameError: nobody of that name was enrolled.
+            StorageError: it cannot be written down.
+        """
+        self._tell(user)
+        party = self.membership.parties.revoke(user, reason)
+        if party.role == "device":
+            self._drop(user)
+        self._journal.emit("note", text=f"{party.role} {party.name}: {_WORDS[reason]}")
+        return party
+
+    def _tell(self, user: str) -> None:
+        """Tell a connected device that it is removed, while the broker still delivers it."""
+        session = self._session(user)
+        if session and self.membership.parties.is_enrolled(user):
+            self._link.send(self._topics.left(user), Leave(session=session))
+
+    def note_use(self, signer: Certificate | None) -> None:
+        """Note that a party has shown its certificate."""
+        if signer is None:
+            return
+        try:
+            self.membership.parties.note_use(signer)
+        except EdgeFedError as error:
+            log.warning("the use of %s's certificate was not noted: %s", signer.user, error)
+
+    def tick(self) -> None:
+        """Renew the certificates of this machine when it is time."""
+        renewed = self.membership.renew_own()
+        if renewed:
+            self._own_renewed(renewed)
+
+
+_WORDS = {
+    "removed": "removed from the fleet, its certificate is revoked",
+    "left": "has left the fleet, its certificate is revoked",
+}

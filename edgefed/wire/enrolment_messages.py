@@ -1,0 +1,127 @@
+"""The messages by which a party gets its certificate, the next one, or gives it up.
+
+The first two travel before there is a certificate, and prove themselves with the token's secret.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from edgefed.trust.tokens import proof
+from edgefed.wire.message_parts import Word
+from edgefed.wire.messages import Message, Session, Text
+
+MAX_CERTIFICATE_BYTES = 2048
+
+OptionalName = Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9-]{0,63})?$")]
+Der = Annotated[bytes, Field(max_length=MAX_CERTIFICATE_BYTES)]
+"""A certificate or a certificate signing request."""
+
+
+class EnrolmentRequest(Message):
+    """Whoever holds a token asks the authority for a certificate; proven by the token's secret.
+
+    Attributes:
+        name: what the device calls itself; empty where the token names it.
+        request: a certificate signing request (DER) with its two public keys.
+        proof: HMAC-SHA256 over name and request.
+    """
+
+    kind = "enrolment_request"
+    name: OptionalName = ""
+    request: Der
+    proof: Annotated[bytes, Field(min_length=32, max_length=32)]
+
+    def proven(self) -> tuple[bytes, ...]:
+        """Return what the proof covers: its purpose and the fields."""
+        return self.kind.encode(), self.name.encode(), self.request
+
+
+class EnrolmentResponse(Message):
+    """The authority's answer.
+
+    Attributes:
+        status: ``enrolled``; ``pending`` until an operator approves; ``refused``.
+        code, reason, hint: why it is refused, as an error of ours.
+        name, role: as whom it is enrolled.
+        broker: the broker's address for enrolled parties.
+        certificate, authority: the certificates (DER) of the party and of the authority.
+        proof: HMAC-SHA256 over the other fields; empty when refused without a known token.
+    """
+
+    kind = "enrolment_response"
+    status: Literal["enrolled", "pending", "refused"]
+    code: Word = ""
+    reason: Text = ""
+    hint: Text = ""
+    name: Word = ""
+    role: Word = ""
+    broker: Text = ""
+    certificate: Der = b""
+    authority: Der = b""
+    proof: Annotated[bytes, Field(max_length=32)] = b""
+
+    def proven(self) -> tuple[bytes, ...]:
+        """Return what the proof covers: its purpose and the fields."""
+        texts = (self.status, self.code, self.reason, self.hint, self.name, self.role, self.broker)
+        return (
+            self.kind.encode(),
+            *(text.encode() for text in texts),
+            self.certificate,
+            self.authority,
+        )
+
+
+class RenewalRequest(Message):
+    """A device asks for its next certificate, in good time, or once it may have missed the answer.
+
+    Attributes:
+        request: a certificate signing request (DER) with two new public keys.
+    """
+
+    kind = "renewal_request"
+    request: Der
+
+
+class IssuedCertificate(Message):
+    """A device's next certificate; the one before it is revoked once this one is used.
+
+    Attributes:
+        certificate: DER.
+    """
+
+    kind = "issued_certificate"
+    certificate: Der
+
+
+class Leave(Message):
+    """A device leaves the fleet for good, is told that the coordinator has noted it, or is removed.
+
+    Attributes:
+        session: names a device's farewell, and its answer; the agent's life where it is removed.
+    """
+
+    kind = "leave"
+    session: Session
+
+
+def signed_request(name: str, request: bytes, key: bytes) -> EnrolmentRequest:
+    """Return a request with its proof."""
+    made = EnrolmentRequest(name=name, request=request, proof=bytes(32))
+    return made.model_copy(update={"proof": proof(key, *made.proven())})
+
+
+def sealed(response: EnrolmentResponse, key: bytes) -> EnrolmentResponse:
+    """Return a response with its proof."""
+    return response.model_copy(update={"proof": proof(key, *response.proven())})
+
+
+ENROLMENT_MESSAGES: tuple[type[Message], ...] = (
+    EnrolmentRequest,
+    EnrolmentResponse,
+    RenewalRequest,
+    IssuedCertificate,
+    Leave,
+)

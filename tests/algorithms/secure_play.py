@@ -1,0 +1,166 @@
+"""Play runs of secure aggregation: devices with fixed randomness, a coordinator that may lie."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from edgefed.algorithms.base import (
+    Algorithm,
+    Answer,
+    DeviceTask,
+    DeviceView,
+    Exchange,
+    Question,
+    Relay,
+    State,
+)
+from edgefed.algorithms.device_side import DeviceTrust
+from edgefed.algorithms.registry import make
+from edgefed.config.recipe import Recipe
+from edgefed.seeds import derive
+from edgefed.testing.play import asked
+from tests.algorithms.play import Players
+
+RUN = "r-0001-test"
+
+KEYS, SHARES, FIT, LISTS, UNMASK = (
+    "secure_keys",
+    "secure_shares",
+    "fit",
+    "secure_lists",
+    "secure_unmask",
+)
+
+
+def algorithm(secure: bool = True, name: str = "fedavg", **tables: Any) -> Algorithm[Any]:
+    """Return an algorithm with short training, masked or not."""
+    return make(
+        Recipe.model_validate(
+            {
+                "algorithm": {"name": name, **tables.pop("algorithm", {})},
+                "training": {"batch_size": 4, "learning_rate": 0.1},
+                "rounds": {"count": 1, **tables.pop("rounds", {})},
+                "wire": {"uplink": "fp32"},
+                "secure_aggregation": {"enabled": secure, **tables.pop("secure_aggregation", {})},
+                **tables,
+            }
+        )
+    )
+
+
+@dataclass
+class SecureDevices(Players):
+    """Devices that send each other relays, and draw keys from a seed of the test.
+
+    Attributes:
+        seed: of all randomness of keys.
+        trust: of each device, where there are certificates.
+        relayed: what devices sent each other.
+        answered: every answer, by the exchange's name.
+    """
+
+    seed: int = 0
+    trust: dict[str, DeviceTrust] = field(default_factory=dict)
+    relayed: dict[Relay, bytes] = field(default_factory=dict)
+    answered: dict[str, list[Answer]] = field(default_factory=dict)
+    _draws: int = 0
+
+    def task(self, exchange: Exchange, question: Question) -> DeviceTask:
+        """Return what a device is asked, with what others sent it."""
+        relays = {each.sender: (self.relayed[each],) for each in question.relays}
+        return replace(
+            super().task(exchange, question),
+            run=RUN,
+            relays=relays,
+            receivers=question.receivers,
+            max_relay_bytes=exchange.max_relay_bytes,
+        )
+
+    def view(self, device: str, model: Any = None) -> DeviceView:
+        """Return what a device's half may use."""
+        trust = self.trust.get(device)
+        return replace(super().view(device, model), trust=trust, private_bytes=self.draw)
+
+    def draw(self, count: int) -> bytes:
+        """Return bytes that nobody guesses, and that are the same in every test run."""
+        self._draws += 1
+        return np.random.default_rng(derive(self.seed, "secret", self._draws)).bytes(count)
+
+    def answer(self, half: Algorithm[Any], exchange: Exchange, question: Question) -> Answer:
+        """Return an answer as the coordinator gets it."""
+        made = super().answer(half, exchange, question)
+        found = []
+        for receiver, data in sorted(made.relays.items()):
+            name = hashlib.sha256(data).hexdigest()
+            relay = Relay(exchange.name, question.device, receiver, name, len(data))
+            self.relayed[relay] = data
+            found.append(relay)
+        return replace(made, relays={}, relayed=tuple(found))
+
+    def rejected(self, half: Algorithm[Any], exchange: Exchange, answer: Answer) -> str:
+        """Return why the coordinator does not merge an answer."""
+        return half.reject_reason(asked(exchange), answer, self.trainer.model)
+
+
+Change = Callable[[Answer], Answer]
+
+
+@dataclass
+class Round:
+    """One round, step by step.
+
+    Attributes:
+        half: the algorithm.
+        devices: who answers.
+        state: before the next exchange.
+    """
+
+    half: Algorithm[Any]
+    devices: SecureDevices
+    state: State
+
+    @classmethod
+    def of(cls, half: Algorithm[Any], devices: SecureDevices) -> Round:
+        """Return a run's first round."""
+        return cls(half, devices, devices.start(half))
+
+    def plan(self) -> Exchange:
+        """Return the next exchange."""
+        planned = self.half.plan(self.state, self.devices.roster, 5)
+        assert isinstance(planned, Exchange)
+        return planned
+
+    def answers(self, planned: Exchange, lost: Collection[str] = ()) -> list[Answer]:
+        """Return the answers of the devices that are not lost."""
+        found = [
+            self.devices.answer(self.half, planned, question)
+            for question in planned.questions
+            if question.device not in lost
+        ]
+        self.devices.answered[planned.name] = found
+        return found
+
+    def merge(self, planned: Exchange, answers: Sequence[Answer]) -> None:
+        """Merge the answers that are not rejected."""
+        valid = [each for each in answers if not self.devices.rejected(self.half, planned, each)]
+        assert len(valid) >= planned.quorum, "the quorum is missed"
+        self.state = self.half.merge(self.state, asked(planned), valid)
+
+    def step(self, name: str, lost: Collection[str] = (), change: Change | None = None) -> Exchange:
+        """Play one exchange, which has this name."""
+        planned = self.plan()
+        assert planned.name == name
+        answers = self.answers(planned, lost)
+        self.merge(planned, [change(each) for each in answers] if change else answers)
+        return planned
+
+    def until(self, name: str) -> Exchange:
+        """Play all exchanges before one, and return it."""
+        while (planned := self.plan()).name != name:
+            self.merge(planned, self.answers(planned))
+        return planned

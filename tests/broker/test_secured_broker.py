@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker import secured_broker
+from broker.address import LOOPBACK, port_is_free
+from broker.secured_broker import BrokerSupervisor, SecuredBroker
+from edgefed.errors import UsageError
+from edgefed.wire.topics import Topics
+from tests.broker.clients import is_gone, until
+from tests.broker.test_secured_configuration import is_refused, three_ports
+from tests.broker.tls_fleet import FLEET, TlsFleet, client, make_fleet, stranger
+
+LAB = Topics(FLEET)
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> TlsFleet:
+    return make_fleet(tmp_path / "state", three_ports(), [("device", "cam-1"), ("device", "cam-2")])
+
+
+@contextmanager
+def supervised(fleet: TlsFleet, folder: Path) -> Iterator[tuple[BrokerSupervisor, list[str]]]:
+    told: list[str] = []
+    supervisor = BrokerSupervisor(
+        lambda: SecuredBroker(fleet.address, folder, fleet.files), told.append
+    )
+    end = threading.Event()
+    running = threading.Thread(target=supervisor.run, args=(end,))
+    running.start()
+    try:
+        yield supervisor, told
+    finally:
+        end.set()
+        running.join()
+    assert is_gone(supervisor.broker.pid)
+
+
+def admits(fleet: TlsFleet, user: str) -> bool:
+    with client(fleet, user) as device:
+        return device.answer == "Success"
+
+
+@pytest.mark.mosquitto
+def test_a_removed_device_and_a_new_one_need_no_command(fleet: TlsFleet, tmp_path: Path) -> None:
+    with supervised(fleet, tmp_path) as (supervisor, told):
+        first = supervisor.broker.pid
+        gone = fleet.parties["cam-2"]
+        with client(fleet, "cam-1") as kept:
+            fleet.remove("cam-2")
+            fleet.parties["cam-2"] = gone
+            assert until(lambda: is_refused(fleet))
+            fleet.add("device", "cam-3")
+            del fleet.parties["cam-2"]
+            fleet.write_access()
+            assert until(lambda: "applied" in told[-1])
+            with client(fleet, "cam-3") as newcomer:
+                newcomer.subscribe(LAB.birth("cam-3"))
+                newcomer.publish(LAB.birth("cam-3"), b"here")
+                assert newcomer.receive() == (LAB.birth("cam-3"), b"here")
+            assert not kept.ended.is_set()
+        assert supervisor.broker.pid == first
+
+
+@pytest.mark.mosquitto
+def test_a_killed_broker_is_started_again(
+    fleet: TlsFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secured_broker, "FIRST_DELAY", 0.05)
+    with supervised(fleet, tmp_path) as (supervisor, told):
+        pids = {supervisor.broker.pid}
+        for _ in range(2):
+            os.kill(supervisor.broker.pid, signal.SIGKILL)
+            assert until(lambda: supervisor.broker.pid not in pids)
+            pids.add(supervisor.broker.pid)
+            assert admits(fleet, "cam-1")
+    assert [line.split(";")[0] for line in told].count("the broker has ended") == 2
+    assert "runs again" in told[-1]
+
+
+@pytest.mark.mosquitto
+def test_a_start_that_fails_is_told_and_tried_again(
+    fleet: TlsFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secured_broker, "FIRST_DELAY", 0.05)
+    with supervised(fleet, tmp_path) as (supervisor, told):
+        kept = fleet.files.acl.rename(tmp_path / "acl")
+        os.kill(supervisor.broker.pid, signal.SIGKILL)
+        assert until(lambda: any("is missing" in line for line in told))
+        kept.rename(fleet.files.acl)
+        assert until(lambda: "runs again" in told[-1])
+        assert admits(fleet, "cam-1")
+
+
+@pytest.mark.mosquitto
+@pytest.mark.parametrize("offset", [0, 1, 2])
+def test_a_busy_port_is_named(fleet: TlsFleet, tmp_path: Path, offset: int) -> None:
+    with socket.socket() as other:
+        other.bind((LOOPBACK, fleet.port + offset))
+        other.listen()
+        with pytest.raises(UsageError, match=f"Port {fleet.port + offset} ") as caught:
+            SecuredBroker(fleet.address, tmp_path, fleet.files)
+    assert caught.value.code == "broker.port_in_use"
+    assert port_is_free(fleet.address)
+
+
+def test_a_machine_without_mosquitto_is_told_so(
+    fleet: TlsFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.mosquitto.find_mosquitto", lambda: None)
+    with pytest.raises(UsageError) as caught:
+        SecuredBroker(fleet.address, tmp_path, fleet.files)
+    assert (caught.value.code, caught.value.hint) == (
+        "broker.no_mosquitto",
+        "apt install mosquitto",
+    )
+
+
+@pytest.mark.mosquitto
+def test_retained_presence_survives_an_orderly_restart(fleet: TlsFleet, tmp_path: Path) -> None:
+    for turn in range(2):
+        broker = SecuredBroker(fleet.address, tmp_path / "broker", fleet.files)
+        try:
+            with client(fleet, "cam-1") as device:
+                if turn == 0:
+                    device.publish(LAB.birth("cam-1"), b"kept", retain=True)
+                else:
+                    device.subscribe(LAB.birth("cam-1"))
+                    assert device.receive() == (LAB.birth("cam-1"), b"kept")
+        finally:
+            broker.stop()
+
+
+@pytest.mark.mosquitto
+def test_it_listens_on_all_addresses_of_the_machine(fleet: TlsFleet, tmp_path: Path) -> None:
+    everywhere = replace(fleet.address, host="0.0.0.0")
+    broker = SecuredBroker(everywhere, tmp_path, fleet.files)
+    try:
+        text = (tmp_path / "mosquitto.conf").read_text()
+        assert f"listener {fleet.port}\n" in text
+        with stranger(fleet) as nobody:
+            assert nobody.answer == "Success"
+    finally:
+        broker.stop()

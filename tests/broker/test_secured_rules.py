@@ -1,0 +1,171 @@
+"""The check of a secured broker: every rule holds on ours, and each is found broken alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from broker.address import LOOPBACK
+from broker.child_process import ChildProcess, wait_until_accepting
+from broker.mosquitto import find_mosquitto
+from broker.secured_check import SecuredCheck
+from broker.secured_configuration import secured_configuration
+from broker.secured_rules import RULES, RuleReport, try_rules
+from edgefed.errors import NotAllowedError, UnreachableError
+from edgefed.trust.credentials import Credentials
+from tests.broker.servers import USER
+from tests.broker.test_secured_configuration import three_ports
+from tests.broker.tls_fleet import TlsFleet, make_fleet
+
+ALL = {rule.name for rule in RULES}
+
+
+@dataclass
+class Parties:
+    """Probes that the test's fleet issues and withdraws."""
+
+    fleet: TlsFleet
+    broker: ChildProcess
+    deaf: bool = False
+
+    def __post_init__(self) -> None:
+        named = self.fleet.parties
+        self.devices: tuple[Credentials, Credentials] = (named["check-1"], named["check-2"])
+        self.viewer: Credentials = named["viewer.check"]
+
+    def withdraw(self) -> None:
+        self.fleet.remove("check-1")
+        if not self.deaf:
+            os.kill(self.broker.pid, signal.SIGHUP)
+
+
+def tried(
+    tmp_path: Path,
+    change: Callable[[str], str] = str,
+    rules: Callable[[str], str] = str,
+    *,
+    deaf: bool = False,
+    alone: bool = False,
+    timeout: float = 2.0,
+) -> dict[str, RuleReport]:
+    """Check a broker whose configuration and access rules were changed."""
+    fleet = make_fleet(
+        tmp_path,
+        three_ports(),
+        [("device", "check-1"), ("device", "check-2"), ("viewer", "check"), ("operator", "al")],
+    )
+    fleet.files.acl.write_text(rules(fleet.files.acl.read_text()))
+    text = change(secured_configuration(fleet.port, fleet.files, bind=LOOPBACK, user=USER))
+    (tmp_path / "conf").write_text(text)
+    command = [str(find_mosquitto()), "-c", str(tmp_path / "conf")]
+    child = ChildProcess(command, folder=tmp_path, log=tmp_path / "log")
+    try:
+        wait_until_accepting(child, fleet.address.for_commands())  # its last listener
+        parties = None if alone else Parties(fleet, child, deaf)
+        own = fleet.parties["operator.al"]
+        check = SecuredCheck(fleet.address, own, parties, timeout, datetime.now(timezone.utc))
+        return {report.name: report for report in try_rules(check)}
+    finally:
+        child.stop()
+
+
+def outcomes(found: dict[str, RuleReport], outcome: str) -> set[str]:
+    return {name for name, report in found.items() if report.outcome == outcome}
+
+
+@pytest.mark.mosquitto
+def test_every_rule_holds_on_the_generated_configuration(tmp_path: Path) -> None:
+    found = tried(tmp_path)
+    assert outcomes(found, "holds") == ALL, found
+
+
+@pytest.mark.mosquitto
+def test_without_the_authority_some_rules_are_not_tried(tmp_path: Path) -> None:
+    found = tried(tmp_path, alone=True)
+    assert outcomes(found, "not tried") == {rule.name for rule in RULES if rule.needs_parties}
+    assert outcomes(found, "broken") == set()
+    assert "another machine" in found["device-write"].told
+
+
+def without(*options: str) -> Callable[[str], str]:
+    def change(text: str) -> str:
+        lines = text.splitlines(keepends=True)
+        return "".join(line for line in lines if not line.startswith(options))
+
+    return change
+
+
+def replacing(old: str, new: str) -> Callable[[str], str]:
+    def change(text: str) -> str:
+        assert old in text
+        return text.replace(old, new)
+
+    return change
+
+
+def anybody(text: str) -> str:
+    """Let clients without certificates in; without users, only the connection itself works."""
+    text = replacing("require_certificate true", "require_certificate false")(text)
+    return without("use_identity_as_username", "use_username_as_clientid")(text)
+
+
+@pytest.mark.slow
+@pytest.mark.mosquitto
+@pytest.mark.parametrize(
+    ("broken", "change"),
+    [
+        ({"tls-version"}, without("tls_version")),
+        ({"certificate", "authority"}, anybody),
+        ({"user"}, without("password_file")),
+        ({"packet-size"}, without("max_packet_size")),
+        ({"take-over"}, without("clientid_prefixes")),
+        ({"one-connection"}, without("use_username_as_clientid")),
+        ({"enrolment", "device-write", "device-read", "viewer"}, without("acl_file")),
+    ],
+    ids=lambda value: "-".join(sorted(value)) if isinstance(value, set) else "",
+)
+def test_a_missing_option_is_found(
+    broken: set[str], change: Callable[[str], str], tmp_path: Path
+) -> None:
+    assert outcomes(tried(tmp_path, change), "broken") >= broken
+
+
+@pytest.mark.slow
+@pytest.mark.mosquitto
+@pytest.mark.parametrize(
+    ("broken", "rules"),
+    [
+        ("device-write", replacing("write edgefed/lab/up/check-1/#", "write edgefed/lab/up/#")),
+        (
+            "device-write",
+            replacing("user check-1\n", "user check-1\ntopic write edgefed/lab/all/#\n"),
+        ),
+        ("device-read", replacing("user check-1\n", "user check-1\ntopic read edgefed/lab/up/#\n")),
+        (
+            "viewer",
+            replacing("user viewer.check\n", "user viewer.check\ntopic edgefed/lab/down/#\n"),
+        ),
+        ("enrolment", lambda text: "topic write edgefed/lab/events\n" + text),
+        ("enrolment", lambda text: "topic read edgefed/lab/check/#\n" + text),
+    ],
+)
+def test_a_wider_rule_is_found(broken: str, rules: Callable[[str], str], tmp_path: Path) -> None:
+    assert outcomes(tried(tmp_path, rules=rules), "broken") == {broken}
+
+
+@pytest.mark.mosquitto
+def test_a_broker_that_does_not_read_its_files_again_is_found(tmp_path: Path) -> None:
+    assert outcomes(tried(tmp_path, deaf=True), "broken") == {"revocation"}
+
+
+def test_a_broker_that_is_not_there_is_no_broken_rule(tmp_path: Path) -> None:
+    fleet = make_fleet(tmp_path, three_ports(), [("operator", "al")])
+    own = fleet.parties["operator.al"]
+    with pytest.raises((UnreachableError, NotAllowedError)):
+        try_rules(SecuredCheck(fleet.address, own, None, 2.0, datetime.now(timezone.utc)))

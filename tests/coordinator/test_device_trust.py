@@ -1,0 +1,299 @@
+"""Trust scores: what changes them, quarantine, release, and what is kept on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgefed.config.checks_section import ChecksSection
+from edgefed.config.recipe import Recipe
+from edgefed.coordinator.device_trust import BY_OPERATOR, RELEASED, DeviceTrust, Judged, Trust
+from edgefed.coordinator.fleet import Delivered
+from edgefed.coordinator.run_controls import RunControls
+from edgefed.coordinator.run_records import OpenExchange
+from edgefed.errors import EdgeFedError
+from edgefed.events.fold import SnapshotBuilder
+from edgefed.events.snapshot import Snapshot
+from tests.coordinator.conftest import MakeWorld
+from tests.coordinator.fleets import (
+    Forge,
+    TamperedFleet,
+    forged,
+    silent,
+    told,
+    with_bits,
+    with_delta,
+)
+from tests.run_fixture import World, recipe, shards
+
+LIAR = "device-01"
+OTHERS = ("device-00", "device-02", "device-03")
+SIZES = (5, 9, 6, 4)
+NAN = with_bits(0x7F, 0xC0)
+NOW = "2024-05-06T07:08:09Z"
+CHECKS = ChecksSection()
+
+
+def judge(
+    trust: DeviceTrust,
+    number: int,
+    *,
+    refused: Mapping[str, str] | None = None,
+    accepted: tuple[str, ...] = OTHERS,
+    section: ChecksSection = CHECKS,
+) -> None:
+    trust.judge(Judged(f"r-1-{number}", accepted, refused or {}), section, NOW)
+
+
+def refuse(trust: DeviceTrust, *numbers: int, section: ChecksSection = CHECKS) -> None:
+    for number in numbers:
+        judge(trust, number, refused={LIAR: "NaN"}, section=section)
+
+
+def accept(trust: DeviceTrust, *numbers: int) -> None:
+    for number in numbers:
+        judge(trust, number, accepted=(LIAR, *OTHERS))
+
+
+def test_refusals_lower_a_score_until_the_device_is_quarantined() -> None:
+    trust = DeviceTrust()
+    assert trust.of(LIAR) == Trust(LIAR, 1.0, "trusted")
+    refuse(trust, 0)
+    assert (trust.of(LIAR).score, trust.of(LIAR).standing) == (0.75, "suspect")
+    refuse(trust, 1)
+    assert (trust.of(LIAR).score, trust.of(LIAR).standing) == (0.5, "suspect")
+    assert not trust.is_quarantined(LIAR)
+    refuse(trust, 2)
+    assert trust.of(LIAR) == Trust(LIAR, 0.25, "quarantined", "NaN", NOW, "r-1-2")
+    assert trust.is_quarantined(LIAR)
+    assert not any(map(trust.is_quarantined, OTHERS))
+
+
+def test_accepted_replies_raise_a_score_slowly_and_no_further_than_one() -> None:
+    trust = DeviceTrust()
+    refuse(trust, 0)
+    accept(trust, 1, 2)
+    assert trust.of(LIAR).score == pytest.approx(0.79)
+    assert trust.of(LIAR).standing == "suspect"
+    accept(trust, 3)
+    assert trust.of(LIAR).score == pytest.approx(0.81)
+    assert trust.of(LIAR).standing == "trusted"
+    accept(trust, *range(4, 40))
+    assert trust.of(LIAR).score == 1.0
+
+
+def test_no_accepted_reply_ends_a_quarantine() -> None:
+    trust = DeviceTrust()
+    refuse(trust, 0, 1, 2)
+    accept(trust, *range(3, 60))
+    assert trust.of(LIAR).standing == "quarantined"
+
+
+def test_a_released_device_is_on_probation() -> None:
+    trust = DeviceTrust()
+    refuse(trust, 0, 1, 2)
+    trust.release(LIAR, NOW)
+    assert (trust.of(LIAR).score, trust.of(LIAR).standing) == (RELEASED, "suspect")
+    refuse(trust, 3)
+    assert trust.of(LIAR).standing == "quarantined"
+
+
+def test_half_of_the_replies_refused_blames_nobody() -> None:
+    trust = DeviceTrust()
+    both = {LIAR: "64.1, more than 64", "device-00": "64.2, more than 64"}
+    judge(trust, 0, refused=both, accepted=("device-02", "device-03"))
+    assert trust.all() == []
+    judge(trust, 1, refused=both, accepted=("device-02", "device-03", "device-04"))
+    assert [each.device for each in trust.all()] == ["device-00", LIAR]
+
+
+def test_an_exchange_counts_once() -> None:
+    trust = DeviceTrust()
+    refuse(trust, 0, 0, 0)
+    assert trust.of(LIAR).score == 0.75
+
+
+def test_settings_say_what_a_reply_counts() -> None:
+    trust, none = DeviceTrust(), DeviceTrust()
+    refuse(trust, 0, section=ChecksSection(trust_loss=0.7))
+    assert trust.of(LIAR).standing == "quarantined"
+    refuse(none, *range(9), section=ChecksSection(quarantine_below=0))
+    assert (none.of(LIAR).score, none.of(LIAR).standing) == (0.0, "suspect")
+
+
+def test_a_threshold_above_the_other_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least quarantine_below"):
+        ChecksSection(quarantine_below=0.9)
+
+
+def test_scores_are_kept_on_disk(tmp_path: Path) -> None:
+    with closing(DeviceTrust(tmp_path)) as trust:
+        refuse(trust, 0, 1, 2)
+        trust.quarantine("device-02", NOW)
+        before = trust.all()
+    with closing(DeviceTrust(tmp_path)) as again:
+        assert again.all() == before
+        assert again.is_quarantined(LIAR)
+        assert again.of("device-02").reason == BY_OPERATOR
+        refuse(again, 2)
+        assert again.all() == before, "the exchange was counted before"
+        again.release(LIAR, NOW)
+    with closing(DeviceTrust(tmp_path)) as last:
+        assert last.of(LIAR).score == RELEASED
+
+
+def test_orders_that_change_nothing_are_refused() -> None:
+    trust = DeviceTrust()
+    with pytest.raises(EdgeFedError) as caught:
+        trust.release(LIAR, NOW)
+    assert caught.value.code == "device.not_quarantined"
+    trust.quarantine(LIAR, NOW)
+    with pytest.raises(EdgeFedError) as caught:
+        trust.quarantine(LIAR, NOW)
+    assert caught.value.code == "device.quarantined"
+
+
+# -- in runs ---------------------------------------------------------------------------------------
+
+
+def plan(**sections: Any) -> Recipe:
+    return recipe(**{"rounds": {"count": 5}, **sections})
+
+
+def asked(fleet: TamperedFleet) -> list[bool]:
+    """Return for each round whether the liar was asked."""
+    return [any(task.device == LIAR for task in each.tasks) for each in fleet.asked]
+
+
+def test_a_device_whose_replies_are_refused_is_asked_three_times(world: MakeWorld) -> None:
+    here = world(plan(), shards(SIZES))
+    fleet, trust = TamperedFleet(here.devices, forged(LIAR, NAN)), DeviceTrust()
+    record = here.engine(fleet, trust=trust).run()
+    assert record.status == "finished"
+    assert asked(fleet) == [True] * 3 + [False] * 2
+    warnings = [each["text"] for each in here.seen("note", level="warning")]
+    assert [text.split(":")[0] for text in warnings] == [f"{LIAR} is quarantined"]
+    told = [each for each in here.seen("device", device=LIAR) if "standing" in each]
+    assert [(each["trust"], each["standing"], "moved" in each) for each in told] == [
+        (0.75, "suspect", True),
+        (0.5, "suspect", False),
+        (0.25, "quarantined", True),
+    ]
+    there = world(plan(), shards(SIZES))
+    silenced = there.engine(TamperedFleet(there.devices, silent(LIAR))).run()
+    assert record.weights_digest == silenced.weights_digest
+
+
+def test_the_next_run_does_not_ask_a_quarantined_device(world: MakeWorld, tmp_path: Path) -> None:
+    with closing(DeviceTrust(tmp_path)) as trust:
+        refuse(trust, 0, 1, 2)
+    here = world(plan(), shards(SIZES))
+    fleet = TamperedFleet(here.devices)
+    with closing(DeviceTrust(tmp_path)) as trust:
+        assert here.engine(fleet, trust=trust).run().status == "finished"
+    assert asked(fleet) == [False] * 5
+
+
+def test_a_run_without_another_device_says_why(world: MakeWorld) -> None:
+    here = world(plan(), shards((5,)))
+    trust = DeviceTrust()
+    trust.quarantine("device-00", NOW)
+    record = here.engine(trust=trust).run()
+    assert record.status == "failed"
+    assert "device-00: it is quarantined" in record.reason
+
+
+def test_what_a_device_cannot_help_costs_no_trust(world: MakeWorld) -> None:
+    def misfortunes(exchange: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
+        for each in replies:
+            if each.reply.device == "device-00":
+                continue  # it is lost
+            if each.reply.device == LIAR:
+                yield told(status="refused", reason="its policy", blobs={})(each)
+            elif each.reply.device == "device-02":
+                yield told(status="failed", reason="out of memory", blobs={})(each)
+            else:
+                yield each
+
+    here = world(plan(rounds={"count": 5, "quorum": 0.25}), shards((*SIZES, 3, 3)))
+    trust = DeviceTrust()
+    assert here.engine(TamperedFleet(here.devices, misfortunes), trust=trust).run().round == 5
+    assert trust.all() == []
+
+
+def test_a_reply_that_comes_after_the_quarantine_is_refused(world: MakeWorld) -> None:
+    trust = DeviceTrust()
+
+    def in_the_middle(_: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
+        for each in replies:
+            if each.reply.device == LIAR and not trust.is_quarantined(LIAR):
+                trust.quarantine(LIAR, NOW)
+            yield each
+
+    here = world(plan(), shards(SIZES))
+    fleet = TamperedFleet(here.devices, in_the_middle)
+    assert here.engine(fleet, trust=trust).run().status == "finished"
+    assert asked(fleet) == [True, False, False, False, False]
+    refused = [each for each in fleet.verdicts if each[1] == "rejected"]
+    assert refused == [(LIAR, "rejected", "its device is quarantined")]
+    assert trust.of(LIAR).score == 1.0
+
+
+def larger(delta_by: float) -> Forge:
+    return with_delta(lambda delta: {name: delta_by * array for name, array in delta.items()})
+
+
+def test_an_exchange_that_is_judged_again_after_a_restart_ends_the_same(
+    world: MakeWorld, tmp_path: Path
+) -> None:
+    """The norms of the refused device belong to the cohort's median both times."""
+    made = plan(
+        checks={"norm_factor": 2.5, "trust_loss": 1.0},
+        merging={"rule": "norm_clipping", "clip_factor": 0.5},
+        rounds={"count": 2},
+    )
+    attack = forged(LIAR, larger(30))
+    there = world(made, shards(SIZES))
+    undisturbed = there.engine(TamperedFleet(there.devices, attack)).run()
+    here = world(made, shards(SIZES))
+    with closing(DeviceTrust(tmp_path)) as trust:
+        killed_at_commit(here, TamperedFleet(here.devices, attack), trust)
+    with closing(DeviceTrust(tmp_path)) as trust:
+        assert trust.is_quarantined(LIAR)
+        record = here.engine(TamperedFleet(here.devices, attack), trust=trust).run()
+    assert record.status == "finished"
+    assert record.weights_digest == undisturbed.weights_digest
+
+
+class _KilledError(Exception):
+    pass
+
+
+def killed_at_commit(here: World, fleet: TamperedFleet, trust: DeviceTrust) -> None:
+    """End an engine between the first exchange's scores and its commit."""
+
+    def listener(event: Any) -> None:
+        if event.kind == "exchange" and event.fields.get("phase") == "merge":
+            raise _KilledError
+
+    with pytest.raises(_KilledError):
+        here.engine(fleet, RunControls(), listener=listener, trust=trust).run()
+
+
+def test_a_dashboard_shows_who_is_quarantined_and_not_that_it_was_seen(world: MakeWorld) -> None:
+    here = world(plan(), shards(SIZES))
+    fleet = TamperedFleet(here.devices, forged(LIAR, NAN))
+    here.engine(fleet, trust=DeviceTrust()).run()
+    builder = SnapshotBuilder(Snapshot(fleet="tests", time=NOW))
+    for event in here.events:
+        builder.apply(event)
+    shown = {each.device: each for each in builder.snapshot().devices}
+    assert (shown[LIAR].standing, shown[LIAR].trust) == ("quarantined", 0.25)
+    assert "not finite" in shown[LIAR].trust_reason
+    assert shown["device-00"].standing == "trusted"
+    lines = [line.text for line in builder.snapshot().lines]
+    assert any(text.startswith(f"{LIAR}  quarantined, trust 0.25: delta") for text in lines)

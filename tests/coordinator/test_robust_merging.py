@@ -1,0 +1,259 @@
+"""Replies that are compared with each other, and merged by a robust rule, in whole runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgefed.algorithms.registry import built_in, make
+from edgefed.config.recipe import Recipe
+from edgefed.coordinator.fleet import Delivered
+from edgefed.coordinator.run_records import OpenExchange
+from edgefed.errors import UsageError
+from edgefed.learn.types import Tensors
+from tests.coordinator.conftest import MakeWorld
+from tests.coordinator.fleets import (
+    Forge,
+    Tamper,
+    TamperedFleet,
+    delta_of,
+    forged,
+    silent,
+    told,
+    with_delta,
+)
+from tests.run_fixture import recipe, shards
+
+LIAR = "device-01"
+SIZES = (5, 9, 6, 4, 7)
+RULES: tuple[dict[str, Any], ...] = (
+    {"rule": "median"},
+    {"rule": "trimmed_mean"},
+    {"rule": "krum"},
+    {"rule": "multi_krum"},
+    {"rule": "geometric_median"},
+    {"rule": "norm_clipping"},
+    {"rule": "norm_clipping", "clip_norm": 0.2},
+)
+AVERAGING = (
+    "fedavg",
+    "fedlc",
+    "fedmix",
+    "fedmoe",
+    "fedopt",
+    "fedprox",
+    "fedrs",
+    "globalmix",
+    "ifca",
+    "localmix",
+    "naivemix",
+)
+
+
+def plan(**sections: Any) -> Recipe:
+    return recipe(**{"rounds": {"count": 2}, **sections})
+
+
+def digest(world: MakeWorld, made: Recipe, tamper: Tamper | None = None) -> str:
+    here = world(made, shards(SIZES))
+    record = here.engine(TamperedFleet(here.devices, tamper)).run()
+    assert record.status == "finished", record.reason
+    return record.weights_digest
+
+
+def scaled(by: float) -> Forge:
+    def change(delta: Tensors) -> Tensors:
+        return {name: (by * array).astype(np.float32) for name, array in delta.items()}
+
+    return with_delta(change)
+
+
+def backwards(_: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
+    yield from reversed(list(replies))
+
+
+@pytest.mark.parametrize("merging", RULES, ids=lambda each: "-".join(map(str, each.values())))
+def test_no_rule_depends_on_the_order_of_replies(world: MakeWorld, merging: dict[str, Any]) -> None:
+    made = plan(merging=merging, checks={"norm_factor": 3.0})
+    assert digest(world, made) == digest(world, made, backwards)
+    assert digest(world, made) != digest(world, plan())
+
+
+def test_a_median_round_ends_in_the_median_of_the_deltas(world: MakeWorld) -> None:
+    deltas: list[Tensors] = []
+
+    def noted(_: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
+        for each in replies:
+            deltas.append(delta_of(each))
+            yield each
+
+    here = world(plan(rounds={"count": 1}, merging={"rule": "median"}), shards(SIZES))
+    engine = here.engine(TamperedFleet(here.devices, noted))
+    engine.run()
+    after = here.stores[0].checkpoint(here.run)
+    before = start_of(world)
+    assert after is not None
+    for name, weights in after.state.groups["weights"].items():
+        middle = np.median([delta[name] for delta in deltas], axis=0)
+        np.testing.assert_allclose(weights, before[name] + middle, atol=1e-7)
+
+
+def start_of(world: MakeWorld) -> Tensors:
+    """Return the weights before the first round: those that nobody's answer changes."""
+    nothing = with_delta(lambda delta: {n: np.zeros_like(a) for n, a in delta.items()})
+    here = world(plan(rounds={"count": 1}), shards(SIZES))
+
+    def still(_: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
+        return (nothing(each) for each in replies)
+
+    here.engine(TamperedFleet(here.devices, still)).run()
+    found = here.stores[0].checkpoint(here.run)
+    assert found is not None
+    return dict(found.state.groups["weights"])
+
+
+def test_clipping_to_a_large_norm_is_the_mean(world: MakeWorld) -> None:
+    assert digest(world, plan(merging={"rule": "norm_clipping", "clip_norm": 1e6})) == digest(
+        world, plan()
+    )
+
+
+@pytest.mark.parametrize(
+    ("checks", "forge", "reason"),
+    [
+        (
+            {"norm_factor": 5.0},
+            scaled(30),
+            "more than 5 times the cohort's median",
+        ),
+        ({"samples_factor": 10.0}, told(samples=900), "it counts 900 samples, more than 10 times"),
+        (
+            {"announced_factor": 2.0},
+            told(samples=19),
+            "it counts 19 samples, more than 2 times the 9 that its device announced",
+        ),
+    ],
+    ids=["norm", "samples", "announced"],
+)
+def test_a_reply_out_of_proportion_is_refused_and_the_others_are_merged(
+    world: MakeWorld, checks: dict[str, Any], forge: Forge, reason: str
+) -> None:
+    made = plan(checks={**checks, "quarantine_below": 0})
+    here = world(made, shards(SIZES))
+    fleet = TamperedFleet(here.devices, forged(LIAR, forge))
+    record = here.engine(fleet).run()
+    refused = [(device, why) for device, outcome, why in fleet.verdicts if outcome == "rejected"]
+    assert [device for device, _ in refused] == [LIAR] * 2
+    assert all(reason in why for _, why in refused)
+    assert [each["reason"] for each in here.seen("reply", outcome="rejected")] == [
+        why for _, why in refused
+    ]
+    assert [(row["replies"], row["late"]) for row in here.rows] == [(4, 1)] * 2
+    assert record.weights_digest == digest(world, plan(), silent(LIAR))
+
+
+def test_checks_that_refuse_nothing_change_nothing(world: MakeWorld) -> None:
+    checks = {"norm_factor": 1e5, "samples_factor": 1e5, "announced_factor": 1.0}
+    assert digest(world, plan(checks=checks)) == digest(world, plan())
+
+
+def test_a_rule_ignores_what_the_mean_follows(world: MakeWorld) -> None:
+    attack = forged(LIAR, scaled(-20))
+    for merging in RULES[:5]:
+        here = world(plan(merging=merging), shards(SIZES))
+        record = here.engine(TamperedFleet(here.devices, attack)).run()
+        assert record.status == "finished"
+    made = plan(merging={"rule": "krum"})
+    assert digest(world, made, attack) == digest(world, made, forged(LIAR, scaled(-30)))
+    assert digest(world, plan(), attack) != digest(world, plan(), forged(LIAR, scaled(-30)))
+
+
+def test_krum_waits_for_as_many_answers_as_it_needs(world: MakeWorld) -> None:
+    made = plan(merging={"rule": "krum", "malicious": 2}, rounds={"count": 1, "retries": 0})
+    here = world(made, shards(SIZES))
+    record = here.engine().run()
+    assert (record.status, record.error) == ("failed", "round.quorum")
+    assert "5 of 5 devices answered round 1, the quorum is 7" in record.reason
+
+
+def test_the_algorithms_that_average_are_known() -> None:
+    assert tuple(name for name, kind in built_in().items() if kind.averages_updates) == AVERAGING
+
+
+@pytest.mark.parametrize("name", AVERAGING)
+def test_every_algorithm_that_averages_takes_a_rule(world: MakeWorld, name: str) -> None:
+    made = plan(algorithm={"name": name}, merging={"rule": "median"})
+    mean = made.model_copy(update={"merging": plan().merging})
+    here = world(made, shards(SIZES, tested=2))
+    assert here.engine().run().status == "finished"
+    there = world(mean, shards(SIZES, tested=2))
+    assert there.engine().run().weights_digest != here.record.weights_digest
+
+
+def test_devices_that_chose_other_models_are_not_averaged_together(world: MakeWorld) -> None:
+    """What a device of the second cluster sends changes nothing of the first."""
+    settings = {"name": "ifca", "clusters": 2}
+    made = plan(algorithm=settings, merging={"rule": "median"}, rounds={"count": 1})
+    states, choices = [], dict[str, int]()
+    for tamper in (None, "other"):
+        here = world(made, shards(SIZES))
+        among = [device for device, chosen in sorted(choices.items()) if chosen == 1]
+        attack = _all(among, scaled(20)) if tamper else None
+        here.engine(TamperedFleet(here.devices, attack)).run()
+        found = here.stores[0].checkpoint(here.run)
+        assert found is not None
+        choices = dict(found.state.params["clusters"])
+        assert set(choices.values()) == {0, 1}, "the test needs both"
+        states.append(found.state.groups)
+    for name, weights in states[0]["cluster-0"].items():
+        assert np.array_equal(weights, states[1]["cluster-0"][name])
+    assert any(
+        not np.array_equal(weights, states[1]["cluster-1"][name])
+        for name, weights in states[0]["cluster-1"].items()
+    )
+
+
+def _all(devices: list[str], forge: Forge) -> Tamper:
+    def tamper(_: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
+        for each in replies:
+            attacks = each.reply.device in devices and "delta" in each.reply.blobs
+            yield forge(each) if attacks else each
+
+    return tamper
+
+
+REFUSED: dict[str, tuple[Callable[[], Recipe], str]] = {
+    "fedma": (
+        lambda: plan(algorithm={"name": "fedma"}, merging={"rule": "median"}),
+        "merging.algorithm",
+    ),
+    "pfnm": (
+        lambda: plan(algorithm={"name": "pfnm"}, merging={"rule": "krum"}),
+        "merging.algorithm",
+    ),
+    "ensemble": (
+        lambda: plan(algorithm={"name": "ensemble"}, merging={"rule": "norm_clipping"}),
+        "merging.algorithm",
+    ),
+    "divergence": (
+        lambda: plan(algorithm={"name": "fedavg", "divergence": True}, merging={"rule": "median"}),
+        "merging.divergence",
+    ),
+    "cohort": (
+        lambda: plan(merging={"rule": "krum", "malicious": 2}, rounds={"cohort": 6}),
+        "merging.cohort",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_makes_no_sense_is_refused_before_the_run(what: str) -> None:
+    made, code = REFUSED[what]
+    with pytest.raises(UsageError) as caught:
+        make(made())
+    assert caught.value.code == code
+    mean = made().model_copy(update={"merging": plan().merging})
+    make(mean)

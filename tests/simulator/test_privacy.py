@@ -1,0 +1,92 @@
+"""Private simulations: with the same noise, every executor gives the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgefed.clock import SystemClock
+from edgefed.config.recipe import Recipe, SimulationSection
+from edgefed.data.types import Shard
+from edgefed.errors import RecipeError
+from edgefed.report.page import report
+from edgefed.report.run_data import run_data_of_folder
+from edgefed.simulator.executors import Executor, Sequential
+from edgefed.simulator.process_pool import ProcessPool
+from edgefed.simulator.run import Simulation, SimulationResult
+from edgefed.wire.messages import Task
+from tests.private_randomness import of_round
+
+
+def from_task(task: Task) -> np.random.Generator:
+    return np.random.default_rng(task.seed)
+
+
+MakeExecutor = Callable[[Sequence[Shard]], Executor]
+
+EXECUTORS: dict[str, MakeExecutor] = {
+    "one process": lambda parts: Sequential(parts, private_randomness=from_task),
+    "pool": lambda parts: ProcessPool(parts, 2, private_randomness=from_task),
+}
+
+
+def recipe(**privacy: Any) -> Recipe:
+    return Recipe.model_validate(
+        {
+            "seed": 5,
+            "model": {"name": "mlp", "hidden": [8]},
+            "data": {"name": "digits", "limit": 160, "partition": "iid"},
+            "rounds": {"count": 2, "cohort": 3},
+            "privacy": {"noise_multiplier": 2.0, **privacy},
+            "simulation": {"devices": 4},
+        }
+    )
+
+
+def simulate(plan: Recipe, folder: Path, executor: MakeExecutor) -> SimulationResult:
+    def make(
+        dealt: Sequence[Shard], section: SimulationSection, tell: Callable[[str], None]
+    ) -> tuple[Executor, str]:
+        return executor(dealt), ""
+
+    done = Simulation(plan, folder, SystemClock(), executors=make, randomness=of_round).run()
+    assert done.record.status == "finished", done.record.reason
+    return done
+
+
+@pytest.mark.parametrize(
+    "privacy",
+    [{"mechanism": "central", "adaptive": True, "population": 4}, {"mechanism": "local"}],
+    ids=["central", "local"],
+)
+def test_all_executors_give_the_same_bits_with_the_same_noise(
+    privacy: dict[str, Any], tmp_path: Path
+) -> None:
+    plan = recipe(**privacy)
+    found = [
+        simulate(plan, tmp_path / name.replace(" ", "-"), make) for name, make in EXECUTORS.items()
+    ]
+    assert len({each.record.weights_digest for each in found}) == 1
+    assert len({each.record.epsilon for each in found}) == 1
+    assert found[0].record.epsilon
+    plain = Simulation(plan, tmp_path / "plain", SystemClock()).run().record
+    assert plain.weights_digest != found[0].record.weights_digest
+    assert plain.epsilon == found[0].record.epsilon
+
+
+def test_a_simulation_beyond_its_budget_is_refused_before_it_exists(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError) as caught:
+        Simulation(recipe(mechanism="central", epsilon=1.0), tmp_path, SystemClock())
+    assert caught.value.code == "privacy.budget"
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_report_tells_epsilon(tmp_path: Path) -> None:
+    done = simulate(recipe(mechanism="central"), tmp_path, EXECUTORS["one process"])
+    page = report(run_data_of_folder(done.folder))
+    assert "epsilon" in page
+    assert f"{done.record.epsilon:.4g}" in page
