@@ -42,7 +42,7 @@ from edgefed.coordinator.run_check import RunCheck, check_start
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_model import load_dataset
 from edgefed.coordinator.run_records import UNFINISHED, RunRecord
-from edgefed.coordinator.sender_limits import SenderLimits, either
+from edgefed.coordinator.sender_limits import SenderLimits, either, everybody
 from edgefed.coordinator.service_settings import ServiceSettings, owner_of
 from edgefed.coordinator.store import Store
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError, UsageError
@@ -94,9 +94,7 @@ class Service:
         self._known = KnownDevices(self._store)
         self._trust = DeviceTrust(settings.folder)
         self._membership = open_membership(settings.membership, clock)
-        self._enrolled = (
-            self._membership.parties.is_enrolled if self._membership else settings.enrolled
-        )
+        self._enrolled = self._membership.parties.is_enrolled if self._membership else everybody
         self._registry = DeviceRegistry(self._journal, clock, self._trust, self._enrolled)
         self._run_check = RunCheck(settings, self._trust.is_quarantined)
         joined = either(self._registry.knows, self._known.__contains__)
