@@ -165,6 +165,8 @@ class FaultyLink:
         ends = (writer.transport, broker[1].transport)
         self._transports.update(ends)
         try:
+            if self._refusing:  # cut meanwhile
+                return
             await asyncio.gather(
                 self._pump(broker[0], writer, self._rates[0], self._histories[0]),
                 self._pump(reader, broker[1], self._rates[1], self._histories[1]),
