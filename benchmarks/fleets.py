@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from broker.address import LOOPBACK, free_port
+import psutil
+
+from broker.address import LOOPBACK, free_port, free_ports
+from broker.secured_broker import SecuredBroker
+from broker.secured_files import secured_files
 from edgefed.cli.follow_run import follow
 from edgefed.cli.processes import Processes, running, wait_for_coordinator
 from edgefed.clock import SystemClock
@@ -20,7 +24,6 @@ from edgefed.data.shard_files import write_shard
 from edgefed.errors import NotAllowedError
 from edgefed.files import make_folder
 from tests.faults.fleet_processes import dealt
-from tests.secured_fleet import free_ports, secured_broker
 from tests.signed_fleet import Trust
 
 FLEET = "measured"
@@ -31,6 +34,15 @@ class Fleet:
     """A coordinator, agents and Mosquitto, each a process of its own."""
 
     processes: Processes
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time that all processes have taken so far."""
+        own = self.processes
+        assert own.coordinator is not None
+        assert own.broker is not None
+        pids = [own.coordinator.pid, own.broker.pid, *(each.pid for each in own.agents.values())]
+        times = (psutil.Process(pid).cpu_times() for pid in pids)
+        return float(sum(each.user + each.system for each in times))
 
     def run(self, plan: Recipe, until: float | None = None) -> dict[str, Any]:
         """Run a recipe to its end and return its row.
@@ -71,12 +83,16 @@ def plain_fleet(folder: Path, plan: Recipe) -> Iterator[Fleet]:
 def secured_fleet(folder: Path, plan: Recipe) -> Iterator[Fleet]:
     """Start a fleet in which every party has a certificate: mutual TLS, and signed messages."""
     trust = Trust(make_folder(folder) / "trust" / FLEET, free_ports(), FLEET)
-    operator = trust.issue("operator", "measuring")
-    parties = [trust.issue("coordinator"), *(trust.issue("device", name) for name in dealt(plan))]
-    users = [each.certificate.user for each in (operator, *parties)]
-    processes = Processes(trust.address(operator), FLEET, folder)
+    trust.issue("coordinator")
+    trust.issue("broker")
+    for device in dealt(plan):
+        trust.issue("device", device)
+    address = trust.address(trust.issue("operator", "measuring"))
+    trust.write_access()
+    processes = Processes(address, FLEET, folder)
     with running(processes):
-        processes.broker = secured_broker(folder / "broker", trust, users)
+        files = secured_files(trust.folder)
+        processes.broker = SecuredBroker(address, folder / "broker", files)
         yield _started(processes, plan)
 
 

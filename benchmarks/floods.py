@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.flooding import FLOODS, publish
+from benchmarks.attacks.flooding import FLOODS, publish
 from broker.address import free_port
 from edgefed.cli.processes import Processes, running, wait_for_coordinator
 from edgefed.config.address import Address

@@ -4,7 +4,7 @@ Inputs are made from a seed and their number, so that each can be made again. Ev
 process of its own with bounded memory; an input may take 20 seconds of processor time. Anything but
 an error of EdgeFed's own is a crash.
 
-    python -m benchmarks.fuzz [--inputs 1000000] [--files 100000] [--seed 0] [--corpus FOLDER]
+    python -m benchmarks.fuzz [--inputs 20000] [--files 2000] [--seed 0] [--corpus FOLDER]
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.fuzz", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("--inputs", type=int, default=1_000_000, help="messages and blobs")
-    parser.add_argument("--files", type=int, default=100_000, help="files that users supply")
+    parser.add_argument("--inputs", type=int, default=20_000, help="messages and blobs")
+    parser.add_argument("--files", type=int, default=2_000, help="files that users supply")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--target", help="only this one")
     parser.add_argument("--corpus", type=Path, help="write the first input of each outcome there")

@@ -15,9 +15,11 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -191,14 +193,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.work or Path(temporary)
-        found = {
-            (attack, defence): [
-                run(Case(attack, defence, seed, options.rounds, options.partition), folder)
+        found: dict[tuple[str, str], list[Found]] = {}
+        for attack, defence in product(options.attacks, options.only):
+            cases = (
+                Case(attack, defence, seed, options.rounds, options.partition)
                 for seed in range(1, options.seeds + 1)
-            ]
-            for attack in options.attacks
-            for defence in options.only
-        }
+            )
+            found[attack, defence] = [run(case, folder) for case in cases]
+            print(f"{attack}, {defence}: {cell(attack, found[attack, defence])}", file=sys.stderr)
     if options.json:
         rows = [
             {"attack": attack, "defence": defence, "runs": [vars(each) for each in runs]}

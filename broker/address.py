@@ -53,6 +53,15 @@ def free_port(host: str = LOOPBACK) -> int:
         return port
 
 
+def free_ports(count: int = 3) -> int:
+    """Return a port of this machine that is free, with those after it: as a broker with TLS has."""
+    while True:
+        first = free_port()
+        more = range(first + 1, first + count)
+        if first + count <= 65536 and all(port_is_free(Address(LOOPBACK, port)) for port in more):
+            return first
+
+
 def port_is_free(address: Address) -> bool:
     """Whether this machine can listen on the address now."""
     return _bind_error(address) is None

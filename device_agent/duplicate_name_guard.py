@@ -13,6 +13,9 @@ NEWCOMER = 5.0
 STUBBORN = 3
 """Births after which another agent is no newcomer either."""
 
+LASTING = 60.0
+"""Seconds after which a connection was not ended by another agent of this name."""
+
 Reaction = Literal["ignore", "answer", "yield"]
 
 
@@ -23,6 +26,9 @@ class DuplicateNameGuard:
     yields. Of two newcomers, or of two old ones that a broken network kept apart, the one with the
     greater session yields. No clocks are compared, and a few messages settle it.
 
+    A broker with TLS lets only one of them be connected at a time. Each then finds the other's
+    retained birth or will in place of its own when it connects again.
+
     Args:
         session: ours.
     """
@@ -31,27 +37,51 @@ class DuplicateNameGuard:
         self._session = session
         self._since: float | None = None
         self._met: Counter[str] = Counter()
+        self._displaced: Counter[str] = Counter()
+        self._was_newcomer: set[str] = set()
+        self._heard = False
+        self._connected = 0.0
 
     def connected(self, now: float) -> None:
         """Note a connection at monotonic second ``now``."""
         self._since = now if self._since is None else self._since
         self._met.clear()
+        if now - self._connected > LASTING:
+            self._displaced.clear()
+            self._was_newcomer.clear()
+        self._connected = now
 
     def meet(self, birth: Birth, now: float, *, live: bool) -> Reaction:
         """Return what to do about a birth; a retained one may be of a life that is over."""
-        if not live:
+        if birth.session == self._session:
+            self._heard = True
             return "ignore"
+        if not live:
+            return self._displaced_by(birth, now)
         if birth.status == "lost":
             return (
                 "answer"  # the will of another life, or of another connection, replaced our birth
             )
-        if birth.session == self._session:
-            return "ignore"
         self._met[birth.session] += 1
-        newcomer = self._since is None or now - self._since < NEWCOMER
-        patience = 1 if newcomer else STUBBORN
+        newcomer = self._is_newcomer(now)
         if newcomer and birth.session < self._session:
             return "yield"
-        if self._met[birth.session] <= patience:
+        return self._judge(birth, self._met[birth.session], newcomer)
+
+    def _displaced_by(self, birth: Birth, now: float) -> Reaction:
+        """Return what to do about a retained birth that took the place of ours."""
+        if not self._heard:
+            return "ignore"  # of a life before ours
+        self._displaced[birth.session] += 1
+        if self._displaced[birth.session] == 1 and self._is_newcomer(now):
+            self._was_newcomer.add(birth.session)
+        newcomer = birth.session in self._was_newcomer
+        return self._judge(birth, self._displaced[birth.session], newcomer)
+
+    def _judge(self, birth: Birth, times: int, newcomer: bool) -> Reaction:
+        if times <= (1 if newcomer else STUBBORN):
             return "answer"
         return "yield" if newcomer or birth.session < self._session else "answer"
+
+    def _is_newcomer(self, now: float) -> bool:
+        return self._since is None or now - self._since < NEWCOMER

@@ -10,14 +10,15 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from broker.address import LOOPBACK, free_port
+from broker.address import LOOPBACK, free_ports
 from broker.child_process import ChildProcess, wait_until_accepting
 from broker.mosquitto import find_mosquitto
 from broker.running_broker import BrokerProcess
-from edgefed.config.address import Address
+from broker.secured_files import write_access
+from edgefed.config.address import COMMANDS_OFFSET, Address
 from edgefed.trust.certificates import Certificate, Role, user_of
 from edgefed.trust.credentials import Credentials, save_credentials
-from edgefed.trust.issuing import issue, make_authority, new_keys
+from edgefed.trust.issuing import issue, make_authority, make_revocations, new_keys
 
 FLEET = "signed"
 LIFE = timedelta(days=30)
@@ -38,6 +39,8 @@ class Trust:
     key: Ed25519PrivateKey = field(default_factory=Ed25519PrivateKey.generate)
     now: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
     authority: Certificate = field(init=False)
+    parties: dict[str, Certificate] = field(default_factory=dict)
+    revoked: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.authority = make_authority(self.key, self.fleet, self.now, timedelta(days=3650))
@@ -60,8 +63,20 @@ class Trust:
         )
         folder = self.folder / user_of(role, name)
         url = f"mqtts://{LOOPBACK}:{self.port}"
+        self.parties[certificate.user] = certificate
         made = Credentials(folder, keys, certificate, self.authority, self.fleet, url)
         return save_credentials(made)
+
+    def write_access(self) -> None:
+        """Write the access rules of all parties, for a broker that has rules."""
+        revoked = make_revocations(self.authority, self.key, self.revoked, self.now, LIFE)
+        users = [user for user in self.parties if user != "broker"]
+        write_access(self.folder, self.fleet, users, revoked)
+
+    def remove(self, user: str) -> None:
+        """Revoke a certificate and take its rules away."""
+        self.revoked.append(self.parties.pop(user).serial)
+        self.write_access()
 
     def address(self, credentials: Credentials) -> Address:
         """Return the broker's address for one party."""
@@ -91,13 +106,8 @@ class SignedBroker(BrokerProcess):
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "mosquitto.conf"
         file.write_text(
-            f"""\
-listener {trust.port} {LOOPBACK}
-cafile {own / "authority.pem"}
-certfile {own / "certificate.pem"}
-keyfile {own / "key.pem"}
-require_certificate true
-use_identity_as_username true
+            "".join(_listener(trust.port + offset, own) for offset in (0, COMMANDS_OFFSET))
+            + """\
 allow_anonymous false
 set_tcp_nodelay true
 max_queued_messages 40000
@@ -106,14 +116,25 @@ user root
         )
         log = folder / "broker.log"
         child = ChildProcess([str(program), "-c", str(file)], folder=folder, log=log)
-        address = Address(LOOPBACK, trust.port)
-        wait_until_accepting(child, address)
+        address = Address(LOOPBACK, trust.port, tls=True)
+        wait_until_accepting(child, address.for_commands())
         super().__init__(address, child)
+
+
+def _listener(port: int, folder: Path) -> str:
+    return f"""\
+listener {port} {LOOPBACK}
+cafile {folder / "authority.pem"}
+certfile {folder / "certificate.pem"}
+keyfile {folder / "key.pem"}
+require_certificate true
+use_identity_as_username true
+"""
 
 
 @contextmanager
 def signed_broker(folder: Path) -> Iterator[Trust]:
     """Run such a broker with an authority of its own."""
-    trust = Trust(folder / "trust", port=free_port())
+    trust = Trust(folder / "trust", port=free_ports())
     with SignedBroker(folder / "broker", trust):
         yield trust

@@ -116,10 +116,8 @@ def _with_algorithm(draws: random.Random) -> Pools:
     return {**POOLS, "algorithm": (name,), "settings": own}
 
 
-@contextmanager
-def agent(folder: Path) -> Iterator[Reader]:
-    """Hand messages to an agent, which trains when a task can be done; limits are not applied."""
-    clock = FuzzClock()
+def unconnected_agent(folder: Path, clock: FuzzClock) -> Agent:
+    """Return an agent that holds the first two blobs, and whose messages nobody gets."""
     birth = Birth(session=SESSION, status="online", samples=8)
     store = DeviceStore(folder, 2**24)
     for blob in BLOBS[:2]:
@@ -137,6 +135,14 @@ def agent(folder: Path) -> Iterator[Reader]:
     link = UnconnectedLink(made._inbox)
     for part in (made, made._publisher, made._sender, made._downloads, made._tasks):
         part._link = link
+    return made
+
+
+@contextmanager
+def agent(folder: Path) -> Iterator[Reader]:
+    """Hand messages to an agent, which trains when a task can be done; limits are not applied."""
+    clock = FuzzClock()
+    made = unconnected_agent(folder, clock)
 
     def read(data: bytes) -> None:
         clock.move(0.05)
@@ -149,13 +155,19 @@ def agent(folder: Path) -> Iterator[Reader]:
             patience = 0.0
         made._tasks.retry()
         made._tick()
-        link.forget()
+        made._link._pending.clear()
         decode_again(TOPICS, split(data))
 
     yield read
+    end(made)
+
+
+def end(made: Agent) -> None:
+    """End the threads of an agent."""
     made._training.stop()
     made._sender.stop()
-    store.close()
+    made._downloads.close()
+    made._store.close()
 
 
 @contextmanager

@@ -5,19 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from benchmarks.fuzzing.mutations import TEXTS, broken
 from benchmarks.fuzzing.random_messages import payload
 from benchmarks.fuzzing.targets import Reader, Target
 from edgefed.trust.certificates import Certificate, read_certificate
-from edgefed.trust.issuing import issue, make_authority, make_request, new_keys, read_request
+from edgefed.trust.issuing import read_request
 from edgefed.wire.chunk_staging import Staging
 from edgefed.wire.codecs import CODECS
 from edgefed.wire.codecs import decode as decode_tensors
@@ -199,28 +198,21 @@ def _receive(staging: Staging, size: int, numbers: Sequence[int]) -> None:
 # -- certificates -----------------------------------------------------------------------------
 
 
+EXAMPLES = Path(__file__).parent / "certificates"
+"""An authority, a device of it and a request, which are not made anew: they hold random numbers."""
+
+
 @lru_cache(maxsize=1)
-def _certificates() -> tuple[Certificate, ...]:
-    now, life = datetime(2026, 1, 1, tzinfo=timezone.utc), timedelta(days=365)
-    key = Ed25519PrivateKey.from_private_bytes(b"\x07" * 32)
-    authority = make_authority(key, "fuzz", now, life)
-    keys = new_keys()
-    device = issue(
-        authority,
-        key,
-        role="device",
-        name="dev-1",
-        signing_key=keys.signing.public_key(),
-        encryption_key=keys.encryption.public_key(),
-        now=now,
-        life=life,
+def _certificates() -> tuple[Certificate, Certificate]:
+    authority, device = (
+        (EXAMPLES / f"{name}.der").read_bytes() for name in ("authority", "device")
     )
-    return authority, device
+    return read_certificate(authority), read_certificate(device)
 
 
 @lru_cache(maxsize=1)
 def _request() -> bytes:
-    return make_request(new_keys(), "dev-1")
+    return (EXAMPLES / "request.der").read_bytes()
 
 
 def make_certificate(draws: random.Random) -> bytes:

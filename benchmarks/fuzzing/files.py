@@ -251,7 +251,7 @@ def _leaf(path: Path, data: bytes) -> None:
 
 TARGETS = (
     Target("npz", make_npz, reading("file.npz", _npz), 3, "file"),
-    Target("image", make_image, reading("images/cat/b.png", read_image), 3, "file"),
+    Target("image", make_image, reading("images/cat/b.png", read_image), 1, "file"),
     Target("jpeg", make_jpeg, reading("packed.npz", _npz), 2, "file"),
     Target("recipe", make_toml, reading("recipe.toml", read_recipe), 3, "file"),
     Target("settings", make_toml, reading("edgefed.toml", read_settings), 3, "file"),

@@ -31,8 +31,11 @@ HANG = 20
 MEMORY = 1024 * 2**20
 """Bytes of address space that inputs may take beside what the program takes before them."""
 
-MAX_CORPUS_BYTES = 8192
+MAX_CORPUS_BYTES = 4096
 """Largest input that is kept for the corpus."""
+
+KEPT = 4
+"""Inputs of each outcome that are kept for the corpus."""
 
 
 @dataclass
@@ -87,7 +90,7 @@ def run(target: Target, inputs: int, seed: int, keep: Callable[[str, bytes], Non
         target: what reads them.
         inputs: how many.
         seed: of the inputs.
-        keep: takes the first input of each outcome.
+        keep: takes the first inputs of each outcome.
     """
     report, outcomes = Report(target.name), Counter[str]()
     signal.signal(signal.SIGVTALRM, _hung)
@@ -107,7 +110,7 @@ def run(target: Target, inputs: int, seed: int, keep: Callable[[str, bytes], Non
             finally:
                 signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             report.slowest = max(report.slowest, (time.perf_counter() - started, number))
-            if not outcomes[found] and len(data) <= MAX_CORPUS_BYTES:
+            if outcomes[found] < KEPT and len(data) <= MAX_CORPUS_BYTES:
                 keep(found, data)
             outcomes[found] += 1
         report.inputs, report.seconds = inputs, time.monotonic() - begun
@@ -137,12 +140,13 @@ def in_own_process(target: str, inputs: int, seed: int, corpus: Path | None = No
 
 
 def saver(folder: Path) -> Callable[[str, bytes], None]:
-    """Return what writes inputs into a corpus, named by what came of them."""
+    """Return what writes inputs into a corpus, named by what came of them and a number."""
+    counts = Counter[str]()
 
     def keep(found: str, data: bytes) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        name = found.replace(": ", "-").replace("/", "-")
-        (folder / name).write_bytes(data)
+        counts[found] += 1
+        (folder / f"{found.replace(': ', '-')}-{counts[found]}").write_bytes(data)
 
     return keep
 

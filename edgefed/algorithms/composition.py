@@ -37,6 +37,7 @@ from edgefed.algorithms.private_updates import (
     from_operating_system,
 )
 from edgefed.algorithms.secure_aggregation import SecureAggregation
+from edgefed.algorithms.secure_compatibility import check_without_privacy
 from edgefed.algorithms.wrapped_algorithm import WrappedAlgorithm
 from edgefed.config.privacy_section import NO_PRIVACY, PrivacySection
 from edgefed.config.recipe import LabelsSection, PersonalSection
@@ -60,8 +61,8 @@ def compose(
     labels: LabelsSection = NO_LABELS,
     personal: PersonalSection = NOTHING_PERSONAL,
     privacy: PrivacySection = NO_PRIVACY,
-    secure: SecureAggregationSection = NOT_SECURE,
     randomness: CoordinatorRandomness = from_operating_system,
+    secure: SecureAggregationSection = NOT_SECURE,
 ) -> Algorithm[Any]:
     """Return an algorithm with its parts in place; one without parts as it is.
 
@@ -70,25 +71,29 @@ def compose(
         labels: the recipe's ``[labels]`` table, which is a part of any algorithm.
         personal: its ``[personal]`` table; what stays on devices, no part sends either.
         privacy: its ``[privacy]`` table, for what is sent of all the others.
-        secure: its ``[secure_aggregation]`` table; what is masked is what would be sent otherwise.
         randomness: of the coordinator's privacy noise; only code can pass another one.
+        secure: its ``[secure_aggregation]`` table; what is masked is what would be sent otherwise.
 
     Raises:
-        RecipeError: ``privacy.algorithm``: the table does not cover the algorithm.
+        RecipeError: ``privacy.algorithm``: the table does not cover the algorithm; or
+            ``secure.unfit``: it does not go with masked updates.
     """
     supplements = _supplements(algorithm, labels) if labels.wanted else ()
     parts = (*supplements, *algorithm.parts())
     whole = Composition(algorithm, parts) if parts else algorithm
     if personal.wanted:
         whole = PersonalModels(whole, personal)
+    if secure.wanted:
+        check_without_privacy(privacy)
+        return SecureAggregation(whole, secure)
+    if not privacy.wanted:
+        return whole
 
     def shared_names(model: Model) -> tuple[str, ...]:
         kept = personal_names(personal, model) if personal.keeps_weights else ()
         return tuple(name for name in model.names if name not in kept)
 
-    if privacy.wanted:
-        whole = PrivateUpdates(whole, privacy, shared_names, randomness)
-    return SecureAggregation(whole, secure) if secure.wanted else whole
+    return PrivateUpdates(whole, privacy, shared_names, randomness)
 
 
 def _supplements(algorithm: Algorithm[Any], labels: LabelsSection) -> tuple[BountyExchange]:

@@ -146,8 +146,8 @@ class Exchange:
         discarded: blobs between devices that are not to be delivered; the coordinator deletes them
             when it puts the exchange.
         detail: a few words that dashboards show after the name, such as ``conv2, 2 of 4``.
-        index: its number in the run, from 0, as ``merge`` sees it.
         attempt: how often the algorithm began its round anew; ``rounds.retries`` limits that.
+        index: its number in the run, from 0, as ``merge`` sees it.
     """
 
     name: str
@@ -164,8 +164,8 @@ class Exchange:
     max_relay_bytes: int = 0
     discarded: tuple[Relay, ...] = ()
     detail: str = ""
-    index: int = 0
     attempt: int = 0
+    index: int = 0
 
 
 @dataclass(frozen=True)

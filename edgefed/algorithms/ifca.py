@@ -81,8 +81,8 @@ class IFCA(FedAvg):
     summary = "Clustered models: each device trains the one with the lowest loss"
     paper = "Ghosh et al., NeurIPS 2020, arXiv 2006.04088"
     personal_weights = False
-    private_updates = False
     sums_deltas = False
+    private_updates = False
     evaluation_place: EvaluationPlace = "devices"
     Settings: ClassVar[type[IFCASettings]] = IFCASettings
     settings: IFCASettings

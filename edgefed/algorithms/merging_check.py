@@ -15,9 +15,11 @@ def check_merging(recipe: Recipe, algorithm: Algorithm[Any]) -> None:
     Raises:
         UsageError: ``merging.algorithm``: the algorithm does not average updates;
             ``merging.divergence``: it measures what the rule replaces; ``merging.cohort``: rounds
-            wait for fewer answers than the rule needs.
+            wait for fewer answers than the rule needs; ``merging.privacy``: what is merged would
+            depend on single updates by more than central differential privacy allows for.
     """
     section = recipe.merging
+    _check_privacy(recipe)
     if section.rule == "mean":
         return
     if not algorithm.averages_updates:
@@ -41,3 +43,18 @@ def check_merging(recipe: Recipe, algorithm: Algorithm[Any]) -> None:
             code="merging.cohort",
             hint=f"set rounds.cohort to at least {section.least_answers}",
         )
+
+
+def _check_privacy(recipe: Recipe) -> None:
+    """Refuse what compares updates, where noise is reckoned for a plain sum of them."""
+    if recipe.privacy.mechanism != "central":
+        return
+    if recipe.merging.rule == "mean" and not recipe.checks.compares:
+        return
+    key = "[checks]" if recipe.checks.compares else "merging.rule"
+    raise UsageError(
+        f'{key} and privacy.mechanism = "central" do not go together: the noise covers what one'
+        " update adds to a sum, and not what it changes by comparison.",
+        code="merging.privacy",
+        hint='leave out one of the two, or set privacy.mechanism = "local"',
+    )

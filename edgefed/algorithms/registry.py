@@ -124,8 +124,8 @@ def make(
         recipe.labels,
         recipe.personal,
         recipe.privacy,
-        recipe.secure_aggregation,
         randomness,
+        recipe.secure_aggregation,
     )
 
 
@@ -170,7 +170,7 @@ def make_device_half(
         complete_section(LabelsSection, labels, "labels") if labels else NO_LABELS,
         complete_section(PersonalSection, personal, "personal") if personal else NOTHING_PERSONAL,
         complete_section(PrivacySection, privacy, "privacy") if privacy else NO_PRIVACY,
-        complete_section(SecureAggregationSection, secure_aggregation, "secure_aggregation")
+        secure=complete_section(SecureAggregationSection, secure_aggregation, "secure_aggregation")
         if secure_aggregation
         else NOT_SECURE,
     )

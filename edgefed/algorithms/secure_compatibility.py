@@ -7,6 +7,7 @@ from typing import Any
 from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.fedavg import AveragingSettings
 from edgefed.algorithms.secure_keys import MAX_DEVICES
+from edgefed.config.privacy_section import PrivacySection
 from edgefed.config.recipe import Recipe
 from edgefed.errors import RecipeError
 
@@ -37,21 +38,21 @@ def check_secure_aggregation(recipe: Recipe, algorithm: Algorithm[Any]) -> None:
             f"wire.uplink = {recipe.wire.uplink} codes updates, and masked ones are not coded",
             'set wire.uplink = "fp32"; secure_aggregation.grid_bits makes replies smaller',
         )
-    if recipe.merging.rule != "mean":
-        raise _unfit(
-            f'merging.rule = "{recipe.merging.rule}" compares single updates',
-            'set merging.rule = "mean"',
-        )
-    if recipe.checks.compares:
-        raise _unfit(
-            "checks.norm_factor and checks.samples_factor compare single updates", "set them to 0"
-        )
-    if recipe.privacy.mechanism == "central":
-        raise _unfit(
-            'privacy.mechanism = "central" clips single updates on the coordinator',
-            'choose privacy.mechanism = "local", whose noise is added before the mask',
-        )
+    _check_other_tables(recipe)
     _check_cohort(recipe)
+
+
+def check_without_privacy(section: PrivacySection) -> None:
+    """Check that updates are not to be noised beside, on a device as on the coordinator.
+
+    Raises:
+        RecipeError: ``secure.unfit``.
+    """
+    if section.wanted:
+        raise _unfit(
+            f"privacy.mechanism = {section.mechanism} counts what each device releases",
+            'set privacy.mechanism = "none"',
+        )
 
 
 def check_label_audit(recipe: Recipe, audit: bool) -> None:
@@ -75,6 +76,19 @@ def sums_deltas(kind: type[Any]) -> bool:
         if "merge" in vars(each):
             return False
     return False
+
+
+def _check_other_tables(recipe: Recipe) -> None:
+    """Check that no other table needs to see single updates, or to change them."""
+    checks = recipe.checks
+    if recipe.merging.rule != "mean":
+        raise _unfit(
+            f"merging.rule = {recipe.merging.rule} compares or changes single updates",
+            'set merging.rule = "mean"',
+        )
+    for name in ("norm_factor", "samples_factor", "announced_factor"):
+        if getattr(checks, name) > 0:
+            raise _unfit(f"checks.{name} compares single replies", f"set checks.{name} = 0")
 
 
 def _check_cohort(recipe: Recipe) -> None:

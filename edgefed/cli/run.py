@@ -278,6 +278,16 @@ def _averages(record: dict[str, Any]) -> str:
     return f"of {whose}: edgefed run means {record['run']}" if sharing else ""
 
 
+def _aggregation(recipe: dict[str, Any]) -> str:
+    """Return that updates are masked; nothing where the coordinator sees each of them."""
+    section = recipe.get("secure_aggregation", {})
+    if not section.get("enabled"):
+        return ""
+    threshold = section["threshold"]
+    devices = f"{threshold:g}" if threshold > 1 else f"{threshold:.0%} of the"
+    return f"secure: the coordinator sees only sums; at least {devices} devices of a round"
+
+
 def _privacy(record: dict[str, Any]) -> str:
     """Return what the rounds so far cost; nothing for a run without differential privacy."""
     section = record["recipe"].get("privacy", {})
@@ -357,6 +367,7 @@ def _shown(record: dict[str, Any]) -> str:
         *_own_scores(record),
         *_modes(record["history"]),
         ("privacy", _privacy(record)),
+        ("aggregation", _aggregation(record["recipe"])),
         ("growth", _growth(record["history"])),
         ("bytes", f"{size(record['bytes_up'])} up, {size(record['bytes_down'])} down"),
         ("averages", _averages(record)),

@@ -48,7 +48,7 @@ class PrivacySection(Section):
     """The most epsilon that the whole run may cost. Unset: no limit."""
 
     delta: Annotated[float, Field(gt=0, lt=0.5)] = 1e-5
-    """The probability with which epsilon may not hold; less than one in the number of devices."""
+    """The probability with which epsilon may not hold; choose less than 1 / number of devices."""
 
     population: Annotated[int, Field(ge=0, le=2**24)] = 0
     """With ``central``: devices that a cohort is at least drawn from, for privacy amplification by

@@ -28,7 +28,7 @@ class DeviceOrders:
         trust: DeviceTrust,
         journal: EventJournal,
         clock: Clock,
-        clear: Callable[[str], None],
+        clear: Callable[[str], object],
     ) -> None:
         self._registry = registry
         self._trust = trust

@@ -309,8 +309,8 @@ class Engine:
         collector = make_collector(self._deps, state.run_model, opened)
         asked = asked_exchange(opened)
         answers = audited(self._deps, self._recorder.record.run, state, asked, collector.answers())
-        answers = collector.merged(answers)
-        merged = merged_or_problem(self._algorithm, state.state, asked, answers)
+        robust = collector.merged(answers)
+        merged = merged_or_problem(self._algorithm, state.state, asked, robust)
         self._controls.check()
         update_trust(self._deps, self._recorder, opened, collector)
         rate = self._recipe.training.learning_rate
@@ -363,9 +363,10 @@ class Engine:
         anew = self._algorithm.begin_anew(state.state, asked, causes)
         if anew is state.state:
             return
-        record, held, store = self._recorder.record, state.downlink.to_json(), self._deps.store
+        record, held = self._recorder.without_answers(), state.downlink.to_json()
+        store = self._deps.store
         self._recorder.written(lambda: store.commit(record, anew, held, closes=opened))
-        state.state, state.open = anew, None
+        self._recorder.record, state.state, state.open = record, anew, None
 
     # -- scores -------------------------------------------------------------------------------
 

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from edgefed.clock import timestamp
-from edgefed.coordinator.enrolment_store import Party
 from edgefed.coordinator.membership import Membership
+from edgefed.coordinator.membership_messages import MembershipMessages
 from edgefed.coordinator.request_actions import Action, Arguments, Nothing
 from edgefed.errors import NotAllowedError
 from edgefed.trust.tokens import fingerprint
 
 MAX_SECONDS = 30 * 86400.0
 """Longest life of a token."""
-
-
-class Members(Protocol):
-    """The coordinator, as far as it removes members."""
-
-    @property
-    def membership(self) -> Membership | None:
-        """Who belongs to the fleet; None without an authority here."""
-        ...
-
-    def remove_member(self, user: str) -> Party:
-        """End a membership, also in mid-round."""
-        ...
 
 
 class _Invite(Arguments):
@@ -45,8 +32,8 @@ class _User(Arguments):
     user: str
 
 
-def enrolment_actions(members: Members) -> Mapping[str, Action]:
-    """Return the actions about membership, by name."""
+def enrolment_actions(members: MembershipMessages | None) -> Mapping[str, Action]:
+    """Return the actions about membership, by name; ``members`` is None without an authority."""
     orders = _Orders(members)
     return {
         "member.list": Action(Nothing, orders.list_all),
@@ -58,7 +45,7 @@ def enrolment_actions(members: Members) -> Mapping[str, Action]:
 
 
 class _Orders:
-    def __init__(self, members: Members) -> None:
+    def __init__(self, members: MembershipMessages | None) -> None:
         self._members = members
 
     def list_all(self, arguments: Nothing) -> list[dict[str, object]]:
@@ -92,16 +79,17 @@ class _Orders:
         return {"name": arguments.name}
 
     def remove(self, arguments: _User) -> dict[str, Any]:
-        self._membership()
-        party = self._members.remove_member(arguments.user)
+        party = self._known().remove(arguments.user, "removed")
         return {"name": party.name, "role": party.role, "ended": party.ended}
 
     def _membership(self) -> Membership:
-        found = self._members.membership
-        if found is None:
+        return self._known().membership
+
+    def _known(self) -> MembershipMessages:
+        if self._members is None:
             raise NotAllowedError(
                 "This fleet has no certificate authority.",
                 code="enrol.no_authority",
                 hint="on the coordinator's machine: edgefed init, then restart the coordinator",
             )
-        return found
+        return self._members

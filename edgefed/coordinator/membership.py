@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from edgefed.clock import Clock
+from edgefed.config.address import Address
 from edgefed.coordinator.enrolled_parties import EnrolledParties
 from edgefed.coordinator.enrolment import Enrolment
 from edgefed.coordinator.enrolment_store import EnrolmentStore
@@ -19,6 +20,7 @@ from edgefed.trust.authority import AUTHORITY_FOLDER, load_authority, renewal_du
 from edgefed.trust.certificates import Certificate, Role, read_certificate
 from edgefed.trust.credentials import CERTIFICATE, FLEET
 from edgefed.trust.issuing import read_request
+from edgefed.trust.signatures import Verifier
 from edgefed.trust.tokens import Token
 from edgefed.wire.enrolment_messages import (
     EnrolmentRequest,
@@ -70,6 +72,34 @@ def renew_own_certificates(settings: MembershipSettings, clock: Clock) -> None:
         membership.renew_own()
     finally:
         membership.close()
+
+
+def open_membership(settings: MembershipSettings | None, clock: Clock) -> Membership | None:
+    """Open the list of members, and tell the broker what an earlier life may not have told.
+
+    Returns:
+        None where there is no authority on this machine.
+
+    Raises:
+        NotAllowedError: the authority cannot be used.
+        StorageError: its list of devices, or what the broker reads, cannot be used.
+    """
+    if settings is None:
+        return None
+    membership = Membership(settings, clock)
+    membership.publish_access()
+    return membership
+
+
+def member_verifier(address: Address, membership: Membership | None) -> Verifier | None:
+    """Return what verifies messages for the coordinator: of members only, where it knows them."""
+    own = address.credentials
+    if own is None:
+        return None
+    if membership is None:
+        return Verifier(own.authority)
+    accepts = membership.parties.accepts
+    return Verifier(own.authority, lambda certificate: not accepts(certificate))
 
 
 class Membership:

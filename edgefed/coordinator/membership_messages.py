@@ -6,12 +6,14 @@ import logging
 import threading
 from collections.abc import Callable
 
+from edgefed.clock import Clock
 from edgefed.coordinator.enrolment_store import Party
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.membership import Membership
 from edgefed.errors import EdgeFedError
 from edgefed.transport.link import Link
 from edgefed.trust.certificates import Certificate
+from edgefed.trust.credentials import load_credentials
 from edgefed.wire.enrolment_messages import EnrolmentRequest, Leave, RenewalRequest
 from edgefed.wire.topics import Topics
 
@@ -29,9 +31,9 @@ class MembershipMessages:
         link: to answer with.
         topics: of the fleet.
         journal: told who comes and goes.
-        drop: removes a device that is connected, in mid-round too.
         session: returns the current life of a device; empty when it is not connected.
-        own_renewed: called with the users on this machine that got their next certificate.
+        drop: removes a device that is connected, in mid-round too.
+        clock: for the validity of certificates.
     """
 
     def __init__(
@@ -40,9 +42,9 @@ class MembershipMessages:
         link: Link,
         topics: Topics,
         journal: EventJournal,
-        drop: Callable[[str], None],
         session: Callable[[str], str],
-        own_renewed: Callable[[list[str]], None],
+        drop: Callable[[str], None],
+        clock: Clock,
     ) -> None:
         self.membership = membership
         self._link = link
@@ -50,7 +52,7 @@ class MembershipMessages:
         self._journal = journal
         self._drop = drop
         self._session = session
-        self._own_renewed = own_renewed
+        self._clock = clock
 
     def take_enrolment(self, token: str, asked: EnrolmentRequest) -> None:
         """Answer the holder of a token."""
@@ -120,10 +122,11 @@ class MembershipMessages:
             log.warning("the use of %s's certificate was not noted: %s", signer.user, error)
 
     def tick(self) -> None:
-        """Renew the certificates of this machine when it is time."""
+        """Renew the certificates of this machine when it is time; connect again with the own."""
         renewed = self.membership.renew_own()
-        if renewed:
-            self._own_renewed(renewed)
+        own = self._link.address.credentials
+        if own is not None and own.certificate.user in renewed:
+            self._link.renew(load_credentials(own.folder, self._clock.now()))
 
 
 _WORDS = {

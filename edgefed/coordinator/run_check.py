@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from edgefed.algorithms.base import Roster
-from edgefed.algorithms.privacy_plan import check_privacy
+from edgefed.algorithms.privacy_plan import check_privacy, privacy_plan
 from edgefed.algorithms.registry import check_fleet, make
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.augmentation import with_augmentation
@@ -65,8 +65,9 @@ class RunCheck:
         if found.spec is not None and found.problem is None:
             plan = with_augmentation(recipe, dataset.preparation)
             model = self._check_model(plan, found.spec, dataset)
-            return {**_found(found, roster, self._quarantined), **_merging(recipe, model, roster)}
-        return _found(found, roster, self._quarantined)
+            more = {**_merging(recipe, model, roster), **_planned(recipe)}
+            return {**_found(found, roster, self._quarantined), **more}
+        return {**_found(found, roster, self._quarantined), **_planned(recipe)}
 
     def _check_model(self, recipe: Recipe, spec: DataSpec, dataset: Dataset) -> Model:
         """Check that the algorithm can train the model on the data, and return the model."""
@@ -88,6 +89,13 @@ def check_start(recipe: Recipe, settings: ServiceSettings) -> None:
     check_privacy(recipe)
     folder = settings.folder
     weights_source(recipe.model, folder / "data", lambda run: folder / "runs" / run)
+
+
+def _planned(recipe: Recipe) -> dict[str, Any]:
+    """Return what the run would cost in differential privacy; nothing without."""
+    if not recipe.privacy.wanted:
+        return {}
+    return {"privacy": privacy_plan(recipe.privacy, recipe.rounds).as_json()}
 
 
 def _merging(recipe: Recipe, model: Model, roster: Roster) -> dict[str, Any]:

@@ -163,6 +163,12 @@ class RunRecorder:
         progress = {**self.record.progress, "stats": so_far.to_json()}
         return replace(self.record, progress=progress, epsilon=epsilon)
 
+    def without_answers(self) -> RunRecord:
+        """Return the row without the answers of its round, which begins anew."""
+        self.account()
+        progress = {name: each for name, each in self.record.progress.items() if name != "stats"}
+        return replace(self.record, progress=progress)
+
     def close_round(
         self,
         number: int,

@@ -24,14 +24,13 @@ from edgefed.coordinator.duplicate_coordinator import refuse_second_coordinator
 from edgefed.coordinator.engine import Engine
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.enrolment_orders import enrolment_actions
-from edgefed.coordinator.enrolment_store import Party
 from edgefed.coordinator.evaluation_request import EvaluationRequest
 from edgefed.coordinator.evaluations import Evaluations
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.event_log import EventLog
 from edgefed.coordinator.known_devices import KnownDevices
 from edgefed.coordinator.last_run import with_last_run
-from edgefed.coordinator.membership import Membership
+from edgefed.coordinator.membership import member_verifier, open_membership
 from edgefed.coordinator.membership_messages import MembershipMessages
 from edgefed.coordinator.mqtt_fleet import MqttFleet
 from edgefed.coordinator.new_run import create_run
@@ -42,7 +41,7 @@ from edgefed.coordinator.run_check import RunCheck, check_start
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_model import load_dataset
 from edgefed.coordinator.run_records import UNFINISHED, RunRecord
-from edgefed.coordinator.sender_limits import SenderLimits, either, everybody
+from edgefed.coordinator.sender_limits import SenderLimits, either
 from edgefed.coordinator.service_settings import ServiceSettings, owner_of
 from edgefed.coordinator.store import Store
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError, UsageError
@@ -51,8 +50,6 @@ from edgefed.lock import FolderLock
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Link
 from edgefed.trust.certificates import Certificate
-from edgefed.trust.credentials import load_credentials
-from edgefed.trust.signatures import Verifier
 from edgefed.wire.chunk_staging import prune
 from edgefed.wire.messages import CoordinatorState, Request
 from edgefed.wire.topics import Topics
@@ -95,12 +92,14 @@ class Service:
         self._journal.begin_with(lambda snapshot: with_last_run(snapshot, self._store))
         self._known = KnownDevices(self._store)
         self._trust = DeviceTrust(settings.folder)
-        self.membership = self._open_membership()
-        enrolled = self.membership.parties.is_enrolled if self.membership else everybody
-        self._registry = DeviceRegistry(self._journal, clock, self._trust, enrolled)
+        self._membership = open_membership(settings.membership, clock)
+        self._enrolled = (
+            self._membership.parties.is_enrolled if self._membership else settings.enrolled
+        )
+        self._registry = DeviceRegistry(self._journal, clock, self._trust, self._enrolled)
         self._run_check = RunCheck(settings, self._trust.is_quarantined)
         joined = either(self._registry.knows, self._known.__contains__)
-        self._limits = SenderLimits(self._topics, clock, joined, enrolled)
+        self._limits = SenderLimits(self._topics, clock, joined, self._enrolled)
         inbox: Inbox[NoReturn] = Inbox(clock, gate=self._limits)
         state = CoordinatorState(session=self._session, owner=self._owner, status="online")
         self._link = self._make_link(inbox, state)
@@ -132,7 +131,7 @@ class Service:
                 topics.every_up(),
                 topics.every_request(),
                 topics.coordinator(),
-                *((topics.every_enrolment_request(),) if self.membership else ()),
+                *((topics.every_enrolment_request(),) if self._membership else ()),
             ),
         )
 
@@ -146,7 +145,7 @@ class Service:
             lambda: inbox.counts,
             self._evaluations.result,
             DeviceOrders(self._registry, self._trust, self._journal, self._clock, self._clear),
-            enrolment_actions(self),
+            enrolment_actions(self._members),
         )
 
     def _make_dispatcher(self, inbox: Inbox[NoReturn]) -> Dispatcher:
@@ -165,60 +164,26 @@ class Service:
                 on_request=self._take_request,
                 on_up=self._announcements.repeat,
                 session=self._session,
-                verifier=self._verifier(),
+                verifier=member_verifier(self._settings.address, self._membership),
                 known=self._known.__contains__,
-                enrolled=self.membership.parties.is_enrolled if self.membership else everybody,
+                enrolled=self._enrolled,
                 expect=self._limits.expect,
                 members=self._members,
             )
         )
 
-    def _verifier(self) -> Verifier | None:
-        own = self._settings.address.credentials
-        if own is None:
-            return None
-        members = self.membership
-        if members is None:
-            return Verifier(own.authority)
-        return Verifier(own.authority, lambda certificate: not members.parties.accepts(certificate))
-
-    # -- members ------------------------------------------------------------------------------
-
-    def _open_membership(self) -> Membership | None:
-        """Open the list of members, and tell the broker what an earlier life may not have told."""
-        settings = self._settings.membership
-        if settings is None:
-            return None
-        membership = Membership(settings, self._clock)
-        membership.publish_access()
-        return membership
-
     def _make_members(self) -> MembershipMessages | None:
-        if self.membership is None:
+        if self._membership is None:
             return None
         return MembershipMessages(
-            self.membership,
+            self._membership,
             self._link,
             self._topics,
             self._journal,
-            self._drop_device,
             self._registry.session,
-            self._own_renewed,
+            lambda device: self._dispatcher.drop_device(device),  # noqa: PLW0108 - made later
+            self._clock,
         )
-
-    def _drop_device(self, device: str) -> None:
-        self._dispatcher.drop_device(device)
-
-    def _own_renewed(self, users: list[str]) -> None:
-        """Connect again with the coordinator's next certificate."""
-        own = self._settings.address.credentials
-        if own is not None and own.certificate.user in users:
-            self._link.renew(load_credentials(own.folder, self._clock.now()))
-
-    def remove_member(self, user: str) -> Party:
-        """End a membership, also in mid-round; see ``MembershipMessages.remove``."""
-        assert self._members is not None  # the action is refused without an authority
-        return self._members.remove(user, "removed")
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -249,8 +214,8 @@ class Service:
         self._journal.close()
         self._store.close()
         self._trust.close()
-        if self.membership is not None:
-            self.membership.close()
+        if self._membership is not None:
+            self._membership.close()
         self._lock.release()
 
     def _take_up_unfinished(self) -> None:

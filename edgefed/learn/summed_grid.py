@@ -58,7 +58,8 @@ class SummedGrid:
     @property
     def width(self) -> int:
         """Bytes of a number: a sum of them keeps its value and its sign."""
-        largest = max(self.bits + BOUND_BITS, COUNT_BITS)
+        counts = any(not _is_float(dtype) for _, dtype, _ in self.tensors)
+        largest = max(self.bits + BOUND_BITS, COUNT_BITS if counts else 0)
         return min(8, (largest + self.total.bit_length() + 1 + 7) // 8)
 
     def weighted(self, arrays: Tensors, weight: int) -> Array:

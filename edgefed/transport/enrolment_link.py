@@ -73,14 +73,13 @@ class EnrolmentLink:
 
     def _connect(self, now: datetime) -> None:
         try:
-            self._client.connect(self._token.host, self._token.port, keepalive=KEEPALIVE)
-            self._check_broker(now)
-        except (OSError, ValueError) as error:
-            self._client.disconnect()
-            raise self._unreachable(_reason(error)) from error
+            why = self._reach(now)
         except EdgeFedError:
-            self._client.disconnect()
+            self._hang_up()
             raise
+        if why:  # raised here, where no frame of a failed handshake keeps its socket open
+            self._hang_up()
+            raise self._unreachable(why)
         self._client.loop_start()
         try:
             why = self._ready.get(timeout=CONNECT_TIMEOUT)
@@ -90,10 +89,26 @@ class EnrolmentLink:
             self.close()
             raise self._unreachable(why)
 
+    def _reach(self, now: datetime) -> str:
+        """Connect to the right broker; return why not, empty when it is."""
+        try:
+            self._client.connect(self._token.host, self._token.port, keepalive=KEEPALIVE)
+            self._check_broker(now)
+        except (OSError, ValueError) as error:
+            return _reason(error)
+        return ""
+
     def close(self) -> None:
         """Disconnect."""
         self._client.disconnect()
         self._client.loop_stop()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        """Close the connection, which paho does only while its loop runs."""
+        connection: Any = self._client.socket()
+        if connection is not None:
+            connection.close()
 
     def send(self, request: EnrolmentRequest) -> None:
         """Send a request.
@@ -126,8 +141,10 @@ class EnrolmentLink:
         """Check that the authority of the token made the broker's certificate."""
         connection: Any = self._client.socket()
         encoded = connection.getpeercert(binary_form=True) if connection else None
+        if encoded is None:  # as the listener for devices does with who has no certificate
+            raise ConnectionResetError
         try:
-            certificate = read_certificate(encoded or b"")
+            certificate = read_certificate(encoded)
             key = Ed25519PublicKey.from_public_bytes(self._token.authority_key)
             key.verify(certificate.x509.signature, certificate.x509.tbs_certificate_bytes)
         except (NotAllowedError, InvalidSignature) as error:
@@ -197,6 +214,8 @@ class EnrolmentLink:
 def _reason(error: BaseException) -> str:
     if isinstance(error, ssl.SSLError):
         return "it does not speak TLS"
+    if isinstance(error, ConnectionResetError):
+        return "it closed the connection"
     if isinstance(error, TimeoutError):
         return "it does not answer"
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__

@@ -94,6 +94,8 @@ def save_credentials(made: Credentials) -> Credentials:
     folder = made.folder
     beside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.part")
     old = folder.with_name(f".{folder.name}.old")
+    for left in folder.parent.glob(f".{folder.name}.*.part"):  # by a killed process
+        shutil.rmtree(left, ignore_errors=True)
     try:
         beside.mkdir(parents=True, mode=0o700)
         for name, data in _contents(made).items():

@@ -82,6 +82,7 @@ class RenewalRequest(Message):
     """
 
     kind = "renewal_request"
+    introduces = True
     request: Der
 
 
@@ -93,6 +94,7 @@ class IssuedCertificate(Message):
     """
 
     kind = "issued_certificate"
+    introduces = True
     certificate: Der
 
 
@@ -104,6 +106,7 @@ class Leave(Message):
     """
 
     kind = "leave"
+    introduces = True
     session: Session
 
 

@@ -116,8 +116,8 @@ class Task(Message):
         images: its section about images, as inputs and for augmentation; empty for nothing.
         labels: its section about supplements for missing labels; empty for none.
         personal: its section about weights that stay on the device; empty for none.
-        privacy: its section about clipping and noise, with the noise multiplier; empty for none.
         secure_aggregation: its section about masked updates; empty where they are not masked.
+        privacy: its section about clipping and noise, with the noise multiplier; empty for none.
         evaluation: of a test, its section about what is measured; empty for loss and accuracy.
         codec: how the reply's tensors are encoded.
         error_feedback: whether what the code drops is carried into the next reply.
@@ -155,8 +155,8 @@ class Task(Message):
     images: dict[str, Any] = {}
     labels: dict[str, Any] = {}
     personal: dict[str, Any] = {}
-    privacy: dict[str, Any] = {}
     secure_aggregation: dict[str, Any] = {}
+    privacy: dict[str, Any] = {}
     evaluation: dict[str, Any] = {}
     codec: Word
     error_feedback: bool = False

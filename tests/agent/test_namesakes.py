@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from device_agent.duplicate_name_guard import NEWCOMER, DuplicateNameGuard
@@ -45,11 +47,11 @@ def test_exactly_one_yields_and_it_is_the_newcomer(
     assert messages <= 10
 
 
-def test_our_own_birth_and_retained_ones_mean_nothing() -> None:
+def test_our_own_birth_and_retained_ones_of_lives_before_ours_mean_nothing() -> None:
     agent = DuplicateNameGuard(LOW)
     agent.connected(0.0)
-    assert agent.meet(birth(LOW), 1.0, live=True) == "ignore"
     assert agent.meet(birth(HIGH), 1.0, live=False) == "ignore"
+    assert agent.meet(birth(LOW), 1.0, live=True) == "ignore"
 
 
 def test_the_will_of_an_earlier_life_is_answered() -> None:
@@ -64,3 +66,39 @@ def test_a_reconnection_makes_nobody_a_newcomer() -> None:
     agent.connected(0.0)
     agent.connected(100.0)
     assert agent.meet(birth(LOW), 100.0 + NEWCOMER / 2, live=True) == "answer"
+
+
+def take_turns(low_since: float, high_since: float, status: Literal["online", "lost"]) -> str:
+    """Let a broker with one connection a name end each agent's as the other connects."""
+    agents = {LOW: DuplicateNameGuard(LOW), HIGH: DuplicateNameGuard(HIGH)}
+    for session, since in ((LOW, low_since), (HIGH, high_since)):
+        agents[session].connected(since)
+        assert agents[session].meet(birth(session), since, live=True) == "ignore"
+    now = 100.0
+    for turn in range(20):
+        mine, theirs = (LOW, HIGH) if turn % 2 else (HIGH, LOW)
+        now += 1.0
+        agents[mine].connected(now)
+        found = Birth(session=theirs, status=status)
+        if agents[mine].meet(found, now, live=False) == "yield":
+            return mine
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("low_since", "high_since", "who"),
+    [(98.0, 0.0, LOW), (0.0, 98.0, HIGH), (98.0, 98.0, HIGH), (0.0, 0.0, HIGH)],
+)
+@pytest.mark.parametrize("status", ["online", "lost"])
+def test_of_two_that_cannot_be_connected_at_once_one_yields(
+    status: Literal["online", "lost"], low_since: float, high_since: float, who: str
+) -> None:
+    assert take_turns(low_since, high_since, status) == who
+
+
+def test_births_that_a_restarted_broker_had_kept_are_not_another_agent() -> None:
+    agent = DuplicateNameGuard(HIGH)
+    for moment in (0.0, 100.0, 200.0, 300.0, 400.0):
+        agent.connected(moment)
+        assert agent.meet(birth(LOW), moment, live=False) in ("ignore", "answer")
+        assert agent.meet(birth(HIGH), moment, live=True) == "ignore"

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from broker import secured_broker
-from broker.address import LOOPBACK, port_is_free
+from broker.address import LOOPBACK, free_ports, port_is_free
 from broker.secured_broker import BrokerSupervisor, SecuredBroker
 from edgefed.errors import UsageError
 from edgefed.wire.topics import Topics
 from tests.broker.clients import is_gone, until
-from tests.broker.test_secured_configuration import is_refused, three_ports
+from tests.broker.test_secured_configuration import is_refused
 from tests.broker.tls_fleet import FLEET, TlsFleet, client, make_fleet, stranger
 
 LAB = Topics(FLEET)
@@ -25,7 +25,7 @@ LAB = Topics(FLEET)
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> TlsFleet:
-    return make_fleet(tmp_path / "state", three_ports(), [("device", "cam-1"), ("device", "cam-2")])
+    return make_fleet(tmp_path / "state", free_ports(), [("device", "cam-1"), ("device", "cam-2")])
 
 
 @contextmanager

@@ -8,12 +8,11 @@ import pytest
 from paho.mqtt.enums import MQTTProtocolVersion
 
 from broker.acl import acl
-from broker.address import LOOPBACK, free_port, port_is_free
+from broker.address import LOOPBACK, free_ports
 from broker.child_process import ChildProcess
 from broker.listeners import ENROLMENT
 from broker.secured_configuration import secured_configuration
 from broker.secured_files import SecuredFiles
-from edgefed.config.address import Address
 from edgefed.errors import UsageError
 from edgefed.trust.certificates import Role
 from edgefed.wire.limits import MAX_PACKET_BYTES
@@ -39,17 +38,9 @@ PARTIES: tuple[tuple[Role, str], ...] = (
 )
 
 
-def three_ports() -> int:
-    """Return a port that is free, with the two after it."""
-    while True:
-        first = free_port()
-        if all(port_is_free(Address(LOOPBACK, first + more)) for more in (1, 2)):
-            return first
-
-
 @pytest.fixture
 def fleet(tmp_path: Path) -> TlsFleet:
-    return make_fleet(tmp_path / "state", three_ports(), PARTIES)
+    return make_fleet(tmp_path / "state", free_ports(), PARTIES)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.address import LOOPBACK
+from broker.address import LOOPBACK, free_ports
 from broker.child_process import ChildProcess, wait_until_accepting
 from broker.mosquitto import find_mosquitto
 from broker.secured_check import SecuredCheck
@@ -20,7 +20,6 @@ from broker.secured_rules import RULES, RuleReport, try_rules
 from edgefed.errors import NotAllowedError, UnreachableError
 from edgefed.trust.credentials import Credentials
 from tests.broker.servers import USER
-from tests.broker.test_secured_configuration import three_ports
 from tests.broker.tls_fleet import TlsFleet, make_fleet
 
 ALL = {rule.name for rule in RULES}
@@ -57,7 +56,7 @@ def tried(
     """Check a broker whose configuration and access rules were changed."""
     fleet = make_fleet(
         tmp_path,
-        three_ports(),
+        free_ports(),
         [("device", "check-1"), ("device", "check-2"), ("viewer", "check"), ("operator", "al")],
     )
     fleet.files.acl.write_text(rules(fleet.files.acl.read_text()))
@@ -165,7 +164,7 @@ def test_a_broker_that_does_not_read_its_files_again_is_found(tmp_path: Path) ->
 
 
 def test_a_broker_that_is_not_there_is_no_broken_rule(tmp_path: Path) -> None:
-    fleet = make_fleet(tmp_path, three_ports(), [("operator", "al")])
+    fleet = make_fleet(tmp_path, free_ports(), [("operator", "al")])
     own = fleet.parties["operator.al"]
     with pytest.raises((UnreachableError, NotAllowedError)):
         try_rules(SecuredCheck(fleet.address, own, None, 2.0, datetime.now(timezone.utc)))

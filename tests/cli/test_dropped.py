@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from broker.mosquitto import MosquittoBroker
+from edgefed.cli.floods import in_words
 from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.request_handler import RequestHandler
@@ -88,3 +89,27 @@ def test_doctor_warns_of_what_was_dropped(overrun: Overrun) -> None:
     found = finding(told)
     assert (found["state"], found["text"].endswith(": 1"), told.code) == ("warning", True, 0)
     assert found["fix"]
+
+
+class Flooded:
+    """A gate that has refused what two senders sent."""
+
+    def admit(self, message: Incoming) -> bool:
+        return True
+
+    def refused(self) -> dict[str, int]:
+        return {"device d-1": 40, "unknown devices": 2}
+
+
+def test_status_and_doctor_show_who_floods(overrun: Overrun) -> None:
+    overrun.inbox = Inbox(Ticking(), gate=Flooded())
+    told = "42 messages were not read: device d-1 40, unknown devices 2"
+    assert told in overrun("status").out
+    found = finding(overrun("doctor", "--json"))
+    assert (found["state"], told in found["text"]) == ("warning", True)
+
+
+def test_most_senders_are_counted_only() -> None:
+    refused = {f"device d-{number}": 9 - number for number in range(6)}
+    told = in_words(refused)
+    assert told == "39 messages were not read: device d-0 9, device d-1 8, device d-2 7, 3 more"

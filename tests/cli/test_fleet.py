@@ -240,6 +240,28 @@ def test_a_device_that_is_online_is_not_forgotten(fleet: SmallFleet) -> None:
     assert len(fleet("device", "list", "--json").json) == 2
 
 
+def test_a_quarantined_device_is_shown_and_released_by_order(fleet: SmallFleet) -> None:
+    name, other = device_names(2)
+    fleet("device", "release", name).failed(5, "device.not_quarantined", name)
+    fleet("device", "quarantine", "nobody").failed(5, "device.unknown", "nobody")
+    assert fleet("device", "quarantine", name, "--json").json == {"quarantined": name}
+    try:
+        fleet("device", "quarantine", name).failed(2, "device.quarantined", name)
+        shown = rows(fleet("device", "show", name))
+        assert (shown["standing"], shown["trust_reason"]) == ("quarantined", "by the operator")
+        head, *lines = fleet("device", "list").out.splitlines()
+        assert head.split()[2] == "TRUST"
+        told = {line.split()[0]: line.split()[2] for line in lines}
+        assert told == {name: "quarantined", other: "1.00"}
+        checked = fleet("run", "check", "--json")
+        fits = {each["device"]: each["reason"] for each in checked.json["devices"]}
+        assert fits == {name: "it is quarantined", other: ""}
+    finally:
+        told_release = fleet("device", "release", name).err
+    assert told_release == f"released: {name}\n"
+    assert rows(fleet("device", "show", name))["standing"] == "suspect"
+
+
 def test_a_second_coordinator_is_refused(fleet: SmallFleet, tmp_path: Path) -> None:
     state = fleet.processes.folder
     common = ("--broker", fleet.url, "--fleet", FLEET)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ import pytest
 
 from edgefed.algorithms.registry import built_in, make
 from edgefed.config.recipe import Recipe
+from edgefed.coordinator.device_trust import DeviceTrust
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.run_records import OpenExchange
-from edgefed.errors import UsageError
+from edgefed.errors import UsageError, WireError
 from edgefed.learn.types import Tensors
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import (
@@ -80,6 +82,14 @@ def test_no_rule_depends_on_the_order_of_replies(world: MakeWorld, merging: dict
     made = plan(merging=merging, checks={"norm_factor": 3.0})
     assert digest(world, made) == digest(world, made, backwards)
     assert digest(world, made) != digest(world, plan())
+
+
+def test_held_replies_are_judged_in_the_order_of_devices(world: MakeWorld) -> None:
+    here = world(plan(merging={"rule": "geometric_median"}), shards(SIZES))
+    fleet = TamperedFleet(here.devices, backwards)
+    here.engine(fleet).run()
+    judged = [device for device, _, _ in fleet.verdicts]
+    assert judged == [each.device for each in here.devices.roster()] * 2
 
 
 def test_a_median_round_ends_in_the_median_of_the_deltas(world: MakeWorld) -> None:
@@ -153,6 +163,20 @@ def test_a_reply_out_of_proportion_is_refused_and_the_others_are_merged(
     ]
     assert [(row["replies"], row["late"]) for row in here.rows] == [(4, 1)] * 2
     assert record.weights_digest == digest(world, plan(), silent(LIAR))
+
+
+def test_a_lost_blob_blames_no_device(world: MakeWorld) -> None:
+    def lost(each: Delivered) -> Delivered:
+        def read(name: str) -> bytes:
+            raise WireError(f"Blob {name[:12]} is no longer in the cache.", code="wire.blob")
+
+        return replace(each, read=read)
+
+    here, trust = world(plan(), shards(SIZES)), DeviceTrust()
+    fleet = TamperedFleet(here.devices, forged(LIAR, lost))
+    assert here.engine(fleet, trust=trust).run().status == "finished"
+    assert [device for device, outcome, _ in fleet.verdicts if outcome == "rejected"] == [LIAR] * 2
+    assert trust.all() == []
 
 
 def test_checks_that_refuse_nothing_change_nothing(world: MakeWorld) -> None:
@@ -246,6 +270,21 @@ REFUSED: dict[str, tuple[Callable[[], Recipe], str]] = {
         lambda: plan(merging={"rule": "krum", "malicious": 2}, rounds={"cohort": 6}),
         "merging.cohort",
     ),
+    "central privacy": (
+        lambda: plan(
+            merging={"rule": "median"},
+            privacy={"mechanism": "central", "noise_multiplier": 1.0, "population": 9},
+        ),
+        "merging.privacy",
+    ),
+    "central privacy and checks": (
+        lambda: plan(
+            checks={"norm_factor": 3.0},
+            merging={"rule": "norm_clipping"},
+            privacy={"mechanism": "central", "noise_multiplier": 1.0, "population": 9},
+        ),
+        "merging.privacy",
+    ),
 }
 
 
@@ -255,5 +294,5 @@ def test_what_makes_no_sense_is_refused_before_the_run(what: str) -> None:
     with pytest.raises(UsageError) as caught:
         make(made())
     assert caught.value.code == code
-    mean = made().model_copy(update={"merging": plan().merging})
+    mean = made().model_copy(update={"merging": plan().merging, "checks": plan().checks})
     make(mean)

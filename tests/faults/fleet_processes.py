@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from broker.address import LOOPBACK, free_port
+from broker.address import LOOPBACK, free_port, free_ports
 from broker.mosquitto import MosquittoBroker
 from broker.running_broker import BrokerProcess
+from broker.secured_broker import SecuredBroker
+from broker.secured_files import secured_files
 from edgefed.config.address import Address
 from edgefed.config.recipe import Recipe
 from edgefed.control.coordinator_client import CoordinatorClient
@@ -25,7 +27,6 @@ from edgefed.errors import EdgeFedError
 from edgefed.simulator.local_fleet import device_names
 from tests.faults.faulty_link import FaultyLink
 from tests.forked_programs import ForkedProgram, Running
-from tests.secured_fleet import free_ports
 from tests.signed_fleet import SignedBroker, Trust
 
 FLEET = "faults"
@@ -50,6 +51,7 @@ class FleetProcesses:
         coordinator: the module that is run as the coordinator.
         holdout: share of its samples that each device holds out for tests; of ``shards`` none.
         signed: whether the fleet has an authority: TLS, signatures and encryption.
+        ruled: whether the broker of a signed fleet has the generated rules, or none at all.
 
     Attributes:
         trust: the authority of a signed fleet; None otherwise.
@@ -68,6 +70,7 @@ class FleetProcesses:
         coordinator: str = "edgefed.cli.main",
         holdout: float = 0.0,
         signed: bool = False,
+        ruled: bool = False,
     ) -> None:
         self.folder = folder
         self.recipe = recipe
@@ -76,6 +79,7 @@ class FleetProcesses:
         self._settings = settings or {}
         self._holdout = holdout if sources else 0.0
         self.address = Address(LOOPBACK, free_ports() if signed else free_port())
+        self._ruled = ruled
         self.trust: Trust | None = None
         if signed:
             self.trust = Trust(folder / "state" / "trust" / FLEET, self.address.port, FLEET)
@@ -91,6 +95,7 @@ class FleetProcesses:
         if self.trust is not None:
             for name in self._sources:
                 self.trust.issue("device", name)
+            self.reload()
         self.start("coordinator")
         for device in self._sources:
             if device not in absent:
@@ -120,6 +125,12 @@ class FleetProcesses:
             self.processes[name].kill()
             self.processes[name].wait()
 
+    def reload(self) -> None:
+        """Have the broker admit who has been added, and nobody who has been removed."""
+        if self.trust is not None and isinstance(self.broker, SecuredBroker):
+            self.trust.write_access()
+            self.broker.reload_if_changed()
+
     def close(self) -> None:
         """End everything."""
         for process in self.processes.values():
@@ -135,6 +146,10 @@ class FleetProcesses:
 
     def _start_broker(self) -> BrokerProcess:
         folder = self.folder / "mosquitto"
+        if self.trust is not None and self._ruled:
+            self.trust.issue("broker")
+            self.trust.write_access()
+            return SecuredBroker(self.address, folder, secured_files(self.trust.folder))
         if self.trust is not None:
             return SignedBroker(folder, self.trust)
         return MosquittoBroker(self.address, folder)

@@ -125,6 +125,4 @@ def test_a_recipe_beyond_its_budget_is_refused_before_a_run_exists(tmp_path: Pat
         assert "privacy.noise_multiplier to at least" in getattr(caught.value, "hint", "")
         with pytest.raises(Exception, match="the recipe's budget is 1"):
             home._ask("run.check", recipe=over.model_dump(mode="json"))
-        assert not (home.folder / "state" / "coordinator" / FLEET / "runs").exists() or not list(
-            (home.folder / "state" / "coordinator" / FLEET / "runs").iterdir()
-        )
+        assert home._ask("run.list") == []

@@ -161,7 +161,7 @@ def forge(home: FleetProcesses, insider: Insider, run: str) -> None:
                 (TOPICS.progress(device), Progress(session=birth.session, state="paused")),
                 (TOPICS.birth(device), birth.model_copy(update={"status": "lost"})),
                 (TOPICS.birth(device), birth.model_copy(update={"session": "ff" * 8})),
-                (TOPICS.request("forged"), order),
+                (TOPICS.request("local/forged"), order),
             )
             for topic, message in messages:
                 if signed:

@@ -233,3 +233,46 @@ def test_whoever_waits_is_woken() -> None:
     inbox.post("done")
     assert got.get(timeout=PATIENCE) == "done"
     waiting.join(PATIENCE)
+
+
+def test_what_repeats_the_last_that_waits_of_its_topic_is_taken_once() -> None:
+    once, other = reply("a", b"1"), reply("a", b"2")
+    inbox = filled(once, once, once, other, once, reply("b", b"1"))
+    assert inbox.counts.duplicates == 2
+    assert rest(inbox) == [once, other, once, reply("b", b"1")], "order is kept"
+    inbox.put(once)
+    assert rest(inbox) == [once], "the one before was handled"
+
+
+def test_a_message_after_a_link_event_is_no_repetition() -> None:
+    inbox = filled(reply("a"), LinkDown("gone"), LinkUp(), reply("a"))
+    assert rest(inbox) == [reply("a"), LinkDown("gone"), LinkUp(), reply("a")]
+
+
+def test_a_repetition_does_not_take_room() -> None:
+    inbox = filled(limits=InboxLimits(urgent=cost(reply("a"))))
+    for _ in range(100):
+        inbox.put(reply("a"))
+    assert inbox.counts == InboxCounts(duplicates=99)
+
+
+class _Doorkeeper:
+    """Refuses what a device called flood sends."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def admit(self, message: Incoming) -> bool:
+        self.count += "flood" in message.topic
+        return "flood" not in message.topic
+
+    def refused(self) -> dict[str, int]:
+        return {"flood": self.count}
+
+
+def test_what_the_gate_refuses_is_not_taken_and_link_events_are_not_asked_about() -> None:
+    inbox: Inbox[str] = Inbox(HandClock(), gate=_Doorkeeper())
+    for each in (reply("flood"), LinkUp(), progress("flood"), reply("a")):
+        inbox.put(each)
+    assert rest(inbox) == [LinkUp(), reply("a")]
+    assert inbox.counts == InboxCounts(refused={"flood": 2})

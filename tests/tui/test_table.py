@@ -155,7 +155,8 @@ def test_the_columns_fit_and_the_most_important_stay(width: int, name: int) -> N
     chosen = columns_for([device_view(1, device="d" * name)], width)
     assert sum(column.width + PADDING for column in chosen) <= width
     ranks = sorted(column.rank for column in chosen)
-    known = sorted(column.rank for column in COLUMNS if column.key not in ("battery", "mixture"))
+    hidden = ("battery", "mixture", "trust")
+    known = sorted(column.rank for column in COLUMNS if column.key not in hidden)
     assert ranks == known[: len(ranks)]
 
 
@@ -193,6 +194,19 @@ def test_mixtures_bring_their_column_before_the_labels() -> None:
     assert column.content(whole, shown).plain == "e1 1.0 e0 .00"
     in_turn = [view.device for view in in_order([alone, mixed, whole], column, reverse=False)]
     assert in_turn == [whole.device, mixed.device, alone.device]
+
+
+def test_a_device_that_is_not_trusted_brings_the_column_of_trust() -> None:
+    trusted = device_view(1, trust=0.9)
+    suspect = device_view(2, trust=0.75, standing="suspect")
+    quarantined = device_view(3, trust=0.25, standing="quarantined")
+    assert "trust" not in {column.key for column in columns_for([trusted], None)}
+    shown, devices = DisplayState(FakeClock()).shown(), [trusted, suspect, quarantined]
+    (column,) = [each for each in columns_for(devices, 77) if each.key == "trust"]
+    cells = [column.content(view, shown).plain for view in devices]
+    assert cells == ["0.90", "0.75", "quarantined"]
+    in_turn = [view.device for view in in_order(devices, column, reverse=False)]
+    assert in_turn == [view.device for view in (quarantined, suspect, trusted)]
 
 
 def test_devices_without_a_value_sort_last_both_ways() -> None:

@@ -1,0 +1,248 @@
+"""Attacks on a running fleet behind a Mosquitto with TLS and the generated rules.
+
+Each ends in the run's own bits: what the attacker did changed nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.address import LOOPBACK
+from broker.listeners import ENROLMENT
+from edgefed.config.recipe import Recipe
+from edgefed.control.coordinator_client import CoordinatorClient
+from edgefed.errors import EdgeFedError
+from edgefed.simulator.local_fleet import device_names
+from edgefed.transport.link import Arrival, Incoming, Link, LinkUp
+from edgefed.trust.credentials import Credentials
+from edgefed.wire.envelope import encode
+from edgefed.wire.messages import Birth, Cancel, CoordinatorState, Progress, Receipt, Request
+from edgefed.wire.topics import Topics
+from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet, wait_until
+from tests.faults.test_label_bounties import recipe, simulated
+from tests.forked_programs import ForkedProgram
+
+pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
+
+TOPICS = Topics(FLEET)
+DEVICES = device_names(3)
+
+
+class Attacker:
+    """A holder of a valid certificate who sends what it likes, wherever it likes."""
+
+    def __init__(self, home: FleetProcesses, own: Credentials, *, several: bool = False) -> None:
+        assert home.trust is not None
+        self.seen: list[Incoming] = []
+        self.connections = 0
+        address = home.trust.address(own)
+        self.link = Link(
+            address.for_commands() if several else address,
+            secrets.token_hex(8),
+            self._take,
+            subscriptions=("#", f"{TOPICS.root}/up/#", f"{TOPICS.root}/control/#"),
+        )
+        self.link.start_now(30)
+
+    def say(self, topic: str, message: Any) -> None:
+        """Send a message with our signature, and without any."""
+        self.link.send(topic, message)
+        self.link.publish(topic, encode(message))
+
+    def _take(self, arrival: Arrival) -> None:
+        if isinstance(arrival, Incoming):
+            self.seen.append(arrival)
+        elif isinstance(arrival, LinkUp):
+            self.connections += 1
+
+
+@contextmanager
+def attacker(
+    home: FleetProcesses, own: Credentials, *, several: bool = False
+) -> Iterator[Attacker]:
+    made = Attacker(home, own, several=several)
+    try:
+        yield made
+    finally:
+        made.link.stop()
+
+
+def plan() -> Recipe:
+    return recipe(3, {}, count=4)
+
+
+def ruled(folder: Path) -> Any:
+    return fleet(folder, plan(), signed=True, ruled=True)
+
+
+def assert_untouched(home: FleetProcesses, run: str, tmp_path: Path) -> None:
+    record = home.finish(run)
+    assert record["status"] == "finished", (record["reason"], home.logs())
+    assert record["weights_digest"] == simulated(tmp_path / "sim", plan())
+
+
+def forge(who: Attacker, run: str) -> None:
+    """Send in the names of others what would end the run or empty the fleet."""
+    exchange = f"{run}-1"
+    order = Request(nonce="00" * 8, action="run.order", arguments={"run": run, "action": "abort"})
+    lost = CoordinatorState(session="00" * 8, owner="0" * 8, status="lost")
+    who.say(TOPICS.coordinator(), lost)
+    for user in ("operator.ann", "local", "coordinator", "stolen"):
+        who.say(TOPICS.request(f"{user}/c"), order)
+    for device in (*DEVICES, "nobody"):
+        who.say(TOPICS.birth(device), Birth(session="ff" * 8, status="online"))
+        who.say(TOPICS.birth(device), Birth(session="ff" * 8, status="lost"))
+        who.say(TOPICS.progress(device), Progress(session="ff" * 8, state="paused"))
+        who.say(TOPICS.cancel(device), Cancel(exchange=exchange))
+        who.say(TOPICS.receipt(device), Receipt(exchange=exchange, outcome="accepted"))
+
+
+def refused_by(home: FleetProcesses, device: str) -> int:
+    path = home.folder / "state" / "agents" / FLEET / device / "status.json"
+    return int(json.loads(path.read_text())["refused"])
+
+
+def test_a_stolen_device_reaches_nobody_elses_topics(tmp_path: Path) -> None:
+    with ruled(tmp_path / "home") as home:
+        own = home.trust.issue("device", "stolen")
+        home.reload()
+        run = home.begin(paused=True)
+        home.step(run)
+        with attacker(home, own) as stolen, attacker(home, own, several=True) as again:
+            for each in (stolen, again):
+                forge(each, run)
+            home.step(run)
+            topics = {arrival.topic for each in (stolen, again) for arrival in each.seen}
+            assert {topic.split("/")[2] for topic in topics} <= {"all"}, topics
+            home.resume(run)
+            assert_untouched(home, run, tmp_path)
+        # Nothing of it even reached those in whose names it spoke.
+        assert [refused_by(home, device) for device in DEVICES] == [0, 0, 0]
+        assert set(home.devices()) == set(DEVICES)
+        notes = [each["text"] for each in home.events(run, "note")]
+        assert not any("refused" in text for text in notes), notes
+
+
+def test_nobody_throws_a_device_off_during_a_run(tmp_path: Path) -> None:
+    with ruled(tmp_path / "home") as home:
+        own = home.trust.issue("device", "stolen")
+        home.reload()
+        run = home.begin(paused=True)
+        home.step(run)
+        for claimed in (*DEVICES, "coordinator"):
+            address = home.trust.address(own)
+            for at in (address, address.for_commands()):
+                link = Link(at, "x", lambda arrival: None)
+                link._client._client_id = claimed.encode()  # as no program of ours does
+                with ExitStack() as stack:
+                    stack.callback(link.stop)
+                    with pytest.raises(EdgeFedError, match=r"not authorized|no answer"):
+                        link.start_now(10)
+        home.resume(run)
+        assert_untouched(home, run, tmp_path)
+        assert not any("lost" in each["text"] for each in home.events(run, "note"))
+        log = (home.folder / "coordinator.log").read_text()
+        assert "reconnecting" not in log
+
+
+def test_a_viewer_asks_and_orders_nothing(tmp_path: Path) -> None:
+    with ruled(tmp_path / "home") as home:
+        own = home.trust.issue("viewer", "hall")
+        home.reload()
+        run = home.begin(paused=True)
+        home.step(run)
+        client = CoordinatorClient(home.trust.address(own), FLEET)
+        client.connect()
+        try:
+            client.wait_until_online(30)
+            assert client.ask("run.show", run=run)["status"] == "paused"
+            with pytest.raises(EdgeFedError) as caught:
+                client.order("run.order", run=run, action="abort")
+            assert caught.value.exit_code == 4
+        finally:
+            client.close()
+        with attacker(home, own, several=True) as viewer:
+            forge(viewer, run)
+            assert {arrival.topic.split("/")[2] for arrival in viewer.seen} <= {"all", "events"}
+        home.resume(run)
+        assert_untouched(home, run, tmp_path)
+
+
+def test_a_removed_device_is_out_in_the_middle_of_a_run(tmp_path: Path) -> None:
+    with ruled(tmp_path / "home") as home:
+        own = home.trust.issue("device", "stolen")
+        home.reload()
+        run = home.begin(paused=True)
+        home.step(run)
+        with attacker(home, own) as stolen:
+            home.trust.remove("stolen")
+            home.broker.reload_if_changed()
+
+            def is_refused() -> bool:
+                link = Link(home.trust.address(own).for_commands(), "again", lambda arrival: None)
+                try:
+                    link.start_now(10)
+                except EdgeFedError:
+                    return True
+                finally:
+                    link.stop()
+                return False
+
+            wait_until(is_refused, "the revocation")
+            stolen.seen.clear()
+            stolen.say(TOPICS.birth("stolen"), Birth(session="aa" * 8, status="online"))
+            home.resume(run)
+            assert_untouched(home, run, tmp_path)
+            assert stolen.seen == []  # not even what all devices read
+        assert set(home.devices()) == set(DEVICES)
+
+
+def test_strangers_who_fill_enrolment_stop_nobody(tmp_path: Path) -> None:
+    with ruled(tmp_path / "home") as home:
+        run = home.begin(paused=True)
+        enrolment = (LOOPBACK, home.address.port + ENROLMENT.offset)
+        with ExitStack() as stack:
+            for _ in range(ENROLMENT.max_connections):
+                stack.enter_context(socket.create_connection(enrolment, 30))
+            home.kill(DEVICES[0])
+            wait_until(lambda: home.devices()[DEVICES[0]]["state"] == "lost", "its end", home.logs)
+            home.start(DEVICES[0])
+            home.wait_for_devices(3)
+            home.resume(run)
+            assert_untouched(home, run, tmp_path)
+
+
+def test_of_a_cloned_device_one_stays(tmp_path: Path) -> None:
+    with ruled(tmp_path / "home") as home:
+        run = home.begin(paused=True)
+        home.step(run)
+        name = DEVICES[0]
+        state = tmp_path / "clone"
+        shutil.copytree(home.trust.folder / name, state / "trust" / FLEET / name)
+        command = [*home._command(name)]
+        command[command.index("--state") + 1] = str(state)
+        log = tmp_path / "clone.log"
+        clone = ForkedProgram(command, {}, log)
+        logs = (log, home.folder / f"{name}.log")
+
+        def taken() -> int:
+            return sum("device.taken" in each.read_text() for each in logs if each.exists())
+
+        try:
+            wait_until(lambda: taken() == 1, "the end of one", home.logs)
+            wait_until(lambda: home.devices()[name]["state"] != "lost", "the other", home.logs)
+            home.resume(run)
+            assert_untouched(home, run, tmp_path)
+            assert taken() == 1
+        finally:
+            clone.kill()
+            clone.wait()
