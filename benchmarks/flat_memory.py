@@ -92,6 +92,8 @@ class Memory:
             self.times.append(time.monotonic() - self._began)
             for name, megabytes in read.items():
                 self.samples[name].append(megabytes)
+            told = ", ".join(f"{name} {megabytes:.1f} MB" for name, megabytes in read.items())
+            print(f"{self.times[-1]:8.0f} s  {told}", file=sys.stderr, flush=True)
 
 
 def figures(times: Sequence[float], samples: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
@@ -114,7 +116,7 @@ def figures(times: Sequence[float], samples: Mapping[str, Sequence[float]]) -> l
 
 def table(found: dict[str, Any]) -> str:
     """Return the figures for people."""
-    lines = [f"{found['minutes']:.0f} minutes, {found['rounds']} rounds, {found['runs']} runs"]
+    lines = [f"{found['minutes']:g} minutes, {found['rounds']} rounds, {found['runs']} runs"]
     lines.append(f"{'MB':<14}{'1st third':>10}{'2nd':>8}{'3rd':>8}{'most':>8}{'an hour':>10}")
     for row in found["rows"]:
         medians = "".join(f"{each:>8.1f}" for each in row["medians_mb"])

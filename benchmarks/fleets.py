@@ -21,7 +21,7 @@ from edgefed.config.address import Address
 from edgefed.config.recipe import Recipe
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.data.shard_files import write_shard
-from edgefed.errors import NotAllowedError
+from edgefed.errors import EdgeFedError
 from edgefed.files import make_folder
 from tests.faults.fleet_processes import dealt
 from tests.signed_fleet import Trust
@@ -58,10 +58,14 @@ class Fleet:
             body = plan.model_dump(mode="json")
             run = client.order("run.start", recipe=body)["run"]
 
+            told = False
+
             def alive() -> None:
+                nonlocal told
                 processes.check()
-                if until is not None and time.monotonic() > until:
-                    with suppress(NotAllowedError):  # it is finishing
+                if until is not None and time.monotonic() > until and not told:
+                    told = True
+                    with suppress(EdgeFedError):  # it has just ended by itself
                         client.order("run.order", run=run, action="finish")
 
             follow(address, FLEET, run, SystemClock(), quiet=True, alive=alive)
