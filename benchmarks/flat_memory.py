@@ -4,7 +4,7 @@ Four agents, a coordinator, Mosquitto and the dashboard, which is shown in a ter
 are separate processes. Runs of 500 rounds follow each other, and resident memory is read every 10
 seconds. Memory is flat where its median in the last third is that of the middle third.
 
-    python -m benchmarks.flat_memory [--minutes 30] [--agents 4] [--json]
+    python -m benchmarks.flat_memory [--minutes 3] [--agents 4] [--json]
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.fleets import FLEET, Fleet, secured_fleet
+from benchmarks.fleets.loopback import FLEET, Fleet, secured_fleet
 from benchmarks.secure_rounds import recipe
 from edgefed.errors import EdgeFedError
 
@@ -164,7 +164,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.flat_memory", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--minutes", type=float, default=3)
     parser.add_argument("--agents", type=int, default=4)
     parser.add_argument("--every", type=float, default=EVERY, help="seconds between two samples")
     parser.add_argument("--json", action="store_true")

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fleets import Fleet, plain_fleet, secured_fleet
+from benchmarks.fleets.loopback import Fleet, plain_fleet, secured_fleet
 from edgefed.config.recipe import Recipe
 
 
