@@ -4,7 +4,7 @@ Four agents, a coordinator, Mosquitto and the dashboard, which is shown in a ter
 are separate processes. Runs of 500 rounds follow each other, and resident memory is read every 10
 seconds. Memory is flat where its median in the last third is that of the middle third.
 
-    python -m benchmarks.flat_memory [--minutes 30] [--agents 4] [--json]
+    python -m benchmarks.flat_memory [--minutes 3] [--agents 4] [--json]
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.fleets import FLEET, Fleet, secured_fleet
+from benchmarks.fleets.loopback import FLEET, Fleet, secured_fleet
 from benchmarks.secure_rounds import recipe
 from edgefed.errors import EdgeFedError
 
@@ -92,6 +92,8 @@ class Memory:
             self.times.append(time.monotonic() - self._began)
             for name, megabytes in read.items():
                 self.samples[name].append(megabytes)
+            told = ", ".join(f"{name} {megabytes:.1f} MB" for name, megabytes in read.items())
+            print(f"{self.times[-1]:8.0f} s  {told}", file=sys.stderr, flush=True)
 
 
 def figures(times: Sequence[float], samples: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
@@ -114,7 +116,7 @@ def figures(times: Sequence[float], samples: Mapping[str, Sequence[float]]) -> l
 
 def table(found: dict[str, Any]) -> str:
     """Return the figures for people."""
-    lines = [f"{found['minutes']:.0f} minutes, {found['rounds']} rounds, {found['runs']} runs"]
+    lines = [f"{found['minutes']:g} minutes, {found['rounds']} rounds, {found['runs']} runs"]
     lines.append(f"{'MB':<14}{'1st third':>10}{'2nd':>8}{'3rd':>8}{'most':>8}{'an hour':>10}")
     for row in found["rows"]:
         medians = "".join(f"{each:>8.1f}" for each in row["medians_mb"])
@@ -162,7 +164,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.flat_memory", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--minutes", type=float, default=3)
     parser.add_argument("--agents", type=int, default=4)
     parser.add_argument("--every", type=float, default=EVERY, help="seconds between two samples")
     parser.add_argument("--json", action="store_true")

@@ -18,6 +18,8 @@ from benchmarks.chaos_faults.schedule import BROKER, COORDINATOR, read_by_links
 from broker.address import LOOPBACK
 from broker.mosquitto import MosquittoBroker, find_mosquitto
 from broker.running_broker import BrokerProcess
+from broker.secured_broker import SecuredBroker
+from broker.secured_files import secured_files
 from edgefed.algorithms.evaluation_place import holdout_of
 from edgefed.algorithms.registry import make
 from edgefed.clock import SystemClock
@@ -30,7 +32,6 @@ from tests.faults.fleet_processes import FLEET, FleetProcesses
 from tests.faults.shifted_clock import ShiftedClocks
 from tests.forked_programs import ForkedProgram
 from tests.recording_agent import VARIABLE as TRAININGS
-from tests.secured_fleet import secured_broker
 
 DOWN, UP = 20e6, 8e6
 """Bytes per second of each link without faults."""
@@ -90,6 +91,7 @@ class ChaosFleet(FleetProcesses):
             agent="tests.recording_agent",
             holdout=holdout_of(recipe, make(recipe)),
             signed=tls,
+            ruled=tls,
         )
 
     # -- processes ----------------------------------------------------------------------------
@@ -190,13 +192,12 @@ class ChaosFleet(FleetProcesses):
 
     def _start_broker(self) -> BrokerProcess:
         if self.trust is not None:
-            users = [COORDINATOR, *self.devices_named, self._operator()]
-            return secured_broker(self.folder / "mosquitto", self.trust, users, self._program())
+            if BROKER not in self.trust.parties:
+                self.trust.issue("broker")
+            self.trust.write_access()
+            folder, files = self.folder / "mosquitto", secured_files(self.trust.folder)
+            return SecuredBroker(self.address, folder, files, program=self._program())
         return MosquittoBroker(self.address, self.folder / "mosquitto", program=self._program())
-
-    def _operator(self) -> str:
-        assert self.address.credentials is not None
-        return self.address.credentials.certificate.user
 
     def _program(self) -> Path | None:
         """Return Mosquitto, with a clock of its own where clocks can be shifted."""

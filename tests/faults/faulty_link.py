@@ -112,6 +112,9 @@ class FaultyLink:
         self._repeating = self._reordering = 0.0
         self._limit = float("inf")
 
+    def _is_cut(self) -> bool:
+        return self._refusing
+
     # -- the loop's thread --------------------------------------------------------------------
 
     def _call(self, act: Callable[[], None]) -> None:
@@ -153,7 +156,7 @@ class FaultyLink:
     async def _connect(
         self, target: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        if self._refusing:
+        if self._is_cut():
             writer.transport.abort()
             return
         context = self._tls.towards_broker if self._tls else None
@@ -165,6 +168,8 @@ class FaultyLink:
         ends = (writer.transport, broker[1].transport)
         self._transports.update(ends)
         try:
+            if self._is_cut():  # meanwhile
+                return
             await asyncio.gather(
                 self._pump(broker[0], writer, self._rates[0], self._histories[0]),
                 self._pump(reader, broker[1], self._rates[1], self._histories[1]),

@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from broker.address import LOOPBACK, free_port, free_ports
+from broker.secured_broker import SecuredBroker
+from broker.secured_files import secured_files
 from edgefed.cli.follow_run import follow
 from edgefed.cli.processes import Processes, running, wait_for_coordinator
 from edgefed.clock import SystemClock
@@ -17,10 +21,9 @@ from edgefed.config.address import Address
 from edgefed.config.recipe import Recipe
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.data.shard_files import write_shard
-from edgefed.errors import NotAllowedError
+from edgefed.errors import EdgeFedError
 from edgefed.files import make_folder
 from tests.faults.fleet_processes import dealt
-from tests.secured_fleet import secured_broker
 from tests.signed_fleet import Trust
 
 FLEET = "measured"
@@ -31,6 +34,15 @@ class Fleet:
     """A coordinator, agents and Mosquitto, each a process of its own."""
 
     processes: Processes
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time that all processes have taken so far."""
+        own = self.processes
+        assert own.coordinator is not None
+        assert own.broker is not None
+        pids = [own.coordinator.pid, own.broker.pid, *(each.pid for each in own.agents.values())]
+        times = (psutil.Process(pid).cpu_times() for pid in pids)
+        return float(sum(each.user + each.system for each in times))
 
     def run(self, plan: Recipe, until: float | None = None) -> dict[str, Any]:
         """Run a recipe to its end and return its row.
@@ -46,10 +58,14 @@ class Fleet:
             body = plan.model_dump(mode="json")
             run = client.order("run.start", recipe=body)["run"]
 
+            told = False
+
             def alive() -> None:
+                nonlocal told
                 processes.check()
-                if until is not None and time.monotonic() > until:
-                    with suppress(NotAllowedError):  # it is finishing
+                if until is not None and time.monotonic() > until and not told:
+                    told = True
+                    with suppress(EdgeFedError):  # it has just ended by itself
                         client.order("run.order", run=run, action="finish")
 
             follow(address, FLEET, run, SystemClock(), quiet=True, alive=alive)
@@ -71,12 +87,16 @@ def plain_fleet(folder: Path, plan: Recipe) -> Iterator[Fleet]:
 def secured_fleet(folder: Path, plan: Recipe) -> Iterator[Fleet]:
     """Start a fleet in which every party has a certificate: mutual TLS, and signed messages."""
     trust = Trust(make_folder(folder) / "trust" / FLEET, free_ports(), FLEET)
-    operator = trust.issue("operator", "measuring")
-    parties = [trust.issue("coordinator"), *(trust.issue("device", name) for name in dealt(plan))]
-    users = [each.certificate.user for each in (operator, *parties)]
-    processes = Processes(trust.address(operator), FLEET, folder)
+    trust.issue("coordinator")
+    trust.issue("broker")
+    for device in dealt(plan):
+        trust.issue("device", device)
+    address = trust.address(trust.issue("operator", "measuring"))
+    trust.write_access()
+    processes = Processes(address, FLEET, folder)
     with running(processes):
-        processes.broker = secured_broker(folder / "broker", trust, users)
+        files = secured_files(trust.folder)
+        processes.broker = SecuredBroker(address, folder / "broker", files)
         yield _started(processes, plan)
 
 
