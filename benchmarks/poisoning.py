@@ -182,7 +182,9 @@ def cell(attack: str, found: Sequence[Found]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run all cases and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=_Raw)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.poisoning", description=__doc__, formatter_class=_Raw
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--partition", default="iid")

@@ -99,7 +99,9 @@ def table(rows: Sequence[dict[str, Any]], agents: int) -> str:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.secure_aggregation", description=__doc__
+    )
     parser.add_argument("--agents", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--grid-bits", type=int, nargs="+", default=[0, 16])
