@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -87,6 +88,7 @@ def measured(name: str, seeds: int, rounds: int, devices: int) -> Row:
         if record.accuracy is None:
             raise RuntimeError(f"{name}: {record.reason}")
         accuracies.append(record.accuracy)
+        print(f"{name} seed {seed}: {record.accuracy:.4f}", file=sys.stderr, flush=True)
     return Row(name, multiplier, tuple(accuracies))
 
 
@@ -100,7 +102,9 @@ def table(rows: list[Row]) -> Iterator[tuple[str, ...]]:
 
 def main() -> None:
     """Run all set-ups."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.differential_privacy", description=__doc__.partition("\n")[0]
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--devices", type=int, default=300)

@@ -16,7 +16,8 @@ from benchmarks.fuzzing.targets import Reader, Target
 from edgefed.config.recipe import EvaluationPlace, Recipe
 from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.device_registry import DeviceRegistry
-from edgefed.coordinator.dispatcher import Dispatcher, DispatcherDeps
+from edgefed.coordinator.dispatcher import Dispatcher
+from edgefed.coordinator.dispatcher_deps import DispatcherDeps
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.known_devices import KnownDevices
 from edgefed.coordinator.new_run import create_run

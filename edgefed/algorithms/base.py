@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from edgefed.algorithms.answer import Answer as Answer  # noqa: PLC0414 - of the interface
+from edgefed.algorithms.answer import Group as Group  # noqa: PLC0414
+from edgefed.algorithms.answer import Remark as Remark  # noqa: PLC0414
 from edgefed.algorithms.cohort_sampling import draw_testers
 from edgefed.algorithms.device_side import Chosen as Chosen  # noqa: PLC0414 - of the interface
 from edgefed.algorithms.device_side import DensityFit as DensityFit  # noqa: PLC0414 - of the interface
@@ -42,7 +45,6 @@ from edgefed.algorithms.member import Member as Member  # noqa: PLC0414 - of the
 from edgefed.algorithms.member import Roster as Roster  # noqa: PLC0414
 from edgefed.config.images_section import NO_IMAGES, ImagesSection
 from edgefed.config.recipe import EvaluationPlace, EvaluationWeighting, ModelSection, RoundsSection
-from edgefed.config.sections import CodecName
 from edgefed.config.training_section import TrainingSection
 from edgefed.errors import UsageError
 from edgefed.learn.models import Model
@@ -80,63 +82,6 @@ class State:
     round: int
     groups: Mapping[str, Tensors]
     params: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Group:
-    """Arrays that a device sends.
-
-    Attributes:
-        arrays: what is sent.
-        codec: how; None for the task's codec, with error feedback where the recipe wants it.
-    """
-
-    arrays: Tensors
-    codec: CodecName | None = None
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A device's answer, as its algorithm gives it and, decoded, as the coordinator's half gets it.
-
-    Attributes:
-        device: who answers; filled in by who carries it.
-        samples: how many samples it rests on.
-        groups: arrays by role, such as ``delta``.
-        metrics: numbers, such as ``loss``.
-        private: state to keep on the device, replaced together with this answer or not at all;
-            never sent.
-        device_state: groups of arrays by name to keep across runs, committed together with this
-            answer; a group replaces the one of its name, an empty one deletes it; never sent.
-        ledger: entries to append to the device's record of releases, committed together with this
-            answer; never sent.
-        relays: bytes for other devices, by device; the coordinator forwards them and does not
-            decode them. The coordinator's half gets ``relayed`` instead.
-        relayed: references to them, sorted by receiver; for ``Question.relays`` of a later
-            exchange.
-    """
-
-    device: str
-    samples: int
-    groups: Mapping[str, Group]
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    private: Mapping[str, Tensors] = field(default_factory=dict)
-    device_state: Mapping[str, Tensors] = field(default_factory=dict)
-    ledger: tuple[LedgerEntry, ...] = ()
-    relays: Mapping[str, bytes] = field(default_factory=dict)
-    relayed: tuple[Relay, ...] = ()
-
-
-@dataclass(frozen=True)
-class Remark:
-    """What an operator should know after an exchange was merged.
-
-    Attributes:
-        warning: whether it is not as the recipe would have it.
-    """
-
-    text: str
-    warning: bool = False
 
 
 class ExchangeOwner(ABC):

@@ -77,10 +77,18 @@ def check_privacy(recipe: Recipe) -> None:
     """Check that a recipe keeps its privacy budget; said before a run is created.
 
     Raises:
-        RecipeError: ``privacy.budget``, ``privacy.count_noise``.
+        RecipeError: ``privacy.budget``, ``privacy.count_noise``, ``privacy.algorithm``.
     """
-    if recipe.privacy.wanted:
-        privacy_plan(recipe.privacy, recipe.rounds)
+    if not recipe.privacy.wanted:
+        return
+    if recipe.privacy.mechanism == "central" and recipe.merging.rule != "mean":
+        raise RecipeError(
+            "The [privacy] table does not cover this recipe: merging.rule ="
+            f' "{recipe.merging.rule}" compares updates without noise.',
+            code="privacy.algorithm",
+            hint='set merging.rule = "mean", or privacy.mechanism = "local"',
+        )
+    privacy_plan(recipe.privacy, recipe.rounds)
 
 
 @lru_cache(maxsize=256)

@@ -152,10 +152,11 @@ class PrivateUpdates(WrappedAlgorithm):
         """Merge the noisy mean, or the noisy answers, and note what was released."""
         if self._section.mechanism == "central":
             return self._merged_centrally(state, exchange, answers)
-        counted = _CountedAnswers(answers)
-        merged = self.inner.merge(state, exchange, counted)
         before = state.params[PRIVACY]
-        most = max([counted.most, *(count for count, _, _ in before[RELEASES])])
+        so_far = max((count for count, _, _ in before[RELEASES]), default=0)
+        counted = _CountedAnswers(answers, so_far)
+        merged = self.inner.merge(state, exchange, counted)
+        most = max(counted.most, so_far)
         # A device may say any number, but was asked no more often than that.
         limit = max(exchange.index + 1, exchange.round)
         return self._noted(merged, before[CLIP], [[min(most, limit), 1, 1]] if most else [])
@@ -268,15 +269,22 @@ class PrivateUpdates(WrappedAlgorithm):
 
 
 class _CountedAnswers:
-    """Answers of which the largest number of releases of a device is noted."""
+    """Answers of which the largest number of releases of a device is noted.
 
-    def __init__(self, answers: Iterable[Answer]) -> None:
+    Args:
+        answers: each with its number, or without: a masked sum stands for one more of each device.
+        so_far: the largest number before.
+    """
+
+    def __init__(self, answers: Iterable[Answer], so_far: int) -> None:
         self._answers = answers
+        self._so_far = so_far
         self.most = 0
 
     def __iter__(self) -> Iterator[Answer]:
         for answer in self._answers:
-            self.most = max(self.most, int(answer.metrics.get(RELEASES, 1)), 1)
+            told = int(answer.metrics.get(RELEASES, self._so_far + 1))
+            self.most = max(self.most, told, 1)
             yield answer
 
 

@@ -58,23 +58,21 @@ def _shown(found: dict[str, Any]) -> str:
         (each["device"], "yes" if each["fits"] else "no", each["reason"])
         for each in found["devices"]
     ]
-    lines = [columns(rows) + _privacy(found.get("privacy"))]
+    lines = [columns(rows)]
     if found["class_names"]:
         lines.append(f"classes  {', '.join(found['class_names'])}")
     if merging := found.get("merging"):
         memory, held = size(merging["memory"]), size(merging["held"])
         lines.append(f"merging  {merging['rule']}: {memory} of memory; replies held: {held}")
+    if plan := found.get("privacy"):
+        lines.append(_privacy(plan))
     return "\n".join(lines)
 
 
-def _privacy(plan: dict[str, Any] | None) -> str:
-    """Return a line about the epsilon of the run; nothing without differential privacy."""
-    if plan is None:
-        return ""
+def _privacy(plan: dict[str, Any]) -> str:
+    """Return a line about the epsilon of the run."""
     cost = f"epsilon {plan['epsilon']:.4g} at delta {plan['delta']:.4g}"
-    return (
-        f"\nprivacy  {plan['mechanism']}, {cost}, noise multiplier {plan['noise_multiplier']:.4g}"
-    )
+    return f"privacy  {plan['mechanism']}, {cost}, noise multiplier {plan['noise_multiplier']:.4g}"
 
 
 def _failure(found: dict[str, Any]) -> EdgeFedError | None:

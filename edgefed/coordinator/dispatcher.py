@@ -8,40 +8,28 @@ never trains, merges or blocks. The engine's thread opens and closes exchanges
 from __future__ import annotations
 
 import logging
-import random
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import NoReturn
 
-from edgefed.clock import Clock
 from edgefed.coordinator.blob_distributor import BlobDistributor
 from edgefed.coordinator.device_publisher import DevicePublisher
-from edgefed.coordinator.device_registry import DeviceRegistry
-from edgefed.coordinator.event_journal import EventJournal
+from edgefed.coordinator.dispatcher_deps import DispatcherDeps
 from edgefed.coordinator.fleet import Verdict
-from edgefed.coordinator.membership_messages import MembershipMessages
 from edgefed.coordinator.new_devices import NewDevices
 from edgefed.coordinator.overflow_notes import OverflowNotes
 from edgefed.coordinator.pending_exchange import PendingExchange
 from edgefed.coordinator.pending_exchanges import PendingExchanges
 from edgefed.coordinator.rate_limited_notes import RateLimitedNotes
-from edgefed.coordinator.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.reply_receiver import ReplyReceiver
-from edgefed.coordinator.sender_limits import STATES, everybody
+from edgefed.coordinator.sender_limits import STATES
 from edgefed.coordinator.task_sender import TaskSender
 from edgefed.errors import EdgeFedError
 from edgefed.files import free_bytes
 from edgefed.transport.blob_intake import BlobIntake
-from edgefed.transport.inbox import Inbox
-from edgefed.transport.link import Arrival, Incoming, Link, LinkDown, LinkUp
+from edgefed.transport.link import Arrival, Incoming, LinkDown, LinkUp
 from edgefed.transport.rate_limits import Buckets, Rate
 from edgefed.transport.reading import read_arrival
 from edgefed.transport.sender import ChunkSender
 from edgefed.trust.certificates import Certificate
-from edgefed.trust.signatures import Verifier
-from edgefed.wire.blobs import BlobCache
 from edgefed.wire.enrolment_messages import EnrolmentRequest, Leave, RenewalRequest
 from edgefed.wire.limits import MAX_MESSAGE_BYTES
 from edgefed.wire.messages import (
@@ -55,7 +43,7 @@ from edgefed.wire.messages import (
     Request,
     Telemetry,
 )
-from edgefed.wire.topics import ParsedTopic, Topics
+from edgefed.wire.topics import ParsedTopic
 
 log = logging.getLogger(__name__)
 
@@ -76,51 +64,6 @@ MAX_LOOKS = 1024
 
 MAX_DEVICES = 10_000
 """Devices that may join."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DispatcherDeps:
-    """What the dispatcher works with.
-
-    Attributes:
-        link: the connection; not yet started.
-        inbox: where the link delivers.
-        topics: of the fleet.
-        registry: told what devices say of themselves.
-        cache: the coordinator's blobs.
-        relays: those of them that devices sent to others.
-        staging: folder of blobs on their way in.
-        journal: told what is wrong.
-        jitter: random numbers for waiting times.
-        on_request: takes requests of dashboards and the command line.
-        on_up: called when the connection is there (again), and when our retained state was lost.
-        session: this life of the coordinator.
-        members: serves messages about membership; None where no authority is on this machine.
-        known: whether a device has taken part before; the birth of another one must be followed by
-            a message before it joins.
-        enrolled: whether a device is enrolled; one that is not is never heard.
-        expect: told whose retained birth was asked for.
-        verifier: of a signed fleet; None where messages are not signed.
-    """
-
-    link: Link
-    inbox: Inbox[NoReturn]
-    topics: Topics
-    registry: DeviceRegistry
-    cache: BlobCache
-    relays: RelayedBlobs
-    staging: Path
-    journal: EventJournal
-    clock: Clock
-    jitter: random.Random
-    on_request: Callable[[str, Request, Certificate | None], None]
-    on_up: Callable[[], None]
-    session: str = ""
-    known: Callable[[str], bool] = everybody
-    enrolled: Callable[[str], bool] = everybody
-    expect: Callable[[str], None] = lambda device: None
-    verifier: Verifier | None = None
-    members: MembershipMessages | None = None
 
 
 class Dispatcher:

@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from copy import copy
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from edgefed.algorithms.base import Answer, Exchange, Finished, State
 from edgefed.clock import timestamp
 from edgefed.coordinator.algorithm_reports import AlgorithmReports
-from edgefed.coordinator.bounty_updates import LabelBounties, planned_state
-from edgefed.coordinator.device_admission import admit
-from edgefed.coordinator.downlink_encoder import DownlinkEncoder
+from edgefed.coordinator.bounty_updates import LabelBounties
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import Evaluation
-from edgefed.coordinator.frozen_weights import read_frozen
 from edgefed.coordinator.label_audit import audited
 from edgefed.coordinator.model_saver import ModelSaver
 from edgefed.coordinator.newcomers import with_part
@@ -28,23 +25,21 @@ from edgefed.coordinator.relay_checks import delivered_relays
 from edgefed.coordinator.reply_collector import make_collector
 from edgefed.coordinator.reply_stats import ReplyStats
 from edgefed.coordinator.robust_merging import with_least_answers
+from edgefed.coordinator.run_beginning import begin_run
 from edgefed.coordinator.run_controls import Aborted, Stopping
-from edgefed.coordinator.run_model import check_dataset, make_run_model
+from edgefed.coordinator.run_model import check_dataset
 from edgefed.coordinator.run_recorder import RunRecorder
-from edgefed.coordinator.run_records import Checkpoint, OpenExchange, RunRecord
+from edgefed.coordinator.run_records import OpenExchange, RunRecord
 from edgefed.coordinator.run_state import RunState
 from edgefed.coordinator.saved_evaluation import evaluate_paused
 from edgefed.coordinator.scores import NO_SCORES
-from edgefed.coordinator.starting_weights import start_model
 from edgefed.coordinator.tasks import asked_exchange, open_exchange
 from edgefed.coordinator.trackers.base import TrackedRun
 from edgefed.coordinator.trackers.metrics import MetricFiles
 from edgefed.coordinator.trackers.tracking import Tracking
-from edgefed.coordinator.training_check import check_training
 from edgefed.coordinator.trust_updates import update_trust
 from edgefed.coordinator.unmerged import Problem, merged_or_problem, problem_of
 from edgefed.errors import EdgeFedError, StorageError, TimeLimitError
-from edgefed.events.early_stopping import history_of
 from edgefed.seeds import derive
 
 
@@ -141,57 +136,14 @@ class Engine:
 
     def _begin(self) -> RunState:
         """Wait for devices, and begin where the last commit left off."""
-        deps, rounds, run = self._deps, self._recipe.rounds, self._recorder.record.run
-        check_dataset(self._recipe, deps.dataset)
+        check_dataset(self._recipe, self._deps.dataset)
         self._sync_relays()
-        checkpoint = deps.store.checkpoint(run)
-        self._recorder.status("running" if checkpoint else "waiting")
-        wanted = rounds.min_devices if checkpoint is None else 1
-        admission = admit(
-            self._fleet,
-            self._recipe,
-            deps.dataset,
-            wanted,
-            recorded=self._recorder.record.spec,
-            warn=self._recorder.warn,
-            clock=deps.clock,
-            stop=self._controls.interrupted,
-            check=self._controls.check,
-            quarantined=deps.trust.is_quarantined,
-        )
-        run_model = make_run_model(
-            self._recipe,
-            deps.dataset,
-            admission.spec,
-            user_models=deps.user_models,
-            memory=deps.memory,
-            frozen=read_frozen(deps.store.run_folder(run)) if checkpoint else None,
-        )
-        check_training(self._recipe, self._algorithm, run_model.model, deps.dataset)
-        if checkpoint is None:
-            start_model(run_model.model, self._recipe.model, run_model.spec, deps, self._recorder)
-            seed, roster = derive(self._recipe.seed, "start"), admission.roster()
-            checkpoint = Checkpoint(self._algorithm.start(run_model.model.weights(), roster, seed))
-            first, begun = checkpoint.state, timestamp(deps.clock.now())
-            self._recorder.save(devices=len(roster), started=begun, **asdict(admission.spec))
-            self._recorder.written(lambda: deps.store.commit(self._recorder.record, first, {}))
-        downlink = DownlinkEncoder(self._recipe.wire.downlink, deps.cache, checkpoint.downlink)
-        for loss in downlink.losses():
-            self._recorder.warn(loss)
-        rows = deps.store.rounds(run)
-        scored = rows[-1]["round"] if rows else 0
-        opened = next(iter(checkpoint.open), None)
-        if opened is not None and not deps.relays.has_all(opened):  # its run had ended
-            self._give_up(opened)
-            opened = None
-        begins, orders = planned_state(self._algorithm, deps.store, run, checkpoint)
-        history = history_of(self._recipe.evaluation, rows)
-        state = RunState(run_model, admission, begins, downlink, opened, scored, history, orders)
+        state = begin_run(self._deps, self._recorder, self._give_up)
         self._models.keep_round(state)
         self._close_through(state)
         self._recorder.status("running")
-        self._labels.tell(begins)
-        self._reports.tell(begins)
+        self._labels.tell(state.state)
+        self._reports.tell(state.state)
         return state
 
     def _loop(self, state: RunState) -> str:

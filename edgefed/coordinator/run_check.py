@@ -65,9 +65,9 @@ class RunCheck:
         if found.spec is not None and found.problem is None:
             plan = with_augmentation(recipe, dataset.preparation)
             model = self._check_model(plan, found.spec, dataset)
-            more = {**_merging(recipe, model, roster), **_planned(recipe)}
-            return {**_found(found, roster, self._quarantined), **more}
-        return {**_found(found, roster, self._quarantined), **_planned(recipe)}
+            told = _found(found, roster, self._quarantined)
+            return {**told, **_merging(recipe, model, roster), **_planned(recipe)}
+        return _found(found, roster, self._quarantined)
 
     def _check_model(self, recipe: Recipe, spec: DataSpec, dataset: Dataset) -> Model:
         """Check that the algorithm can train the model on the data, and return the model."""

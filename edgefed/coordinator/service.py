@@ -19,7 +19,8 @@ from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.device_orders import DeviceOrders
 from edgefed.coordinator.device_registry import DeviceRegistry
 from edgefed.coordinator.device_trust import DeviceTrust
-from edgefed.coordinator.dispatcher import Dispatcher, DispatcherDeps
+from edgefed.coordinator.dispatcher import Dispatcher
+from edgefed.coordinator.dispatcher_deps import DispatcherDeps
 from edgefed.coordinator.duplicate_coordinator import refuse_second_coordinator
 from edgefed.coordinator.engine import Engine
 from edgefed.coordinator.engine_deps import EngineDeps

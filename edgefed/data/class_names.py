@@ -13,9 +13,9 @@ from edgefed.config.recipe import DataSection
 from edgefed.data.types import ClassNames, Dataset, Indices
 from edgefed.errors import DataError
 from edgefed.samples import Samples
-from edgefed.wire import limits, messages
+from edgefed.wire import limits, message_parts
 
-_SENDABLE: TypeAdapter[ClassNames] = TypeAdapter(messages.ClassNames)
+_SENDABLE: TypeAdapter[ClassNames] = TypeAdapter(message_parts.ClassNames)
 
 SHOWN = 8
 """Names that a sentence lists before it only counts."""

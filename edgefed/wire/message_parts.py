@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from edgefed.wire import limits
 
@@ -16,6 +16,21 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 Word = Annotated[str, Field(max_length=128)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
+
+
+def _bounded_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    if sum(len(name.encode()) for name in names) > limits.MAX_CLASS_NAMES_BYTES:
+        raise ValueError(f"class names exceed {limits.MAX_CLASS_NAMES_BYTES} bytes")
+    return names
+
+
+ClassName = Annotated[
+    str, Field(max_length=limits.MAX_CLASS_NAME, pattern=limits.CLASS_NAME_PATTERN)
+]
+ClassNames = Annotated[
+    tuple[ClassName, ...], Field(max_length=limits.MAX_ITEMS), AfterValidator(_bounded_names)
+]
+"""What label 0, 1, … is called; an empty word for a number that no class has."""
 
 
 class Part(BaseModel):

@@ -10,11 +10,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from edgefed.wire import limits
 from edgefed.wire.message_parts import BlobRef as BlobRef  # noqa: PLC0414 - part of the messages
-from edgefed.wire.message_parts import Count, DeliveredRelay, Digest, Name, SentRelay, Word
+from edgefed.wire.message_parts import (
+    ClassNames,
+    Count,
+    DeliveredRelay,
+    Digest,
+    Name,
+    SentRelay,
+    Word,
+)
 
 Text = Annotated[str, Field(max_length=limits.MAX_TEXT)]
 Session = Annotated[str, Field(pattern=r"^[0-9a-f]{8,32}$")]
@@ -25,20 +33,6 @@ Nonce = Annotated[str, Field(pattern=r"^([0-9a-f]{8,32})?$")]
 
 CertificateBytes = Annotated[bytes, Field(max_length=limits.MAX_CERTIFICATE_BYTES)]
 
-
-def _bounded_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    if sum(len(name.encode()) for name in names) > limits.MAX_CLASS_NAMES_BYTES:
-        raise ValueError(f"class names exceed {limits.MAX_CLASS_NAMES_BYTES} bytes")
-    return names
-
-
-ClassName = Annotated[
-    str, Field(max_length=limits.MAX_CLASS_NAME, pattern=limits.CLASS_NAME_PATTERN)
-]
-ClassNames = Annotated[
-    tuple[ClassName, ...], Field(max_length=limits.MAX_ITEMS), AfterValidator(_bounded_names)
-]
-"""What label 0, 1, … is called; an empty word for a number that no class has."""
 
 DeviceState = Literal[
     "idle",

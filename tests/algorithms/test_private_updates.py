@@ -391,6 +391,15 @@ def test_repeated_rounds_count_for_the_device_that_answered_most() -> None:
     assert half.round_metrics(after)["epsilon"] == epsilon_of([Releases(3, 1.0)], 1e-5)
 
 
+def test_a_masked_sum_counts_as_one_more_release_of_each_device() -> None:
+    players = Players()
+    half, state, exchange = begun(recipe(LOCAL), players)
+    for number in (1, 2, 3):
+        given = answers(state, asked(exchange), [0.1] * 4)
+        state = half.merge(state, replace(asked(exchange), round=number), given)
+        assert half.round_metrics(state)["epsilon"] == epsilon_of([Releases(number, 1.0)], 1e-5)
+
+
 def test_a_device_cannot_claim_more_releases_than_there_were_exchanges() -> None:
     players = Players()
     half, state, exchange = begun(recipe(LOCAL), players)
@@ -503,6 +512,13 @@ def test_mixes_of_samples_and_measures_of_bare_updates_are_refused() -> None:
         with pytest.raises(RecipeError) as caught:
             make(recipe(CENTRAL, **keys))
         assert caught.value.code == "privacy.algorithm"
+
+
+def test_a_rule_that_compares_updates_is_refused_where_the_coordinator_adds_noise() -> None:
+    with pytest.raises(RecipeError, match="compares updates without noise") as caught:
+        check_privacy(recipe(CENTRAL, merging={"rule": "median"}))
+    assert caught.value.code == "privacy.algorithm"
+    check_privacy(recipe(LOCAL, merging={"rule": "median"}))
 
 
 def batch_norm() -> Any:

@@ -14,7 +14,8 @@ from device_agent.reply_resender import ReplyResender
 from edgefed.clock import SystemClock
 from edgefed.config.address import Address
 from edgefed.coordinator.device_registry import DeviceRegistry
-from edgefed.coordinator.dispatcher import Dispatcher, DispatcherDeps
+from edgefed.coordinator.dispatcher import Dispatcher
+from edgefed.coordinator.dispatcher_deps import DispatcherDeps
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.mqtt_fleet import MqttFleet
 from edgefed.coordinator.relayed_blobs import RelayedBlobs

@@ -16,7 +16,8 @@ import pytest
 from broker.mosquitto import MosquittoBroker
 from edgefed.clock import SystemClock
 from edgefed.coordinator.device_registry import DeviceRegistry
-from edgefed.coordinator.dispatcher import Dispatcher, DispatcherDeps
+from edgefed.coordinator.dispatcher import Dispatcher
+from edgefed.coordinator.dispatcher_deps import DispatcherDeps
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.mqtt_fleet import MqttFleet

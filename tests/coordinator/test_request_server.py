@@ -19,7 +19,7 @@ from edgefed.coordinator.store import Store
 from edgefed.transport.inbox import Inbox, InboxCounts
 from edgefed.wire.messages import Message, Request, Response
 from edgefed.wire.topics import Topics
-from tests.cli.test_report import Nobody
+from tests.cli.test_report import Nobody, NoDevices
 from tests.coordinator.light_devices import HandClock
 from tests.transport.listening import PATIENCE, wait_until
 
@@ -59,6 +59,7 @@ def test_slow_requests_have_a_few_places(tmp_path: Path) -> None:
         Challenges(clock, lambda: "0" * 8),
         InboxCounts,
         lambda name: None,
+        NoDevices(),
     )
     server = RequestServer(handler, link, Topics("served"))
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from broker.address import LOOPBACK
+from broker.address import LOOPBACK, free_ports
 from broker.secured_broker import BrokerSupervisor, SecuredBroker
 from broker.secured_files import secured_files
 from edgefed.clock import SystemClock
@@ -19,7 +19,6 @@ from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.control.enrolment_client import Applicant, enroll
 from edgefed.trust.credentials import load_credentials
 from edgefed.trust.tokens import Token, parse_token
-from tests.broker.test_secured_configuration import three_ports
 from tests.forked_programs import ForkedProgram
 from tests.processes import clean_environment, outcome, start_module
 from tests.transport.listening import wait_until
@@ -40,7 +39,7 @@ class Hub:
     def __init__(self, folder: Path, days: float = 90.0) -> None:
         self.folder = folder
         self.state = folder / "hub"
-        self.port = three_ports()
+        self.port = free_ports()
         self.days = days
         self._coordinator: ForkedProgram | None = None
         self.log = folder / "coordinator.log"

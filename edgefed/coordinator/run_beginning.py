@@ -1,0 +1,93 @@
+"""Begin a run, or go on with one: wait for devices, build the model, and read the last commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+
+from edgefed.clock import timestamp
+from edgefed.coordinator.bounty_updates import planned_state
+from edgefed.coordinator.device_admission import Admission, admit
+from edgefed.coordinator.downlink_encoder import DownlinkEncoder
+from edgefed.coordinator.engine_deps import EngineDeps
+from edgefed.coordinator.frozen_weights import read_frozen
+from edgefed.coordinator.run_model import RunModel, make_run_model
+from edgefed.coordinator.run_recorder import RunRecorder
+from edgefed.coordinator.run_records import Checkpoint, OpenExchange
+from edgefed.coordinator.run_state import RunState
+from edgefed.coordinator.starting_weights import start_model
+from edgefed.coordinator.training_check import check_training
+from edgefed.events.early_stopping import history_of
+from edgefed.seeds import derive
+
+
+def begin_run(
+    deps: EngineDeps, recorder: RunRecorder, give_up: Callable[[OpenExchange], None]
+) -> RunState:
+    """Return a run's state, as the last commit left it, or of a run that begins.
+
+    Args:
+        deps: of the engine.
+        recorder: keeps the run's row.
+        give_up: told of an open exchange that cannot be put again.
+
+    Raises:
+        EdgeFedError: too few devices are there or fit, or the model cannot be trained.
+    """
+    recipe, run = deps.prepared_recipe, recorder.record.run
+    checkpoint = deps.store.checkpoint(run)
+    recorder.status("running" if checkpoint else "waiting")
+    admission = _admitted(deps, recorder, begins=checkpoint is None)
+    run_model = make_run_model(
+        recipe,
+        deps.dataset,
+        admission.spec,
+        user_models=deps.user_models,
+        memory=deps.memory,
+        frozen=read_frozen(deps.store.run_folder(run)) if checkpoint else None,
+    )
+    check_training(recipe, deps.algorithm, run_model.model, deps.dataset)
+    checkpoint = checkpoint or _first(deps, recorder, admission, run_model)
+    downlink = DownlinkEncoder(recipe.wire.downlink, deps.cache, checkpoint.downlink)
+    for loss in downlink.losses():
+        recorder.warn(loss)
+    rows = deps.store.rounds(run)
+    scored = rows[-1]["round"] if rows else 0
+    opened = next(iter(checkpoint.open), None)
+    if opened is not None and not deps.relays.has_all(opened):  # its run had ended
+        give_up(opened)
+        opened = None
+    state, orders = planned_state(deps.algorithm, deps.store, run, checkpoint)
+    history = history_of(recipe.evaluation, rows)
+    return RunState(run_model, admission, state, downlink, opened, scored, history, orders)
+
+
+def _admitted(deps: EngineDeps, recorder: RunRecorder, *, begins: bool) -> Admission:
+    """Wait for the devices that a run begins with, or for one of them when it goes on."""
+    recipe = deps.prepared_recipe
+    return admit(
+        deps.fleet,
+        recipe,
+        deps.dataset,
+        recipe.rounds.min_devices if begins else 1,
+        recorded=recorder.record.spec,
+        warn=recorder.warn,
+        clock=deps.clock,
+        stop=deps.controls.interrupted,
+        check=deps.controls.check,
+        quarantined=deps.trust.is_quarantined,
+    )
+
+
+def _first(
+    deps: EngineDeps, recorder: RunRecorder, admission: Admission, run_model: RunModel
+) -> Checkpoint:
+    """Commit the state before the first round, and return it."""
+    recipe = deps.prepared_recipe
+    start_model(run_model.model, recipe.model, run_model.spec, deps, recorder)
+    seed, roster = derive(recipe.seed, "start"), admission.roster()
+    checkpoint = Checkpoint(deps.algorithm.start(run_model.model.weights(), roster, seed))
+    first, begun = checkpoint.state, timestamp(deps.clock.now())
+    recorder.save(devices=len(roster), started=begun, **asdict(admission.spec))
+    recorder.written(lambda: deps.store.commit(recorder.record, first, {}))
+    return checkpoint
