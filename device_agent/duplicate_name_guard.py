@@ -16,6 +16,11 @@ STUBBORN = 3
 LASTING = 60.0
 """Seconds after which a connection was not ended by another agent of this name."""
 
+_TURNS = {(True, True): 1, (True, False): 3, (False, True): 5}
+"""How often an agent finds its birth replaced before it yields, by whether it is a newcomer and has
+the greater session; without an entry it never does. Two apart, so that whoever stays is not at its
+own end when it finds the will of the other for the last time."""
+
 Reaction = Literal["ignore", "answer", "yield"]
 
 
@@ -75,8 +80,11 @@ class DuplicateNameGuard:
         self._displaced[birth.session] += 1
         if self._displaced[birth.session] == 1 and self._is_newcomer(now):
             self._was_newcomer.add(birth.session)
-        newcomer = birth.session in self._was_newcomer
-        return self._judge(birth, self._displaced[birth.session], newcomer)
+        newcomer, greater = birth.session in self._was_newcomer, birth.session < self._session
+        patience = _TURNS.get((newcomer, greater))
+        if patience is None or self._displaced[birth.session] <= patience:
+            return "answer"
+        return "yield"
 
     def _judge(self, birth: Birth, times: int, newcomer: bool) -> Reaction:
         if times <= (1 if newcomer else STUBBORN):

@@ -12,7 +12,6 @@ import numpy as np
 from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import Recipe
-from edgefed.coordinator.device_trust import DeviceTrust
 from edgefed.coordinator.engine import Engine
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.event_journal import EventJournal
@@ -23,6 +22,7 @@ from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.store import Store
 from edgefed.coordinator.trackers.base import Tracker
+from edgefed.coordinator.trust_scores import TrustScores
 from edgefed.data.types import Dataset, Shard, no_samples
 from edgefed.events.model import Event
 from edgefed.samples import Samples
@@ -139,7 +139,7 @@ class World:
         listener: Callable[[Event], None] | None = None,
         trackers: tuple[Tracker, ...] = (),
         memory: int = 0,
-        trust: DeviceTrust | None = None,
+        trust: TrustScores | None = None,
     ) -> Engine:
         """Return an engine that knows nothing but what is on disk."""
         store = self.store()
@@ -160,7 +160,7 @@ class World:
             clock=self.clock,
             trackers=trackers,
             memory=memory,
-            trust=trust or DeviceTrust(),
+            trust=trust or TrustScores(),
         )
         return Engine(store.run(self.run), deps)
 

@@ -52,7 +52,6 @@ from edgefed.algorithms.secure_device_half import (
     uncover,
     wire_bytes,
 )
-from edgefed.algorithms.secure_keys import MAX_DEVICES
 from edgefed.algorithms.secure_merging import (
     equivalent_answers,
     equivalent_exchange,
@@ -79,8 +78,15 @@ from edgefed.algorithms.secure_phases import (
     UNMASK,
     threshold_of,
 )
+from edgefed.algorithms.secure_questions import (
+    awaited_roster,
+    check_sizes,
+    commitments_for,
+    phase_detail,
+    sent_to,
+    session_params,
+)
 from edgefed.algorithms.secure_records import (
-    COMMITMENTS_GROUP,
     KEYS_GROUP,
     LISTS_GROUP,
     SecureRecords,
@@ -89,7 +95,6 @@ from edgefed.algorithms.secure_records import (
 )
 from edgefed.algorithms.wrapped_algorithm import WrappedAlgorithm
 from edgefed.config.secure_aggregation_section import SecureAggregationSection
-from edgefed.errors import UsageError
 from edgefed.learn.merging import grid_bits
 from edgefed.learn.models import Model
 from edgefed.learn.summed_grid import SummedGrid
@@ -97,8 +102,6 @@ from edgefed.wire.tensors import TensorSpec
 
 OWN = frozenset({KEYS, SHARES, LISTS, UNMASK})
 """The exchanges that the wrapped algorithm does not know of."""
-
-PLACES: Mapping[str, int] = {KEYS: 1, SHARES: 2, FIT: 3, LISTS: 4, UNMASK: 5}
 
 MAX_REPLY_BYTES = 2**20
 """Most bytes of an answer to one of them."""
@@ -127,7 +130,7 @@ class SecureAggregation(WrappedAlgorithm):
         """Plan what the algorithm does; around its training, the exchanges of keys and shares."""
         records = SecureRecords.of(state)
         session = records.session
-        here = roster if session is None else _awaited(roster, session, session.awaited)
+        here = roster if session is None else awaited_roster(roster, session, session.awaited)
         planned = self.inner.plan(state, here, seed)
         if isinstance(planned, Finished) or planned.name != FIT:
             return planned
@@ -220,7 +223,7 @@ class SecureAggregation(WrappedAlgorithm):
         """Ask the devices that were drawn for the round for their keys."""
         drawn = [each for each in planned.questions if each.device not in records.without]
         threshold = threshold_of(self._section, len(drawn))
-        _check_sizes(len(drawn), threshold, planned)
+        check_sizes(len(drawn), threshold, planned)
         params = {"number": records.number + 1, "threshold": threshold}
         questions = [Question(each.device, each.samples, params=params) for each in drawn]
         exchange = self._exchange(KEYS, ADVERTISED, planned, records, questions)
@@ -230,7 +233,7 @@ class SecureAggregation(WrappedAlgorithm):
         self, planned: Exchange, state: State, records: SecureRecords, session: Session
     ) -> Exchange:
         """Ask those that advertised keys to share their secrets."""
-        params = _params(session, devices=list(session.keyed))
+        params = session_params(session, devices=list(session.keyed))
         questions = [
             Question(
                 each.device,
@@ -265,7 +268,7 @@ class SecureAggregation(WrappedAlgorithm):
             replace(
                 each,
                 params={**each.params, SECURE: {**asked, "limit": session.limits[each.device]}},
-                relays=(*each.relays, *_for(each.device, records)),
+                relays=(*each.relays, *sent_to(each.device, records)),
             )
             for each in planned.questions
         )
@@ -275,7 +278,7 @@ class SecureAggregation(WrappedAlgorithm):
             questions=questions,
             quorum=session.quorum,
             reply_roles={MASKED: role},
-            detail=_detail(FIT, session.signed),
+            detail=phase_detail(FIT, session.signed),
             attempt=records.attempt,
         )
 
@@ -284,7 +287,7 @@ class SecureAggregation(WrappedAlgorithm):
     ) -> Exchange:
         """Ask those whose update came to sign whose updates are summed."""
         del state
-        params = _params(session, devices=list(session.masked))
+        params = session_params(session, devices=list(session.masked))
         questions = [
             Question(each.device, each.samples, params=params) for each in planned.questions
         ]
@@ -295,7 +298,7 @@ class SecureAggregation(WrappedAlgorithm):
         self, planned: Exchange, state: State, records: SecureRecords, session: Session
     ) -> Exchange:
         """Ask those whose update came to uncover the sum."""
-        params = _params(session, survivors=list(session.masked), lost=list(session.lost))
+        params = session_params(session, survivors=list(session.masked), lost=list(session.lost))
         blobs: dict[str, str] = {}
         payloads: dict[str, Payload] = {}
         if session.signed:
@@ -307,7 +310,7 @@ class SecureAggregation(WrappedAlgorithm):
                 each.device,
                 each.samples,
                 blobs,
-                {**params, "commitments": _commitments(state, session, each.device)},
+                {**params, "commitments": commitments_for(state, session, each.device)},
             )
             for each in planned.questions
         ]
@@ -336,7 +339,7 @@ class SecureAggregation(WrappedAlgorithm):
             preparatory=True,
             reply_roles={role: ReplyRole(None, 0.0)},
             model=planned.model,
-            detail=_detail(name, is_signed),
+            detail=phase_detail(name, is_signed),
             attempt=records.attempt,
         )
 
@@ -369,60 +372,3 @@ class SecureAggregation(WrappedAlgorithm):
 
 
 # -- questions ------------------------------------------------------------------------------------
-
-
-def _awaited(roster: Roster, session: Session, devices: Collection[str]) -> Roster:
-    """Return those of some devices that are there, with the samples that they announced first."""
-    return tuple(
-        replace(member, samples=max(1, session.limits[member.device]))
-        for member in roster
-        if member.device in devices
-    )
-
-
-def _for(device: str, records: SecureRecords) -> list[Any]:
-    return [relay for relay in records.relays if relay.receiver == device]
-
-
-def _params(session: Session, **more: Any) -> dict[str, Any]:
-    return {"number": session.number, **more}
-
-
-def _commitments(state: State, session: Session, receiver: str) -> list[str]:
-    """Return what a device's shares must fit: of each device's mask key or seed, in their order."""
-    place, found = session.keyed.index(receiver), []
-    for name in session.shared:
-        row = state.groups[COMMITMENTS_GROUP][name][place].tobytes()
-        found.append((row[32:] if name in session.masked else row[:32]).hex())
-    return found
-
-
-def _detail(name: str, is_signed: bool) -> str:
-    """Return which of the exchanges of a round it is, in words."""
-    place, count = PLACES[name], 5 if is_signed else 4
-    return f"secure aggregation, {min(place, count)} of {count}"
-
-
-def _check_sizes(asked: int, threshold: int, planned: Exchange) -> None:
-    """Check that a cohort of this size can be summed.
-
-    Raises:
-        UsageError: ``secure.cohort`` or ``secure.threshold``.
-    """
-    if asked > MAX_DEVICES:
-        raise UsageError(
-            f"Secure aggregation is for cohorts of up to {MAX_DEVICES} devices, not {asked}.",
-            code="secure.cohort",
-            hint=f"set rounds.cohort = {MAX_DEVICES} or less",
-        )
-    if asked <= 1:
-        return  # the quorum is not reached, which is told like any other
-    if threshold > min(asked, planned.wanted) or 2 * threshold <= asked:
-        raise UsageError(
-            f"A threshold of {threshold} does not fit a cohort of {asked} devices, of which a round"
-            f" waits for {planned.wanted}: it has to be more than half of the devices asked, and no"
-            " more than the answers waited for.",
-            code="secure.threshold",
-            hint="set secure_aggregation.threshold to a fraction, such as 0.6, or lower"
-            " rounds.over_selection",
-        )

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from broker.secured_files import SecuredFiles
     from broker.start_broker import RunningBroker
     from edgefed.config.address import Address
-    from edgefed.config.settings import Settings
 
 app = CommandLine(help="Run, configure and check the MQTT broker.")
 
@@ -101,7 +100,7 @@ def up(
             secured_broker.run(options, files, address, place)
             return
         address = _address(options, bind, port)
-        _refuse_without_tls(address, settings)
+        secured_broker.refuse_without_tls(address, settings)
         with sigterm_as_event() as told:
             broker = start_broker(
                 address, place, kind.value, allow_anonymous=allow_anonymous or None
@@ -238,22 +237,6 @@ def _secured_text(
     return secured_broker.configuration_text(
         found, secured_broker.listen_address(secured, bind, port)
     )
-
-
-def _refuse_without_tls(address: Address, settings: Settings) -> None:
-    """Refuse a broker without TLS that other machines reach, unless that is asked for.
-
-    Raises:
-        NotAllowedError: ``broker.insecure``.
-    """
-    from edgefed.errors import NotAllowedError
-
-    if not address.is_loopback and not settings.insecure:
-        raise NotAllowedError(
-            f"Other machines can reach {address.host}, and connections would not be encrypted.",
-            code="broker.insecure",
-            hint="make an authority with edgefed init; in a network that you trust, --insecure",
-        )
 
 
 def _address(options: Globals, bind: str | None, port: int | None) -> Address:

@@ -58,7 +58,8 @@ def demo(
 
     The demo starts a broker, a coordinator and one agent per device as separate processes,
     distributes scikit-learn's handwritten digits with two classes per device, and shows the
-    dashboard. Ctrl-C stops everything.
+    dashboard. It uses no credentials and no encryption, and no other machine reaches it. Ctrl-C
+    stops everything.
     """
     options = globals_of(context)
     as_json = as_json or options.json
@@ -128,7 +129,7 @@ class _Demo:
         )
         with running(own) as processes:
             broker = processes.start_broker(self._kind)
-            self._say(f"broker       {broker.name} on {address}")
+            self._say(f"broker       {broker.name} on {address}, without credentials: a demo")
             processes.start_coordinator()
             self._deal(processes)
             self._say(f"devices      {len(processes.agents)}, logs in {folder / 'logs'}")

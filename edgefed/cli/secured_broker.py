@@ -95,6 +95,39 @@ def refuse_plain_options(fleet: str, **options: bool) -> None:
             )
 
 
+def refuse_secured(settings: Settings) -> None:
+    """Refuse to run a fleet without credentials that has an authority.
+
+    Raises:
+        UsageError: ``broker.secured``.
+    """
+    from edgefed.errors import UsageError
+
+    if files_of(settings) is not None:
+        raise UsageError(
+            f"Fleet {settings.fleet} has an authority, and this is a demo without credentials.",
+            code="broker.secured",
+            hint="start its parts: edgefed broker up, edgefed coordinator; or choose another fleet "
+            "with --fleet",
+        )
+
+
+def refuse_without_tls(address: Address, settings: Settings) -> None:
+    """Refuse a broker without TLS that other machines reach, unless that is asked for.
+
+    Raises:
+        NotAllowedError: ``broker.insecure``.
+    """
+    from edgefed.errors import NotAllowedError
+
+    if not address.is_loopback and not settings.insecure:
+        raise NotAllowedError(
+            f"Other machines can reach {address.host}, and connections would not be encrypted.",
+            code="broker.insecure",
+            hint="make an authority with edgefed init; in a network that you trust, --insecure",
+        )
+
+
 def rule_reports(settings: Settings, address: Address, timeout: float) -> list[RuleReport]:
     """Try the rules of the broker as the holder of the address's credentials.
 

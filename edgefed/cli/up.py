@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 EPILOG = examples(
     "edgefed up",
-    "edgefed --broker mqtt://0.0.0.0:1883 up --allow-anonymous",
+    "edgefed --insecure --broker mqtt://0.0.0.0:1883 up --allow-anonymous",
     "edgefed up --headless",
 )
 
@@ -37,8 +37,9 @@ def up(
 ) -> None:
     """Start broker, coordinator and dashboard together; closing the dashboard stops them.
 
-    If a broker already answers at the configured address, that one is used. Runs resume at the
-    next start.
+    It is a demo on this machine: there are no credentials and no encryption. For a real fleet, see
+    edgefed init. If a broker already answers at the configured address, that one is used. Runs
+    resume at the next start.
     """
     options = globals_of(context)
     with reported(options.json):
@@ -60,13 +61,22 @@ def up(
 
 
 def _processes(options: Globals) -> Processes:
-    """Return the fleet that the settings describe, not started."""
+    """Return the fleet that the settings describe, not started.
+
+    Raises:
+        UsageError: the fleet has an authority.
+        NotAllowedError: other machines would reach it.
+    """
     from edgefed.cli.processes import Processes
+    from edgefed.cli.secured_broker import refuse_secured, refuse_without_tls
     from edgefed.config.broker_address import listen_address
 
     settings = options.settings().value
+    address = listen_address(settings)
+    refuse_secured(settings)
+    refuse_without_tls(address, settings)
     return Processes(
-        listen_address(settings),
+        address,
         settings.fleet,
         settings.state,
         trackers=settings.trackers,
@@ -92,7 +102,8 @@ def _start(processes: Processes, allow_anonymous: bool) -> None:
         f"--fleet {fleet} --data npz:FILE"
     )
     if address.is_loopback:
-        talk("             on this machine only; for others: edgefed up --help")
+        talk("             on this machine only; for others: edgefed init")
+    talk("! a demo without credentials or encryption: everybody who reaches the broker can order")
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -23,8 +23,8 @@ class ChecksSection(Section):
     cohort's updates; running statistics have a norm of their own. 0: not checked."""
 
     samples_factor: Factor = 0.0
-    """A reply is refused if it counts more than this many times the median number of samples of the
-    cohort's replies. 0: not checked."""
+    """A trained update is refused if it counts more than this many times the median number of
+    samples of the cohort's. 0: not checked."""
 
     announced_factor: Factor = 0.0
     """A reply is refused if it counts more than this many times the samples that its device

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from edgefed.clock import Clock, timestamp
 from edgefed.coordinator.device_registry import DeviceRegistry
-from edgefed.coordinator.device_trust import DeviceTrust
 from edgefed.coordinator.event_journal import EventJournal
+from edgefed.coordinator.trust_scores import TrustScores
 from edgefed.errors import UnknownNameError
 
 
@@ -25,7 +25,7 @@ class DeviceOrders:
     def __init__(
         self,
         registry: DeviceRegistry,
-        trust: DeviceTrust,
+        trust: TrustScores,
         journal: EventJournal,
         clock: Clock,
         clear: Callable[[str], object],

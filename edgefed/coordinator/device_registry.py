@@ -9,9 +9,9 @@ from typing import Any
 
 from edgefed.algorithms.base import Member, Roster
 from edgefed.clock import Clock
-from edgefed.coordinator.device_trust import DeviceTrust
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.sender_limits import everybody
+from edgefed.coordinator.trust_scores import TrustScores
 from edgefed.errors import NotAllowedError, UnknownNameError
 from edgefed.trust.certificates import Certificate
 from edgefed.wire.messages import Birth, Progress, Task, Telemetry
@@ -54,12 +54,12 @@ class DeviceRegistry:
         self,
         journal: EventJournal,
         clock: Clock,
-        trust: DeviceTrust | None = None,
+        trust: TrustScores | None = None,
         enrolled: Callable[[str], bool] = everybody,
     ) -> None:
         self._enrolled = enrolled
         self._journal = journal
-        self._trust = trust or DeviceTrust()
+        self._trust = trust or TrustScores()
         for known in self._trust.all():
             if known.standing != "trusted":
                 journal.emit("device", **known.fields())

@@ -11,13 +11,13 @@ from edgefed.algorithms.base import Algorithm
 from edgefed.clock import Clock
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.augmentation import with_augmentation
-from edgefed.coordinator.device_trust import DeviceTrust
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.fleet import Fleet
 from edgefed.coordinator.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.store import Store
 from edgefed.coordinator.trackers.base import Row, Tracker
+from edgefed.coordinator.trust_scores import TrustScores
 from edgefed.data.types import Dataset
 from edgefed.learn.types import Tensors
 from edgefed.wire.blobs import BlobCache
@@ -62,7 +62,7 @@ class EngineDeps:
     memory: int = 0
     audit: bool = False
     data_folder: Path | None = None
-    trust: DeviceTrust = field(default_factory=DeviceTrust)
+    trust: TrustScores = field(default_factory=TrustScores)
     release: Callable[[], None] = lambda: None
     on_round: OnRound = ignore_round
 

@@ -134,6 +134,8 @@ class ReplyCollector:
             answer = self._checked(delivered)
             if answer is None:
                 continue
+            if not held:
+                self._report("collect")
             held[device] = hold(delivered, answer, self._deps.merge_group(answer), opened)
             self._fleet.hold(delivered.reply)
             if len(held) >= opened.wanted:
@@ -218,7 +220,7 @@ class ReplyCollector:
 
     def _note(self, delivered: Delivered, outcome: str, reason: str) -> None:
         reply = delivered.reply
-        if self.stats.accepted == 1 and outcome == "accepted":
+        if self.stats.accepted == 1 and outcome == "accepted" and not self._holds:
             self._report("collect")
         self._journal.emit(
             "reply",

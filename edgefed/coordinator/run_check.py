@@ -66,7 +66,9 @@ class RunCheck:
             plan = with_augmentation(recipe, dataset.preparation)
             model = self._check_model(plan, found.spec, dataset)
             told = _found(found, roster, self._quarantined)
-            return {**told, **_merging(recipe, model, roster), **_planned(recipe)}
+            fitting = sum(device["fits"] for device in told["devices"])
+            merging = _merging(recipe, model, recipe.rounds.cohort or fitting)
+            return {**told, **merging, **_planned(recipe)}
         return _found(found, roster, self._quarantined)
 
     def _check_model(self, recipe: Recipe, spec: DataSpec, dataset: Dataset) -> Model:
@@ -98,13 +100,12 @@ def _planned(recipe: Recipe) -> dict[str, Any]:
     return {"privacy": privacy_plan(recipe.privacy, recipe.rounds).as_json()}
 
 
-def _merging(recipe: Recipe, model: Model, roster: Roster) -> dict[str, Any]:
+def _merging(recipe: Recipe, model: Model, devices: int) -> dict[str, Any]:
     """Return what it takes to have all replies of a round at once, where the recipe needs that."""
     merging = recipe.merging
     if not (merging.needs_all or recipe.checks.compares):
         return {}
     update = sum(array.nbytes for array in model.weights().values())
-    devices = recipe.rounds.cohort or len(roster)
     memory = merging_bytes(merging, update, devices)
     return {"merging": {"rule": merging.rule, "memory": memory, "held": devices * update}}
 

@@ -18,7 +18,6 @@ from edgefed.coordinator.announcements import Announcements
 from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.device_orders import DeviceOrders
 from edgefed.coordinator.device_registry import DeviceRegistry
-from edgefed.coordinator.device_trust import DeviceTrust
 from edgefed.coordinator.dispatcher import Dispatcher
 from edgefed.coordinator.dispatcher_deps import DispatcherDeps
 from edgefed.coordinator.duplicate_coordinator import refuse_second_coordinator
@@ -42,9 +41,10 @@ from edgefed.coordinator.run_check import RunCheck, check_start
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_model import load_dataset
 from edgefed.coordinator.run_records import UNFINISHED, RunRecord
-from edgefed.coordinator.sender_limits import SenderLimits, either
+from edgefed.coordinator.sender_limits import SenderLimits, either, everybody
 from edgefed.coordinator.service_settings import ServiceSettings, owner_of
 from edgefed.coordinator.store import Store
+from edgefed.coordinator.trust_scores import TrustScores
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError, UsageError
 from edgefed.learn.devices import set_threads
 from edgefed.lock import FolderLock
@@ -92,11 +92,9 @@ class Service:
         self._journal = EventJournal(settings.fleet, clock)
         self._journal.begin_with(lambda snapshot: with_last_run(snapshot, self._store))
         self._known = KnownDevices(self._store)
-        self._trust = DeviceTrust(settings.folder)
+        self._trust = TrustScores(settings.folder)
         self._membership = open_membership(settings.membership, clock)
-        self._enrolled = (
-            self._membership.parties.is_enrolled if self._membership else settings.enrolled
-        )
+        self._enrolled = self._membership.parties.is_enrolled if self._membership else everybody
         self._registry = DeviceRegistry(self._journal, clock, self._trust, self._enrolled)
         self._run_check = RunCheck(settings, self._trust.is_quarantined)
         joined = either(self._registry.knows, self._known.__contains__)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgefed.config.address import Address
 from edgefed.coordinator.membership import MembershipSettings
-from edgefed.coordinator.sender_limits import everybody
 from edgefed.coordinator.trackers.base import Tracker
 from edgefed.errors import StorageError
 from edgefed.files import write_atomic
@@ -26,8 +24,6 @@ class ServiceSettings:
         user_models: whether a run may name a user's own code as its model, which is then imported.
         memory: most bytes that training a model may take here; 0 for half of what is free.
         membership: the fleet's authority; None where there is none on this machine.
-        enrolled: whether a device is enrolled in the fleet; asked for each message, so it must be
-            quick. One that is not is never heard and never asked.
     """
 
     address: Address
@@ -37,7 +33,6 @@ class ServiceSettings:
     user_models: bool = False
     memory: int = 0
     membership: MembershipSettings | None = None
-    enrolled: Callable[[str], bool] = everybody
 
 
 def owner_of(folder: Path) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from edgefed.clock import timestamp
-from edgefed.coordinator.device_trust import Judged
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.reply_collector import ReplyCollector
 from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.coordinator.run_records import OpenExchange
+from edgefed.coordinator.trust_scores import Judged
 
 
 def update_trust(

@@ -110,9 +110,13 @@ def test_a_taken_port_ends_up_with_2(mosquitto: MosquittoBroker, tmp_path: Path)
 
 
 def test_up_serves_no_other_machine_with_the_demo_broker(tmp_path: Path) -> None:
-    code, _, err = invoke("up", "--bind", "0.0.0.0", "--kind", "embedded", state=tmp_path)
+    other = ("up", "--bind", "0.0.0.0", "--kind", "embedded")
+    code, _, err = invoke("--insecure", *other, state=tmp_path)
     assert code == 2
     assert "broker.demo_only" in err
+    code, _, err = invoke(*other, state=tmp_path)
+    assert code == 4
+    assert "broker.insecure" in err
 
 
 def test_config_prints_what_mosquitto_reads() -> None:

@@ -256,6 +256,9 @@ def test_a_quarantined_device_is_shown_and_released_by_order(fleet: SmallFleet) 
         checked = fleet("run", "check", "--json")
         fits = {each["device"]: each["reason"] for each in checked.json["devices"]}
         assert fits == {name: "it is quarantined", other: ""}
+        merging = fleet("run", "check", "--set", "merging.rule=median", "--json").json["merging"]
+        assert merging["rule"] == "median"
+        assert merging["memory"] == 2 * merging["held"] > 0, "one device, and the result"
     finally:
         told_release = fleet("device", "release", name).err
     assert told_release == f"released: {name}\n"

@@ -118,6 +118,7 @@ CHANGES = {
     "krum of a mixture of experts": (
         "algorithm.name=fedmoe",
         "algorithm.experts=3",
+        "evaluation.on=coordinator",
         "merging.rule=krum",
         "merging.malicious=0",
     ),

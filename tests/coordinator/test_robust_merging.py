@@ -11,9 +11,9 @@ import pytest
 
 from edgefed.algorithms.registry import built_in, make
 from edgefed.config.recipe import Recipe
-from edgefed.coordinator.device_trust import DeviceTrust
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.run_records import OpenExchange
+from edgefed.coordinator.trust_scores import TrustScores
 from edgefed.errors import UsageError, WireError
 from edgefed.learn.types import Tensors
 from tests.coordinator.conftest import MakeWorld
@@ -172,7 +172,7 @@ def test_a_lost_blob_blames_no_device(world: MakeWorld) -> None:
 
         return replace(each, read=read)
 
-    here, trust = world(plan(), shards(SIZES)), DeviceTrust()
+    here, trust = world(plan(), shards(SIZES)), TrustScores()
     fleet = TamperedFleet(here.devices, forged(LIAR, lost))
     assert here.engine(fleet, trust=trust).run().status == "finished"
     assert [device for device, outcome, _ in fleet.verdicts if outcome == "rejected"] == [LIAR] * 2

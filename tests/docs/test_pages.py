@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.acl import password_acl
-from broker.configuration import configuration
-from edgefed.config.address import DEFAULT_PORT, Address
+from broker.acl import acl
+from broker.secured_configuration import secured_configuration
+from broker.secured_files import SecuredFiles
+from edgefed.config.address import TLS_PORT
 from edgefed.config.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -61,13 +62,8 @@ def test_a_benchmark_says_how_it_is_started(file: Path) -> None:
 
 
 def test_the_configuration_to_deploy_is_the_programs() -> None:
-    folder = Path("/etc/mosquitto")
-    text = configuration(
-        Address("0.0.0.0", DEFAULT_PORT),
-        allow_anonymous=False,
-        passwords=folder / "edgefed.passwords",
-        acl=folder / "edgefed.acl",
-    )
+    folder = Path("/etc/mosquitto/edgefed")
+    text = secured_configuration(TLS_PORT, SecuredFiles(folder, folder))
     lines = (ROOT / "deploy" / "mosquitto.conf").read_text(encoding="utf-8").splitlines()
     comment = next(number for number, line in enumerate(lines) if not line)
     assert all(line.startswith("#") for line in lines[:comment])
@@ -76,4 +72,5 @@ def test_the_configuration_to_deploy_is_the_programs() -> None:
 
 def test_the_rules_to_deploy_are_the_programs() -> None:
     fleet = Settings(state=Path()).fleet
-    assert (ROOT / "deploy" / "edgefed.acl").read_text(encoding="utf-8") == password_acl(fleet)
+    users = ["coordinator", "cam-1", "operator.admin", "viewer.hall"]
+    assert (ROOT / "deploy" / "edgefed.acl").read_text(encoding="utf-8") == acl(fleet, users)

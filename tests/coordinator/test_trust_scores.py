@@ -11,10 +11,10 @@ import pytest
 
 from edgefed.config.checks_section import ChecksSection
 from edgefed.config.recipe import Recipe
-from edgefed.coordinator.device_trust import BY_OPERATOR, RELEASED, DeviceTrust, Judged, Trust
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_records import OpenExchange
+from edgefed.coordinator.trust_scores import BY_OPERATOR, RELEASED, Judged, Trust, TrustScores
 from edgefed.errors import EdgeFedError
 from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.snapshot import Snapshot
@@ -39,7 +39,7 @@ CHECKS = ChecksSection()
 
 
 def judge(
-    trust: DeviceTrust,
+    trust: TrustScores,
     number: int,
     *,
     refused: Mapping[str, str] | None = None,
@@ -49,18 +49,18 @@ def judge(
     trust.judge(Judged(f"r-1-{number}", accepted, refused or {}), section, NOW)
 
 
-def refuse(trust: DeviceTrust, *numbers: int, section: ChecksSection = CHECKS) -> None:
+def refuse(trust: TrustScores, *numbers: int, section: ChecksSection = CHECKS) -> None:
     for number in numbers:
         judge(trust, number, refused={LIAR: "NaN"}, section=section)
 
 
-def accept(trust: DeviceTrust, *numbers: int) -> None:
+def accept(trust: TrustScores, *numbers: int) -> None:
     for number in numbers:
         judge(trust, number, accepted=(LIAR, *OTHERS))
 
 
 def test_refusals_lower_a_score_until_the_device_is_quarantined() -> None:
-    trust = DeviceTrust()
+    trust = TrustScores()
     assert trust.of(LIAR) == Trust(LIAR, 1.0, "trusted")
     refuse(trust, 0)
     assert (trust.of(LIAR).score, trust.of(LIAR).standing) == (0.75, "suspect")
@@ -74,7 +74,7 @@ def test_refusals_lower_a_score_until_the_device_is_quarantined() -> None:
 
 
 def test_accepted_replies_raise_a_score_slowly_and_no_further_than_one() -> None:
-    trust = DeviceTrust()
+    trust = TrustScores()
     refuse(trust, 0)
     accept(trust, 1, 2)
     assert trust.of(LIAR).score == pytest.approx(0.79)
@@ -87,14 +87,14 @@ def test_accepted_replies_raise_a_score_slowly_and_no_further_than_one() -> None
 
 
 def test_no_accepted_reply_ends_a_quarantine() -> None:
-    trust = DeviceTrust()
+    trust = TrustScores()
     refuse(trust, 0, 1, 2)
     accept(trust, *range(3, 60))
     assert trust.of(LIAR).standing == "quarantined"
 
 
 def test_a_released_device_is_on_probation() -> None:
-    trust = DeviceTrust()
+    trust = TrustScores()
     refuse(trust, 0, 1, 2)
     trust.release(LIAR, NOW)
     assert (trust.of(LIAR).score, trust.of(LIAR).standing) == (RELEASED, "suspect")
@@ -103,7 +103,7 @@ def test_a_released_device_is_on_probation() -> None:
 
 
 def test_half_of_the_replies_refused_blames_nobody() -> None:
-    trust = DeviceTrust()
+    trust = TrustScores()
     both = {LIAR: "64.1, more than 64", "device-00": "64.2, more than 64"}
     judge(trust, 0, refused=both, accepted=("device-02", "device-03"))
     assert trust.all() == []
@@ -112,13 +112,13 @@ def test_half_of_the_replies_refused_blames_nobody() -> None:
 
 
 def test_an_exchange_counts_once() -> None:
-    trust = DeviceTrust()
+    trust = TrustScores()
     refuse(trust, 0, 0, 0)
     assert trust.of(LIAR).score == 0.75
 
 
 def test_settings_say_what_a_reply_counts() -> None:
-    trust, none = DeviceTrust(), DeviceTrust()
+    trust, none = TrustScores(), TrustScores()
     refuse(trust, 0, section=ChecksSection(trust_loss=0.7))
     assert trust.of(LIAR).standing == "quarantined"
     refuse(none, *range(9), section=ChecksSection(quarantine_below=0))
@@ -131,23 +131,23 @@ def test_a_threshold_above_the_other_is_refused() -> None:
 
 
 def test_scores_are_kept_on_disk(tmp_path: Path) -> None:
-    with closing(DeviceTrust(tmp_path)) as trust:
+    with closing(TrustScores(tmp_path)) as trust:
         refuse(trust, 0, 1, 2)
         trust.quarantine("device-02", NOW)
         before = trust.all()
-    with closing(DeviceTrust(tmp_path)) as again:
+    with closing(TrustScores(tmp_path)) as again:
         assert again.all() == before
         assert again.is_quarantined(LIAR)
         assert again.of("device-02").reason == BY_OPERATOR
         refuse(again, 2)
         assert again.all() == before, "the exchange was counted before"
         again.release(LIAR, NOW)
-    with closing(DeviceTrust(tmp_path)) as last:
+    with closing(TrustScores(tmp_path)) as last:
         assert last.of(LIAR).score == RELEASED
 
 
 def test_orders_that_change_nothing_are_refused() -> None:
-    trust = DeviceTrust()
+    trust = TrustScores()
     with pytest.raises(EdgeFedError) as caught:
         trust.release(LIAR, NOW)
     assert caught.value.code == "device.not_quarantined"
@@ -171,7 +171,7 @@ def asked(fleet: TamperedFleet) -> list[bool]:
 
 def test_a_device_whose_replies_are_refused_is_asked_three_times(world: MakeWorld) -> None:
     here = world(plan(), shards(SIZES))
-    fleet, trust = TamperedFleet(here.devices, forged(LIAR, NAN)), DeviceTrust()
+    fleet, trust = TamperedFleet(here.devices, forged(LIAR, NAN)), TrustScores()
     record = here.engine(fleet, trust=trust).run()
     assert record.status == "finished"
     assert asked(fleet) == [True] * 3 + [False] * 2
@@ -189,18 +189,18 @@ def test_a_device_whose_replies_are_refused_is_asked_three_times(world: MakeWorl
 
 
 def test_the_next_run_does_not_ask_a_quarantined_device(world: MakeWorld, tmp_path: Path) -> None:
-    with closing(DeviceTrust(tmp_path)) as trust:
+    with closing(TrustScores(tmp_path)) as trust:
         refuse(trust, 0, 1, 2)
     here = world(plan(), shards(SIZES))
     fleet = TamperedFleet(here.devices)
-    with closing(DeviceTrust(tmp_path)) as trust:
+    with closing(TrustScores(tmp_path)) as trust:
         assert here.engine(fleet, trust=trust).run().status == "finished"
     assert asked(fleet) == [False] * 5
 
 
 def test_a_run_without_another_device_says_why(world: MakeWorld) -> None:
     here = world(plan(), shards((5,)))
-    trust = DeviceTrust()
+    trust = TrustScores()
     trust.quarantine("device-00", NOW)
     record = here.engine(trust=trust).run()
     assert record.status == "failed"
@@ -220,13 +220,13 @@ def test_what_a_device_cannot_help_costs_no_trust(world: MakeWorld) -> None:
                 yield each
 
     here = world(plan(rounds={"count": 5, "quorum": 0.25}), shards((*SIZES, 3, 3)))
-    trust = DeviceTrust()
+    trust = TrustScores()
     assert here.engine(TamperedFleet(here.devices, misfortunes), trust=trust).run().round == 5
     assert trust.all() == []
 
 
 def test_a_reply_that_comes_after_the_quarantine_is_refused(world: MakeWorld) -> None:
-    trust = DeviceTrust()
+    trust = TrustScores()
 
     def in_the_middle(_: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
         for each in replies:
@@ -260,9 +260,9 @@ def test_an_exchange_that_is_judged_again_after_a_restart_ends_the_same(
     there = world(made, shards(SIZES))
     undisturbed = there.engine(TamperedFleet(there.devices, attack)).run()
     here = world(made, shards(SIZES))
-    with closing(DeviceTrust(tmp_path)) as trust:
+    with closing(TrustScores(tmp_path)) as trust:
         killed_at_commit(here, TamperedFleet(here.devices, attack), trust)
-    with closing(DeviceTrust(tmp_path)) as trust:
+    with closing(TrustScores(tmp_path)) as trust:
         assert trust.is_quarantined(LIAR)
         record = here.engine(TamperedFleet(here.devices, attack), trust=trust).run()
     assert record.status == "finished"
@@ -273,7 +273,7 @@ class _KilledError(Exception):
     pass
 
 
-def killed_at_commit(here: World, fleet: TamperedFleet, trust: DeviceTrust) -> None:
+def killed_at_commit(here: World, fleet: TamperedFleet, trust: TrustScores) -> None:
     """End an engine between the first exchange's scores and its commit."""
 
     def listener(event: Any) -> None:
@@ -287,7 +287,7 @@ def killed_at_commit(here: World, fleet: TamperedFleet, trust: DeviceTrust) -> N
 def test_a_dashboard_shows_who_is_quarantined_and_not_that_it_was_seen(world: MakeWorld) -> None:
     here = world(plan(), shards(SIZES))
     fleet = TamperedFleet(here.devices, forged(LIAR, NAN))
-    here.engine(fleet, trust=DeviceTrust()).run()
+    here.engine(fleet, trust=TrustScores()).run()
     builder = SnapshotBuilder(Snapshot(fleet="tests", time=NOW))
     for event in here.events:
         builder.apply(event)

@@ -99,7 +99,7 @@ class Judged:
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
-class DeviceTrust:
+class TrustScores:
     """The scores of all devices; safe from any thread.
 
     Args:

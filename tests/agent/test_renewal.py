@@ -1,0 +1,106 @@
+"""A device's certificate is renewed with new keys, wherever the agent is killed meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from device_agent.renewal import RENEWALS, Renewal
+from edgefed.trust.certificates import read_certificate
+from edgefed.trust.credentials import Credentials, load_credentials, save_credentials
+from edgefed.trust.issuing import new_keys
+from edgefed.wire.enrolment_messages import IssuedCertificate, RenewalRequest
+from tests.coordinator.authorities import FLEET, LIFE, Hub, renewal
+
+
+class Device:
+    """An enrolled device and its hub."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.hub = Hub(tmp_path / "hub")
+        keys, answer = self.hub.enrol("cam-1")
+        certificate = read_certificate(answer.certificate)
+        authority = read_certificate(answer.authority)
+        self.folder = tmp_path / "device" / "trust" / FLEET / "cam-1"
+        save_credentials(
+            Credentials(self.folder, keys, certificate, authority, FLEET, answer.broker)
+        )
+        self.hub.membership.parties.note_use(certificate)
+        self.asked: list[RenewalRequest] = []
+        self.start()
+
+    def start(self) -> None:
+        """Begin a life of the agent."""
+        own = load_credentials(self.folder, self.hub.clock.now())
+        self.renewal = Renewal(own, self.hub.clock)
+
+    def pass_time(self, share: float) -> None:
+        self.hub.clock.passed += LIFE.total_seconds() * share
+
+    def due(self) -> None:
+        self.renewal.due(self.hub.clock.monotonic(), self.asked.append)
+
+    def answer(self) -> IssuedCertificate:
+        return self.hub.membership.renew("cam-1", self.asked[-1])
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Iterator[Device]:
+    made = Device(tmp_path)
+    yield made
+    made.hub.membership.close()
+
+
+def test_nothing_is_asked_before_it_is_time_and_then_not_too_often(device: Device) -> None:
+    device.due()
+    device.pass_time(0.6)
+    device.due()
+    assert device.asked == []
+    device.pass_time(0.07)
+    device.due()
+    device.due()
+    assert len(device.asked) == 1
+    device.hub.clock.passed += 60
+    device.due()
+    assert device.asked[0].request != b""
+    assert len(device.asked) == 2
+
+
+def test_the_next_credentials_replace_the_old_ones(device: Device) -> None:
+    old = device.renewal.current()
+    device.pass_time(0.67)
+    device.due()
+    made = device.renewal.take(device.answer())
+    assert made is not None
+    assert device.renewal.current() is made
+    saved = load_credentials(device.folder, device.hub.clock.now())
+    assert saved.certificate == made.certificate
+    assert made.certificate.signing_key != old.certificate.signing_key
+    assert made.certificate.encryption_key != old.certificate.encryption_key
+    assert device.renewal.take(device.answer()) is None  # the answer came twice
+    assert not (device.folder.parent / RENEWALS / "cam-1").exists()
+    device.hub.membership.parties.note_use(made.certificate)
+    assert not device.hub.membership.parties.accepts(old.certificate)
+
+
+def test_an_agent_killed_meanwhile_asks_with_the_same_keys(device: Device) -> None:
+    device.pass_time(0.67)
+    device.due()
+    first = device.answer()
+    device.start()
+    device.due()
+    assert device.answer() == first
+    assert device.renewal.take(first) is not None
+
+
+def test_a_certificate_for_another_key_is_not_taken(device: Device) -> None:
+    device.pass_time(0.67)
+    other = device.hub.membership.renew("cam-1", renewal(new_keys()))
+    before = load_credentials(device.folder, device.hub.clock.now()).certificate
+    assert device.renewal.take(other) is None
+    device.due()
+    assert device.renewal.take(other) is None
+    assert device.renewal.take(IssuedCertificate(certificate=b"rubbish")) is None
+    assert load_credentials(device.folder, device.hub.clock.now()).certificate == before

@@ -1,0 +1,107 @@
+"""``edgefed broker`` in a fleet with an authority, as somebody types it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from broker.address import LOOPBACK, free_ports
+from broker.secured_rules import RULES
+from tests.broker.clients import is_gone, until
+from tests.processes import edgefed, outcome
+
+pytestmark = pytest.mark.mosquitto
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """The state folder of a machine with a fleet's authority."""
+    port = free_ports()
+    made = outcome(
+        edgefed("--state", str(tmp_path), "init", "--host", LOOPBACK, "--port", str(port))
+    )
+    assert made[0] == 0, made
+    return tmp_path
+
+
+@contextmanager
+def broker(state: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
+    process = edgefed("--state", str(state), "broker", "up", "--json")
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, process.communicate()
+        yield process, json.loads(line)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+
+
+def run(state: Path, *arguments: str) -> tuple[int, str, str]:
+    return outcome(edgefed("--state", str(state), *arguments))
+
+
+@pytest.mark.slow
+def test_up_and_check_prove_every_rule_and_leave_nothing(state: Path) -> None:
+    access = state / "trust" / "default" / "access"
+    before = (access / "acl").read_text()
+    with broker(state) as (process, told):
+        code, out, err = run(state, "broker", "check", "--json")
+        assert (code, err) == (0, "")
+        report = json.loads(out)
+        assert report["ok"]
+        assert {rule["name"]: rule["outcome"] for rule in report["rules"]} == {
+            rule.name: "holds" for rule in RULES
+        }
+        assert (access / "acl").read_text() == before
+        assert run(state, "broker", "up")[0] == 2  # the port is busy
+    assert process.returncode == 0
+    assert until(lambda: is_gone(int(told["pid"])))
+
+
+@pytest.mark.slow
+def test_check_ends_with_8_for_a_rule_that_does_not_hold(state: Path) -> None:
+    with broker(state) as (process, _told):
+        acl = state / "trust" / "default" / "access" / "acl"
+        acl.write_text("topic write edgefed/default/events\n" + acl.read_text())
+        shutil.move(state / "trust" / "default" / "authority", state / "elsewhere")
+        assert process.poll() is None
+        assert until(lambda: "enrolment" in broken(state))
+        code, out, _ = run(state, "broker", "check")
+    assert code == 8
+    assert "a client without a certificate writes other topics than its own" in out
+    assert "not tried" in out  # the authority is on another machine now
+
+
+def broken(state: Path) -> set[str]:
+    report = json.loads(run(state, "broker", "check", "--json")[1])
+    return {rule["name"] for rule in report["rules"] if rule["outcome"] == "broken"}
+
+
+def test_what_is_for_fleets_without_an_authority_is_refused(state: Path) -> None:
+    for words in (
+        ("broker", "up", "--allow-anonymous"),
+        ("broker", "up", "--kind", "embedded"),
+        ("broker", "config", "--allow-anonymous"),
+        ("up", "--headless"),
+    ):
+        code, out, err = run(state, *words)
+        assert (code, out) == (2, ""), words
+        assert "broker.secured" in err
+
+
+def test_config_prints_the_configuration_and_the_rules(state: Path) -> None:
+    code, out, _ = run(state, "broker", "config", "--files", "/etc/mosquitto/edgefed")
+    assert code == 0
+    assert "cafile /etc/mosquitto/edgefed/authority.pem" in out
+    assert out.count("tls_version tlsv1.3") == 3
+    code, out, _ = run(state, "broker", "config", "--acl")
+    assert code == 0
+    assert "user operator.admin" in out
