@@ -47,10 +47,10 @@ def with_own_mounts() -> None:
 def table(plan: Plan, outcome: Outcome) -> str:
     """Return an outcome for people."""
     trained = outcome.trainings
-    kinds = [(str(kind), str(outcome.faults[kind])) for kind in KINDS if outcome.faults[kind]]
+    kinds = [(str(kind), str(outcome.faults[kind])) for kind in KINDS if kind in outcome.faults]
     rows = [
         *kinds,
-        ("faults", str(outcome.faults.total())),
+        ("faults", str(sum(outcome.faults.values()))),
         ("runs, rounds", f"{outcome.runs}, {outcome.rounds}"),
         ("seconds", f"{outcome.seconds:.0f}"),
         ("messages", f"{outcome.repeated_messages} repeated, {outcome.reordered_messages} late"),

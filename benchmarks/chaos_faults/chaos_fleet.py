@@ -127,6 +127,8 @@ class ChaosFleet(FleetProcesses):
             link.close()
         super().close()
         for name in self.links if self._means.disks else ():
+            # What is on a disk is gone with this process, and may tell what went wrong.
+            shutil.copytree(self.disk(name), self.folder / "kept" / name)
             subprocess.run(["umount", "-l", str(self.disk(name))], check=False)
 
     def trainings(self, device: str) -> Path:

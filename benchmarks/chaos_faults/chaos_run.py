@@ -58,7 +58,7 @@ class Outcome:
         repeated_messages, reordered_messages: by links.
     """
 
-    faults: Counter[Kind] = field(default_factory=Counter)
+    faults: dict[Kind, int] = field(default_factory=dict)
     runs: int = 0
     rounds: int = 0
     seconds: float = 0.0
@@ -94,7 +94,7 @@ def chaos(plan: Plan, folder: Path, means: Means, tell: Callable[[str], None]) -
     finally:
         injector.stop()
         fleet.close()
-    outcome.faults = Counter(fault.kind for fault in injector.done)
+    outcome.faults = dict(Counter(fault.kind for fault in injector.done))
     return outcome
 
 

@@ -34,8 +34,25 @@ def begin_run(
     Raises:
         EdgeFedError: too few devices are there or fit, or the model cannot be trained.
     """
+    checkpoint = deps.store.checkpoint(recorder.record.run)
+    codec = deps.prepared_recipe.wire.downlink
+    # Before anything is written: on a full disk all blobs are deleted that nobody has pinned.
+    downlink = DownlinkEncoder(codec, deps.cache, checkpoint.downlink if checkpoint else None)
+    try:
+        return _begun(deps, recorder, give_up, checkpoint, downlink)
+    except BaseException:
+        downlink.release()
+        raise
+
+
+def _begun(
+    deps: EngineDeps,
+    recorder: RunRecorder,
+    give_up: Callable[[OpenExchange], None],
+    checkpoint: Checkpoint | None,
+    downlink: DownlinkEncoder,
+) -> RunState:
     recipe, run = deps.prepared_recipe, recorder.record.run
-    checkpoint = deps.store.checkpoint(run)
     recorder.status("running" if checkpoint else "waiting")
     admission = _admitted(deps, recorder, begins=checkpoint is None)
     run_model = make_run_model(
@@ -48,7 +65,6 @@ def begin_run(
     )
     check_training(recipe, deps.algorithm, run_model.model, deps.dataset)
     checkpoint = checkpoint or _first(deps, recorder, admission, run_model)
-    downlink = DownlinkEncoder(recipe.wire.downlink, deps.cache, checkpoint.downlink)
     for loss in downlink.losses():
         recorder.warn(loss)
     rows = deps.store.rounds(run)

@@ -4,7 +4,8 @@
 says before which write of round 2 the disk fills up: ``merge`` (the commit), ``scored`` (the next
 exchange), ``evaluate`` (the round's row) or ``last`` (the model). It is freed once the run has said
 that it waits; or an order is given, ``abort`` or ``stop``. With ``rubbish`` as the order there are
-blobs that nobody needs, and nothing is freed.
+blobs that nobody needs, and nothing is freed. With ``restart`` the process ends at WHEN, and the
+disk is full when the next one takes the run up.
 """
 
 from __future__ import annotations
@@ -85,6 +86,18 @@ def is_time(when: str, event: Event, here: World) -> bool:
     return phase == when and len(here.rows) == 1
 
 
+def stop_early(here: World, when: str) -> None:
+    """Run until the process is to end in round 2."""
+    controls = RunControls()
+
+    def listener(event: Event) -> None:
+        if is_time(when, event, here):
+            controls.stop_process()
+
+    here.engine(controls=controls, listener=listener).run()
+    here.stores[-1].shrink()
+
+
 def main(folder: Path, when: str, order: str) -> None:
     set_threads(1)
     here = World(folder / "state", big_recipe(), durable=True)
@@ -100,6 +113,10 @@ def main(folder: Path, when: str, order: str) -> None:
             fill(ballast)
 
     engine = here.engine(controls=patient, listener=listener)
+    if order == "restart":
+        stop_early(here, when)
+        engine = here.engine(controls=patient)
+        fill(ballast)
     patient.engine = engine
     ended = engine.run()
     shown = engine._deps.store.run(here.run)

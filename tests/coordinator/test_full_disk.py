@@ -229,6 +229,16 @@ def test_a_run_waits_while_the_disk_is_full_and_goes_on_by_itself(
 
 
 @needs_unshare
+def test_a_run_taken_up_on_a_full_disk_keeps_what_devices_hold(
+    tmp_path: Path, straight: str
+) -> None:
+    told = on_a_small_disk(tmp_path, "merge", "restart")
+    assert told["waits"] >= 2
+    assert not [note for note in told["notes"] if "the blob cache lost" in note]
+    assert told["ended"]["weights_digest"] == straight
+
+
+@needs_unshare
 def test_what_nobody_needs_makes_room_before_anything_waits(tmp_path: Path, straight: str) -> None:
     told = on_a_small_disk(tmp_path, "merge", "rubbish")
     assert told["was_full"]
