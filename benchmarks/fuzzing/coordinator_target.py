@@ -80,7 +80,7 @@ def make_arrival(draws: random.Random) -> bytes:
     if kind < 0.2:
         return join(TOPICS.coordinator(), payload(draws, (CoordinatorState,), POOLS), draws)
     if kind < 0.25:
-        return join(TOPICS.request("client"), payload(draws, (Request,), POOLS), draws)
+        return join(TOPICS.request("local/client"), payload(draws, (Request,), POOLS), draws)
     leaf = draws.choice((*KINDS,))
     kinds = (KINDS[leaf],) if draws.random() < 0.97 else MESSAGES
     return join(f"{TOPICS.root}/up/{device}/{leaf}", payload(draws, kinds, POOLS), draws)

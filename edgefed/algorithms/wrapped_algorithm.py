@@ -46,6 +46,7 @@ class WrappedAlgorithm(Algorithm[Any]):
         self.averages_updates = inner.averages_updates
         self.personal_weights = inner.personal_weights
         self.private_updates = inner.private_updates
+        self.sums_deltas = inner.sums_deltas
         self.takes_user_loss = inner.takes_user_loss
         self.inner = inner
 

@@ -39,6 +39,7 @@ def test_show_prints_each_value_and_its_origin(machine: Path) -> None:
         ["memory", "0", "default"],
         ["trackers", "[]", "default"],
         ["user_models", "false", "default"],
+        ["certificate_days", "90.0", "default"],
     ]
 
 

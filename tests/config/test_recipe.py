@@ -319,6 +319,7 @@ def test_a_printed_recipe_explains_its_keys_and_loads(folders: Path, around: Mak
         "evaluation.better",
         "evaluation.on",
         "evaluation.weighting",
+        *(f"privacy.{key}" for key in ("count_noise", "epsilon", "noise_multiplier")),
         "rounds.test_cohort",
         "simulation.holdout",
         *(f"training.{key}" for key in ("crop", "crop_fill", "flip")),

@@ -57,6 +57,7 @@ def test_values_of_different_levels_come_together(folders: Path, around: MakeAro
         ("memory", "0", "default"),
         ("trackers", "()", "default"),
         ("user_models", "False", "default"),
+        ("certificate_days", "90.0", "default"),
     ]
 
 

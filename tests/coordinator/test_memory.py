@@ -41,13 +41,13 @@ def peak(world: MakeWorld, devices: int, made: Callable[[Recipe], Algorithm[Any]
     plan = recipe(model={"name": "mlp", "hidden": [HIDDEN]}, rounds={"count": 1})
     here = world(plan, shards((2,) * devices))
 
-    def measured(_: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
+    def measured(opened: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
         first = next(replies)
         blob = first.read(first.reply.blobs["delta"].digest)
         tracemalloc.start()
-        for number in range(devices):
+        for task in opened.tasks:
             fresh = with_blob(bytes(blob))(first)
-            yield told(device=f"device-{number:02d}")(fresh)
+            yield told(device=task.device, nonce=task.nonce)(fresh)
 
     fleet = TamperedFleet(here.devices, measured)
     try:

@@ -33,7 +33,7 @@ class Recorded(UnconnectedLink):
 
     def send(self, topic: str, message: Message, **how: Any) -> Any:
         assert isinstance(message, Response)
-        assert topic == Topics("served").response("client")
+        assert topic == Topics("served").response("local/client")
         self.answers.append(message)
 
 
@@ -65,7 +65,7 @@ def test_slow_requests_have_a_few_places(tmp_path: Path) -> None:
 
     def check(number: int) -> None:
         request = Request(nonce=f"{number:08x}", action="run.check", arguments={"recipe": {}})
-        server.take("client", request, None)
+        server.take("local/client", request, None)
 
     for number in range(MAX_SLOW + 2):
         check(number)
@@ -73,7 +73,7 @@ def test_slow_requests_have_a_few_places(tmp_path: Path) -> None:
     assert [answer.ok for answer in link.answers] == [False, False]
     body = json.loads(zstandard.ZstdDecompressor().decompress(link.answers[0].body, 2**20))
     assert body["error"]["code"] == "request.busy"
-    server.take("client", Request(nonce="f" * 8, action="run.list"), None)
+    server.take("local/client", Request(nonce="f" * 8, action="run.list"), None)
     assert link.answers[-1].ok, "others are answered meanwhile"
     slow.go_on.set()
     wait_until(lambda: len(link.answers) == MAX_SLOW + 3, "the answers")

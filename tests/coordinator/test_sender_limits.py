@@ -108,11 +108,11 @@ def test_large_messages_count_as_several(scene: Scene) -> None:
 
 
 def test_clients_have_a_limit_each_and_new_ones_share_one(scene: Scene) -> None:
-    assert scene.admits(TOPICS.request("known"))
-    read = scene.flood([TOPICS.request(f"c-{n}") for n in range(MANY)])
+    assert scene.admits(TOPICS.request("local/known"))
+    read = scene.flood([TOPICS.request(f"local/c-{n}") for n in range(MANY)])
     assert read == FIRST_REQUESTS.burst - 1
     assert scene.limits.refused() == {NEW_CLIENTS: MANY - read}
-    assert scene.admits(TOPICS.request("known"))
+    assert scene.admits(TOPICS.request("local/known"))
 
 
 def test_the_coordinators_own_topic_is_limited(scene: Scene) -> None:

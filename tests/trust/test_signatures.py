@@ -87,9 +87,10 @@ def test_only_the_device_itself_is_heard_on_its_topics(
     ("message", "topic", "heard"),
     [
         (Cancel(exchange="e"), TOPICS.cancel("cam-1"), {"coordinator"}),
-        (ORDER, TOPICS.request("c-1"), {"operator", "viewer"}),
+        (ORDER, TOPICS.request("operator.ann/c-1"), {"operator"}),
+        (ORDER, TOPICS.request("viewer.ann/c-1"), {"viewer"}),
     ],
-    ids=["down", "request"],
+    ids=["down", "operator", "viewer"],
 )
 def test_who_may_send_where(
     trust: Trust, parties: dict[str, Credentials], message: Message, topic: str, heard: set[str]
@@ -128,7 +129,7 @@ def test_a_certificate_of_another_authority_is_refused(
     trust: Trust, parties: dict[str, Credentials], tmp_path: Path
 ) -> None:
     stranger = Trust(tmp_path).issue("operator", "ann")
-    topic, reasons = TOPICS.request("c-1"), list[str]()
+    topic, reasons = TOPICS.request("operator.ann/c-1"), list[str]()
     verifier = Verifier(trust.authority)
     assert received(verifier, topic, encode(ORDER, topic, Signer(stranger)), reasons) is None
     assert reasons == ["A message was signed with a certificate of another fleet."]
@@ -158,7 +159,7 @@ def test_a_message_cannot_be_moved_to_another_device(
 
 
 def test_a_revoked_certificate_is_refused(trust: Trust, parties: dict[str, Credentials]) -> None:
-    topic = TOPICS.request("c-1")
+    topic = TOPICS.request("operator.ann/c-1")
     gone = parties["operator"].certificate
     verifier = Verifier(trust.authority, lambda certificate: certificate.serial == gone.serial)
     envelope = open_envelope(encode(ORDER, topic, Signer(parties["operator"])))
