@@ -289,6 +289,10 @@ class Dispatcher:
 
     def _take_from_device(self, parsed: ParsedTopic, message: Message, size: int) -> None:
         device = parsed.who
+        if isinstance(message, (RenewalRequest, Leave)):  # also of a member that is not online
+            if self._deps.members is not None:
+                self._deps.members.take(device, message)
+            return
         if isinstance(message, (Progress, Telemetry)):
             self._meet_new(device, message.session)
         if not (self._registry.knows(device) and self._deps.enrolled(device)):
@@ -303,8 +307,6 @@ class Dispatcher:
                 self._take_need(device, message)
             case Chunk():
                 self._replies.take_chunk(device, parsed.digest, parsed.index, message.data)
-            case RenewalRequest() | Leave() if self._deps.members is not None:
-                self._deps.members.take(device, message)
 
     def _take_device_state(self, device: str, message: Progress | Telemetry) -> None:
         if isinstance(message, Progress):

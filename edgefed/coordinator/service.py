@@ -97,7 +97,11 @@ class Service:
         self._enrolled = self._membership.parties.is_enrolled if self._membership else everybody
         self._registry = DeviceRegistry(self._journal, clock, self._trust, self._enrolled)
         self._run_check = RunCheck(settings, self._trust.is_quarantined)
-        joined = either(self._registry.knows, self._known.__contains__)
+        joined = (
+            self._enrolled
+            if self._membership
+            else either(self._registry.knows, self._known.__contains__)
+        )
         self._limits = SenderLimits(self._topics, clock, joined, self._enrolled)
         inbox: Inbox[NoReturn] = Inbox(clock, gate=self._limits)
         state = CoordinatorState(session=self._session, owner=self._owner, status="online")

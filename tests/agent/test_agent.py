@@ -272,42 +272,6 @@ def garbage(valid: bytes, rng: random.Random) -> list[bytes]:
     ]
 
 
-def test_garbage_on_every_topic_leaves_it_alive_and_working(stage: Stage, board: Board) -> None:
-    topics, rng = stage.topics, random.Random(8)
-    name = stage.hold(b"some blob")
-    valid: Task = stage.task("valid")
-    lanes = {
-        topics.task(NAME): encode(valid),
-        topics.receipt(NAME): encode(Receipt(exchange="x", outcome="late")),
-        topics.cancel(NAME): encode(Cancel(exchange="x")),
-        topics.down_need(NAME): encode(Need(digest=name, first=False, chunks=(0,))),
-        topics.down_chunk(NAME, name, 0): encode(Need(digest=name, first=True)),
-        topics.coordinator(): encode(CoordinatorState(session=SESSION, owner="", status="lost")),
-        topics.birth(NAME): encode(stage.births[-1]),
-    }
-    stage.link._deliver = lambda arrival: None  # our own garbage comes back to us
-    try:
-        for topic, payload in lanes.items():
-            for each in garbage(payload, rng):
-                stage.link._client.publish(topic, each, qos=1)
-            stage.link._client.publish(topic, b"", qos=1)
-        for odd in ("task/more", "c", f"c/{name}", f"c/{name}/x", f"c/{'0' * 63}/1", "", "é"):
-            stage.link._client.publish(f"{topics.root}/down/{NAME}/{odd}", b"?", qos=1)
-        for number in (0, 1, 30_000):  # well-formed, and nobody asked for it
-            topic = topics.down_chunk(NAME, valid.blobs["weights"].digest, number)
-            stage.link._client.publish(topic, encode(Chunk(data=b"unasked")), qos=1)
-        last = stage.link.publish(topics.cancel(NAME), encode(Cancel(exchange="last")))
-        last.wait_for_publish(PATIENCE)
-    finally:
-        stage.link._deliver = stage._take
-    for _ in range(3):  # as a coordinator repeats it, since the garbage may be over a limit
-        time.sleep(1.5)
-        stage.ask(stage.task("after-garbage"))
-    assert stage.reply("after-garbage").status == "ok"
-    assert "failed" not in stage.seen()
-    assert board.alive()
-
-
 def test_needs_of_what_it_does_not_have_are_ignored(stage: Stage) -> None:
     stage.ask(stage.task("needed"))
     reply = stage.reply("needed")
@@ -402,3 +366,40 @@ def test_ctrl_c_ends_it_with_one_line(board: Board, tmp_path: Path) -> None:
         f"agent board-2 of fleet {FLEET} on {board.address}",
         "edgefed: error: Interrupted; replies and private state are on disk.  [interrupted]",
     ]
+
+
+# The last one: garbage leaves little of what the limits of tasks admit.
+def test_garbage_on_every_topic_leaves_it_alive_and_working(stage: Stage, board: Board) -> None:
+    topics, rng = stage.topics, random.Random(8)
+    name = stage.hold(b"some blob")
+    valid: Task = stage.task("valid")
+    lanes = {
+        topics.task(NAME): encode(valid),
+        topics.receipt(NAME): encode(Receipt(exchange="x", outcome="late")),
+        topics.cancel(NAME): encode(Cancel(exchange="x")),
+        topics.down_need(NAME): encode(Need(digest=name, first=False, chunks=(0,))),
+        topics.down_chunk(NAME, name, 0): encode(Need(digest=name, first=True)),
+        topics.coordinator(): encode(CoordinatorState(session=SESSION, owner="", status="lost")),
+        topics.birth(NAME): encode(stage.births[-1]),
+    }
+    stage.link._deliver = lambda arrival: None  # our own garbage comes back to us
+    try:
+        for topic, payload in lanes.items():
+            for each in garbage(payload, rng):
+                stage.link._client.publish(topic, each, qos=1)
+            stage.link._client.publish(topic, b"", qos=1)
+        for odd in ("task/more", "c", f"c/{name}", f"c/{name}/x", f"c/{'0' * 63}/1", "", "é"):
+            stage.link._client.publish(f"{topics.root}/down/{NAME}/{odd}", b"?", qos=1)
+        for number in (0, 1, 30_000):  # well-formed, and nobody asked for it
+            topic = topics.down_chunk(NAME, valid.blobs["weights"].digest, number)
+            stage.link._client.publish(topic, encode(Chunk(data=b"unasked")), qos=1)
+        last = stage.link.publish(topics.cancel(NAME), encode(Cancel(exchange="last")))
+        last.wait_for_publish(PATIENCE)
+    finally:
+        stage.link._deliver = stage._take
+    for _ in range(3):  # as a coordinator repeats it, since the garbage may be over a limit
+        time.sleep(1.5)
+        stage.ask(stage.task("after-garbage"))
+    assert stage.reply("after-garbage").status == "ok"
+    assert "failed" not in stage.seen()
+    assert board.alive()
