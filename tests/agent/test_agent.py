@@ -337,38 +337,6 @@ def test_a_second_agent_on_the_same_folder_is_refused(board: Board) -> None:
     assert board.alive()
 
 
-def test_sigterm_ends_it_in_order_even_while_it_trains(stage: Stage, board: Board) -> None:
-    stage.ask(stage.task("endless", training={"epochs": 1000, "batch_size": 1}))
-    stage.wait_for_state("train")
-    board.process.send_signal(signal.SIGTERM)
-    code, out, err = outcome(board.process)
-    assert (code, out) == (0, "")
-    assert "Traceback" not in err
-    stage.wait(lambda: stage.births[-1].status == "lost", "its farewell")
-
-
-def without_info(err: str) -> list[str]:
-    return [line for line in err.splitlines() if " INFO " not in line]
-
-
-def test_ctrl_c_ends_it_with_one_line(board: Board, tmp_path: Path) -> None:
-    other = Stage(board.address, "board-2")
-    agent = start_agent(board.address, tmp_path, board.data, "board-2")
-    try:
-        other.wait_online()
-        agent.send_signal(signal.SIGINT)
-        code, out, err = outcome(agent)
-    finally:
-        agent.kill()
-        other.close()
-    assert (code, out) == (130, "")
-    assert without_info(err) == [
-        f"agent board-2 of fleet {FLEET} on {board.address}",
-        "edgefed: error: Interrupted; replies and private state are on disk.  [interrupted]",
-    ]
-
-
-# The last one: garbage leaves little of what the limits of tasks admit.
 def test_garbage_on_every_topic_leaves_it_alive_and_working(stage: Stage, board: Board) -> None:
     topics, rng = stage.topics, random.Random(8)
     name = stage.hold(b"some blob")
@@ -403,3 +371,35 @@ def test_garbage_on_every_topic_leaves_it_alive_and_working(stage: Stage, board:
     assert stage.reply("after-garbage").status == "ok"
     assert "failed" not in stage.seen()
     assert board.alive()
+    time.sleep(5)  # until the limits admit tasks again
+
+
+def test_sigterm_ends_it_in_order_even_while_it_trains(stage: Stage, board: Board) -> None:
+    stage.ask(stage.task("endless", training={"epochs": 1000, "batch_size": 1}))
+    stage.wait_for_state("train")
+    board.process.send_signal(signal.SIGTERM)
+    code, out, err = outcome(board.process)
+    assert (code, out) == (0, "")
+    assert "Traceback" not in err
+    stage.wait(lambda: stage.births[-1].status == "lost", "its farewell")
+
+
+def without_info(err: str) -> list[str]:
+    return [line for line in err.splitlines() if " INFO " not in line]
+
+
+def test_ctrl_c_ends_it_with_one_line(board: Board, tmp_path: Path) -> None:
+    other = Stage(board.address, "board-2")
+    agent = start_agent(board.address, tmp_path, board.data, "board-2")
+    try:
+        other.wait_online()
+        agent.send_signal(signal.SIGINT)
+        code, out, err = outcome(agent)
+    finally:
+        agent.kill()
+        other.close()
+    assert (code, out) == (130, "")
+    assert without_info(err) == [
+        f"agent board-2 of fleet {FLEET} on {board.address}",
+        "edgefed: error: Interrupted; replies and private state are on disk.  [interrupted]",
+    ]
