@@ -233,7 +233,7 @@ def to_wire(cells: Array, width: int) -> Array:
 
 
 def wire_bytes(grid: SummedGrid) -> int:
-    """Return how many bytes ``to_wire`` makes of an update."""
+    """Return the size of an update in the bytes of ``to_wire``."""
     return 8 * HEADER + grid.width * grid.count
 
 

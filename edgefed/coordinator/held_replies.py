@@ -62,7 +62,7 @@ def hold(delivered: Delivered, answer: Answer, group: str, exchange: OpenExchang
 
 
 def trained_roles(exchange: OpenExchange) -> tuple[str, ...]:
-    """Return the roles of an exchange whose arrays come of training."""
+    """Return the roles of an exchange whose arrays are trained."""
     return tuple(role for role, wanted in exchange.reply_roles.items() if wanted.trained)
 
 

@@ -94,7 +94,13 @@ class Verifier:
     _known: OrderedDict[bytes, Certificate] = field(default_factory=OrderedDict)
 
     def verify(
-        self, topic: str, kind: str, body: bytes, seal: Seal | None, roles: tuple[Role, ...]
+        self,
+        topic: str,
+        kind: str,
+        body: bytes,
+        seal: Seal | None,
+        roles: tuple[Role, ...],
+        user: str = "",
     ) -> Certificate:
         """Return who signed a message.
 
@@ -104,36 +110,25 @@ class Verifier:
             body: its packed fields.
             seal: its proof, if it carries one.
             roles: who may send such a message there.
+            user: the only one of them who may; empty for all.
 
         Raises:
             WireError: ``wire.unsigned``, ``wire.signature``, ``wire.signer``; ``UNINTRODUCED``.
         """
         try:
-            return self._verified(topic, kind, body, seal, roles)
+            if seal is None:
+                raise WireError(f"A {kind} message is not signed.", code="wire.unsigned")
+            signer = self._signer(seal)
+            _check_sender(signer, kind, roles, user)
+            _check_signature(signer, topic, kind, body, seal)
+            if self.is_revoked(signer):  # last: it may note what it has seen
+                raise _not_from(signer, kind, "whose certificate is revoked")
         except WireError as error:
             if error.code == UNINTRODUCED:
                 self.unintroduced += 1
             else:
                 self.refused += 1
             raise
-
-    def _verified(
-        self, topic: str, kind: str, body: bytes, seal: Seal | None, roles: tuple[Role, ...]
-    ) -> Certificate:
-        if seal is None:
-            raise WireError(f"A {kind} message is not signed.", code="wire.unsigned")
-        signer = self._signer(seal)
-        if signer.role not in roles or self.is_revoked(signer):
-            why = "is revoked" if signer.role in roles else f"has the role {signer.role}"
-            raise WireError(
-                f"A {kind} message was signed by {signer.user}, which {why}.", code="wire.signer"
-            )
-        if not is_signed(signer, signed_bytes(topic, kind, body), seal.signature):
-            raise WireError(
-                f"The signature of a {kind} message is wrong.",
-                code="wire.signature",
-                hint="it was changed on its way, or sent by somebody else",
-            )
         return signer
 
     def _signer(self, seal: Seal) -> Certificate:
@@ -160,6 +155,27 @@ class Verifier:
                 "A message was signed with a certificate of another fleet.", code="wire.signer"
             )
         return certificate
+
+
+def _check_sender(signer: Certificate, kind: str, roles: tuple[Role, ...], user: str) -> None:
+    """Refuse a signer who may not send such a message on the topic."""
+    if signer.role not in roles:
+        raise _not_from(signer, kind, f"which has the role {signer.role}")
+    if user and signer.user != user:
+        raise _not_from(signer, kind, f"on a topic of {user}")
+
+
+def _check_signature(signer: Certificate, topic: str, kind: str, body: bytes, seal: Seal) -> None:
+    if not is_signed(signer, signed_bytes(topic, kind, body), seal.signature):
+        raise WireError(
+            f"The signature of a {kind} message is wrong.",
+            code="wire.signature",
+            hint="it was changed on its way, or sent by somebody else",
+        )
+
+
+def _not_from(signer: Certificate, kind: str, why: str) -> WireError:
+    return WireError(f"A {kind} message was signed by {signer.user}, {why}.", code="wire.signer")
 
 
 def signed_bytes(topic: str, kind: str, body: bytes) -> bytes:

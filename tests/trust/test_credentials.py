@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from edgefed.errors import NotAllowedError, StorageError
+from edgefed.trust import certificates
 from edgefed.trust.certificates import read_certificate, user_of
 from edgefed.trust.credentials import load_credentials, save_credentials
 from edgefed.trust.issuing import make_request, new_keys, read_request
+from edgefed.wire import limits
 from tests.signed_fleet import LIFE, Trust
 
 
@@ -142,3 +144,7 @@ def test_what_is_no_certificate_is_refused(encoded: bytes) -> None:
     with pytest.raises(NotAllowedError) as caught:
         read_certificate(encoded)
     assert caught.value.code == "trust.certificate"
+
+
+def test_messages_and_files_bound_certificates_alike() -> None:
+    assert certificates.MAX_CERTIFICATE_BYTES == limits.MAX_CERTIFICATE_BYTES

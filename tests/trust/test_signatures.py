@@ -208,3 +208,18 @@ def test_an_agent_no_longer_accepts_the_coordinators_old_keys(tmp_path: Path) ->
     ]
     assert heard == [True, True, False, True]
     assert agent_verifier(Address("127.0.0.1"), tmp_path) is None
+
+
+def test_what_is_not_proven_is_not_noted(trust: Trust, parties: dict[str, Credentials]) -> None:
+    asked: list[Certificate] = []
+
+    def is_revoked(certificate: Certificate) -> bool:
+        asked.append(certificate)
+        return False
+
+    own, topic = parties["coordinator"], TOPICS.cancel("cam-1")
+    verifier = Verifier(trust.authority, is_revoked)
+    verifier._known[own.certificate.key_id] = own.certificate
+    payload = encode(Cancel(exchange="e"), TOPICS.cancel("cam-2"), Signer(own))
+    assert received(verifier, topic, payload) is None
+    assert (asked, verifier.refused) == ([], 1)
