@@ -46,12 +46,11 @@ class Left:
     reason: str = ""
 
 
-def leave_fleet(settings: AgentSettings) -> Left:
-    """Tell the coordinator that this device leaves, and delete its credentials in any case.
+def enrolled_folder(settings: AgentSettings) -> Path:
+    """Return the folder of this device's credentials.
 
     Raises:
-        NotAllowedError: ``trust.missing``: there are none; ``state.locked``: the agent runs.
-        StorageError: they cannot be deleted.
+        NotAllowedError: ``trust.missing``: there are none.
     """
     name = device_name(settings)
     folder = trust_folder(settings) / name
@@ -61,6 +60,17 @@ def leave_fleet(settings: AgentSettings) -> Left:
             code="trust.missing",
             hint="name the device with --fleet and --name",
         )
+    return folder
+
+
+def leave_fleet(settings: AgentSettings) -> Left:
+    """Tell the coordinator that this device leaves, and delete its credentials in any case.
+
+    Raises:
+        NotAllowedError: ``trust.missing``: there are none; ``state.locked``: the agent runs.
+        StorageError: they cannot be deleted.
+    """
+    name, folder = device_name(settings), enrolled_folder(settings)
     lock = FolderLock(agent_folder(settings), "edgefed-agent leave")
     try:
         reason = _say_goodbye(settings, name)

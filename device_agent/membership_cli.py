@@ -8,7 +8,7 @@ import typer
 
 from device_agent.options import Name, agent_settings
 from edgefed.common_options import common_options
-from edgefed.console import columns, data, json_out, reported, talk
+from edgefed.console import columns, confirm, data, json_out, reported, talk
 
 if TYPE_CHECKING:
     from edgefed.trust.credentials import Credentials
@@ -74,11 +74,11 @@ def leave(
     """
     options = common_options(context)
     with reported(options.json):
-        from device_agent.leave import leave_fleet
+        from device_agent.leave import enrolled_folder, leave_fleet
 
         settings = agent_settings(options, name=name)
-        if not yes and not options.json:
-            typer.confirm("Delete this device's credentials?", abort=True, err=True)
+        enrolled_folder(settings)
+        confirm("Leaving the fleet", "Delete this device's credentials?", yes=yes)
         left = leave_fleet(settings)
         if options.json:
             json_out({"name": left.name, "fleet": left.fleet, "revoked": left.revoked})

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TextIO
 import typer
 
 from edgefed.ctrl_c import end_at_once_on_ctrl_c
-from edgefed.errors import EdgeFedError, InterruptedRunError
+from edgefed.errors import EdgeFedError, InterruptedRunError, UsageError
 from edgefed.progress import tell_progress_to
 from edgefed.stop_signals import interruptible
 
@@ -150,3 +150,22 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return str(value) if isinstance(value, Path) else value
+
+
+def confirm(action: str, question: str, *, yes: bool) -> None:
+    """Ask before something that cannot be undone; whoever declines ends the program.
+
+    Args:
+        action: what needs it, as the beginning of a sentence.
+        question: what is asked.
+        yes: whether ``--yes`` was given, which answers it.
+
+    Raises:
+        UsageError: ``usage.confirm``: nobody is there to ask.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{action} needs a confirmation.", code="usage.confirm", hint="add --yes")
+    if not typer.confirm(question, err=True):
+        raise typer.Exit(0)

@@ -27,7 +27,7 @@ from edgefed.cli.run_check import EPILOG as CHECK_EPILOG
 from edgefed.cli.run_check import check
 from edgefed.cli.run_models import model_rows
 from edgefed.command_line import CommandLine
-from edgefed.console import columns, data, json_out, reported, talk
+from edgefed.console import columns, confirm, data, json_out, reported, talk
 from edgefed.units import counted, short_time, size
 
 app = CommandLine(help="Start, show, follow and control runs.")
@@ -214,23 +214,10 @@ def abort(
     """End a run now; keep the model of the last finished exchange and drop open replies."""
     options = globals_of(context)
     with reported(options.json):
-        _confirm(run or "the newest run", yes)
+        name = run or "the newest run"
+        question = f"Abort {name}? Replies of the open exchange are lost"
+        confirm(f"Aborting {name}", question, yes=yes)
     _order(context, run, "abort")
-
-
-def _confirm(run: str, yes: bool) -> None:
-    import sys
-
-    from edgefed.errors import UsageError
-
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise UsageError(
-            f"Aborting {run} needs a confirmation.", code="usage.confirm", hint="add --yes"
-        )
-    if not typer.confirm(f"Abort {run}? Replies of the open exchange are lost", err=True):
-        raise typer.Exit(0)
 
 
 def _local_runs(options: Globals) -> list[dict[str, Any]]:
