@@ -109,13 +109,15 @@ def _run(processes: Processes, flood: str, work: Recipe, names: Sequence[str]) -
         record = _ended(client, run)
         seconds = time.monotonic() - started
         sender.join()
+        if not took:
+            raise RuntimeError(f"The flood of {flood} ended with an error.")
         inbox = client.ask("snapshot")["inbox"]
     finally:
         client.close()
     return {
         "flood": flood,
         "messages": MESSAGES[flood],
-        "flood_seconds": took[0] if took else 0.0,
+        "flood_seconds": took[0],
         "seconds": seconds,
         "status": record["status"],
         "digest": record["weights_digest"],
@@ -131,10 +133,10 @@ def _begin(
     took: list[float] = []
 
     def send() -> None:
+        begun = time.monotonic()
         if flood != "none":
-            begun = time.monotonic()
             publish(address, FLOODS[flood](Topics(FLEET), names, MESSAGES[flood]))
-            took.append(time.monotonic() - begun)
+        took.append(time.monotonic() - begun)
 
     sender = threading.Thread(target=send)
     sender.start()
