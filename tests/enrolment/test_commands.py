@@ -193,12 +193,12 @@ def test_credentials_that_cannot_be_used(hub: Hub, tmp_path: Path) -> None:
 
 
 def test_leaving_asks_only_who_is_enrolled_and_needs_a_yes(hub: Hub) -> None:
-    code, _, err = hub.agent("cam-8", "leave", "--name", "cam-8", "--fleet", FLEET)
+    code, _, err = hub.agent("cam-14", "leave", "--name", "cam-14", "--fleet", FLEET)
     assert (code, "trust.missing" in err, "Delete" in err) == (4, True, False)
-    hub.enroll("cam-8")
-    code, _, err = hub.agent("cam-8", "leave")
+    hub.enroll("cam-14")
+    code, _, err = hub.agent("cam-14", "leave")
     assert (code, "usage.confirm" in err) == (2, True)
-    assert (hub.credentials("cam-8") / "key.pem").exists()
+    assert (hub.credentials("cam-14") / "key.pem").exists()
 
 
 def test_leaving_revokes_the_certificate_and_deletes_the_credentials(hub: Hub) -> None:
