@@ -35,7 +35,7 @@ from edgefed.transport.link import Arrival, Incoming, LinkDown, LinkUp, Subscrib
 from edgefed.transport.reading import read_arrival
 from edgefed.transport.sender import ChunkSender
 from edgefed.wire.blobs import chunk_count
-from edgefed.wire.enrolment_messages import IssuedCertificate, Leave
+from edgefed.wire.enrolment_messages import IssuedCertificate, Leave, RenewalOrder
 from edgefed.wire.messages import (
     Birth,
     Cancel,
@@ -289,6 +289,8 @@ class Agent:
         match message:
             case CoordinatorState():
                 self._take_state(message)
+            case RenewalOrder() if self._renewal is not None:
+                self._renewal.order(message)
             case IssuedCertificate():
                 self._take_certificate(message)
             case Leave() if message.session == self._session:

@@ -22,6 +22,7 @@ RATES = {
     "need": Rate(200, 1000),
     CHUNK_LEAF: Rate(4000, 65_536),
     "birth": Rate(10, 100),
+    "renewal": Rate(1, 10),
     "certificate": Rate(1, 10),
     "leave": Rate(1, 10),
     "coordinator": Rate(20, 200),

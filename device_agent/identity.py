@@ -9,8 +9,7 @@ from pathlib import Path
 
 from edgefed.config.address import Address
 from edgefed.transport.link import Arrival, Link
-from edgefed.trust.certificates import Certificate
-from edgefed.trust.newest_certificate import NewestCertificate
+from edgefed.trust.newest_certificate import COORDINATOR_SINCE, verifier_of_coordinator
 from edgefed.trust.signatures import Verifier
 from edgefed.wire.messages import Birth
 from edgefed.wire.topics import Topics
@@ -59,9 +58,4 @@ def agent_verifier(address: Address, folder: Path) -> Verifier | None:
     own = address.credentials
     if own is None:
         return None
-    newest = NewestCertificate(folder / "coordinator-since")
-
-    def is_revoked(certificate: Certificate) -> bool:
-        return certificate.role == "coordinator" and newest.is_superseded(certificate)
-
-    return Verifier(own.authority, is_revoked)
+    return verifier_of_coordinator(own.authority, folder / COORDINATOR_SINCE)

@@ -29,7 +29,7 @@ from edgefed.trust.credentials import (
     save_credentials,
 )
 from edgefed.trust.issuing import CLOCK_SKEW, KeyPair, make_request, new_keys
-from edgefed.wire.enrolment_messages import IssuedCertificate, RenewalRequest
+from edgefed.wire.enrolment_messages import IssuedCertificate, RenewalOrder, RenewalRequest
 
 log = logging.getLogger(__name__)
 
@@ -51,10 +51,21 @@ class Renewal:
         self._clock = clock
         self._folder = credentials.folder.parent / RENEWALS / credentials.folder.name
         self._next = clock.monotonic()
+        self._ordered = b""
 
     def current(self) -> Credentials:
         """Return the credentials that count now."""
         return self._credentials
+
+    def order(self, order: RenewalOrder) -> None:
+        """Have the keys replaced at the next look, whether or not the certificate expires soon.
+
+        An order that names another certificate than the present one is out of date.
+        """
+        own = self._credentials.certificate.key_id
+        if order.key == own and order.key != self._ordered:
+            self._ordered = own
+            self._next = self._clock.monotonic()
 
     def due(self, now: float, ask: Callable[[RenewalRequest], None]) -> None:
         """Ask for the next certificate, if it is time."""
@@ -63,7 +74,7 @@ class Renewal:
         own = self._credentials.certificate
         life = (own.not_after - own.not_before - CLOCK_SKEW).total_seconds()
         self._next = now + min(ASK_EVERY, life / 12)
-        if renewal_due(own, self._clock.now()):
+        if own.key_id == self._ordered or renewal_due(own, self._clock.now()):
             ask(RenewalRequest(request=make_request(self._keys(), own.name)))
 
     def take(self, issued: IssuedCertificate) -> Credentials | None:

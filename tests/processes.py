@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import broker.parent_death
@@ -21,7 +22,9 @@ def clean_environment() -> dict[str, str]:
     return {**kept, "EDGEFED_NO_CONFIG": "1"}
 
 
-def start_module(module: str, *arguments: str) -> subprocess.Popen[str]:
+def start_module(
+    module: str, *arguments: str, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
     """Start ``python -m module``; the kernel kills it when the tests end before it."""
     command = [sys.executable, "-m", module, *arguments]
     if sys.platform.startswith("linux"):
@@ -33,7 +36,7 @@ def start_module(module: str, *arguments: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=clean_environment(),
+        env={**clean_environment(), **(environment or {})},
     )
 
 

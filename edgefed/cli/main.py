@@ -21,6 +21,7 @@ from edgefed.cli import (
     predict,
     privacy,
     reproduce,
+    rotate_keys,
     run,
     sim,
     status,
@@ -47,6 +48,7 @@ app.add_typer(run.app, name="run")
 app.command(epilog=predict.EPILOG)(predict.predict)
 app.add_typer(device.app, name="device")
 app.add_typer(operator.app, name="operator")
+app.command("rotate-keys", epilog=rotate_keys.EPILOG)(rotate_keys.rotate_keys)
 app.add_typer(label.app, name="label")
 app.add_typer(expert.app, name="expert")
 app.add_typer(match.app, name="match")

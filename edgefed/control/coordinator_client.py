@@ -12,11 +12,13 @@ from typing import Any
 
 import zstandard
 
+from edgefed.clock import Clock, SystemClock
 from edgefed.config.address import Address
 from edgefed.errors import EdgeFedError, UnreachableError, WireError
 from edgefed.transport.link import Arrival, Incoming, Link, LinkDown, LinkUp
 from edgefed.transport.reading import read_arrival
-from edgefed.trust.signatures import Verifier
+from edgefed.trust.credentials import newer_credentials
+from edgefed.trust.newest_certificate import COORDINATOR_SINCE, verifier_of_coordinator
 from edgefed.wire import limits
 from edgefed.wire.messages import CoordinatorState, EventMessage, Request, Response
 from edgefed.wire.topics import UNSIGNED_USER, ParsedTopic, Topics
@@ -25,6 +27,12 @@ log = logging.getLogger(__name__)
 
 FIND_TIMEOUT = 3.0
 """Seconds to wait for the coordinator's retained state."""
+
+REPEAT_EVERY = 2.0
+"""Seconds without an answer after which a request is sent again."""
+
+RECONNECT_TIMEOUT = 5.0
+"""Seconds to wait for the broker with other credentials."""
 
 ANSWER_TIMEOUT = limits.ANSWER_SECONDS
 MAX_BODY = 64 * 1024 * 1024
@@ -44,6 +52,10 @@ class CoordinatorClient:
         fleet: whose coordinator.
         on_event: takes events as they come, on the connection's thread; None for none.
         on_link: told whether the broker answers, on the connection's thread.
+        clock: for the validity of credentials that replace the present ones.
+
+    Raises:
+        StorageError: what is kept of the coordinator's certificates is damaged.
     """
 
     def __init__(
@@ -52,11 +64,18 @@ class CoordinatorClient:
         fleet: str,
         on_event: Callable[[EventMessage], None] | None = None,
         on_link: Callable[[bool], None] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._topics = Topics(fleet)
         own = address.credentials
-        self._verifier = None if own is None else Verifier(own.authority)
+        self._own = own
+        self._renewing = threading.Lock()
+        self._verifier = None
+        if own is not None:
+            since = own.folder.parent / f".{own.certificate.user}.{COORDINATOR_SINCE}"
+            self._verifier = verifier_of_coordinator(own.authority, since)
         self._fleet = fleet
+        self._clock = clock or SystemClock()
         self._name = f"c-{secrets.token_hex(6)}"
         self._client = f"{_user(address)}/{self._name}"
         self._on_event = on_event
@@ -82,6 +101,20 @@ class CoordinatorClient:
             NotAllowedError: it wants a login, or another one.
         """
         self._link.start_now(timeout)
+
+    def refresh_credentials(self) -> None:
+        """Connect again where this party's credentials were replaced on disk; not a callback's.
+
+        A certificate is renewed and keys are replaced while a dashboard is open.
+        """
+        with self._renewing:
+            if self._own is None:
+                return
+            newer = newer_credentials(self._own, self._clock.now())
+            if newer is not None:
+                self._own = newer
+                self._link.renew(newer)
+                self._link.wait_until_connected(RECONNECT_TIMEOUT)
 
     def close(self) -> None:
         """Disconnect."""
@@ -166,12 +199,12 @@ class CoordinatorClient:
 
     def _call(self, request: Request, timeout: float | None = None) -> Any:
         timeout = ANSWER_TIMEOUT if timeout is None else timeout
+        self.refresh_credentials()
         self._check_link()
         self.wait_until_online()
         waiting = self._waiting[request.nonce] = _Waiting()
         try:
-            self._link.send(self._topics.request(self._client), request)
-            if not waiting.whole.wait(timeout):
+            if not self._sent_and_answered(request, waiting.whole, timeout):
                 raise UnreachableError(
                     f"The coordinator did not answer within {timeout:.0f} s.",
                     code="coordinator.silent",
@@ -180,6 +213,26 @@ class CoordinatorClient:
         finally:
             del self._waiting[request.nonce]
         return _body(waiting)
+
+    def _sent_and_answered(
+        self, request: Request, answered: threading.Event, timeout: float
+    ) -> bool:
+        """Send a request, and again while nothing comes; return whether it was answered.
+
+        The coordinator may be connecting again, and answers a request once. A life of it that began
+        later does not know whether the one before carried an order out, and is not given it.
+        """
+        life = self._life()
+        end = self._clock.monotonic() + timeout
+        while (left := end - self._clock.monotonic()) > 0:
+            if self._link.connected and self._life() == life:
+                self._link.send(self._topics.request(self._client), request)
+            if answered.wait(min(left, REPEAT_EVERY)):
+                return True
+        return answered.is_set()
+
+    def _life(self) -> str:
+        return "" if self._state is None else self._state.session
 
     def _check_link(self) -> None:
         """Refuse while the broker is away; paho would keep the message and send it later."""

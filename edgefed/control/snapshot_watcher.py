@@ -71,6 +71,7 @@ class SnapshotWatcher:
 
     def _run(self) -> None:
         while not self._closing.is_set():
+            self.coordinator.refresh_credentials()
             if self._stale and self.coordinator.connected and self.coordinator.online:
                 self._take_whole()
             if not self._closing.is_set():

@@ -19,11 +19,15 @@ from edgefed.coordinator.enrolment_store import (
 from edgefed.errors import NotAllowedError, UnknownNameError
 from edgefed.trust.authority import Authority
 from edgefed.trust.certificates import Certificate, Role, read_certificate, user_of
-from edgefed.trust.issuing import CertificateRequest
+from edgefed.trust.issuing import CLOCK_SKEW, CertificateRequest
 
 UNUSED_FOR = timedelta(hours=1)
 """For this long, a device that was issued its next certificate is issued no other one: each one
 that is never used stays on the list of revoked certificates until it expires."""
+
+
+ONE_SECOND = timedelta(seconds=1)
+"""The validity of certificates is in whole seconds."""
 
 
 class EnrolledParties:
@@ -161,13 +165,63 @@ class EnrolledParties:
                         code="enrol.renewal",
                         hint="it may ask again with other keys after an hour",
                     )
-            made = self.authority.issue(party.role, party.name, request, now, self._life)
-            given_up = [replace(each, revoked=timestamp(now)) for each in waiting]
-            issued = self._row(made, timestamp(now))
-            self._store.write([*given_up, issued], delete=self._expired())
-            self._keep([*given_up, issued])
-        if given_up:
+            made = self._issue_next(party, request, now, waiting)
+        if waiting:
             self._changed()
+        return made
+
+    def rotate(self, user: str, request: CertificateRequest) -> Certificate:
+        """Issue a certificate for new keys of a party on this machine; ``note_use`` ends the old.
+
+        Its validity begins later than that of every certificate before, so that whoever has seen
+        it accepts none of those (``trust.newest_certificate``).
+
+        Raises:
+            NotAllowedError: ``enrol.revoked``.
+            StorageError: it cannot be written down.
+        """
+        with self._lock:
+            party = self._enrolled(user)
+            known = self._of(user)
+            now = self._clock.now()
+            begins = [read_certificate(each.der).not_before for each in known]
+            next_begins = (each + CLOCK_SKEW + ONE_SECOND for each in begins if each <= now)
+            now = max([now, *next_begins])
+            return self._issue_next(party, request, now, [e for e in known if not e.used])
+
+    def order_rotation(self, user: str) -> bytes:
+        """Note that a device has to replace its keys; it stays noted until it has done so.
+
+        Returns:
+            The id of the certificate that is to be replaced.
+
+        Raises:
+            NotAllowedError: ``enrol.revoked``.
+            StorageError: it cannot be written down.
+        """
+        with self._lock:
+            party = self._enrolled(user)
+            old = next((each for each in reversed(self._of(user)) if each.used), None)
+            old = old or self._of(user)[-1]
+            party = replace(party, replaces=old.serial)
+            self._store.write([party])
+            self._parties[user] = party
+        return read_certificate(old.der).key_id
+
+    def rotation_due(self, certificate: Certificate) -> bool:
+        """Whether the keys of this certificate have to be replaced."""
+        party = self._parties.get(certificate.user)
+        return party is not None and party.replaces == hexadecimal(certificate.serial)
+
+    def _issue_next(
+        self, party: Party, request: CertificateRequest, now: datetime, waiting: list[Issued]
+    ) -> Certificate:
+        """Issue a certificate, and revoke those that wait to be used."""
+        made = self.authority.issue(party.role, party.name, request, now, self._life)
+        told = timestamp(self._clock.now())
+        rows = [*(replace(each, revoked=told) for each in waiting), self._row(made, told)]
+        self._store.write(rows, delete=self._expired())
+        self._keep(rows)
         return made
 
     def reissue(self, certificate: Certificate) -> Certificate:
@@ -181,12 +235,16 @@ class EnrolledParties:
             self._keep([issued])
         return made
 
-    def note_use(self, certificate: Certificate) -> None:
-        """Note that a party has shown a certificate; those of its older keys are revoked."""
+    def note_use(self, certificate: Certificate) -> bool:
+        """Note that a party has shown a certificate; those of its older keys are revoked.
+
+        Returns:
+            Whether there were any.
+        """
         serial = hexadecimal(certificate.serial)
         known = self._issued.get(serial)
         if known is None or known.used or known.revoked:
-            return
+            return False
         now = timestamp(self._clock.now())
         with self._lock:
             changes = [replace(known, used=1)]
@@ -196,6 +254,7 @@ class EnrolledParties:
             self._keep(changes)
         if len(changes) > 1:
             self._changed()
+        return len(changes) > 1
 
     def revoke(self, user: str, reason: str) -> Party:
         """End a party's membership; once more for one that is over changes nothing.

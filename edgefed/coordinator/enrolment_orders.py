@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from edgefed.clock import timestamp
+from edgefed.coordinator.key_rotation import Rotated
 from edgefed.coordinator.membership import Membership
 from edgefed.coordinator.membership_messages import MembershipMessages
 from edgefed.coordinator.request_actions import Action, Arguments, Nothing
@@ -16,6 +17,9 @@ from edgefed.trust.tokens import fingerprint
 
 MAX_SECONDS = 30 * 86400.0
 """Longest life of a token."""
+
+MAX_USERS = 10_000
+"""Most parties whose keys one order replaces."""
 
 
 class _Invite(Arguments):
@@ -32,6 +36,10 @@ class _User(Arguments):
     user: str
 
 
+class _Users(Arguments):
+    users: Annotated[list[str], Field(default_factory=list, max_length=MAX_USERS)]
+
+
 def enrolment_actions(members: MembershipMessages | None) -> Mapping[str, Action]:
     """Return the actions about membership, by name; ``members`` is None without an authority."""
     orders = _Orders(members)
@@ -41,6 +49,7 @@ def enrolment_actions(members: MembershipMessages | None) -> Mapping[str, Action
         "member.approve": Action(_Name, orders.approve, order=True),
         "member.reject": Action(_Name, orders.reject, order=True),
         "member.remove": Action(_User, orders.remove, order=True),
+        "member.rotate": Action(_Users, orders.rotate, order=True),
     }
 
 
@@ -81,6 +90,9 @@ class _Orders:
     def remove(self, arguments: _User) -> dict[str, Any]:
         party = self._known().remove(arguments.user, "removed")
         return {"name": party.name, "role": party.role, "ended": party.ended}
+
+    def rotate(self, arguments: _Users) -> list[Rotated]:
+        return self._known().rotation.rotate(arguments.users)
 
     def _membership(self) -> Membership:
         return self._known().membership

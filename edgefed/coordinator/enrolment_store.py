@@ -25,6 +25,7 @@ class Party:
         state: whether its certificates count.
         enrolled, ended: timestamps; ``ended`` is empty while it is enrolled.
         reason: why it ended: ``removed`` by an operator, or ``left``.
+        replaces: serial of the certificate whose keys an operator has ordered it to replace.
     """
 
     user: str
@@ -34,6 +35,7 @@ class Party:
     enrolled: str
     ended: str = ""
     reason: str = ""
+    replaces: str = ""
 
 
 @dataclass(frozen=True)

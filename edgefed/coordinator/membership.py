@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,11 +13,9 @@ from edgefed.config.address import Address
 from edgefed.coordinator.enrolled_parties import EnrolledParties
 from edgefed.coordinator.enrolment import Enrolment
 from edgefed.coordinator.enrolment_store import EnrolmentStore
-from edgefed.errors import EdgeFedError
-from edgefed.files import write_atomic
-from edgefed.trust.authority import AUTHORITY_FOLDER, load_authority, renewal_due
-from edgefed.trust.certificates import Certificate, Role, read_certificate
-from edgefed.trust.credentials import CERTIFICATE, FLEET
+from edgefed.coordinator.own_parties import OwnParties
+from edgefed.trust.authority import AUTHORITY_FOLDER, load_authority
+from edgefed.trust.certificates import Certificate, Role
 from edgefed.trust.issuing import read_request
 from edgefed.trust.signatures import Verifier
 from edgefed.trust.tokens import Token
@@ -29,15 +26,9 @@ from edgefed.wire.enrolment_messages import (
     RenewalRequest,
 )
 
-log = logging.getLogger(__name__)
-
 REQUESTS_PER_SECOND = 20.0
 BURST = 100.0
 """Requests of strangers that are answered: each costs a signature's time or a write to the disk."""
-
-LOOK_EVERY = 3600.0
-"""Seconds between two looks at the certificates of this machine; a third of their life for short
-ones."""
 
 WriteAccess = Callable[[Iterable[str], bytes], object]
 """Tells the broker who may connect: the users, and the list of revoked certificates (PEM)."""
@@ -69,7 +60,7 @@ def renew_own_certificates(settings: MembershipSettings, clock: Clock) -> None:
     """
     membership = Membership(settings, clock)
     try:
-        membership.renew_own()
+        membership.own.renew()
     finally:
         membership.close()
 
@@ -109,6 +100,10 @@ class Membership:
         settings: where the authority is.
         clock: for everything.
 
+    Attributes:
+        parties: who is enrolled.
+        own: the parties on this machine.
+
     Raises:
         NotAllowedError: the authority cannot be used.
         StorageError: its list of devices cannot be used.
@@ -124,7 +119,7 @@ class Membership:
             authority, self._store, clock, settings.life, self.publish_access
         )
         self._enrolment = Enrolment(self.parties, self._store, clock, secrets.token_bytes)
-        self._next_look = clock.monotonic()
+        self.own = OwnParties(settings.trust, self.parties, clock, settings.life)
         self._allowance, self._counted = BURST, clock.monotonic()
 
     def close(self) -> None:
@@ -187,39 +182,3 @@ class Membership:
             return False
         self._allowance -= 1.0
         return True
-
-    # -- the parties on this machine ----------------------------------------------------------
-
-    def renew_own(self) -> list[str]:
-        """Issue the next certificates of the parties on this machine that need them.
-
-        Called often; it looks at the files from time to time.
-
-        Returns:
-            The users with new certificates, whose keys stay the same.
-        """
-        now = self._clock.monotonic()
-        if now < self._next_look:
-            return []
-        self._next_look = now + min(LOOK_EVERY, self._settings.life.total_seconds() / 6)
-        return [user for each in self._own() if (user := self._renew(each))]
-
-    def _own(self) -> list[Path]:
-        """Return the folders with credentials of this fleet, except devices': they renew theirs."""
-        found = (path.parent for path in self._settings.trust.glob(f"*/{FLEET}"))
-        return sorted(each for each in found if not each.name.startswith("."))
-
-    def _renew(self, folder: Path) -> str:
-        """Renew the certificate in a folder when it is due; return its user, empty when not."""
-        path = folder / CERTIFICATE
-        try:
-            own = read_certificate(path.read_bytes())
-            skipped = own.role in ("device", "authority") or not self.parties.issued(own)
-            if skipped or not renewal_due(own, self._clock.now()):
-                return ""
-            write_atomic(path, self.parties.reissue(own).pem())
-        except (EdgeFedError, OSError) as error:
-            log.warning("the certificate in %s was not renewed: %s", folder, error)
-            return ""
-        log.info("renewed the certificate of %s", own.user)
-        return own.user

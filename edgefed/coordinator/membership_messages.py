@@ -9,12 +9,18 @@ from collections.abc import Callable
 from edgefed.clock import Clock
 from edgefed.coordinator.enrolment_store import Party
 from edgefed.coordinator.event_journal import EventJournal
+from edgefed.coordinator.key_rotation import KeyRotation
 from edgefed.coordinator.membership import Membership
 from edgefed.errors import EdgeFedError
 from edgefed.transport.link import Link
 from edgefed.trust.certificates import Certificate
 from edgefed.trust.credentials import load_credentials
-from edgefed.wire.enrolment_messages import EnrolmentRequest, Leave, RenewalRequest
+from edgefed.wire.enrolment_messages import (
+    EnrolmentRequest,
+    Leave,
+    RenewalOrder,
+    RenewalRequest,
+)
 from edgefed.wire.topics import Topics
 
 log = logging.getLogger(__name__)
@@ -53,6 +59,9 @@ class MembershipMessages:
         self._drop = drop
         self._session = session
         self._clock = clock
+        self.rotation = KeyRotation(
+            membership.parties, membership.own, self._order_rotation, self._use_new_keys
+        )
 
     def take_enrolment(self, token: str, asked: EnrolmentRequest) -> None:
         """Answer the holder of a token."""
@@ -113,20 +122,35 @@ class MembershipMessages:
             self._link.send(self._topics.left(user), Leave(session=session))
 
     def note_use(self, signer: Certificate | None) -> None:
-        """Note that a party has shown its certificate."""
+        """Note that a party has shown its certificate; remind it of keys that it has to replace."""
         if signer is None:
             return
+        parties = self.membership.parties
         try:
-            self.membership.parties.note_use(signer)
+            if parties.note_use(signer):
+                self._journal.emit("note", text=f"{signer.role} {signer.name}: has new keys")
         except EdgeFedError as error:
             log.warning("the use of %s's certificate was not noted: %s", signer.user, error)
+        if parties.rotation_due(signer):
+            self._order_rotation(signer.user, RenewalOrder(key=signer.key_id))
 
     def tick(self) -> None:
-        """Renew the certificates of this machine when it is time; connect again with the own."""
-        renewed = self.membership.renew_own()
+        """Renew the certificates of this machine when it is time."""
+        for user in self.membership.own.renew():
+            self._use(user)
+
+    def _use(self, user: str) -> None:
+        """Connect again if these are the coordinator's credentials, which have changed."""
         own = self._link.address.credentials
-        if own is not None and own.certificate.user in renewed:
+        if own is not None and own.certificate.user == user:
             self._link.renew(load_credentials(own.folder, self._clock.now()))
+
+    def _use_new_keys(self, user: str) -> None:
+        self._journal.emit("note", text=f"{user}: has new keys")
+        self._use(user)
+
+    def _order_rotation(self, device: str, order: RenewalOrder) -> None:
+        self._link.send(self._topics.renewal_order(device), order)
 
 
 _WORDS = {

@@ -189,6 +189,8 @@ class Link:
             return
         self._client.disconnect()
         self._client.loop_stop()
+        self._client._reset_sockets(sockpair_only=True)  # loop_start makes others, closing none
+        self._up.clear()
         credentials.load_into(self._context)
         self.signer = Signer(credentials)
         self._set_will()
@@ -213,6 +215,10 @@ class Link:
     def connected(self) -> bool:
         """Whether the broker answers now."""
         return self._up.is_set()
+
+    def wait_until_connected(self, timeout: float) -> bool:
+        """Wait until the broker answers; return whether it does."""
+        return self._up.wait(timeout)
 
     @property
     def refused(self) -> str:

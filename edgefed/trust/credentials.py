@@ -146,6 +146,17 @@ def load_credentials(folder: Path, now: datetime) -> Credentials:
     return Credentials(folder, keys, certificate, authority, told["fleet"], told["broker"])
 
 
+def newer_credentials(own: Credentials, now: datetime) -> Credentials | None:
+    """Return the credentials in the folder of some if they were replaced meanwhile, or None.
+
+    They are missing for a moment while they are being replaced, which counts as not yet.
+    """
+    with suppress(OSError, NotAllowedError):
+        if (own.folder / CERTIFICATE).read_bytes() != own.certificate.pem():
+            return load_credentials(own.folder, now)
+    return None
+
+
 def recover(folder: Path) -> None:
     """Undo the first rename of a ``save_credentials`` that was killed before its second."""
     old = folder.with_name(f".{folder.name}.old")

@@ -1,18 +1,26 @@
 """Which certificate of the coordinator is the newest that this device has seen.
 
-When the coordinator's keys are rotated, the authority issues another certificate, valid from a
-later moment than the one before. A device that has seen it accepts the older one no longer, so that
-whoever copied the old key cannot use it. The moment is kept in a file, across restarts.
+When the coordinator's keys are replaced, the authority issues another certificate, valid from a
+later moment than the one before. Who has seen it accepts the older one no longer, so that whoever
+copied the old key cannot use it. The moment is kept in a file, across restarts.
 """
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime, timezone
 from pathlib import Path
 
 from edgefed.errors import StorageError
 from edgefed.files import write_atomic
 from edgefed.trust.certificates import Certificate
+from edgefed.trust.signatures import Verifier
+
+log = logging.getLogger(__name__)
+
+
+COORDINATOR_SINCE = "coordinator-since"
+"""Name of the file."""
 
 
 class NewestCertificate:
@@ -24,22 +32,45 @@ class NewestCertificate:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._since = _read(path)
+        self._since = self._saved = _read(path)
 
     def is_superseded(self, certificate: Certificate) -> bool:
         """Whether a certificate is older than the newest that was seen; notes a newer one.
 
-        Call it for certificates that the authority issued only.
-
-        Raises:
-            StorageError: a newer one cannot be noted; it is accepted once it can.
+        Call it for certificates that the authority issued only. A newer one that cannot be written
+        down counts in this process, and is tried again with the next message.
         """
         if certificate.not_before < self._since:
             return True
-        if certificate.not_before > self._since:
-            write_atomic(self._path, certificate.not_before.isoformat().encode())
-            self._since = certificate.not_before
+        self._since = certificate.not_before
+        if self._since != self._saved:
+            self._save()
         return False
+
+    def _save(self) -> None:
+        try:
+            write_atomic(self._path, self._since.isoformat().encode())
+            self._saved = self._since
+        except StorageError as error:
+            log.warning("the coordinator's next certificate was not noted: %s", error.as_line())
+
+
+def verifier_of_coordinator(authority: Certificate, path: Path) -> Verifier:
+    """Return what verifies messages of the coordinator, by its newest certificate only.
+
+    Args:
+        authority: of the fleet.
+        path: the file that keeps which of its certificates is the newest.
+
+    Raises:
+        StorageError: that file is damaged.
+    """
+    newest = NewestCertificate(path)
+
+    def is_revoked(certificate: Certificate) -> bool:
+        return certificate.role == "coordinator" and newest.is_superseded(certificate)
+
+    return Verifier(authority, is_revoked)
 
 
 def _read(path: Path) -> datetime:
@@ -52,5 +83,5 @@ def _read(path: Path) -> datetime:
         raise StorageError(
             f"{path} is damaged.",
             code="storage.damaged",
-            hint="delete the file; the device then accepts every certificate of its coordinator",
+            hint="delete the file; this party then accepts every certificate of its coordinator",
         ) from error

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from edgefed.trust.certificates import KEY_ID_BYTES
 from edgefed.trust.tokens import proof
 from edgefed.wire.message_parts import Word
 from edgefed.wire.messages import Message, Session, Text
@@ -16,6 +17,7 @@ from edgefed.wire.messages import Message, Session, Text
 MAX_CERTIFICATE_BYTES = 2048
 
 OptionalName = Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9-]{0,63})?$")]
+KeyId = Annotated[bytes, Field(min_length=KEY_ID_BYTES, max_length=KEY_ID_BYTES)]
 Der = Annotated[bytes, Field(max_length=MAX_CERTIFICATE_BYTES)]
 """A certificate or a certificate signing request."""
 
@@ -86,6 +88,19 @@ class RenewalRequest(Message):
     request: Der
 
 
+class RenewalOrder(Message):
+    """The coordinator asks a device to replace its keys now, since an operator says so.
+
+    Attributes:
+        key: id of the certificate that is to be replaced; a device that has another one by now
+            does nothing.
+    """
+
+    kind = "renewal_order"
+    introduces = True
+    key: KeyId
+
+
 class IssuedCertificate(Message):
     """A device's next certificate; the one before it is revoked once this one is used.
 
@@ -125,6 +140,7 @@ ENROLMENT_MESSAGES: tuple[type[Message], ...] = (
     EnrolmentRequest,
     EnrolmentResponse,
     RenewalRequest,
+    RenewalOrder,
     IssuedCertificate,
     Leave,
 )

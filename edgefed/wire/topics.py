@@ -21,6 +21,7 @@ from edgefed.wire.enrolment_messages import (
     EnrolmentResponse,
     IssuedCertificate,
     Leave,
+    RenewalOrder,
     RenewalRequest,
 )
 from edgefed.wire.messages import (
@@ -100,6 +101,7 @@ _LANES = (
     TopicSpec("down", "cancel", Cancel),
     TopicSpec("down", "need", Need),
     TopicSpec("down", CHUNK_LEAF, Chunk),
+    TopicSpec("down", "renewal", RenewalOrder),
     TopicSpec("down", "certificate", IssuedCertificate),
     TopicSpec("down", "leave", Leave),
     TopicSpec("up", "birth", Birth, retained=True),
@@ -236,6 +238,10 @@ class Topics:
     def renewal(self, device: str) -> str:
         """Where a device asks for its next certificate."""
         return self._up(device, "renewal")
+
+    def renewal_order(self, device: str) -> str:
+        """Where a device is asked to replace its keys."""
+        return self._down(device, "renewal")
 
     def certificate(self, device: str) -> str:
         """Where a device gets its next certificate."""

@@ -11,7 +11,7 @@ from device_agent.renewal import RENEWALS, Renewal
 from edgefed.trust.certificates import read_certificate
 from edgefed.trust.credentials import Credentials, load_credentials, save_credentials
 from edgefed.trust.issuing import new_keys
-from edgefed.wire.enrolment_messages import IssuedCertificate, RenewalRequest
+from edgefed.wire.enrolment_messages import IssuedCertificate, RenewalOrder, RenewalRequest
 from tests.coordinator.authorities import FLEET, LIFE, Hub, renewal
 
 
@@ -104,3 +104,24 @@ def test_a_certificate_for_another_key_is_not_taken(device: Device) -> None:
     assert device.renewal.take(other) is None
     assert device.renewal.take(IssuedCertificate(certificate=b"rubbish")) is None
     assert load_credentials(device.folder, device.hub.clock.now()).certificate == before
+
+
+def test_an_order_has_the_keys_replaced_at_once_and_only_once(device: Device) -> None:
+    old = device.renewal.current().certificate
+    device.due()
+    device.renewal.order(RenewalOrder(key=bytes(8)))  # of an older certificate, or made up
+    device.due()
+    assert device.asked == []
+    order = RenewalOrder(key=old.key_id)
+    device.renewal.order(order)
+    device.due()
+    device.renewal.order(order)  # it is repeated when the device comes back
+    device.due()
+    assert len(device.asked) == 1
+    made = device.renewal.take(device.answer())
+    assert made is not None
+    assert made.certificate.signing_key != old.signing_key
+    device.renewal.order(order)  # replayed
+    device.hub.clock.passed += 3600
+    device.due()
+    assert len(device.asked) == 1

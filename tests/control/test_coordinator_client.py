@@ -104,3 +104,32 @@ def test_a_lost_coordinator_is_not_asked(meet: Meet) -> None:
             client.wait_until_online(0.0)
     assert caught.value.code == "coordinator.unreachable"
     assert fake.requests == []
+
+
+def test_a_request_that_is_lost_is_sent_again(meet: Meet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator_client, "REPEAT_EVERY", 0.1)
+
+    def answering(request: Request) -> list[Response]:
+        return answers(request, "at last") if len(fake.requests) == 3 else []
+
+    client, fake = meet(answering)
+    assert client.ask("anything") == "at last"
+    assert len({request.nonce for request in fake.requests}) == 1
+
+
+def test_a_later_life_is_not_given_what_an_earlier_one_was(
+    meet: Meet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator_client, "REPEAT_EVERY", 0.1)
+    monkeypatch.setattr(coordinator_client, "ANSWER_TIMEOUT", 1.5)
+
+    def answering(request: Request) -> list[Response]:
+        fake.session = "f" * 16
+        fake.say("online")
+        return []
+
+    client, fake = meet(answering)
+    with pytest.raises(UnreachableError):
+        client.ask("anything")
+    # A repeat may have been under way when the news came.
+    assert len(fake.requests) < 5

@@ -265,9 +265,9 @@ def test_the_certificates_of_this_machine_renew_themselves(hub: Hub) -> None:
         return {p.parent.name: p.read_bytes() for p in hub.trust.glob("*/certificate.pem")}
 
     before = files()
-    assert hub.membership.renew_own() == []
+    assert hub.membership.own.renew() == []
     hub.clock.passed += LIFE.total_seconds() * 0.67
-    assert hub.membership.renew_own() == ["broker", "coordinator", "operator.admin"]
+    assert hub.membership.own.renew() == ["broker", "coordinator", "operator.admin"]
     after = files()
     assert after.pop("authority") == before.pop("authority")
     for user, pem in after.items():
@@ -281,7 +281,7 @@ def test_the_certificates_of_this_machine_renew_themselves(hub: Hub) -> None:
         x509.SubjectAlternativeName
     )
     assert names.value.get_values_for_type(x509.DNSName) == ["hub.example", "localhost"]
-    assert hub.membership.renew_own() == []
+    assert hub.membership.own.renew() == []
 
 
 def test_a_clock_before_the_authority_signs_nothing(hub: Hub) -> None:

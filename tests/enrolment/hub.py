@@ -51,10 +51,15 @@ class Hub:
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Start ``edgefed`` as the operator of this machine."""
-        return start_module("edgefed.cli.main", *self._options(), *words)
+        return start_module(
+            "edgefed.cli.main", *self._options(), *words, environment=self._environment()
+        )
 
     def edgefed(self, *words: str) -> Told:
         return outcome(self.start(*words))
+
+    def _environment(self) -> dict[str, str]:
+        return {"EDGEFED_CERTIFICATE_DAYS": str(self.days)}
 
     def _options(self) -> tuple[str, ...]:
         return ("--state", str(self.state), "--fleet", FLEET)
@@ -113,7 +118,7 @@ class Hub:
 
     def start_coordinator(self) -> ForkedProgram:
         words = ["edgefed.cli.main", *self._options(), "coordinator"]
-        environment = {**clean_environment(), "EDGEFED_CERTIFICATE_DAYS": str(self.days)}
+        environment = {**clean_environment(), **self._environment()}
         size = self.log.stat().st_size if self.log.exists() else 0
         self._coordinator = ForkedProgram(words, environment, self.log)
         wait_until(lambda: "connected to the broker" in self.said()[size:], "the coordinator")

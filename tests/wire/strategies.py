@@ -13,6 +13,7 @@ from edgefed.wire.enrolment_messages import (
     EnrolmentResponse,
     IssuedCertificate,
     Leave,
+    RenewalOrder,
     RenewalRequest,
 )
 from edgefed.wire.message_parts import DeliveredRelay, Patch, SentRelay
@@ -177,6 +178,7 @@ messages: dict[type[Message], st.SearchStrategy[Any]] = {
         proof=st.binary(max_size=32),
     ),
     RenewalRequest: st.builds(RenewalRequest, request=der),
+    RenewalOrder: st.builds(RenewalOrder, key=st.binary(min_size=8, max_size=8)),
     IssuedCertificate: st.builds(IssuedCertificate, certificate=der),
     Leave: st.builds(Leave, session=sessions),
 }

@@ -33,6 +33,7 @@ PARSED = {
     TOPICS.request("local/tui-1"): ParsedTopic("control", "local/tui-1", "request"),
     TOPICS.response("operator.al/a"): ParsedTopic("control", "operator.al/a", "response"),
     TOPICS.renewal("d-1"): ParsedTopic("up", "d-1", "renewal"),
+    TOPICS.renewal_order("d-1"): ParsedTopic("down", "d-1", "renewal"),
     TOPICS.certificate("d-1"): ParsedTopic("down", "d-1", "certificate"),
     TOPICS.leave("d-1"): ParsedTopic("up", "d-1", "leave"),
     TOPICS.left("d-1"): ParsedTopic("down", "d-1", "leave"),

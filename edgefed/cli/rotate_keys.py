@@ -1,0 +1,73 @@
+"""``edgefed rotate-keys``: replace keys of parties of the fleet while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from edgefed.cli.context import globals_of
+from edgefed.cli.help import examples
+from edgefed.cli.options import Json
+from edgefed.console import columns, confirm, data, json_out, reported, talk
+
+EPILOG = examples(
+    "edgefed rotate-keys coordinator broker",
+    "edgefed rotate-keys cam-1",
+    "edgefed rotate-keys --all --yes",
+)
+
+ADVICE = {
+    "asked": "a device replaces its keys itself, at once or when it comes back; see the column KEY"
+    " of: edgefed device enrolled",
+    "elsewhere": "keys on another machine: edgefed operator remove, then edgefed operator invite",
+}
+
+
+def rotate_keys(
+    context: typer.Context,
+    users: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="USER...",
+            help="coordinator, broker, operator.NAME or the name of a device.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    everybody: Annotated[bool, typer.Option("--all", help="Of all parties of the fleet.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before --all.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Replace keys and certificates in the running fleet, and revoke the old certificates.
+
+    The keys of the coordinator, the broker and the operators on their machine are replaced at once.
+    Runs go on. The authority's own key stays as it is.
+    """
+    options = globals_of(context)
+    options = replace(options, json=as_json or options.json)
+    with reported(options.json):
+        from edgefed.cli.connection import connected
+        from edgefed.errors import UsageError
+
+        named = users or []
+        if bool(named) == everybody:
+            raise UsageError(
+                "Name whose keys are to be replaced, or all of them.",
+                code="usage.users",
+                hint="edgefed rotate-keys coordinator broker, or edgefed rotate-keys --all",
+            )
+        if everybody:
+            confirm("Replacing all keys", "Replace the keys of everybody in the fleet?", yes=yes)
+        with connected(options) as coordinator:
+            told = coordinator.order("member.rotate", users=named)
+        if options.json:
+            json_out(told)
+            return
+        head = ("USER", "OUTCOME", "KEY")
+        data(columns([head, *((e["user"], e["outcome"], e["fingerprint"]) for e in told)]))
+        outcomes = {each["outcome"] for each in told}
+        if not options.quiet:
+            for outcome in sorted(outcomes & ADVICE.keys()):
+                talk(f"{outcome}: {ADVICE[outcome]}")
