@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from edgefed.clock import Clock
-from edgefed.events.fold import describe
+from edgefed.events.lines import describe
 from edgefed.events.model import Event
 from edgefed.units import counted, score
 

@@ -17,6 +17,7 @@ from edgefed.events.snapshot import (
     BountyView,
     BudgetView,
     ConfusionView,
+    PreviousRunView,
     RoundView,
     RunView,
     Snapshot,
@@ -34,7 +35,8 @@ def with_last_run(snapshot: Snapshot, store: Store) -> Snapshot:
     return snapshot.model_copy(
         update={
             "run": _run_view(record),
-            "rounds": tuple(RoundView.model_validate(row) for row in rows[-MAX_ROUNDS:]),
+            "rounds": _round_views(rows),
+            "previous": _previous(store, records, record),
             "bounties": tuple(BountyView(**row.to_json()) for row in labels.bounties),
             "budgets": tuple(BudgetView(**row.to_json()) for row in labels.budgets),
             "confusions": tuple(
@@ -45,6 +47,19 @@ def with_last_run(snapshot: Snapshot, store: Store) -> Snapshot:
             "received": sum(row["received"] for row in rows),
         }
     )
+
+
+def _round_views(rows: list[dict[str, Any]]) -> tuple[RoundView, ...]:
+    return tuple(RoundView.model_validate(row) for row in rows[-MAX_ROUNDS:])
+
+
+def _previous(store: Store, records: list[RunRecord], record: RunRecord) -> PreviousRunView | None:
+    """Return the newest run before ``record`` that has a round."""
+    older = records[records.index(record) + 1 :]  # the newest is first
+    for each in older:
+        if rows := store.rounds(each.run):
+            return PreviousRunView(run=each.run, rounds=_round_views(rows))
+    return None
 
 
 def _reports(folder: Path) -> dict[str, Any]:

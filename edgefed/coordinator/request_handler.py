@@ -17,6 +17,7 @@ from edgefed.config.recipe import EvaluationPlace, Recipe
 from edgefed.coordinator.bounty_orders import order_labels
 from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.event_journal import EventJournal
+from edgefed.coordinator.order_events import note_order
 from edgefed.coordinator.request_actions import Action, Arguments, Nothing
 from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.run_views import run_row, whole_run
@@ -190,25 +191,32 @@ class RequestHandler:
         self._nonces.append(request.nonce)
         return False
 
-    def answer(self, request: Request, signer: Certificate | None = None) -> list[Response]:
-        """Return the answer, in as many parts as it takes.
+    def answer(
+        self, request: Request, signer: Certificate | None = None, by: str = ""
+    ) -> list[Response]:
+        """Return the answer, in as many parts as it takes; an order is also noted as an event.
 
         Args:
             request: what is asked or ordered.
             signer: who asks, in a signed fleet; a viewer may ask, and gives no orders.
+            by: the user who asks, for the event.
         """
+        problem: EdgeFedError | None = None
+        body: Any = None
         try:
-            body: Any = self._carry_out(request, signer)
-            ok = True
+            body = self._carry_out(request, signer)
         except ValidationError as error:
-            body, ok = _failure(UsageError(_first(error), code="request.arguments")), False
+            problem = UsageError(_first(error), code="request.arguments")
         except EdgeFedError as error:
-            body, ok = _failure(error), False
+            problem = error
         except Exception as error:  # who asked must hear of it, or waits in vain
             log.exception("the request %s failed", request.action)
             problem = EdgeFedError(f"{type(error).__name__}: {error}", code="internal")
-            body, ok = _failure(problem), False
-        return list(_answers(request.nonce, ok, body))
+        if request.action in self._actions and self._actions[request.action].order:
+            note_order(self._journal, request, by, body, problem)
+        if problem is not None:
+            return self.decline(request, problem)
+        return list(_answers(request.nonce, True, body))
 
     def decline(self, request: Request, error: EdgeFedError) -> list[Response]:
         """Return the answer that a request is not carried out."""

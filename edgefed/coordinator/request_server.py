@@ -35,7 +35,7 @@ class RequestServer:
         if self._handler.is_repeated(request):
             return
         if request.action not in SLOW:
-            self._publish(client, self._handler.answer(request, signer))
+            self._publish(client, self._handler.answer(request, signer, _user(client)))
         elif self._places.acquire(blocking=False):
             threading.Thread(
                 target=self._answer, args=(client, request, signer), daemon=True
@@ -50,10 +50,15 @@ class RequestServer:
 
     def _answer(self, client: str, request: Request, signer: Certificate | None) -> None:
         try:
-            self._publish(client, self._handler.answer(request, signer))
+            self._publish(client, self._handler.answer(request, signer, _user(client)))
         finally:
             self._places.release()
 
     def _publish(self, client: str, answers: list[Response]) -> None:
         for answer in answers:
             self._link.send(self._topics.response(client), answer)
+
+
+def _user(client: str) -> str:
+    """Return who is behind USER/NAME, as certificates name them; ``local`` in a fleet without."""
+    return client.partition("/")[0]

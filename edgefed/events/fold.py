@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from edgefed.events.bounty_events import NO_BOUNTIES, LabelChange, LabelTable, totals_in_words
+from edgefed.events.bounty_events import NO_BOUNTIES, LabelChange, LabelTable
 from edgefed.events.confusion_events import with_confusion
+from edgefed.events.device_rounds import with_loss, with_reply
 from edgefed.events.expert_events import NO_MIXTURE, ExpertChange, ExpertTable
+from edgefed.events.lines import describe
 from edgefed.events.matching_events import MatchingChange, MatchingTable
 from edgefed.events.model import Event, EventKind
 from edgefed.events.roster import roster_rows
-from edgefed.events.snapshot import DeviceView, LineView, RoundView, RunView, Snapshot, WaitingView
+from edgefed.events.snapshot import (
+    DeviceView,
+    PreviousRunView,
+    RoundView,
+    RunView,
+    Snapshot,
+    WaitingView,
+)
 from edgefed.events.waiting import without
-from edgefed.units import counted, score, short_time, size
 
 MAX_ROUNDS = 600
 """Points kept for the curves."""
@@ -29,9 +37,14 @@ Devices = Mapping[str, DeviceView]
 Changes = Mapping[str, DeviceView | None]
 """Devices that an event changed, by id; None for one that is forgotten."""
 
-_MARKS = {"accepted": "✓", "rejected": "■", "late": "◷", "refused": "■", "failed": "✗"}
 _COUNTERS = {"accepted": "accepted", "rejected": "rejected", "refused": "rejected", "late": "late"}
 
+
+REFUSALS = ("rejected", "refused", "failed")
+"""Outcomes of a reply that is not used and that says that something is wrong."""
+
+NO_REPLIES: dict[str, Any] = {"slowest": "", "slowest_seconds": 0.0, "refused": 0}
+"""What a round knows of its replies before the first one."""
 
 _EMPTY = {
     "devices": (),
@@ -72,7 +85,7 @@ class SnapshotBuilder:
         """
         rest = _FOLDS[event.kind](self._rest, event.fields, event.time)
         fold_devices = _DEVICE_FOLDS.get(event.kind, _no_devices)
-        changed = fold_devices(self._devices, event.fields, event.time)
+        changed = fold_devices(self._devices, event.fields, event.time, self._rest.run)
         labels = self._change(event, "labels", LabelChange.of)
         experts = self._change(event, "experts", ExpertChange.of)
         matching = self._change(event, "matching", MatchingChange.of)
@@ -147,7 +160,7 @@ def _run(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
     run = snapshot.run
     if run is None or run.run != fields["run"]:
         fresh = RunView(**{"started_at": time, **known})
-        emptied = {"rounds": (), "confusions": (), "lines": ()}
+        emptied = {"rounds": (), "confusions": (), "lines": (), "previous": _previous(snapshot)}
         update = {"run": fresh, "sent": 0, "received": 0, **emptied}
         return snapshot.model_copy(update=update)
     if fields.get("status") in ("finished", "aborted", "failed"):
@@ -155,10 +168,17 @@ def _run(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
     return snapshot.model_copy(update={"run": run.model_copy(update=known)})
 
 
+def _previous(snapshot: Snapshot) -> PreviousRunView | None:
+    """Return the run that is over, if it had a round; otherwise the one before."""
+    if snapshot.run is None or not snapshot.rounds:
+        return snapshot.previous
+    return PreviousRunView(run=snapshot.run.run, rounds=snapshot.rounds)
+
+
 def _round(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
     del time
     begun = {"round": fields["round"], "phase": "select", "accepted": 0, "waiting": None}
-    return _with_run(snapshot, {**begun, "detail": ""})
+    return _with_run(snapshot, {**begun, "detail": "", **NO_REPLIES})
 
 
 def _exchange(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
@@ -175,15 +195,34 @@ def _exchange(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot
 
 def _reply(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
     del time
-    waiting = without(snapshot.run.waiting, fields["device"]) if snapshot.run else None
-    return _with_run(snapshot, {"accepted": fields["accepted"], "waiting": waiting})
+    run = snapshot.run
+    if run is None:
+        return snapshot
+    update: dict[str, Any] = {
+        "accepted": fields["accepted"],
+        "waiting": without(run.waiting, fields["device"]),
+    }
+    seconds = float(fields.get("seconds") or 0.0)
+    if fields["outcome"] == "accepted" and seconds > run.slowest_seconds:
+        update |= {"slowest": fields["device"], "slowest_seconds": seconds}
+    elif fields["outcome"] in REFUSALS:
+        update["refused"] = run.refused + 1
+    return _with_run(snapshot, update)
 
 
-def _device_replied(devices: Devices, fields: dict[str, Any], time: str) -> Changes:
+def _device_replied(
+    devices: Devices, fields: dict[str, Any], time: str, run: RunView | None
+) -> Changes:
+    del run
     outcome = fields["outcome"]
     counter = _COUNTERS.get(outcome)
     before = _device_of(devices, fields["device"])
-    update: dict[str, Any] = {"seen_at": time}
+    update: dict[str, Any] = {"seen_at": time, "rounds": with_reply(before, fields)}
+    update["replied"] = fields.get("exchange", "")
+    if outcome in REFUSALS:
+        update |= {"refused_at": time, "refused_reason": fields.get("reason") or ""}
+    elif outcome == "accepted":
+        update |= {"refused_at": "", "refused_reason": ""}
     if counter:
         update[counter] = getattr(before, counter) + 1
     if fields.get("loss") is not None:
@@ -208,14 +247,17 @@ def shared_by(fields: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _unshared(device: DeviceView) -> DeviceView:
-    """Return a device that has no averaged data, bounties or mixture in a new run yet."""
+    """Return a device that has no rounds, averaged data, bounties or mixture in a new run yet."""
     shared = {"shared_entries": 0, "shared_group": 0, "shared_bytes": 0}
-    return device.model_copy(update={**shared, **NO_BOUNTIES, **NO_MIXTURE})
+    replies = {"rounds": (), "refused_at": "", "refused_reason": ""}
+    return device.model_copy(update={**shared, **replies, **NO_BOUNTIES, **NO_MIXTURE})
 
 
 def _scored(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
     del time
-    point = RoundView(**_known(RoundView, fields))
+    run_view = snapshot.run
+    of_replies = {name: getattr(run_view, name) for name in NO_REPLIES} if run_view else {}
+    point = RoundView(**{**of_replies, **_known(RoundView, fields)})
     rounds = (*(row for row in snapshot.rounds if row.round != point.round), point)[-MAX_ROUNDS:]
     update: dict[str, Any] = {"rounds": rounds}
     for name in ("sent", "received"):
@@ -234,29 +276,38 @@ def _confusion(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapsho
     return snapshot.model_copy(update={"confusions": views}) if of_run else snapshot
 
 
-def _device(devices: Devices, fields: dict[str, Any], time: str) -> Changes:
+def _device(devices: Devices, fields: dict[str, Any], time: str, run: RunView | None) -> Changes:
     if "forgotten" in fields:
         return {fields["device"]: None}
-    return {fields["device"]: _changed(devices, fields, time)}
+    return {fields["device"]: _changed(devices, fields, time, run)}
 
 
-def _changed(devices: Devices, fields: dict[str, Any], time: str) -> DeviceView:
+def _changed(
+    devices: Devices, fields: dict[str, Any], time: str, run: RunView | None
+) -> DeviceView:
     before = _device_of(devices, fields["device"])
     update = _known(DeviceView, fields)
     if "standing" in fields and "joined" not in fields:  # the device itself said nothing
-        return before.model_copy(update=update if before.seen_at else {**update, "state": "lost"})
-    if fields.get("state") != "lost":
+        if not before.seen_at:
+            update["state"] = "lost"
+    elif fields.get("state") != "lost":
         update["seen_at"] = time
+    elif before.state != "lost":
+        update["rounds"] = with_loss(before, run)
+    if update.get("state", before.state) != before.state or not before.state_since:
+        update["state_since"] = time
     return before.model_copy(update=update)
 
 
-def _roster(devices: Devices, fields: dict[str, Any], time: str) -> Changes:
+def _roster(devices: Devices, fields: dict[str, Any], time: str, run: RunView | None) -> Changes:
     rows = roster_rows(fields)
-    return {row["device"]: _changed(devices, row, time) for row in rows}
+    return {row["device"]: _changed(devices, row, time, run) for row in rows}
 
 
-def _no_devices(devices: Devices, fields: dict[str, Any], time: str) -> Changes:
-    del devices, fields, time
+def _no_devices(
+    devices: Devices, fields: dict[str, Any], time: str, run: RunView | None
+) -> Changes:
+    del devices, fields, time, run
     return {}
 
 
@@ -278,6 +329,7 @@ _FOLDS = {
     "matching": _unchanged,
     "confusion": _confusion,
     "note": _unchanged,
+    "order": _unchanged,
 }
 """What an event makes of everything but the devices."""
 
@@ -298,95 +350,3 @@ def _with_run(snapshot: Snapshot, update: dict[str, Any]) -> Snapshot:
 
 def _device_of(devices: Devices, device: str) -> DeviceView:
     return devices.get(device) or DeviceView(device=device)
-
-
-def describe(event: Event) -> LineView | None:
-    """Return the line that the event pane shows, or None for an event too small to show."""
-    fields = event.fields
-    match event.kind:
-        case "reply":
-            return LineView(
-                time=event.time, mark=_MARKS[fields["outcome"]], text=_describe_reply(fields)
-            )
-        case "scored":
-            return LineView(time=event.time, mark="✓", text=_describe_round(fields))
-        case "run" if fields.get("status"):
-            reason = f": {fields['reason']}" if fields.get("reason") else ""
-            return LineView(
-                time=event.time, mark="·", text=f"{fields['run']} {fields['status']}{reason}"
-            )
-        case "device" if _is_notable(fields):
-            return LineView(
-                time=event.time, mark=_device_mark(fields), text=_describe_device(fields)
-            )
-        case "roster" if "joined" in fields:
-            return LineView(time=event.time, mark="·", text=_describe_roster(fields))
-        case "labels" if "totals" in fields:
-            told = totals_in_words(fields["totals"])
-            return LineView(time=event.time, mark="·", text=f"label bounties: {told}")
-        case "note":
-            mark = "!" if fields.get("level") == "warning" else "·"
-            return LineView(time=event.time, mark=mark, text=fields["text"])
-        case _:
-            return None
-
-
-def _describe_reply(fields: dict[str, Any]) -> str:
-    device, outcome = fields["device"], fields["outcome"]
-    if outcome != "accepted":
-        return f"{device}  {outcome}: {fields.get('reason') or 'no reason given'}"
-    if fields.get("shared"):
-        told = shared_in_words(**fields["shared"])
-        return f"{device}  shared {told}, {size(fields.get('bytes', 0))}"
-    parts = [f"{device}  r{fields['round']}  {size(fields.get('bytes', 0))}"]
-    parts.append(f"n={fields.get('samples', 0)}")
-    if fields.get("loss") is not None:
-        parts.append(f"loss {fields['loss']:.3f}")
-    parts.append(f"in {short_time(fields.get('seconds', 0.0))}")
-    return "  ".join(parts)
-
-
-def shared_in_words(entries: int, group: int) -> str:
-    """Return how many averages there are, and how many samples stand behind each at least."""
-    told = f"{counted(entries, 'entry', 'entries')} of {counted(group, 'sample')}"
-    return told if entries == 1 else f"{told} or more"
-
-
-def _describe_round(fields: dict[str, Any]) -> str:
-    found = score(fields.get("accuracy"), fields.get("loss"))
-    tested = f"{found}, " if found else ""
-    late = f", {fields['late']} late" if fields.get("late") else ""
-    spent = f", epsilon {fields['epsilon']:.3g}" if fields.get("epsilon") is not None else ""
-    took = short_time(fields.get("seconds", 0.0))
-    replies = counted(fields.get("replies", 0), "reply", "replies")
-    return f"round {fields['round']} done in {took}: {tested}{replies}{late}{spent}"
-
-
-def _is_notable(fields: dict[str, Any]) -> bool:
-    """Whether a device's event is more than its progress or its health."""
-    lasting = "joined" in fields or "forgotten" in fields or "moved" in fields
-    return lasting or fields.get("state") in ("lost", "paused", "failed")
-
-
-def _device_mark(fields: dict[str, Any]) -> str:
-    if "standing" in fields and "joined" not in fields:
-        return "·" if fields["standing"] == "trusted" else "!"
-    return {"lost": "✗", "paused": "◌", "failed": "✗"}.get(fields.get("state", ""), "·")
-
-
-def _describe_device(fields: dict[str, Any]) -> str:
-    reason = f": {fields['reason']}" if fields.get("reason") else ""
-    if "forgotten" in fields:
-        return f"{fields['device']}  forgotten"
-    if "joined" in fields and fields.get("state") != "lost":
-        word = "returned" if fields.get("returned") else "joined"
-        return f"{fields['device']}  {word}, {counted(fields.get('samples', 0), 'sample')}"
-    if "standing" in fields:
-        because = f": {fields['trust_reason']}" if fields["trust_reason"] else ""
-        return f"{fields['device']}  {fields['standing']}, trust {fields['trust']:.2f}{because}"
-    return f"{fields['device']}  {fields['state']}{reason}"
-
-
-def _describe_roster(fields: dict[str, Any]) -> str:
-    samples = counted(sum(fields.get("samples", ())), "sample")
-    return f"{counted(len(fields['devices']), 'device')} joined, {samples}"

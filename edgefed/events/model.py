@@ -16,6 +16,7 @@
 | ``experts`` | run, rows, mixtures, and the fields of ``ExpertsView``: who uses which expert |
 | ``matching`` | run, layers, and the fields of ``MatchingView``: what the layers' matching found |
 | ``confusion`` | run, and the fields of ``ConfusionView``: counts of an evaluation by label |
+| ``order`` | action, by, about, outcome, reason: somebody gave an order |
 | ``note`` | level, text |
 
 A ``reply`` also has its ``question``, and ``shared``: null, or the number of ``entries`` of its
@@ -37,6 +38,10 @@ A ``reply`` to the question ``evaluate`` that was accepted has the device's ``ac
 
 ``confusion`` precedes the ``scored`` of a round that was evaluated, once for the coordinator's test
 and once for the devices'.
+
+``order`` follows each order, carried out or not: ``action`` as requests name it, such as
+``run.order pause``; ``by`` whom, as certificates name them, or the client's name in a fleet
+without; ``about`` which run or device; ``outcome`` ``taken`` or ``refused``, with the ``reason``.
 
 ``matching`` follows each merge of an algorithm that matches layers, and a restart. ``layers`` has
 number and row, as in ``LayerMatchView``, of the layers that changed, of the first 1024 layers.
@@ -61,6 +66,7 @@ EventKind = Literal[
     "experts",
     "matching",
     "confusion",
+    "order",
     "note",
 ]
 

@@ -46,6 +46,7 @@ class RunView(View):
         deadline: seconds that the exchange may take, from ``opened_at``.
         class_names: its classes in order; empty when labels are plain integers.
         waiting: whom it waits for; None before its quorum while no device is lost.
+        slowest, slowest_seconds, refused: of the round that is under way, as in ``RoundView``.
     """
 
     run: str
@@ -67,6 +68,9 @@ class RunView(View):
     deadline: float = 0.0
     opened_at: str = ""
     waiting: WaitingView | None = None
+    slowest: str = ""
+    slowest_seconds: float = 0.0
+    refused: int = 0
     started_at: str = ""
     ended_at: str = ""
     accuracy: float | None = None
@@ -81,7 +85,12 @@ class RunView(View):
 
 
 class RoundView(View):
-    """One finished round: a point of the curves."""
+    """One finished round: a point of the curves.
+
+    Attributes:
+        refused: replies that were rejected or refused, or whose device failed.
+        slowest, slowest_seconds: the device whose accepted reply took longest, and how long.
+    """
 
     round: int
     accuracy: float | None = None
@@ -90,9 +99,39 @@ class RoundView(View):
     epsilon: float | None = None
     replies: int = 0
     late: int = 0
+    refused: int = 0
     seconds: float = 0.0
+    slowest: str = ""
+    slowest_seconds: float = 0.0
     sent: int = 0
     received: int = 0
+
+
+class PreviousRunView(View):
+    """The run before the current one, to compare with.
+
+    Attributes:
+        rounds: its last rounds, oldest first.
+    """
+
+    run: str
+    rounds: tuple[RoundView, ...] = ()
+
+
+DeviceOutcome = Literal["accepted", "late", "lost", "refused", "rejected", "failed"]
+"""What became of a device that was asked in a round."""
+
+
+class DeviceRoundView(View):
+    """A device in one round of the current run.
+
+    Attributes:
+        seconds: from the task to its reply; of all its replies in a round of several exchanges.
+    """
+
+    round: int
+    outcome: DeviceOutcome
+    seconds: float = 0.0
 
 
 Standing = Literal["trusted", "suspect", "quarantined"]
@@ -104,6 +143,11 @@ class DeviceView(View):
 
     Attributes:
         seen_at: UTC time of its last message.
+        state_since: UTC time since when it is in its state.
+        exchange, replied: exchange that it works on, and the last one that it replied to.
+        refused_at, refused_reason: when and why its last reply in the current run was refused;
+            empty once another one was accepted.
+        rounds: the last rounds of the current run in which it was asked, oldest first.
         labels: training samples by label; empty when the device does not tell.
         class_names: what those labels are called; empty when they have no names.
         sent, received: payload bytes, from the device's side.
@@ -126,8 +170,10 @@ class DeviceView(View):
     state: DeviceState = "idle"
     fraction: float = 0.0
     reason: str = ""
+    state_since: str = ""
     seen_at: str = ""
     exchange: str = ""
+    replied: str = ""
     samples: int = 0
     labels: tuple[int, ...] = ()
     class_names: tuple[str, ...] = ()
@@ -147,6 +193,9 @@ class DeviceView(View):
     rejected: int = 0
     late: int = 0
     loss: float | None = None
+    refused_at: str = ""
+    refused_reason: str = ""
+    rounds: tuple[DeviceRoundView, ...] = ()
     shared_entries: int = 0
     shared_group: int = 0
     shared_bytes: int = 0
@@ -294,11 +343,13 @@ class LineView(View):
 
     Attributes:
         mark: symbol of the outcome, such as ✓ ■ ✗ ·
+        routine: whether it is an accepted reply, of which every round has many.
     """
 
     time: str
     mark: str
     text: str
+    routine: bool = False
 
 
 class Snapshot(View):
@@ -307,6 +358,7 @@ class Snapshot(View):
     Attributes:
         devices: sorted by id.
         rounds: the last rounds of the current run, oldest first.
+        previous: the run before it; None for the first one.
         bounties: of the current run, sorted by device and label.
         budgets: of the devices that offered mixes in the current run, sorted by device.
         experts: of the current run; None for an algorithm without experts.
@@ -322,6 +374,7 @@ class Snapshot(View):
     run: RunView | None = None
     devices: tuple[DeviceView, ...] = ()
     rounds: tuple[RoundView, ...] = ()
+    previous: PreviousRunView | None = None
     bounties: tuple[BountyView, ...] = ()
     budgets: tuple[BudgetView, ...] = ()
     experts: ExpertsView | None = None

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from edgefed.events.confusion_events import with_confusion
 from edgefed.events.expert_history import ExpertHistory, GatheredExperts
-from edgefed.events.fold import SnapshotBuilder, describe, shared_by
+from edgefed.events.fold import SnapshotBuilder, shared_by
+from edgefed.events.lines import describe
 from edgefed.events.matching_history import GatheredMatching, MatchingHistory
 from edgefed.events.model import Event
 from edgefed.events.roster import roster_rows

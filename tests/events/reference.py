@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from edgefed.events import expert_events
-from edgefed.events.fold import MAX_LINES, MAX_ROUNDS, describe
+from edgefed.events.fold import MAX_LINES, MAX_ROUNDS
+from edgefed.events.lines import describe
 from edgefed.events.model import Event
 from edgefed.events.snapshot import (
     BountyView,
     BudgetView,
     ConfusionView,
+    DeviceRoundView,
     DeviceView,
     ExpertRoundView,
     ExpertsView,
@@ -18,6 +20,7 @@ from edgefed.events.snapshot import (
     MatchingView,
     MatchRoundView,
     MixtureView,
+    PreviousRunView,
     RoundView,
     RunView,
     Snapshot,
@@ -37,6 +40,7 @@ def plain_fold(snapshot: Snapshot, event: Event) -> Snapshot:
             _run(state, fields, time)
         case "round":
             begun = {"round": fields["round"], "phase": "select", "accepted": 0}
+            begun |= {"slowest": "", "slowest_seconds": 0.0, "refused": 0}
             _of_run(state, **begun, waiting=None, detail="")
         case "exchange":
             _exchange(state, fields, time)
@@ -64,8 +68,12 @@ def plain_fold(snapshot: Snapshot, event: Event) -> Snapshot:
 def _run(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
     known = _known(RunView, fields)
     if state["run"] is None or state["run"].run != fields["run"]:
+        if state["run"] is not None and state["rounds"]:
+            over = PreviousRunView(run=state["run"].run, rounds=state["rounds"])
+            state["previous"] = over
         state |= {"run": RunView(**{"started_at": time, **known}), "rounds": (), "lines": ()}
-        unshared = {"shared_entries": 0, "shared_group": 0, "shared_bytes": 0}
+        unshared: dict[str, Any] = {"shared_entries": 0, "shared_group": 0, "shared_bytes": 0}
+        unshared |= {"rounds": (), "refused_at": "", "refused_reason": ""}
         devices = [view.model_copy(update=unshared) for view in state["devices"]]
         state |= {"sent": 0, "received": 0, "devices": tuple(devices)}
         state |= {"bounties": (), "budgets": (), "experts": None, "mixtures": ()}
@@ -90,7 +98,18 @@ def _exchange(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
 
 def _reply(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
     before = _view(state, fields["device"])
-    update: dict[str, Any] = {"seen_at": time}
+    number, seconds, outcome = fields["round"], fields["seconds"], fields["outcome"]
+    update: dict[str, Any] = {"seen_at": time, "replied": fields["exchange"]}
+    update["rounds"] = _device_rounds(before, number, outcome, seconds)
+    if outcome == "accepted":
+        update |= {"refused_at": "", "refused_reason": ""}
+    elif outcome != "late":
+        update |= {"refused_at": time, "refused_reason": fields["reason"]}
+    run = state["run"]
+    if run is not None and outcome == "accepted" and seconds > run.slowest_seconds:
+        _of_run(state, slowest=before.device, slowest_seconds=seconds)
+    if run is not None and outcome not in ("accepted", "late"):
+        _of_run(state, refused=run.refused + 1)
     counter = COUNTERS.get(fields["outcome"])
     if counter:
         update[counter] = getattr(before, counter) + 1
@@ -106,7 +125,12 @@ def _reply(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
 
 
 def _scored(state: dict[str, Any], fields: dict[str, Any]) -> None:
-    point = RoundView(**_known(RoundView, fields))
+    run = state["run"]
+    known = _known(RoundView, fields)
+    if run is not None:
+        known |= {"slowest": run.slowest, "slowest_seconds": run.slowest_seconds}
+        known |= {"refused": run.refused}
+    point = RoundView(**known)
     others = [row for row in state["rounds"] if row.round != point.round]
     state["rounds"] = (*others, point)[-MAX_ROUNDS:]
     state["sent"] += point.sent
@@ -121,10 +145,29 @@ def _device(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
         others = (view for view in state["devices"] if view.device != fields["device"])
         state["devices"] = tuple(others)
         return
-    update = _known(DeviceView, fields)
+    before, update = _view(state, fields["device"]), _known(DeviceView, fields)
     if fields.get("state") != "lost":
         update["seen_at"] = time
-    _put(state, _view(state, fields["device"]).model_copy(update=update))
+    elif before.state != "lost" and state["run"] is not None:
+        run = state["run"]
+        open_now = run.phase in ("broadcast", "collect") and run.exchange
+        if open_now and before.exchange == run.exchange != before.replied:
+            update["rounds"] = _device_rounds(before, run.round, "lost", 0.0)
+    if before.state_since == "" or fields.get("state", before.state) != before.state:
+        update["state_since"] = time
+    _put(state, before.model_copy(update=update))
+
+
+def _device_rounds(
+    before: DeviceView, number: int, outcome: str, seconds: float
+) -> tuple[DeviceRoundView, ...]:
+    order = ["accepted", "late", "lost", "refused", "rejected", "failed"]
+    same = [each for each in before.rounds if each.round == number]
+    worst = max([outcome, *(each.outcome for each in same)], key=order.index)
+    total = seconds + sum(each.seconds for each in same)
+    made = DeviceRoundView.model_validate({"round": number, "outcome": worst, "seconds": total})
+    others = [each for each in before.rounds if each.round != number]
+    return tuple(sorted([*others, made], key=lambda each: each.round)[-60:])
 
 
 def _roster(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefed.events.bounty_events import STATUSES
-from edgefed.events.fold import MAX_LINES, MAX_ROUNDS, SnapshotBuilder, describe
+from edgefed.events.fold import MAX_LINES, MAX_ROUNDS, SnapshotBuilder
+from edgefed.events.lines import describe
 from edgefed.events.model import Event, EventKind, Phase, RunStatus
 from edgefed.events.snapshot import Snapshot
 from edgefed.wire.messages import DeviceState
@@ -206,6 +207,15 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
             "counts": st.lists(st.lists(counts, min_size=2, max_size=2), min_size=2, max_size=2),
         },
         optional={"devices": counts, "tested": counts},
+    ),
+    "order": st.fixed_dictionaries(
+        {
+            "action": texts,
+            "by": texts,
+            "about": texts,
+            "outcome": st.sampled_from(["taken", "refused"]),
+            "reason": texts,
+        }
     ),
     "note": st.fixed_dictionaries(
         {"text": texts}, optional={"level": st.sampled_from(["info", "warning"])}
