@@ -107,6 +107,17 @@ def test_a_device_is_asked_until_it_shows_other_keys(scene: Scene) -> None:
     assert (scene.accepts(old), parties.rotation_due(new)) == (False, False)
 
 
+def test_the_certificate_in_use_is_replaced_and_not_one_that_waits(scene: Scene) -> None:
+    old = scene.enrol("cam-1")
+    keys = new_keys()
+    waiting = read_certificate(scene.hub.membership.renew("cam-1", renewal(keys)).certificate)
+    assert scene.rotate("cam-1") == {"cam-1": "asked"}
+    assert scene.sent == [("cam-1", RenewalOrder(key=old.key_id))]
+    scene.hub.membership.parties.note_use(waiting)
+    assert not scene.accepts(old)
+    assert not scene.hub.membership.parties.rotation_due(waiting)
+
+
 def test_everybody_at_once(scene: Scene) -> None:
     scene.enrol("cam-1")
     parties = scene.hub.membership.parties
