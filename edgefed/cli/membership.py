@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 EXPIRES = "15m"
 
+EXAMPLES = "such as 90s, 15m, 2h or 1d"
+
 Expires = Annotated[
     str,
     typer.Option(metavar="DURATION", help="How long the token can be used: 90s, 15m, 2h or 1d."),
@@ -92,9 +94,13 @@ def _seconds(expires: str) -> float:
     try:
         seconds = seconds_of(expires)
     except ValueError as error:
-        raise UsageError(f"--expires: {error}.", code="enrol.expires") from error
+        raise UsageError(f"--expires: {error}.", code="enrol.expires", hint=EXAMPLES) from error
     if not 0 < seconds <= longest:
-        raise UsageError("A token expires after 0 to 30 days.", code="enrol.expires")
+        raise UsageError(
+            f"--expires: a token cannot be valid for {expires}; at most 30 days.",
+            code="enrol.expires",
+            hint=EXAMPLES,
+        )
     return seconds
 
 

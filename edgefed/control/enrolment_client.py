@@ -21,7 +21,7 @@ from edgefed.errors import EdgeFedError, NotAllowedError, UnreachableError
 from edgefed.files import make_folder, write_atomic
 from edgefed.lock import FolderLock
 from edgefed.transport.enrolment_link import EnrolmentLink
-from edgefed.trust.certificates import Certificate, Role, read_certificate, user_of
+from edgefed.trust.certificates import Role, read_certificate, user_of
 from edgefed.trust.credentials import (
     ENCRYPTION,
     KEY,
@@ -149,6 +149,7 @@ def _ask(
         applicant.name,
         make_request(keys, token.name or applicant.name),
         token.proof_key,
+        applicant.roles,
     )
     own = fingerprint(keys.signing.public_key().public_bytes_raw())
     until = clock.monotonic() + FIRST_ANSWER
@@ -194,6 +195,7 @@ def _credentials(
         and certificate.is_issued_by(authority)
         and certificate.signing_key == keys.signing.public_key()
         and certificate.name == (token.name or certificate.name)
+        and certificate.role in applicant.roles
     )
     if not fits:
         raise NotAllowedError(
@@ -201,23 +203,9 @@ def _credentials(
             code="enrol.answer",
             hint="ask for a new token: edgefed device invite",
         )
-    _check_role(applicant, certificate)
     check_validity(certificate, now)
     folder = applicant.trust / user_of(certificate.role, certificate.name)
     return Credentials(folder, keys, certificate, authority, token.fleet, answer.broker)
-
-
-def _check_role(applicant: Applicant, certificate: Certificate) -> None:
-    """Check that a token is entered into the program that it is for."""
-    if certificate.role in applicant.roles:
-        return
-    device = certificate.role == "device"
-    command = "edgefed-agent enroll" if device else "edgefed operator enroll"
-    raise NotAllowedError(
-        f"The token is for the {certificate.role} {certificate.name}.",
-        code="enrol.role",
-        hint=f"on this machine: {command} TOKEN",
-    )
 
 
 def _pending(name: str, own: str) -> str:

@@ -161,7 +161,8 @@ class Enrolment:
                     raise NotAllowedError(
                         "The fleet does not know this token.",
                         code="enrol.unknown_token",
-                        hint="ask for a new one: edgefed device invite",
+                        hint="ask for a new one: edgefed device invite; to invite a name again "
+                        "replaces its token",
                     )
                 response = self._answer(known, asked)
             except EdgeFedError as error:
@@ -173,6 +174,7 @@ class Enrolment:
     def _answer(self, known: Invitation, asked: EnrolmentRequest) -> EnrolmentResponse:
         request = read_request(asked.request)
         self._check(known, request)
+        _check_role(known, asked.roles)
         if known.state == "used":
             return self._enrolled(known)
         if known.state == "open":
@@ -190,6 +192,12 @@ class Enrolment:
     def _check(self, known: Invitation, request: CertificateRequest) -> None:
         """Check that a token may be used, and by these keys."""
         key = request.signing_key.public_bytes_raw().hex()
+        if known.state == "rejected":
+            raise NotAllowedError(
+                "An operator has rejected this device.",
+                code="enrol.rejected",
+                hint="ask for a new token: edgefed device invite",
+            )
         if known.key and known.key != key:
             raise NotAllowedError(
                 "The token was used already, with another key.",
@@ -197,8 +205,6 @@ class Enrolment:
                 hint="ask for a new one: edgefed device invite; if nobody here used it, somebody "
                 "else has it: edgefed device remove NAME",
             )
-        if known.state == "rejected":
-            raise NotAllowedError("An operator has rejected this device.", code="enrol.rejected")
         if known.state == "open" and timestamp(self._clock.now()) > known.expires:
             raise NotAllowedError(
                 f"The token expired at {known.expires}.",
@@ -274,6 +280,19 @@ class Enrolment:
                 and (each.role, each.name) == (made.role, made.name)
             )
         ]
+
+
+def _check_role(known: Invitation, roles: tuple[Role, ...]) -> None:
+    """Check that a token was entered into the program that it is for, before it is used up."""
+    if known.role in roles:
+        return
+    device = known.role == "device"
+    command = "edgefed-agent enroll" if device else "edgefed operator enroll"
+    raise NotAllowedError(
+        f"The token is for the {known.role} {known.name}".rstrip() + ".",
+        code="enrol.role",
+        hint=f"use it with: {command} TOKEN",
+    )
 
 
 def _named(known: Invitation, asked: str) -> Invitation:

@@ -105,7 +105,8 @@ def _refuse_second(trust: Path, fleet: str) -> None:
         raise NotAllowedError(
             f"Fleet {fleet} has an authority already, in {trust / AUTHORITY_FOLDER}.",
             code="enrol.exists",
-            hint="use it: edgefed device invite NAME; or choose another --fleet",
+            hint="use it: edgefed device invite NAME; or choose another --fleet; while nobody has "
+            f"enrolled, you can delete {trust} and begin again",
         )
     if trust.exists() and any(trust.iterdir()):
         raise NotAllowedError(

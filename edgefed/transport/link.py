@@ -336,6 +336,8 @@ class Link:
         self._up.clear()
         if was_up and not self._closing:
             self._deliver(LinkDown(str(reason)))
+        elif not was_up and not self._refused:  # such as a revoked certificate, or TLS there
+            self._complain(silent(self.address, "before it was ended"))
 
     def _on_message(self, client: paho.Client, data: Any, message: paho.MQTTMessage) -> None:
         del client, data

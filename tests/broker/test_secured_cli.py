@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from broker.address import LOOPBACK, free_ports
-from broker.secured_rules import RULES
+from broker.rule_checks import RULES
 from tests.broker.clients import is_gone, until
 from tests.processes import edgefed, outcome
 

@@ -14,7 +14,7 @@ from edgefed.coordinator.enrolment_store import hexadecimal
 from edgefed.coordinator.membership import BURST
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError, UnknownNameError
 from edgefed.trust.authority import renewal_due
-from edgefed.trust.certificates import read_certificate
+from edgefed.trust.certificates import Role, read_certificate
 from edgefed.trust.issuing import (
     CertificateRequest,
     issue,
@@ -25,6 +25,8 @@ from edgefed.trust.issuing import (
 from edgefed.trust.tokens import fingerprint, is_proof
 from edgefed.wire.enrolment_messages import EnrolmentRequest, signed_request
 from tests.coordinator.authorities import FLEET, LIFE, Hub, renewal
+
+DEVICE: tuple[Role, ...] = ("device",)
 
 
 @pytest.fixture
@@ -71,6 +73,12 @@ def test_a_token_is_for_one_key_and_the_same_key_gets_the_same_answer(hub: Hub) 
     assert (other.status, other.code, other.certificate) == ("refused", "enrol.used", b"")
 
 
+def test_a_token_in_the_wrong_program_is_not_used_up(hub: Hub) -> None:
+    token, keys = hub.membership.invite("viewer", "hall", 900)[0], new_keys()
+    assert hub.ask(token, new_keys()).code == "enrol.role"
+    assert hub.ask(token, keys, roles=("operator", "viewer")).status == "enrolled"
+
+
 def test_a_token_expires(hub: Hub) -> None:
     token = hub.invite("cam-1", seconds=60)
     hub.clock.passed += 61
@@ -84,14 +92,16 @@ def test_whoever_does_not_know_the_secret_gets_nothing(hub: Hub) -> None:
     token, keys = hub.invite("cam-1"), new_keys()
     request = make_request(keys, "cam-1")
     for asked in (
-        EnrolmentRequest(request=request, proof=bytes(32)),
-        signed_request("", request, bytes(32)),
-        signed_request("", request, token.proof_key).model_copy(update={"name": "cam-2"}),
+        EnrolmentRequest(request=request, roles=DEVICE, proof=bytes(32)),
+        signed_request("", request, bytes(32), DEVICE),
+        signed_request("", request, token.proof_key, DEVICE).model_copy(update={"name": "cam-2"}),
+        signed_request("", request, token.proof_key, DEVICE).model_copy(update={"roles": ()}),
     ):
         answer = hub.membership.answer(token.id, asked)
         assert answer is not None
         assert (answer.status, answer.code) == ("refused", "enrol.unknown_token")
-    stranger = hub.membership.answer("0" * 20, signed_request("", request, token.proof_key))
+    unknown = signed_request("", request, token.proof_key, DEVICE)
+    stranger = hub.membership.answer("0" * 20, unknown)
     assert stranger is not None
     assert (stranger.code, stranger.proof) == ("enrol.unknown_token", b"")
     assert hub.ask(token, keys).status == "enrolled"  # it is still unused
@@ -127,6 +137,7 @@ def test_a_rejected_device_is_told(hub: Hub) -> None:
     hub.ask(token, keys, "cam-1")
     hub.membership.reject("cam-1")
     assert hub.ask(token, keys, "cam-1").code == "enrol.rejected"
+    assert hub.ask(token, new_keys(), "cam-1").code == "enrol.rejected"  # it forgets its keys
     assert "cam-1" not in states(hub)
     with pytest.raises(UnknownNameError):
         hub.membership.approve("cam-1")
@@ -293,7 +304,7 @@ def test_a_clock_before_the_authority_signs_nothing(hub: Hub) -> None:
 
 def test_strangers_are_answered_at_a_bounded_rate(hub: Hub) -> None:
     token = hub.invite("cam-1")
-    asked = EnrolmentRequest(request=b"", proof=bytes(32))
+    asked = EnrolmentRequest(request=b"", roles=DEVICE, proof=bytes(32))
     answers = [hub.membership.answer(token.id, asked) for _ in range(int(BURST) + 50)]
     assert sum(answer is not None for answer in answers) == BURST
     hub.clock.passed += 1.0

@@ -244,7 +244,10 @@ LIST = ("operator", "list", "--json")
 
 
 def test_a_token_is_for_its_program(hub: Hub) -> None:
-    assert refusal(hub, "petra", hub.invite("petra", "operator")).code == "enrol.role"
+    token = hub.invite("petra", "operator")
+    assert refusal(hub, "cam-15", token).code == "enrol.role"
+    petra = replace(hub.applicant("petra", token), roles=("operator", "viewer"))
+    assert enroll(petra, SystemClock(), print).certificate.role == "operator"  # not used up
 
 
 def test_the_qr_code_is_on_stderr_and_the_token_alone_on_stdout(hub: Hub) -> None:
