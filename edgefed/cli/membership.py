@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgefed.console import columns, data, json_out, reported, talk
+from edgefed.console import columns, confirm, data, json_out, reported, talk
 
 if TYPE_CHECKING:
     from edgefed.cli.context import Globals
 
 EXPIRES = "15m"
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 EXAMPLES = "such as 90s, 15m, 2h or 1d"
 
@@ -62,6 +64,13 @@ def order(options: Globals, action: str, done: str, **arguments: str) -> None:
             json_out(told)
         elif not options.quiet:
             talk(done.format(**told))
+
+
+def remove(options: Globals, done: str, user: str, *, yes: bool) -> None:
+    """End a membership for good, once the operator is sure."""
+    with reported(options.json):
+        confirm("Removing", f"Revoke the certificate of {user} for good?", yes=yes)
+    order(options, "member.remove", done, user=user)
 
 
 def listing(options: Globals, roles: tuple[str, ...]) -> None:

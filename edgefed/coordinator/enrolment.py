@@ -202,8 +202,8 @@ class Enrolment:
             raise NotAllowedError(
                 "The token was used already, with another key.",
                 code="enrol.used",
-                hint="ask for a new one: edgefed device invite; if nobody here used it, somebody "
-                "else has it: edgefed device remove NAME",
+                hint=f"ask for a new one: edgefed {_group(known.role)} invite; if nobody here used it, "
+                f"somebody else has it: edgefed {_group(known.role)} remove NAME",
             )
         if known.state == "open" and timestamp(self._clock.now()) > known.expires:
             raise NotAllowedError(
@@ -308,3 +308,8 @@ def _named(known: Invitation, asked: str) -> Invitation:
 
 def _brief(key: str) -> str:
     return fingerprint(bytes.fromhex(key)) if key else ""
+
+
+def _group(role: Role) -> str:
+    """Return the group of commands that admits a role."""
+    return "device" if role == "device" else "operator"

@@ -230,11 +230,11 @@ def test_an_operator_on_another_machine_orders_and_a_viewer_only_looks(hub: Hub)
     enroll(replace(hub.applicant("hall-2", viewer), roles=("viewer",)), SystemClock(), print)
     assert use("maria", "device", "invite", "cam-10")[0] == 0
     assert use("hall-2", "device", "enrolled")[0] == 0
-    code, _, err = use("hall-2", "device", "remove", "cam-10")
+    code, _, err = use("hall-2", "device", "remove", "cam-10", "--yes")
     assert code == 4, err
     told = {row["name"]: row["role"] for row in json.loads(hub.edgefed(*LIST)[1])}
     assert told == {"admin": "operator", "maria": "operator", "hall-2": "viewer"}
-    assert hub.edgefed("operator", "remove", "maria")[0] == 0
+    assert hub.edgefed("operator", "remove", "maria", "--yes")[0] == 0
     code, _, err = use("maria", "device", "invite", "cam-11")
     assert code in (3, 4), err
     assert "cam-11" not in hub.members()
