@@ -7,14 +7,19 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from edgefed.errors import NotAllowedError, StorageError
 from edgefed.trust import certificates
-from edgefed.trust.certificates import read_certificate, user_of
+from edgefed.trust.certificates import ENCRYPTION_KEY, read_certificate, user_of
 from edgefed.trust.credentials import load_credentials, save_credentials
 from edgefed.trust.issuing import make_request, new_keys, read_request
 from edgefed.wire import limits
 from tests.signed_fleet import LIFE, Trust
+
+AUTHORITY_KEY, BASIC_CONSTRAINTS = b"\x06\x03\x55\x1d\x23", b"\x06\x03\x55\x1d\x13"
+"""Object identifiers of extensions, encoded."""
 
 
 def code_of(folder: Path, trust: Trust, *, days: float = 0.0) -> str:
@@ -144,6 +149,39 @@ def test_what_is_no_certificate_is_refused(encoded: bytes) -> None:
     with pytest.raises(NotAllowedError) as caught:
         read_certificate(encoded)
     assert caught.value.code == "trust.certificate"
+
+
+def test_a_certificate_that_names_an_extension_twice_is_refused(trust: Trust) -> None:
+    made = trust.issue("device", "cam-1").certificate.der
+    twice = made.replace(AUTHORITY_KEY, BASIC_CONSTRAINTS)
+    assert twice != made
+    with pytest.raises(NotAllowedError) as caught:
+        read_certificate(twice)
+    assert caught.value.code == "trust.certificate"
+
+
+def test_a_request_that_names_an_extension_twice_is_refused() -> None:
+    keys = new_keys()
+    raw = keys.encryption.public_key().public_bytes_raw()
+    other = x509.ObjectIdentifier(f"{ENCRYPTION_KEY.dotted_string[:-1]}2")
+    builder = x509.CertificateSigningRequestBuilder(x509.Name([]))
+    for oid in (ENCRYPTION_KEY, other):
+        builder = builder.add_extension(x509.UnrecognizedExtension(oid, raw), critical=False)
+    signed = builder.sign(keys.signing, None)
+    content = signed.tbs_certrequest_bytes
+    twice = content.replace(_encoded(other), _encoded(ENCRYPTION_KEY))
+    assert twice != content
+    made = signed.public_bytes(Encoding.DER).replace(content, twice)
+    made = made.replace(signed.signature, keys.signing.sign(twice))
+    with pytest.raises(NotAllowedError) as caught:
+        read_request(made)
+    assert caught.value.code == "trust.request"
+
+
+def _encoded(oid: x509.ObjectIdentifier) -> bytes:
+    """Return the last bytes of an identifier, which tell it from its neighbours."""
+    number = int(oid.dotted_string.rpartition(".")[2])
+    return bytes([number >> 7 & 0x7F | 0x80, number & 0x7F])
 
 
 def test_messages_and_files_bound_certificates_alike() -> None:
