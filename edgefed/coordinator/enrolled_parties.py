@@ -183,12 +183,11 @@ class EnrolledParties:
 
     def note_use(self, certificate: Certificate) -> None:
         """Note that a party has shown a certificate; those of its older keys are revoked."""
-        serial = hexadecimal(certificate.serial)
-        known = self._issued.get(serial)
-        if known is None or known.used or known.revoked:
-            return
         now = timestamp(self._clock.now())
         with self._lock:
+            known = self._issued.get(hexadecimal(certificate.serial))
+            if known is None or known.used or known.revoked:
+                return
             changes = [replace(known, used=1)]
             older = (each for each in self._of(known.user) if each.key != known.key)
             changes += [replace(each, revoked=now) for each in older]

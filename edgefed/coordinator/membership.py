@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -120,6 +121,7 @@ class Membership:
         folder = settings.trust / AUTHORITY_FOLDER
         authority = load_authority(folder)
         self._store = EnrolmentStore(folder)
+        self._publishing = threading.Lock()
         self.parties = EnrolledParties(
             authority, self._store, clock, settings.life, self.publish_access
         )
@@ -137,10 +139,11 @@ class Membership:
         Raises:
             StorageError: the files cannot be written; the next call, or a restart, repeats it.
         """
-        revoked = self.parties.authority.revocations(
-            self.parties.revoked_serials(), self._clock.now()
-        )
-        self._settings.write_access(self.parties.users(), revoked)
+        with self._publishing:  # else the older of two lists might be written last
+            revoked = self.parties.authority.revocations(
+                self.parties.revoked_serials(), self._clock.now()
+            )
+            self._settings.write_access(self.parties.users(), revoked)
 
     # -- operators ----------------------------------------------------------------------------
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import timedelta
+import threading
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -310,6 +311,47 @@ def test_a_certificate_that_cannot_be_written_down_is_not_issued(hub: Hub) -> No
         hub.invite("cam-2")
     hub.membership._store._db.connection.execute("pragma query_only = 0")
     assert hub.ask(token, keys).status == "enrolled"
+
+
+def test_a_certificate_is_not_noted_as_used_while_its_holder_is_removed(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = read_certificate(hub.enrol("cam-1")[1].certificate)
+    parties, now = hub.membership.parties, hub.clock.now
+
+    def remove_meanwhile() -> datetime:
+        monkeypatch.setattr(hub.clock, "now", now)
+        parties.revoke("cam-1", "removed")
+        return now()
+
+    monkeypatch.setattr(hub.clock, "now", remove_meanwhile)
+    parties.note_use(made)
+    assert not parties.accepts(made)
+    hub.restart()
+    assert not hub.membership.parties.accepts(made)
+
+
+def test_the_broker_is_told_last_what_holds_last(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.enrol("cam-1")
+    write, removals = hub.access.write, list[threading.Thread]()
+
+    def slowly(users: Iterable[str], revoked: bytes) -> None:
+        """Let another thread remove the device before this, older, list is written."""
+        if not removals:
+            parties = hub.membership.parties
+            removals.append(threading.Thread(target=parties.revoke, args=("cam-1", "removed")))
+            removals[0].start()
+            removals[0].join(1.0)  # it ends only where nothing makes it wait
+        write(users, revoked)
+
+    monkeypatch.setattr(hub.access, "write", slowly)
+    hub.restart()
+    hub.membership.publish_access()
+    removals[0].join()
+    assert "cam-1" not in hub.access.users
+    assert len(revoked_serials(hub)) == 1
 
 
 def test_the_access_files_follow_a_restart(hub: Hub) -> None:
