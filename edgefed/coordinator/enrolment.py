@@ -218,10 +218,12 @@ class Enrolment:
 
     def _trade(self, invitation: Invitation, request: CertificateRequest) -> Certificate:
         """Issue the certificate that an invitation promises; it is used up with that."""
-        made = self.parties.enrol(invitation.role, invitation.name, request, invitation)
-        # Read back: who is enrolled and what was used up are one transaction.
-        self._invitations |= {each.id: each for each in self._store.invitations()}
-        return made
+        try:
+            return self.parties.enrol(invitation.role, invitation.name, request, invitation)
+        finally:
+            # Read back: who is enrolled and what was used up are one transaction, which may have
+            # succeeded although the broker could not be told.
+            self._invitations |= {each.id: each for each in self._store.invitations()}
 
     def _enrolled(self, known: Invitation) -> EnrolmentResponse:
         """Return the certificate that a used token was traded for."""
@@ -232,6 +234,7 @@ class Enrolment:
                 code="enrol.revoked",
                 hint="ask for a new token: edgefed device invite",
             )
+        self.parties.tell_again()
         return self._with(certificate)
 
     def _with(self, certificate: Certificate) -> EnrolmentResponse:

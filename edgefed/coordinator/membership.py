@@ -40,6 +40,9 @@ LOOK_EVERY = 3600.0
 """Seconds between two looks at the certificates of this machine; a third of their life for short
 ones."""
 
+REPEAT_EVERY = 5.0
+"""Seconds between two attempts to tell the broker what a full disk did not take."""
+
 WriteAccess = Callable[[Iterable[str], bytes], object]
 """Tells the broker who may connect: the users, and the list of revoked certificates (PEM)."""
 
@@ -126,6 +129,7 @@ class Membership:
             authority, self._store, clock, settings.life, self.publish_access
         )
         self._enrolment = Enrolment(self.parties, self._store, clock, secrets.token_bytes)
+        self._next_repeat = clock.monotonic()
         self._next_look = clock.monotonic()
         self._allowance, self._counted = BURST, clock.monotonic()
 
@@ -137,13 +141,24 @@ class Membership:
         """Tell the broker who may connect, and which certificates are revoked.
 
         Raises:
-            StorageError: the files cannot be written; the next call, or a restart, repeats it.
+            StorageError: the files cannot be written; ``repeat_access`` or a restart repeats it.
         """
         with self._publishing:  # else the older of two lists might be written last
             revoked = self.parties.authority.revocations(
                 self.parties.revoked_serials(), self._clock.now()
             )
             self._settings.write_access(self.parties.users(), revoked)
+
+    def repeat_access(self) -> None:
+        """Tell the broker what it could not be told before; called often.
+
+        Raises:
+            StorageError: the files still cannot be written.
+        """
+        now = self._clock.monotonic()
+        if now >= self._next_repeat:
+            self._next_repeat = now + REPEAT_EVERY
+            self.parties.tell_again()
 
     # -- operators ----------------------------------------------------------------------------
 

@@ -97,12 +97,16 @@ class MembershipMessages:
 
         Raises:
             UnknownNameError: nobody of that name was enrolled.
-            StorageError: it cannot be written down.
+            StorageError: it cannot be written down, or the broker cannot be told yet.
         """
         self._tell(user)
-        party = self.membership.parties.revoke(user, reason)
-        if party.role == "device":
-            self._drop(user)
+        parties = self.membership.parties
+        try:
+            party = parties.revoke(user, reason)
+        finally:  # also where it was written down and the broker could not be told
+            ended = parties.party(user)
+            if ended is not None and (ended.role, ended.state) == ("device", "revoked"):
+                self._drop(user)
         self._journal.emit("note", text=f"{party.role} {party.name}: {_WORDS[reason]}")
         return party
 
@@ -122,11 +126,16 @@ class MembershipMessages:
             log.warning("the use of %s's certificate was not noted: %s", signer.user, error)
 
     def tick(self) -> None:
-        """Renew the certificates of this machine when it is time; connect again with the own."""
+        """Renew the certificates of this machine when it is time; connect again with the own.
+
+        Raises:
+            StorageError: the broker still cannot be told what has changed.
+        """
         renewed = self.membership.renew_own()
         own = self._link.address.credentials
         if own is not None and own.certificate.user in renewed:
             self._link.renew(load_credentials(own.folder, self._clock.now()))
+        self.membership.repeat_access()
 
 
 _WORDS = {

@@ -10,10 +10,14 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from edgefed.config.address import Address
 from edgefed.coordinator.enrolled_parties import UNUSED_FOR
 from edgefed.coordinator.enrolment_store import hexadecimal
-from edgefed.coordinator.membership import BURST
+from edgefed.coordinator.event_journal import EventJournal
+from edgefed.coordinator.membership import BURST, REPEAT_EVERY
+from edgefed.coordinator.membership_messages import MembershipMessages
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError, UnknownNameError
+from edgefed.transport.link import Link
 from edgefed.trust.authority import renewal_due
 from edgefed.trust.certificates import read_certificate
 from edgefed.trust.issuing import (
@@ -25,6 +29,7 @@ from edgefed.trust.issuing import (
 )
 from edgefed.trust.tokens import fingerprint, is_proof
 from edgefed.wire.enrolment_messages import EnrolmentRequest, signed_request
+from edgefed.wire.topics import Topics
 from tests.coordinator.authorities import FLEET, LIFE, Hub, renewal
 
 
@@ -331,9 +336,7 @@ def test_a_certificate_is_not_noted_as_used_while_its_holder_is_removed(
     assert not hub.membership.parties.accepts(made)
 
 
-def test_the_broker_is_told_last_what_holds_last(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_broker_is_told_last_what_holds_last(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.enrol("cam-1")
     write, removals = hub.access.write, list[threading.Thread]()
 
@@ -352,6 +355,67 @@ def test_the_broker_is_told_last_what_holds_last(
     removals[0].join()
     assert "cam-1" not in hub.access.users
     assert len(revoked_serials(hub)) == 1
+
+
+def fill_disk(hub: Hub, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """Have the broker's files refused so many times."""
+    write, left = hub.access.write, [times]
+
+    def refuse(users: Iterable[str], revoked: bytes) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise StorageError("The disk is full.", code="storage.full")
+        write(users, revoked)
+
+    monkeypatch.setattr(hub.access, "write", refuse)
+    hub.restart()
+
+
+def test_a_token_goes_on_after_the_broker_could_not_be_told(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_disk(hub, monkeypatch, 2)
+    token, keys = hub.invite("cam-1"), new_keys()
+    for _ in range(2):
+        answer = hub.ask(token, keys)
+        assert (answer.status, answer.code) == ("refused", "storage.full")
+    assert hub.ask(token, new_keys()).code == "enrol.used"
+    assert hub.ask(token, keys).status == "enrolled"
+    assert "cam-1" in hub.access.users
+
+
+def test_a_removal_reaches_the_broker_once_the_disk_has_room(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.enrol("cam-1")
+    fill_disk(hub, monkeypatch, 2)
+    dropped: list[str] = []
+    members = MembershipMessages(
+        hub.membership,
+        Link(Address("127.0.0.1", 1), "unused", lambda arrival: None),
+        Topics(FLEET),
+        EventJournal(FLEET, hub.clock),
+        session=lambda device: "",
+        drop=dropped.append,
+        clock=hub.clock,
+    )
+    with pytest.raises(StorageError):
+        members.remove("cam-1", "removed")
+    assert dropped == ["cam-1"]  # the coordinator does not wait for the broker
+    with pytest.raises(StorageError):
+        members.tick()
+    members.tick()  # too soon for another attempt
+    assert "cam-1" in hub.access.users
+    hub.clock.passed += REPEAT_EVERY
+    members.tick()
+    assert "cam-1" not in hub.access.users
+    times = hub.access.times
+    hub.clock.passed += REPEAT_EVERY
+    members.tick()
+    assert hub.access.times == times
+    with pytest.raises(UnknownNameError):
+        members.remove("cam-9", "removed")
+    assert dropped == ["cam-1"]
 
 
 def test_the_access_files_follow_a_restart(hub: Hub) -> None:
