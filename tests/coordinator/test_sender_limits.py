@@ -7,6 +7,8 @@ import pytest
 from edgefed.coordinator.sender_limits import (
     COORDINATOR,
     DEVICE,
+    ENROLLING,
+    ENROLMENTS,
     FIRST_REQUESTS,
     NEW,
     NEW_CLIENTS,
@@ -113,6 +115,13 @@ def test_clients_have_a_limit_each_and_new_ones_share_one(scene: Scene) -> None:
     assert read == FIRST_REQUESTS.burst - 1
     assert scene.limits.refused() == {NEW_CLIENTS: MANY - read}
     assert scene.admits(TOPICS.request("local/known"))
+
+
+def test_strangers_who_flood_enrolment_delay_no_command(scene: Scene) -> None:
+    read = scene.flood([TOPICS.enrolment_request(f"t-{n}") for n in range(MANY)])
+    assert read == ENROLMENTS.burst
+    assert scene.limits.refused() == {ENROLLING: MANY - read}
+    assert scene.admits(TOPICS.request("operator.ann/new"))
 
 
 def test_the_coordinators_own_topic_is_limited(scene: Scene) -> None:
