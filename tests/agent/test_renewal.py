@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,10 +10,17 @@ import pytest
 
 from device_agent.renewal import RENEWALS, Renewal
 from edgefed.trust.certificates import read_certificate
-from edgefed.trust.credentials import Credentials, load_credentials, save_credentials
+from edgefed.trust.credentials import (
+    ENCRYPTION,
+    KEY,
+    Credentials,
+    load_credentials,
+    save_credentials,
+)
 from edgefed.trust.issuing import new_keys
 from edgefed.wire.enrolment_messages import IssuedCertificate, RenewalRequest
 from tests.coordinator.authorities import FLEET, LIFE, Hub, renewal
+from tests.synced import synced_folders
 
 
 class Device:
@@ -104,3 +112,35 @@ def test_a_certificate_for_another_key_is_not_taken(device: Device) -> None:
     assert device.renewal.take(other) is None
     assert device.renewal.take(IssuedCertificate(certificate=b"rubbish")) is None
     assert load_credentials(device.folder, device.hub.clock.now()).certificate == before
+
+
+@pytest.mark.parametrize("left", [(KEY,), (ENCRYPTION,), (KEY, ENCRYPTION)], ids=str)
+def test_an_agent_killed_while_it_deletes_the_keys_makes_new_ones(
+    device: Device, tmp_path: Path, left: tuple[str, ...]
+) -> None:
+    device.pass_time(0.67)
+    device.due()
+    waiting = device.folder.parent / RENEWALS / "cam-1"
+    shutil.copytree(waiting, tmp_path / "kept")
+    made = device.renewal.take(device.answer())
+    assert made is not None
+    device.hub.membership.parties.note_use(made.certificate)
+    for name in left:
+        waiting.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(tmp_path / "kept" / name, waiting / name)
+    device.start()
+    device.pass_time(0.67)
+    device.due()
+    again = device.renewal.take(device.answer())
+    assert again is not None
+    assert again.certificate.signing_key != made.certificate.signing_key
+
+
+def test_the_keys_are_on_the_disk_before_they_are_mentioned(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = ([ENCRYPTION, KEY], device.folder.parent / RENEWALS / "cam-1")
+    synced, found = synced_folders(monkeypatch), list[bool]()
+    device.pass_time(0.67)
+    device.renewal.due(device.hub.clock.monotonic(), lambda asked: found.append(keys in synced))
+    assert found == [True]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from edgefed.trust.credentials import load_credentials, save_credentials
 from edgefed.trust.issuing import make_request, new_keys, read_request
 from edgefed.wire import limits
 from tests.signed_fleet import LIFE, Trust
+from tests.synced import synced_folders
 
 AUTHORITY_KEY, BASIC_CONSTRAINTS = b"\x06\x03\x55\x1d\x23", b"\x06\x03\x55\x1d\x13"
 """Object identifiers of extensions, encoded."""
@@ -103,6 +105,37 @@ def test_renewed_credentials_replace_the_old(trust: Trust) -> None:
     assert first.folder == second.folder
     assert load_credentials(second.folder, trust.now).certificate == second.certificate
     assert [path.name for path in trust.folder.iterdir()] == ["cam-1"]
+
+
+def test_new_credentials_are_on_the_disk_under_their_name(
+    trust: Trust, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = trust.issue("device", "cam-1")
+    synced = synced_folders(monkeypatch)
+    save_credentials(made)
+    contents, folder = synced[-1]
+    assert folder == made.folder.parent
+    assert contents == [".cam-1.old", "cam-1"]  # after the last rename
+
+
+@pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_broker_that_speaks_no_tls_1_3_is_refused(trust: Trust, newest: ssl.TLSVersion) -> None:
+    broker = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    broker.maximum_version = newest
+    trust.issue("broker").load_into(broker)
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = trust.issue("device", "cam-1").tls_context()
+    device = context.wrap_bio(back, there, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        device.do_handshake()
+    try:
+        broker.wrap_bio(there, back, server_side=True).do_handshake()
+        refused = False
+    except ssl.SSLWantReadError:
+        refused = False
+    except ssl.SSLError:
+        refused = True
+    assert refused == (newest < ssl.TLSVersion.TLSv1_3)
 
 
 @pytest.mark.parametrize("name", ["", "Cam", "a.b", "a/b", "+", "-a", "coordinator", "x" * 65])
