@@ -208,7 +208,10 @@ def test_without_a_certificate_only_ones_own_enrolment_is_reached(
             wild.publish(f"{root}/client.c/request", b"forged")
             wild.subscribe(f"{root}/+/response")
             coordinator.publish(f"{root}/client.c/response", b"another's")
+            wild.subscribe(f"{root}/client.c/request")  # confirmed after what was delivered
             assert wild.messages.empty()
+            coordinator.publish(LAB.birth("cam-1"), b"the last")
+            assert coordinator.receive() == (LAB.birth("cam-1"), b"the last")
 
 
 @pytest.mark.mosquitto
@@ -230,6 +233,8 @@ def test_a_removed_device_is_cut_off_while_connected(fleet: TlsFleet, broker: Ch
         coordinator.publish(LAB.coordinator(), b"secret")
         kept.publish(LAB.reply("cam-1"), b"still here")
         assert coordinator.receive() == (LAB.reply("cam-1"), b"still here")
+        if not removed.ended.is_set():
+            removed.subscribe(LAB.task("cam-2"))  # confirmed after what was delivered
         assert removed.messages.empty()
         assert not kept.ended.is_set()
 
