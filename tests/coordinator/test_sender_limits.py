@@ -10,6 +10,7 @@ from edgefed.coordinator.sender_limits import (
     ENROLLING,
     ENROLMENTS,
     FIRST_REQUESTS,
+    MAX_EXPECTED,
     NEW,
     NEW_CLIENTS,
     NEW_DEVICES,
@@ -78,6 +79,14 @@ def test_a_birth_that_was_asked_for_is_heard_once(scene: Scene) -> None:
     for _ in range(int(NEWCOMER.burst)):
         scene.admits(TOPICS.progress("late"))
     assert not scene.admits(TOPICS.birth("late"))
+
+
+def test_births_that_were_asked_for_are_few(scene: Scene) -> None:
+    scene.flood([TOPICS.birth(f"n-{n}") for n in range(MANY)])
+    names = [f"late-{n}" for n in range(MAX_EXPECTED + 100)]
+    for name in names:
+        scene.limits.expect(name)
+    assert [scene.admits(TOPICS.birth(name)) for name in names].count(True) == MAX_EXPECTED
 
 
 def test_a_new_name_speaks_a_little_after_its_birth(scene: Scene) -> None:
