@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from device_agent.renewal import RENEWALS, Renewal
+from edgefed.trust.authority import new_authority
 from edgefed.trust.certificates import read_certificate
 from edgefed.trust.credentials import (
     ENCRYPTION,
@@ -17,7 +19,7 @@ from edgefed.trust.credentials import (
     load_credentials,
     save_credentials,
 )
-from edgefed.trust.issuing import new_keys
+from edgefed.trust.issuing import new_keys, read_request
 from edgefed.wire.enrolment_messages import IssuedCertificate, RenewalRequest
 from tests.coordinator.authorities import FLEET, LIFE, Hub, renewal
 from tests.synced import synced_folders
@@ -112,6 +114,23 @@ def test_a_certificate_for_another_key_is_not_taken(device: Device) -> None:
     assert device.renewal.take(other) is None
     assert device.renewal.take(IssuedCertificate(certificate=b"rubbish")) is None
     assert load_credentials(device.folder, device.hub.clock.now()).certificate == before
+
+
+def test_only_the_next_certificate_of_this_device_is_taken(device: Device) -> None:
+    device.pass_time(0.67)
+    device.due()
+    asked, now = read_request(device.asked[-1].request), device.hub.clock.now()
+    own = device.hub.authority
+    other = new_authority(FLEET, own.broker, own.hosts, now)
+    wrong = (
+        own.issue("device", "cam-2", asked, now, LIFE),
+        own.issue("operator", "cam-1", asked, now, LIFE),
+        other.issue("device", "cam-1", asked, now, LIFE),
+        own.issue("device", "cam-1", asked, now - timedelta(days=2), timedelta(days=1)),
+    )
+    for each in wrong:
+        assert device.renewal.take(IssuedCertificate(certificate=each.der)) is None
+    assert device.renewal.take(device.answer()) is not None
 
 
 @pytest.mark.parametrize("left", [(KEY,), (ENCRYPTION,), (KEY, ENCRYPTION)], ids=str)
