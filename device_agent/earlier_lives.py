@@ -35,7 +35,7 @@ class EarlierLives:
         self._path = folder / FILE
         self._sessions = dict.fromkeys(_read(self._path))
 
-    def __contains__(self, session: str) -> bool:
+    def __contains__(self, session: object) -> bool:
         return session in self._sessions
 
     def begin(self, session: str) -> None:

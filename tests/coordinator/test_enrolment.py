@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -212,6 +213,9 @@ def test_a_certificate_that_was_not_issued_here_does_not_count(hub: Hub) -> None
         life=LIFE,
     )
     assert not hub.membership.parties.accepts(forged)
+    made = read_certificate(hub.enrol("cam-1")[1].certificate)
+    assert hub.membership.parties.accepts(made)
+    assert not hub.membership.parties.accepts(replace(forged, serial=made.serial))
 
 
 def test_an_expired_certificate_does_not_count_and_its_device_enrols_again(hub: Hub) -> None:
@@ -288,6 +292,16 @@ def test_the_certificates_of_this_machine_renew_themselves(hub: Hub) -> None:
     )
     assert names.value.get_values_for_type(x509.DNSName) == ["hub.example", "localhost"]
     assert hub.membership.renew_own() == []
+
+
+def test_a_machine_that_was_off_until_its_certificates_expired_renews_all_of_them(hub: Hub) -> None:
+    hub.clock.passed += 2 * LIFE.total_seconds()
+    hub.restart()
+    assert hub.membership.renew_own() == ["broker", "coordinator", "operator.admin"]
+    hub.restart()
+    for folder in ("coordinator", "operator.admin"):
+        made = read_certificate((hub.trust / folder / "certificate.pem").read_bytes())
+        assert hub.membership.parties.accepts(made)
 
 
 def test_a_clock_before_the_authority_signs_nothing(hub: Hub) -> None:
