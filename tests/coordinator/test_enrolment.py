@@ -13,6 +13,7 @@ from cryptography import x509
 
 from edgefed.config.address import Address
 from edgefed.coordinator.enrolled_parties import UNUSED_FOR
+from edgefed.coordinator.enrolment import KEPT_FOR
 from edgefed.coordinator.enrolment_store import hexadecimal
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.membership import BURST, REPEAT_EVERY
@@ -127,6 +128,26 @@ def test_a_device_that_names_itself_waits_for_approval(hub: Hub) -> None:
     with pytest.raises(UnknownNameError) as caught:
         hub.membership.approve("cam-1")
     assert caught.value.code == "enrol.pending"
+
+
+def test_a_device_that_waits_is_not_forgotten_and_ended_invitations_are(hub: Hub) -> None:
+    token, keys = hub.invite(), new_keys()
+    hub.ask(token, keys, "cam-1")
+    ended = hub.invite("cam-2")
+    hub.clock.passed += KEPT_FOR.total_seconds() + 3600
+    hub.invite("cam-3")
+    assert hub.ask(token, keys, "cam-1").status == "pending"
+    assert hub.ask(ended, new_keys()).code == "enrol.unknown_token"
+
+
+def test_invitations_are_bounded(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgefed.coordinator.enrolment.MAX_INVITATIONS", 2)
+    hub.invite("cam-1")
+    hub.invite("cam-2")
+    hub.invite("cam-2")  # takes the place of the one before
+    with pytest.raises(NotAllowedError) as caught:
+        hub.invite("cam-3")
+    assert caught.value.code == "enrol.invitations"
 
 
 def test_a_rejected_device_is_told(hub: Hub) -> None:
