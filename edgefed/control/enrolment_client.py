@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from edgefed.clock import Clock
 from edgefed.errors import EdgeFedError, NotAllowedError, UnreachableError
-from edgefed.files import make_folder, write_atomic
+from edgefed.files import make_folder, sync_folder, write_atomic
 from edgefed.lock import FolderLock
 from edgefed.transport.enrolment_link import EnrolmentLink
 from edgefed.trust.certificates import Role, read_certificate, user_of
@@ -128,6 +128,7 @@ def _keys(folder: Path) -> KeyPair:
         made = new_keys()
         write_atomic(folder / KEY, private_pem(made.signing), mode=0o600)
         write_atomic(folder / ENCRYPTION, private_pem(made.encryption), mode=0o600)
+        sync_folder(folder)
     return KeyPair(
         load_private_key(folder, KEY, Ed25519PrivateKey),
         load_private_key(folder, ENCRYPTION, X25519PrivateKey),

@@ -202,8 +202,8 @@ class Enrolment:
             raise NotAllowedError(
                 "The token was used already, with another key.",
                 code="enrol.used",
-                hint=f"ask for a new one: edgefed {_group(known.role)} invite; if nobody here used it, "
-                f"somebody else has it: edgefed {_group(known.role)} remove NAME",
+                hint=f"ask for a new one: edgefed {_group(known.role)} invite; if nobody here used "
+                f"it, somebody else has it: edgefed {_group(known.role)} remove NAME",
             )
         if known.state == "open" and timestamp(self._clock.now()) > known.expires:
             raise NotAllowedError(
@@ -224,10 +224,12 @@ class Enrolment:
 
     def _trade(self, invitation: Invitation, request: CertificateRequest) -> Certificate:
         """Issue the certificate that an invitation promises; it is used up with that."""
-        made = self.parties.enrol(invitation.role, invitation.name, request, invitation)
-        # Read back: who is enrolled and what was used up are one transaction.
-        self._invitations |= {each.id: each for each in self._store.invitations()}
-        return made
+        try:
+            return self.parties.enrol(invitation.role, invitation.name, request, invitation)
+        finally:
+            # Read back: who is enrolled and what was used up are one transaction, which may have
+            # succeeded although the broker could not be told.
+            self._invitations |= {each.id: each for each in self._store.invitations()}
 
     def _enrolled(self, known: Invitation) -> EnrolmentResponse:
         """Return the certificate that a used token was traded for."""
@@ -238,6 +240,7 @@ class Enrolment:
                 code="enrol.revoked",
                 hint="ask for a new token: edgefed device invite",
             )
+        self.parties.tell_again()
         return self._with(certificate)
 
     def _with(self, certificate: Certificate) -> EnrolmentResponse:

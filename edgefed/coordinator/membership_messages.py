@@ -106,12 +106,16 @@ class MembershipMessages:
 
         Raises:
             UnknownNameError: nobody of that name was enrolled.
-            StorageError: it cannot be written down.
+            StorageError: it cannot be written down, or the broker cannot be told yet.
         """
         self._tell(user)
-        party = self.membership.parties.revoke(user, reason)
-        if party.role == "device":
-            self._drop(user)
+        parties = self.membership.parties
+        try:
+            party = parties.revoke(user, reason)
+        finally:  # also where it was written down and the broker could not be told
+            ended = parties.party(user)
+            if ended is not None and (ended.role, ended.state) == ("device", "revoked"):
+                self._drop(user)
         self._journal.emit("note", text=f"{party.role} {party.name}: {_WORDS[reason]}")
         return party
 
@@ -135,9 +139,14 @@ class MembershipMessages:
             self._order_rotation(signer.user, RenewalOrder(key=signer.key_id))
 
     def tick(self) -> None:
-        """Renew the certificates of this machine when it is time."""
+        """Renew the certificates of this machine when it is time.
+
+        Raises:
+            StorageError: the broker still cannot be told what has changed.
+        """
         for user in self.membership.own.renew():
             self._use(user)
+        self.membership.repeat_access()
 
     def _use(self, user: str) -> None:
         """Connect again if these are the coordinator's credentials, which have changed."""

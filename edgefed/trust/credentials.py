@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from edgefed.errors import NotAllowedError
-from edgefed.files import storage_error
+from edgefed.files import storage_error, sync_folder
 from edgefed.trust.certificates import Certificate, read_certificate
 from edgefed.trust.issuing import KeyPair
 
@@ -68,7 +68,7 @@ class Credentials:
             NotAllowedError: ``trust.credentials``: the files changed meanwhile and do not fit.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.load_verify_locations(cadata=self.authority.pem().decode())
         self.load_into(context)
         return context
@@ -104,6 +104,7 @@ def save_credentials(made: Credentials) -> Credentials:
             shutil.rmtree(old, ignore_errors=True)
             folder.rename(old)
         beside.rename(folder)
+        sync_folder(folder.parent)  # whoever uses them next has the old ones revoked
         shutil.rmtree(old, ignore_errors=True)
     except BaseException as error:  # Ctrl-C too
         if old.exists() and not folder.exists():

@@ -150,6 +150,14 @@ def test_a_missing_option_is_found(
             "viewer",
             replacing("user viewer.check\n", "user viewer.check\ntopic edgefed/lab/down/#\n"),
         ),
+        (
+            "viewer-read",
+            replacing("user viewer.check\n", "user viewer.check\ntopic read edgefed/lab/up/#\n"),
+        ),
+        (
+            "viewer-read",
+            replacing("user viewer.check\n", "user viewer.check\ntopic read edgefed/lab/check/#\n"),
+        ),
         ("enrolment", lambda text: "topic write edgefed/lab/events\n" + text),
         ("enrolment", lambda text: "topic read edgefed/lab/check/#\n" + text),
     ],

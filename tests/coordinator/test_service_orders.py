@@ -129,3 +129,6 @@ def test_a_viewer_may_ask_and_gives_no_orders(mosquitto: MosquittoBroker, tmp_pa
             (answer,) = handler.answer(order, signer)
             assert answer.ok is allowed
             assert allowed or b"request.role" in zstandard.decompress(answer.body)
+            check = Request(nonce="ef" * 8, action="run.check", arguments={"recipe": {}})
+            told = zstandard.decompress(handler.answer(check, signer)[0].body)
+            assert (b"request.role" in told) is not allowed  # it would read files of its choice

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from edgefed.errors import NotAllowedError, StorageError
 from edgefed.trust import certificates
-from edgefed.trust.certificates import read_certificate, user_of
+from edgefed.trust.certificates import ENCRYPTION_KEY, read_certificate, user_of
 from edgefed.trust.credentials import load_credentials, save_credentials
 from edgefed.trust.issuing import make_request, new_keys, read_request
 from edgefed.wire import limits
 from tests.signed_fleet import LIFE, Trust
+from tests.synced import synced_folders
+
+AUTHORITY_KEY, BASIC_CONSTRAINTS = b"\x06\x03\x55\x1d\x23", b"\x06\x03\x55\x1d\x13"
+"""Object identifiers of extensions, encoded."""
 
 
 def code_of(folder: Path, trust: Trust, *, days: float = 0.0) -> str:
@@ -100,6 +107,37 @@ def test_renewed_credentials_replace_the_old(trust: Trust) -> None:
     assert [path.name for path in trust.folder.iterdir()] == ["cam-1"]
 
 
+def test_new_credentials_are_on_the_disk_under_their_name(
+    trust: Trust, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = trust.issue("device", "cam-1")
+    synced = synced_folders(monkeypatch)
+    save_credentials(made)
+    contents, folder = synced[-1]
+    assert folder == made.folder.parent
+    assert contents == [".cam-1.old", "cam-1"]  # after the last rename
+
+
+@pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_broker_that_speaks_no_tls_1_3_is_refused(trust: Trust, newest: ssl.TLSVersion) -> None:
+    broker = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    broker.maximum_version = newest
+    trust.issue("broker").load_into(broker)
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = trust.issue("device", "cam-1").tls_context()
+    device = context.wrap_bio(back, there, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        device.do_handshake()
+    try:
+        broker.wrap_bio(there, back, server_side=True).do_handshake()
+        refused = False
+    except ssl.SSLWantReadError:
+        refused = False
+    except ssl.SSLError:
+        refused = True
+    assert refused == (newest < ssl.TLSVersion.TLSv1_3)
+
+
 @pytest.mark.parametrize("name", ["", "Cam", "a.b", "a/b", "+", "-a", "coordinator", "x" * 65])
 def test_a_device_cannot_have_every_name(name: str) -> None:
     with pytest.raises(NotAllowedError) as caught:
@@ -144,6 +182,39 @@ def test_what_is_no_certificate_is_refused(encoded: bytes) -> None:
     with pytest.raises(NotAllowedError) as caught:
         read_certificate(encoded)
     assert caught.value.code == "trust.certificate"
+
+
+def test_a_certificate_that_names_an_extension_twice_is_refused(trust: Trust) -> None:
+    made = trust.issue("device", "cam-1").certificate.der
+    twice = made.replace(AUTHORITY_KEY, BASIC_CONSTRAINTS)
+    assert twice != made
+    with pytest.raises(NotAllowedError) as caught:
+        read_certificate(twice)
+    assert caught.value.code == "trust.certificate"
+
+
+def test_a_request_that_names_an_extension_twice_is_refused() -> None:
+    keys = new_keys()
+    raw = keys.encryption.public_key().public_bytes_raw()
+    other = x509.ObjectIdentifier(f"{ENCRYPTION_KEY.dotted_string[:-1]}2")
+    builder = x509.CertificateSigningRequestBuilder(x509.Name([]))
+    for oid in (ENCRYPTION_KEY, other):
+        builder = builder.add_extension(x509.UnrecognizedExtension(oid, raw), critical=False)
+    signed = builder.sign(keys.signing, None)
+    content = signed.tbs_certrequest_bytes
+    twice = content.replace(_encoded(other), _encoded(ENCRYPTION_KEY))
+    assert twice != content
+    made = signed.public_bytes(Encoding.DER).replace(content, twice)
+    made = made.replace(signed.signature, keys.signing.sign(twice))
+    with pytest.raises(NotAllowedError) as caught:
+        read_request(made)
+    assert caught.value.code == "trust.request"
+
+
+def _encoded(oid: x509.ObjectIdentifier) -> bytes:
+    """Return the last bytes of an identifier, which tell it from its neighbours."""
+    number = int(oid.dotted_string.rpartition(".")[2])
+    return bytes([number >> 7 & 0x7F | 0x80, number & 0x7F])
 
 
 def test_messages_and_files_bound_certificates_alike() -> None:
