@@ -104,7 +104,7 @@ class Agent:
         self._overflow = OverflowReport(lambda: self._inbox.counts)
         self._refused, self._next_refusal = 0, clock.monotonic()
         self._link = agent_link(identity, address, self._inbox.put)
-        self._verifier = agent_verifier(address, store.folder)
+        self._verifier = agent_verifier(address, store.folder, clock)
         self._publisher = Publisher(self._link, self._topics, self._device)
         self._sender = ChunkSender(self._link)
         services = self._task_services(worker)

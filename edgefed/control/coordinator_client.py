@@ -67,15 +67,15 @@ class CoordinatorClient:
         clock: Clock | None = None,
     ) -> None:
         self._topics = Topics(fleet)
+        self._clock = clock or SystemClock()
         own = address.credentials
         self._own = own
         self._renewing = threading.Lock()
         self._verifier = None
         if own is not None:
             since = own.folder.parent / f".{own.certificate.user}.{COORDINATOR_SINCE}"
-            self._verifier = verifier_of_coordinator(own.authority, since)
+            self._verifier = verifier_of_coordinator(own.authority, since, self._clock)
         self._fleet = fleet
-        self._clock = clock or SystemClock()
         self._name = f"c-{secrets.token_hex(6)}"
         self._client = f"{_user(address)}/{self._name}"
         self._on_event = on_event

@@ -26,6 +26,10 @@ UNUSED_FOR = timedelta(hours=1)
 that is never used stays on the list of revoked certificates until it expires."""
 
 
+KEPT = timedelta(days=365)
+"""For this long, expired certificates are remembered: after a clock that was ahead is set back, the
+revoked ones among them are on the broker's list again."""
+
 ONE_SECOND = timedelta(seconds=1)
 """The validity of certificates is in whole seconds."""
 
@@ -345,9 +349,9 @@ class EnrolledParties:
         self._issued |= {each.serial: each for each in rows}
 
     def _expired(self) -> list[Issued]:
-        """Return the certificates that expired, and forget them."""
-        now: datetime = self._clock.now()
-        expired = [e for e in self._issued.values() if moment_of(e.not_after) < now]
+        """Return the certificates that expired long ago, and forget them."""
+        before: datetime = self._clock.now() - KEPT
+        expired = [e for e in self._issued.values() if moment_of(e.not_after) < before]
         current = {serial for user in self._parties for serial in self._last(user)}
         gone = [each for each in expired if each.serial not in current]
         for each in gone:

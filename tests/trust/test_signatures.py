@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from device_agent.identity import agent_verifier
+from edgefed.clock import SystemClock
 from edgefed.config.address import Address
 from edgefed.errors import WireError
 from edgefed.transport.link import Incoming
@@ -180,34 +181,55 @@ def test_an_older_certificate_of_the_coordinator_is_superseded(tmp_path: Path) -
         moment = trust.now + timedelta(hours=hours)
         return trust.issue("coordinator", now=moment).certificate
 
-    first, second = issued(0), issued(1)
-    newest = NewestCertificate(tmp_path / "since")
+    first, second = issued(-1), issued(0)
+    newest = NewestCertificate(tmp_path / "since", SystemClock())
     assert [newest.is_superseded(each) for each in (first, first, second, first)] == [
         False,
         False,
         False,
         True,
     ]
-    assert NewestCertificate(tmp_path / "since").is_superseded(first)
+    assert NewestCertificate(tmp_path / "since", SystemClock()).is_superseded(first)
+
+
+def test_a_certificate_of_the_future_supersedes_none(tmp_path: Path) -> None:
+    trust = Trust(tmp_path / "trust")
+    now = trust.issue("coordinator").certificate
+    ahead = trust.issue("coordinator", now=trust.now + timedelta(days=40)).certificate
+    newest = NewestCertificate(tmp_path / "since", SystemClock())
+    assert [newest.is_superseded(each) for each in (ahead, now)] == [False, False]
+
+
+def test_what_cannot_be_written_down_counts_until_the_process_ends(tmp_path: Path) -> None:
+    trust = Trust(tmp_path / "trust")
+    first = trust.issue("coordinator", now=trust.now - timedelta(hours=1)).certificate
+    second = trust.issue("coordinator").certificate
+    place = tmp_path / "gone" / "since"
+    newest = NewestCertificate(place, SystemClock())
+    (tmp_path / "gone").write_text("a file where a folder should be")
+    assert [newest.is_superseded(each) for each in (first, second, first)] == [False, False, True]
+    (tmp_path / "gone").unlink()
+    assert not newest.is_superseded(second)
+    assert NewestCertificate(place, SystemClock()).is_superseded(first)
 
 
 def test_an_agent_no_longer_accepts_the_coordinators_old_keys(tmp_path: Path) -> None:
     trust = Trust(tmp_path / "trust")
     own = trust.issue("device", "cam-1")
-    old = trust.issue("coordinator")
-    new = trust.issue("coordinator", now=trust.now + timedelta(hours=1))
+    old = trust.issue("coordinator", now=trust.now - timedelta(hours=1))
+    new = trust.issue("coordinator")
     topic, message = (
         TOPICS.coordinator(),
         CoordinatorState(session="0123456789abcdef", owner="me", status="online"),
     )
-    verifier = agent_verifier(trust.address(own), tmp_path)
+    verifier = agent_verifier(trust.address(own), tmp_path, SystemClock())
     assert verifier is not None
     heard = [
         received(verifier, topic, encode(message, topic, Signer(each))) is not None
         for each in (old, new, old, new)
     ]
     assert heard == [True, True, False, True]
-    assert agent_verifier(Address("127.0.0.1"), tmp_path) is None
+    assert agent_verifier(Address("127.0.0.1"), tmp_path, SystemClock()) is None
 
 
 def test_what_is_not_proven_is_not_noted(trust: Trust, parties: dict[str, Credentials]) -> None:
