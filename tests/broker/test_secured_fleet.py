@@ -26,6 +26,7 @@ from edgefed.config.address import Address
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.errors import NotAllowedError
 from tests.broker import servers
+from tests.forked_programs import run_module
 from tests.processes import outcome, start_module
 from tests.transport.listening import wait_until
 
@@ -123,7 +124,7 @@ def agent(command: str, broker: Address, folder: Path, name: str) -> subprocess.
 
 def status(folder: Path, name: str) -> dict[str, object]:
     words = ("status", "--json", "--fleet", FLEET, "--name", name, "--state", str(folder))
-    code, out, err = outcome(start_module("device_agent.cli", *words))
+    code, out, err = run_module("device_agent.cli", *words)
     assert (code, err) == (0, "")
     return dict(json.loads(out))
 

@@ -22,13 +22,15 @@ from edgefed.config.settings_files import Surroundings
 from edgefed.coordinator.run_records import RunRecord
 from edgefed.simulator.run import Simulation
 from tests.faults.fleet_processes import FleetProcesses, fleet
-from tests.processes import edgefed, outcome
+from tests.forked_programs import run_module
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
 
 def result(state: Path, *words: str) -> dict[str, Any]:
-    code, out, err = outcome(edgefed("--state", str(state), "--quiet", *words, "--json"))
+    code, out, err = run_module(
+        "edgefed.cli.main", "--state", str(state), "--quiet", *words, "--json"
+    )
     assert (code, err) == (0, "")
     return dict(json.loads(out))
 
