@@ -60,15 +60,15 @@ def test_a_demo_through_mosquitto_ends_as_a_simulation(tmp_path: Path) -> None:
     assert real["devices"] == 3
 
 
-def test_eight_devices_share_averages_once_through_the_embedded_broker(tmp_path: Path) -> None:
+def test_four_devices_share_averages_once_through_the_embedded_broker(tmp_path: Path) -> None:
     pytest.importorskip("amqtt", reason="the demo broker is not installed")
-    words = ("--algorithm", "fedmix", "--devices", "8", "--rounds", "3", "--seed", "1")
+    words = ("--algorithm", "fedmix", "--devices", "4", "--rounds", "3", "--seed", "1")
     real = both(tmp_path, *words, broker="embedded")
     assert len(events(real, "exchange", question="mean", phase="broadcast")) == 1
-    assert len(events(real, "reply", question="mean", outcome="accepted")) == 8
-    assert len(events(real, "reply", question="fit", outcome="accepted")) == 24
+    assert len(events(real, "reply", question="mean", outcome="accepted")) == 4
+    assert len(events(real, "reply", question="fit", outcome="accepted")) == 12
     notes = [note["text"] for note in events(real, "note")]
-    assert "8 of 8 devices shared averaged data: 8 entries in all" in notes
+    assert "4 of 4 devices shared averaged data: 4 entries in all" in notes
 
 
 def test_the_demo_trains_a_mixture_of_experts_and_tests_it_on_devices(tmp_path: Path) -> None:
