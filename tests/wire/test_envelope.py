@@ -141,6 +141,8 @@ def nested(depth: int) -> Any:
         [0] * (limits.MAX_ITEMS + 1),
         nested(limits.MAX_DEPTH - 1),
         nested(400),
+        b"",
+        {"deep": [b"bytes"]},
     ],
     ids=numbered,
 )
