@@ -88,8 +88,8 @@ def _whole(name: str) -> tuple[bytes, ...]:
     certificates = tuple(map(certificate_of, ("dev-1", AUTHORITY, "renewed", "stranger", "broker")))
     pems = tuple(each.pem() for each in certificates)
     found: dict[str, tuple[bytes, ...]] = {
-        "key.pem": tuple(map(private_pem, (own.signing, own.encryption, other.signing))),
-        "encryption.pem": tuple(map(private_pem, (own.encryption, own.signing))),
+        "key.pem": tuple(private_pem(key) for key in (own.signing, own.encryption, other.signing)),
+        "encryption.pem": tuple(private_pem(key) for key in (own.encryption, own.signing)),
         "certificate.pem": pems,
         "authority.pem": (pems[1], pems[0], certificates[1].der),
         "fleet.json": (fleet_json(),),

@@ -78,6 +78,21 @@ def test_key_and_certificate_must_belong_together(trust: Trust) -> None:
     assert code_of(one.folder, trust) == "trust.credentials"
 
 
+def test_the_key_that_opens_data_must_belong_to_the_certificate_too(trust: Trust) -> None:
+    one, two = trust.issue("device", "cam-1"), trust.issue("device", "cam-2")
+    key = one.folder / "encryption.pem"
+    key.write_bytes((two.folder / "encryption.pem").read_bytes())
+    assert code_of(one.folder, trust) == "trust.credentials"
+    assert not two.keys.fit(replace(two.certificate, encryption_key=one.certificate.encryption_key))
+    assert two.keys.fit(two.certificate)
+
+
+def test_a_file_nested_too_deeply_is_told(trust: Trust) -> None:
+    folder = trust.issue("device", "cam-1").folder
+    (folder / "fleet.json").write_bytes(b'{"fleet":' + b"[" * 100_000)
+    assert code_of(folder, trust) == "trust.credentials"
+
+
 def test_a_write_that_fails_leaves_what_was_there(trust: Trust, tmp_path: Path) -> None:
     made = trust.issue("device", "cam-1")
     (tmp_path / "file").write_text("in the way")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+import msgpack
 import pytest
 
 from device_agent.identity import agent_verifier
@@ -135,6 +136,21 @@ def test_a_certificate_of_another_authority_is_refused(
     assert reasons == ["A message was signed with a certificate of another fleet."]
     payload = encode(ORDER, topic, Signer(parties["operator"]))
     assert received(verifier, topic, payload) is not None  # the request introduces its signer
+
+
+def test_a_message_names_the_key_of_the_certificate_that_it_carries(
+    trust: Trust, parties: dict[str, Credentials]
+) -> None:
+    topic, reasons = TOPICS.request("operator.ann/c-1"), list[str]()
+    version, kind, body, key, *rest = msgpack.unpackb(
+        encode(ORDER, topic, Signer(parties["operator"]))
+    )
+    for other in (parties["viewer"].certificate.key_id, bytes(8)):
+        payload = msgpack.packb((version, kind, body, other, *rest))
+        assert received(Verifier(trust.authority), topic, payload, reasons) is None
+    assert set(reasons) == {"A message names another key than that of its certificate."}
+    whole = msgpack.packb((version, kind, body, key, *rest))
+    assert received(Verifier(trust.authority), topic, whole) is not None
 
 
 def test_a_signer_that_was_not_introduced_is_not_counted_as_refused(
