@@ -7,12 +7,15 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 
 from edgefed.errors import NotAllowedError, StorageError
 from edgefed.trust import certificates
 from edgefed.trust.certificates import read_certificate, user_of
 from edgefed.trust.credentials import load_credentials, save_credentials
-from edgefed.trust.issuing import make_request, new_keys, read_request
+from edgefed.trust.issuing import issue, make_request, new_keys, read_request
 from edgefed.wire import limits
 from tests.signed_fleet import LIFE, Trust
 
@@ -159,6 +162,29 @@ def test_what_is_no_certificate_is_refused(encoded: bytes) -> None:
     with pytest.raises(NotAllowedError) as caught:
         read_certificate(encoded)
     assert caught.value.code == "trust.certificate"
+
+
+def test_long_certificates_and_requests_are_not_read(trust: Trust) -> None:
+    keys = new_keys()
+    with pytest.raises(NotAllowedError, match="it is too long"):
+        issue(
+            trust.authority,
+            trust.key,
+            role="broker",
+            signing_key=keys.signing.public_key(),
+            now=trust.now,
+            life=LIFE,
+            hosts=[f"host-{number}.example" for number in range(400)],
+        )
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cam-1")])
+    raw = x509.UnrecognizedExtension(
+        certificates.ENCRYPTION_KEY, keys.encryption.public_key().public_bytes_raw()
+    )
+    names = x509.SubjectAlternativeName([x509.DNSName(f"host-{n}.example") for n in range(200)])
+    builder = x509.CertificateSigningRequestBuilder(subject).add_extension(raw, critical=False)
+    long = builder.add_extension(names, critical=False).sign(keys.signing, None)
+    with pytest.raises(NotAllowedError, match="it is too long"):
+        read_request(long.public_bytes(Encoding.DER))
 
 
 def test_messages_and_files_bound_certificates_alike() -> None:

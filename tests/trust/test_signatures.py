@@ -18,7 +18,15 @@ from edgefed.trust.credentials import Credentials
 from edgefed.trust.newest_certificate import NewestCertificate
 from edgefed.trust.signatures import Signer, Verifier, signed_bytes
 from edgefed.wire.envelope import encode, open_envelope
-from edgefed.wire.messages import Cancel, Chunk, CoordinatorState, Message, Progress, Request
+from edgefed.wire.messages import (
+    Cancel,
+    Chunk,
+    CoordinatorState,
+    EventMessage,
+    Message,
+    Progress,
+    Request,
+)
 from edgefed.wire.topics import Topics
 from tests.signed_fleet import Trust
 
@@ -90,8 +98,11 @@ def test_only_the_device_itself_is_heard_on_its_topics(
         (Cancel(exchange="e"), TOPICS.cancel("cam-1"), {"coordinator"}),
         (ORDER, TOPICS.request("operator.ann/c-1"), {"operator"}),
         (ORDER, TOPICS.request("viewer.ann/c-1"), {"viewer"}),
+        (ORDER, TOPICS.request("cam-1/c-1"), set()),
+        (PROGRESS, TOPICS.progress("coordinator"), set()),
+        (EventMessage(session="0123abcd", number=1, event={}), TOPICS.events(), {"coordinator"}),
     ],
-    ids=["down", "operator", "viewer"],
+    ids=["down", "operator", "viewer", "order of a device", "up", "events"],
 )
 def test_who_may_send_where(
     trust: Trust, parties: dict[str, Credentials], message: Message, topic: str, heard: set[str]
