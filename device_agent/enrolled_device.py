@@ -82,5 +82,5 @@ def _is_device(path: Path) -> bool:
     try:
         told = json.loads(path.read_bytes())
         return isinstance(told, dict) and told.get("role") == "device"
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False

@@ -107,7 +107,7 @@ class Renewal:
     def _fits(self, certificate: Certificate, keys: KeyPair) -> bool:
         own = self._credentials
         return (
-            certificate.signing_key == keys.signing.public_key()
+            keys.fit(certificate)
             and certificate.user == own.certificate.user
             and certificate.role == own.certificate.role
             and certificate.is_issued_by(own.authority)

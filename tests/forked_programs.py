@@ -108,9 +108,15 @@ def ended(
         return CompletedProcess(words, code, out.read_text(), err.read_text())
 
 
-def run_module(module: str, *arguments: str) -> tuple[int, str, str]:
-    """Run ``python -m module`` to its end and return the exit code, stdout and stderr."""
-    done = ended([module, *arguments], clean_environment())
+def run_module(
+    module: str, *arguments: str, environment: Mapping[str, str] | None = None
+) -> tuple[int, str, str]:
+    """Run ``python -m module`` to its end and return the exit code, stdout and stderr.
+
+    Args:
+        environment: what its environment has beside ``clean_environment``.
+    """
+    done = ended([module, *arguments], {**clean_environment(), **(environment or {})})
     return done.returncode, done.stdout, done.stderr
 
 

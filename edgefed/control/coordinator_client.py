@@ -310,7 +310,7 @@ def _body(waiting: _Waiting) -> Any:
         told = body["error"]
         failure = EdgeFedError(str(told["message"]), code=told["code"], hint=told["hint"])
         failure.exit_code = int(body["exit_code"])
-    except (zstandard.ZstdError, ValueError, KeyError, TypeError) as error:
+    except (zstandard.ZstdError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise _unreadable() from error
     raise failure
 

@@ -90,6 +90,7 @@ def enroll(applicant: Applicant, clock: Clock, tell: Callable[[str], None]) -> C
         NotAllowedError: the token, the authority or the clock do not allow it.
         StorageError: the disk does not take it; the same command goes on later.
     """
+    _check_named(applicant)
     make_folder(applicant.trust).chmod(0o700)
     lock = FolderLock(applicant.folder, "edgefed-agent enroll")
     try:
@@ -194,7 +195,7 @@ def _credentials(
     fits = (
         authority.public_bytes == token.authority_key
         and certificate.is_issued_by(authority)
-        and certificate.signing_key == keys.signing.public_key()
+        and keys.fit(certificate)
         and certificate.name == (token.name or certificate.name)
         and certificate.role in applicant.roles
     )
@@ -207,6 +208,16 @@ def _credentials(
     check_validity(certificate, now)
     folder = applicant.trust / user_of(certificate.role, certificate.name)
     return Credentials(folder, keys, certificate, authority, token.fleet, answer.broker)
+
+
+def _check_named(applicant: Applicant) -> None:
+    """Check that somebody has named the party: the token does, or a device itself."""
+    if not (applicant.token.name or applicant.name):
+        raise NotAllowedError(
+            "The token is for a device that names itself.",
+            code="enrol.role",
+            hint="on the device: edgefed-agent enroll TOKEN",
+        )
 
 
 def _pending(name: str, own: str) -> str:

@@ -69,7 +69,10 @@ class Credentials:
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.load_verify_locations(cadata=self.authority.pem().decode())
+        try:
+            context.load_verify_locations(cadata=self.authority.pem().decode())
+        except ssl.SSLError as error:
+            raise _unusable(self.folder, f"{AUTHORITY} is damaged") from error
         self.load_into(context)
         return context
 
@@ -134,7 +137,7 @@ def load_credentials(folder: Path, now: datetime) -> Credentials:
         load_private_key(folder, ENCRYPTION, X25519PrivateKey),
     )
     certificate, authority = _certificate(folder, CERTIFICATE), _certificate(folder, AUTHORITY)
-    if certificate.signing_key != keys.signing.public_key():
+    if not keys.fit(certificate):
         raise _unusable(folder, "certificate and key do not fit")
     if not certificate.is_issued_by(authority):
         raise NotAllowedError(
@@ -258,7 +261,7 @@ def _fleet(folder: Path) -> dict[str, str]:
         return {name: str(told[name]) for name in ("fleet", "broker")}
     except OSError as error:
         raise _unusable(folder, f"{FLEET}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _unusable(folder, f"{FLEET} is damaged") from error
 
 

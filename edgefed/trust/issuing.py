@@ -36,6 +36,12 @@ class KeyPair:
     signing: Ed25519PrivateKey
     encryption: X25519PrivateKey
 
+    def fit(self, certificate: Certificate) -> bool:
+        """Whether a certificate is for these keys; a broker's and an authority's is for one."""
+        return certificate.signing_key == self.signing.public_key() and (
+            certificate.encryption_key in (None, self.encryption.public_key())
+        )
+
 
 @dataclass(frozen=True)
 class CertificateRequest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from edgefed.trust.credentials import (
     load_credentials,
     save_credentials,
 )
-from edgefed.trust.issuing import new_keys, read_request
+from edgefed.trust.issuing import issue, new_keys, read_request
 from edgefed.wire.enrolment_messages import IssuedCertificate, RenewalOrder, RenewalRequest
 from tests.coordinator.authorities import FLEET, LIFE, Hub, renewal
 from tests.synced import synced_folders
@@ -184,3 +185,35 @@ def test_the_keys_are_on_the_disk_before_they_are_mentioned(
     device.pass_time(0.67)
     device.renewal.due(device.hub.clock.monotonic(), lambda asked: found.append(keys in synced))
     assert found == [True]
+
+
+def test_a_certificate_of_another_authority_or_for_another_party_is_not_taken(
+    device: Device, tmp_path: Path
+) -> None:
+    device.pass_time(0.67)
+    device.due()
+    ours = device.hub.membership.parties.authority
+    theirs = new_authority(FLEET, ours.broker, (), device.hub.clock.now())
+    request, now = read_request(device.asked[-1].request), device.hub.clock.now()
+    other_key = replace(request, encryption_key=new_keys().encryption.public_key())
+    expired = now - 2 * LIFE
+    wrong = (
+        theirs.issue("device", "cam-1", request, now, LIFE),
+        ours.issue("device", "cam-2", request, now, LIFE),
+        ours.issue("operator", "cam-1", request, now, LIFE),
+        ours.issue("device", "cam-1", other_key, now, LIFE),
+        issue(
+            ours.certificate,
+            ours.key,
+            role="device",
+            name="cam-1",
+            signing_key=request.signing_key,
+            encryption_key=request.encryption_key,
+            now=expired,
+            life=LIFE,
+        ),
+    )
+    for each in wrong:
+        assert device.renewal.take(IssuedCertificate(certificate=each.der)) is None
+    right = ours.issue("device", "cam-1", request, now, LIFE)
+    assert device.renewal.take(IssuedCertificate(certificate=right.der)) is not None

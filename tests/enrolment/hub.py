@@ -57,7 +57,9 @@ class Hub:
 
     def edgefed(self, *words: str) -> Told:
         """Run ``edgefed`` as the operator of this machine, to its end."""
-        return run_module("edgefed.cli.main", *self._options(), *words)
+        return run_module(
+            "edgefed.cli.main", *self._options(), *words, environment=self._environment()
+        )
 
     def _environment(self) -> dict[str, str]:
         return {"EDGEFED_CERTIFICATE_DAYS": str(self.days)}

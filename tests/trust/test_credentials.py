@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 
 from edgefed.errors import NotAllowedError, StorageError
 from edgefed.trust import certificates
 from edgefed.trust.certificates import ENCRYPTION_KEY, read_certificate, user_of
 from edgefed.trust.credentials import load_credentials, save_credentials
-from edgefed.trust.issuing import make_request, new_keys, read_request
+from edgefed.trust.issuing import issue, make_request, new_keys, read_request
 from edgefed.wire import limits
 from tests.signed_fleet import LIFE, Trust
 from tests.synced import synced_folders
@@ -83,6 +84,21 @@ def test_key_and_certificate_must_belong_together(trust: Trust) -> None:
     (one.folder / "key.pem").write_bytes((two.folder / "key.pem").read_bytes())
     (one.folder / "key.pem").chmod(0o600)
     assert code_of(one.folder, trust) == "trust.credentials"
+
+
+def test_the_key_that_opens_data_must_belong_to_the_certificate_too(trust: Trust) -> None:
+    one, two = trust.issue("device", "cam-1"), trust.issue("device", "cam-2")
+    key = one.folder / "encryption.pem"
+    key.write_bytes((two.folder / "encryption.pem").read_bytes())
+    assert code_of(one.folder, trust) == "trust.credentials"
+    assert not two.keys.fit(replace(two.certificate, encryption_key=one.certificate.encryption_key))
+    assert two.keys.fit(two.certificate)
+
+
+def test_a_file_nested_too_deeply_is_told(trust: Trust) -> None:
+    folder = trust.issue("device", "cam-1").folder
+    (folder / "fleet.json").write_bytes(b'{"fleet":' + b"[" * 100_000)
+    assert code_of(folder, trust) == "trust.credentials"
 
 
 def test_a_write_that_fails_leaves_what_was_there(trust: Trust, tmp_path: Path) -> None:
@@ -215,6 +231,29 @@ def _encoded(oid: x509.ObjectIdentifier) -> bytes:
     """Return the last bytes of an identifier, which tell it from its neighbours."""
     number = int(oid.dotted_string.rpartition(".")[2])
     return bytes([number >> 7 & 0x7F | 0x80, number & 0x7F])
+
+
+def test_long_certificates_and_requests_are_not_read(trust: Trust) -> None:
+    keys = new_keys()
+    with pytest.raises(NotAllowedError, match="it is too long"):
+        issue(
+            trust.authority,
+            trust.key,
+            role="broker",
+            signing_key=keys.signing.public_key(),
+            now=trust.now,
+            life=LIFE,
+            hosts=[f"host-{number}.example" for number in range(400)],
+        )
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cam-1")])
+    raw = x509.UnrecognizedExtension(
+        certificates.ENCRYPTION_KEY, keys.encryption.public_key().public_bytes_raw()
+    )
+    names = x509.SubjectAlternativeName([x509.DNSName(f"host-{n}.example") for n in range(200)])
+    builder = x509.CertificateSigningRequestBuilder(subject).add_extension(raw, critical=False)
+    long = builder.add_extension(names, critical=False).sign(keys.signing, None)
+    with pytest.raises(NotAllowedError, match="it is too long"):
+        read_request(long.public_bytes(Encoding.DER))
 
 
 def test_messages_and_files_bound_certificates_alike() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+import msgpack
 import pytest
 
 from device_agent.identity import agent_verifier
@@ -18,7 +19,15 @@ from edgefed.trust.credentials import Credentials
 from edgefed.trust.newest_certificate import NewestCertificate
 from edgefed.trust.signatures import Signer, Verifier, signed_bytes
 from edgefed.wire.envelope import encode, open_envelope
-from edgefed.wire.messages import Cancel, Chunk, CoordinatorState, Message, Progress, Request
+from edgefed.wire.messages import (
+    Cancel,
+    Chunk,
+    CoordinatorState,
+    EventMessage,
+    Message,
+    Progress,
+    Request,
+)
 from edgefed.wire.topics import Topics
 from tests.signed_fleet import Trust
 
@@ -90,8 +99,11 @@ def test_only_the_device_itself_is_heard_on_its_topics(
         (Cancel(exchange="e"), TOPICS.cancel("cam-1"), {"coordinator"}),
         (ORDER, TOPICS.request("operator.ann/c-1"), {"operator"}),
         (ORDER, TOPICS.request("viewer.ann/c-1"), {"viewer"}),
+        (ORDER, TOPICS.request("cam-1/c-1"), set()),
+        (PROGRESS, TOPICS.progress("coordinator"), set()),
+        (EventMessage(session="0123abcd", number=1, event={}), TOPICS.events(), {"coordinator"}),
     ],
-    ids=["down", "operator", "viewer"],
+    ids=["down", "operator", "viewer", "order of a device", "up", "events"],
 )
 def test_who_may_send_where(
     trust: Trust, parties: dict[str, Credentials], message: Message, topic: str, heard: set[str]
@@ -136,6 +148,21 @@ def test_a_certificate_of_another_authority_is_refused(
     assert reasons == ["A message was signed with a certificate of another fleet."]
     payload = encode(ORDER, topic, Signer(parties["operator"]))
     assert received(verifier, topic, payload) is not None  # the request introduces its signer
+
+
+def test_a_message_names_the_key_of_the_certificate_that_it_carries(
+    trust: Trust, parties: dict[str, Credentials]
+) -> None:
+    topic, reasons = TOPICS.request("operator.ann/c-1"), list[str]()
+    version, kind, body, key, *rest = msgpack.unpackb(
+        encode(ORDER, topic, Signer(parties["operator"]))
+    )
+    for other in (parties["viewer"].certificate.key_id, bytes(8)):
+        payload = msgpack.packb((version, kind, body, other, *rest))
+        assert received(Verifier(trust.authority), topic, payload, reasons) is None
+    assert set(reasons) == {"A message names another key than that of its certificate."}
+    whole = msgpack.packb((version, kind, body, key, *rest))
+    assert received(Verifier(trust.authority), topic, whole) is not None
 
 
 def test_a_signer_that_was_not_introduced_is_not_counted_as_refused(
