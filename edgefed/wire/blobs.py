@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from edgefed.errors import WireError
@@ -15,6 +16,9 @@ from edgefed.wire import limits
 from edgefed.wire.tensors import digest as digest_of
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+
+_WRITERS = 16
+"""Most threads that write blobs at the same time."""
 
 
 def chunk_count(size: int) -> int:
@@ -106,6 +110,19 @@ class BlobCache:
                     self._checked.add(digest)
                     self._make_room(0, digest)
                     return digest
+
+    def put_all(self, blobs: Collection[bytes]) -> None:
+        """Keep several blobs, and wait for the disk only about as long as for one.
+
+        Raises:
+            StorageError: as of ``put``; some of them may be kept.
+        """
+        if len(blobs) == 1:
+            self.put(*blobs)
+        elif blobs:
+            # The disk takes waits that overlap together, and others one after another.
+            with ThreadPoolExecutor(min(len(blobs), _WRITERS)) as writers:
+                deque(writers.map(self.put, blobs), maxlen=0)
 
     def get(self, digest: str) -> bytes | None:
         """Return a blob, or None when it is not here; a damaged file is dropped.

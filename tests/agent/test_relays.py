@@ -114,3 +114,10 @@ def test_a_blob_that_the_coordinator_sends_to_all_is_neither_private_nor_deleted
     inputs.delete_private()
     assert (cache.has(shared), cache.has(digest(other))) == (True, False)
     inputs.clear()
+
+
+def test_a_blob_that_a_power_cut_damaged_is_asked_for_again(tmp_path: Path) -> None:
+    name = digest(DATA)
+    (tmp_path / name).write_bytes(bytes(len(DATA)))
+    inputs = TaskInputs(plain_task(blobs={}, relays=(relayed(DATA),)), BlobCache(tmp_path, 1 << 20))
+    assert inputs.lacking == {name: len(DATA)}

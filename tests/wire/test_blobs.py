@@ -202,6 +202,48 @@ def test_a_blob_that_is_evicted_while_it_is_put_again_is_there(
     assert cache.total == sum(path.stat().st_size for path in tmp_path.iterdir()) == 100
 
 
+def test_waits_for_the_disk_of_several_blobs_overlap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each write waits for the others to wait too, which writes one after another never would."""
+    together, sync = threading.Barrier(4, timeout=30), os.fsync
+    synced: list[int] = []
+
+    def wait(file: int) -> None:
+        together.wait()
+        sync(file)
+        synced.append(file)
+
+    monkeypatch.setattr(os, "fsync", wait)
+    cache = BlobCache(tmp_path, 2**20)
+    cache.put_all([blob(number) for number in range(4)])
+    assert len(synced) == 4
+    assert [cache.get(digest(blob(number))) for number in range(4)] == [*map(blob, range(4))]
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_no_blob_and_one_blob_are_several(count: int, tmp_path: Path) -> None:
+    cache = BlobCache(tmp_path, 2**20)
+    cache.put_all([blob(1)][:count])
+    assert cache.has(digest(blob(1))) == bool(count)
+
+
+def test_several_blobs_that_the_disk_does_not_take_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = BlobCache(tmp_path, 2**20)
+
+    def full(path: Path, data: bytes, *, sync: bool) -> None:
+        if data == blob(2):
+            raise StorageError("The disk is full.", code="storage.full")
+        write_atomic(path, data, sync=sync)
+
+    monkeypatch.setattr(blobs, "write_atomic", full)
+    with pytest.raises(StorageError):
+        cache.put_all([blob(number) for number in range(4)])
+    assert not cache.has(digest(blob(2)))
+
+
 def test_threads_share_it(tmp_path: Path) -> None:
     cache = BlobCache(tmp_path, 500)
     wrong: list[str] = []
