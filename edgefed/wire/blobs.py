@@ -17,7 +17,7 @@ from edgefed.wire.tensors import digest as digest_of
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 MAX_BLOBS = 65_536
-"""Blobs of a cache, however small they are: the index of so many takes 20 MB of memory. A cohort
+"""Blobs of a cache, however small they are: the index of so many takes 24 MB of memory. A cohort
 of 10,000 devices may send several each."""
 
 
