@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Generic, TypeVar
 
-MOST = 256
+MOST = 32
 """Groups that are remembered. A run has a few, and its database any number of runs."""
 
 Group = tuple[str, str]
