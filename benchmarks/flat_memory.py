@@ -3,7 +3,7 @@
 Four agents, a coordinator, Mosquitto and the dashboard, which is shown in a terminal of its own,
 are separate processes. Runs of 200 rounds follow each other, each with another seed, so that no
 blob comes twice. Resident memory is read every 5 seconds. What a program needs for a run comes and
-goes with it, so the least of each run counts (`benchmarks/memory_growth.py`).
+goes with it, so the least of each run counts (`benchmarks/fleets/memory_growth.py`).
 
     python -m benchmarks.flat_memory [--minutes 30] [--agents 4] [--json]
 """
@@ -30,7 +30,7 @@ from typing import Any
 import psutil
 
 from benchmarks.fleets.loopback import FLEET, Fleet, secured_fleet
-from benchmarks.memory_growth import growth
+from benchmarks.fleets.memory_growth import growth
 from benchmarks.secure_rounds import recipe
 from edgefed.errors import EdgeFedError
 

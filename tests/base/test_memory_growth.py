@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from benchmarks.memory_growth import growth, slope_of, t_quantile, verdict
+from benchmarks.fleets.memory_growth import growth, slope_of, t_quantile, verdict
 
 RUNS, ROUNDS, PER_RUN = 40, 200, 8
 ENDS = [(40.0 * (run + 1), ROUNDS * (run + 1)) for run in range(RUNS)]
