@@ -58,6 +58,9 @@ _TABLES = {
     "ledger": LEDGER_TABLE,
 }
 
+CACHED_BLOBS = 1024
+"""Blobs of a device, which needs only the pinned ones: those of its last task and its replies."""
+
 _SCHEMA = Schema(SCHEMA, _TABLES, "the agent's database", EXTENDS)
 _DATABASE = "agent.db"
 
@@ -95,7 +98,9 @@ class DeviceStore:
         self._ledger = Ledger(self._db)
         self._unpacked: dict[str, Tensors] = {}  # device state by digest
         try:
-            self.cache = BlobCache(folder / "blobs", cache_bytes, pinned=self._held())
+            self.cache = BlobCache(
+                folder / "blobs", cache_bytes, pinned=self._held(), limit_blobs=CACHED_BLOBS
+            )
         except BaseException:
             self._db.close()
             raise

@@ -119,7 +119,7 @@ def agent(folder: Path) -> Iterator[Reader]:
     renewal = Renewal(credentials, clock)
     made = unconnected_agent(folder / "state", clock, renewal, _relayed())
     address = Address("127.0.0.1", 1, tls=True, credentials=credentials)
-    judge = agent_verifier(address, folder / "state")
+    judge = agent_verifier(address, folder / "state", clock)
     assert judge is not None
     verifier = made._verifier = NotingVerifier(judge.authority, judge.is_revoked)
     waiting = folder / "trust" / RENEWALS / DEVICE

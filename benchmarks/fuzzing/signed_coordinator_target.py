@@ -247,6 +247,9 @@ def dispatcher(folder: Path) -> Iterator[Reader]:
     membership.close()
 
 
+ASKED_ROLES: tuple[tuple[Role, ...], ...] = (("device",), ("operator", "viewer"))
+"""Of the two programs that enrol."""
+
 # -- enrolment --------------------------------------------------------------------------------
 
 
@@ -261,7 +264,8 @@ def _asked(draws: random.Random, token: Token) -> bytes:
     if draws.random() < 0.2:
         return payload(draws, (EnrolmentRequest,), {"request": (_request_for_certificate(draws),)})
     prover = token if draws.random() < 0.9 else draws.choice(tokens())
-    asked = signed_request(name, _request_for_certificate(draws), prover.proof_key)
+    roles = draws.choice(ASKED_ROLES)
+    asked = signed_request(name, _request_for_certificate(draws), prover.proof_key, roles)
     data = encode(asked)
     return broken(data, draws) if draws.random() < 0.2 else data
 

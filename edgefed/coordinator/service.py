@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import queue
 import random
@@ -200,6 +201,7 @@ class Service:
                 work = self._pending.get()
                 if work is not None:
                     work()
+                    gc.collect()  # a run's parts, with its data set, refer to each other
         finally:
             self._close()
 
