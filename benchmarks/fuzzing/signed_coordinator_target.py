@@ -305,13 +305,15 @@ def _check_answer(token: Token | None, asked: EnrolmentRequest, answer: Enrolmen
         return
     assert token is not None
     assert token.name not in ("unknown", "expired"), "the token is not valid"
-    parts = (b"enrolment_request", asked.name.encode(), asked.request)
+    roles = ",".join(asked.roles).encode()
+    parts = (b"enrolment_request", asked.name.encode(), asked.request, roles)
     covered = b"".join(len(part).to_bytes(4, "big") + part for part in parts[1:])
     proof = hmac.new(token.proof_key, parts[0] + b"\0" + covered, hashlib.sha256).digest()
     assert asked.proof == proof, "the token was not proven"
     assert not token.name or answer.name == token.name, "the token is for another"
     if answer.status == "enrolled":
         assert answer.role in ("device", "operator")
+        assert answer.role in asked.roles, "the token is for another program"
         assert (
             answer.proof == sealed(answer.model_copy(update={"proof": b""}), token.proof_key).proof
         )
