@@ -3,7 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PYTEST := $(BIN)/pytest -n logical --maxprocesses 4 --dist loadfile
+# One process more than there are cores, since many tests wait; conftest.py puts long files first.
+WORKERS := $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test quick check format lint types imports coverage resolve bench setup mosquitto picture clean
 

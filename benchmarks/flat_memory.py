@@ -1,10 +1,11 @@
 """The memory of coordinator, agent and dashboard while a fleet trains round after round over TLS.
 
 Four agents, a coordinator, Mosquitto and the dashboard, which is shown in a terminal of its own,
-are separate processes. Runs of 500 rounds follow each other, and resident memory is read every 10
-seconds. Memory is flat where its median in the last third is that of the middle third.
+are separate processes. Runs of 200 rounds follow each other, each with another seed, so that no
+blob comes twice. Resident memory is read every 5 seconds. What a program needs for a run comes and
+goes with it, so the least of each run counts (`benchmarks/fleets/memory_growth.py`).
 
-    python -m benchmarks.flat_memory [--minutes 3] [--agents 4] [--json]
+    python -m benchmarks.flat_memory [--minutes 30] [--agents 4] [--json]
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import fcntl
 import json
 import os
 import pty
-import statistics
 import struct
 import subprocess
 import sys
@@ -22,7 +22,7 @@ import tempfile
 import termios
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,12 @@ from typing import Any
 import psutil
 
 from benchmarks.fleets.loopback import FLEET, Fleet, secured_fleet
+from benchmarks.fleets.memory_growth import growth
 from benchmarks.secure_rounds import recipe
 from edgefed.errors import EdgeFedError
 
-EVERY = 10.0
-ROUNDS = 500
+EVERY = 5.0
+ROUNDS = 200
 
 
 @contextmanager
@@ -81,6 +82,10 @@ class Memory:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
+    def now(self) -> float:
+        """Return the seconds since the first sample was awaited."""
+        return time.monotonic() - self._began
+
     def stop(self) -> None:
         """Read no more."""
         self._stopped.set()
@@ -89,39 +94,26 @@ class Memory:
     def _run(self) -> None:
         while not self._stopped.wait(self._every):
             read = {name: each.memory_info().rss / 1e6 for name, each in self._processes.items()}
-            self.times.append(time.monotonic() - self._began)
+            self.times.append(self.now())
             for name, megabytes in read.items():
                 self.samples[name].append(megabytes)
             told = ", ".join(f"{name} {megabytes:.1f} MB" for name, megabytes in read.items())
             print(f"{self.times[-1]:8.0f} s  {told}", file=sys.stderr, flush=True)
 
 
-def figures(times: Sequence[float], samples: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
-    """Return, for each process, the medians of the thirds and the slope of the last two of them."""
-    third = len(times) // 3
-    rows = []
-    for name, read in samples.items():
-        slope = statistics.linear_regression(times[third:], read[third:]).slope
-        thirds = (read[:third], read[third : 2 * third], read[2 * third :])
-        rows.append(
-            {
-                "name": name,
-                "medians_mb": [statistics.median(each) for each in thirds],
-                "most_mb": max(read),
-                "mb_an_hour": 3600 * slope,
-            }
-        )
-    return rows
-
-
 def table(found: dict[str, Any]) -> str:
     """Return the figures for people."""
     lines = [f"{found['minutes']:g} minutes, {found['rounds']} rounds, {found['runs']} runs"]
-    lines.append(f"{'MB':<14}{'1st third':>10}{'2nd':>8}{'3rd':>8}{'most':>8}{'an hour':>10}")
+    lines.append(
+        f"{'MB':<12}{'1st third':>10}{'2nd':>8}{'3rd':>8}{'most':>8}{'ratio':>8}"
+        f"{'bytes a round':>20}{'MB an hour':>12}"
+    )
     for row in found["rows"]:
-        medians = "".join(f"{each:>8.1f}" for each in row["medians_mb"])
+        thirds = "".join(f"{each:>8.1f}" for each in row["thirds_mb"])
+        growth = f"{row['bytes_a_round']:+.0f} ± {row['interval']:.0f}"
         lines.append(
-            f"{row['name']:<14}  {medians}{row['most_mb']:>8.1f}{row['mb_an_hour']:>+10.1f}"
+            f"{row['name']:<12}  {thirds}{row['most_mb']:>8.1f}{row['ratio']:>8.4f}"
+            f"{growth:>20}{row['mb_an_hour']:>+12.1f}  {row['verdict']}"
         )
     return "\n".join(lines)
 
@@ -145,18 +137,22 @@ def measure(minutes: float, agents: int, every: float = EVERY) -> dict[str, Any]
             },
             every,
         )
-        until, runs, rounds = time.monotonic() + 60 * minutes, 0, 0
+        until, rounds = time.monotonic() + 60 * minutes, 0
+        ends: list[tuple[float, int]] = []
         try:
             while time.monotonic() < until:
-                record = fleet.run(plan, until)
-                runs, rounds = runs + 1, rounds + record["round"]
+                record = fleet.run(plan.model_copy(update={"seed": len(ends)}), until)
+                rounds += record["round"]
+                ends.append((memory.now(), rounds))
         finally:
             memory.stop()
         if shown.poll() is not None:
             raise EdgeFedError("The dashboard ended.")
-    rows = figures(memory.times, memory.samples)
-    read = {"seconds": memory.times, "mb": memory.samples}
-    return {"minutes": minutes, "runs": runs, "rounds": rounds, "rows": rows, "read": read}
+    rows = [
+        {"name": name, **growth(memory.times, read, ends)} for name, read in memory.samples.items()
+    ]
+    read = {"seconds": memory.times, "mb": memory.samples, "runs": ends}
+    return {"minutes": minutes, "runs": len(ends), "rounds": rounds, "rows": rows, "read": read}
 
 
 def main() -> None:
@@ -164,13 +160,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.flat_memory", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("--minutes", type=float, default=3)
+    parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--agents", type=int, default=4)
     parser.add_argument("--every", type=float, default=EVERY, help="seconds between two samples")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     found = measure(arguments.minutes, arguments.agents, arguments.every)
     print(json.dumps(found) if arguments.json else table(found))
+    if any(row["verdict"] == "grows" for row in found["rows"]):
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -31,9 +31,11 @@ FLEET = "trainers"
 
 def recipe(agents: int, rounds: int, grid_bits: int | None) -> Recipe:
     """Return the work; without ``grid_bits``, in plain."""
-    plain = plain_recipe("fp32", agents, rounds)
+    plain = plain_recipe("fp32", agents, rounds).model_dump()
     table = {"enabled": grid_bits is not None, "grid_bits": grid_bits or 0}
-    return Recipe.model_validate({**plain.model_dump(), "secure_aggregation": table})
+    # A seed of its own: agents keep the models of the run before, and would not be sent equal ones.
+    seed = -1 if grid_bits is None else grid_bits
+    return Recipe.model_validate({**plain, "seed": 2 + seed, "secure_aggregation": table})
 
 
 def measure(agents: int, rounds: int, grids: Sequence[int]) -> list[dict[str, Any]]:

@@ -19,7 +19,12 @@ from cryptography import x509
 
 from broker.listeners import COMMANDS
 from broker.secured_check import SecuredCheck
-from broker.secured_files import SecuredFiles, secured_files, write_access
+from broker.secured_files import (
+    SecuredFiles,
+    access_lock,
+    secured_files,
+    write_access_locked,
+)
 from edgefed.config.address import Address
 from edgefed.errors import EdgeFedError, StorageError, UnreachableError
 from edgefed.files import storage_error
@@ -31,6 +36,9 @@ from edgefed.wire.topics import Topics
 
 LIFE = timedelta(minutes=10)
 _PAUSE = 0.1
+
+_Change = Callable[[set[str], set[int]], tuple[set[str], set[int]]]
+"""Returns users and revoked serial numbers in place of those that there are."""
 
 
 @contextmanager
@@ -85,28 +93,30 @@ class IssuedProbes:
 
     def admit(self) -> None:
         """Add them to the broker's rules."""
-        self._write(_users(self._files) | self._own_users(), _revoked(self._files))
+        own = self._own_users()
+        self._change(lambda users, serials: (users | own, serials))
 
     def withdraw(self) -> None:
         """Revoke the first device and take its rules away, as the removal of a device does."""
         gone = self.devices[0].certificate
-        self._write(_users(self._files) - {gone.user}, _revoked(self._files) | {gone.serial})
+        self._change(lambda users, serials: (users - {gone.user}, serials | {gone.serial}))
 
     def clear(self) -> None:
         """Leave nothing of them in the broker's files."""
-        serials = {each.certificate.serial for each in (*self.devices, self.viewer)}
-        self._write(_users(self._files) - self._own_users(), _revoked(self._files) - serials)
-
-    @property
-    def _files(self) -> SecuredFiles:
-        return secured_files(self.trust)
+        own = self._own_users()
+        gone = {each.certificate.serial for each in (*self.devices, self.viewer)}
+        self._change(lambda users, serials: (users - own, serials - gone))
 
     def _own_users(self) -> set[str]:
         return {each.certificate.user for each in (*self.devices, self.viewer)}
 
-    def _write(self, users: set[str], serials: set[int]) -> None:
-        revoked = self.authority.revocations(sorted(serials), self.now)
-        write_access(self.trust, self.authority.fleet, users, revoked)
+    def _change(self, change: _Change) -> None:
+        """Change who may connect, and what is revoked, while nobody else does."""
+        files = secured_files(self.trust)
+        with access_lock(self.trust):
+            users, serials = change(_users(files), _revoked(files))
+            revoked = self.authority.revocations(sorted(serials), self.now)
+            write_access_locked(self.trust, self.authority.fleet, users, revoked)
 
 
 def _issue(authority: Authority, trust: Path, folder: Path, now: datetime) -> IssuedProbes:

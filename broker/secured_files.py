@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from broker.acl import acl
 from edgefed.errors import UsageError
-from edgefed.files import write_atomic
+from edgefed.files import make_folder, storage_error, write_atomic
 from edgefed.trust import credentials
 
 Version = tuple[tuple[int, int, int], ...]
 """Of each file: inode, time of the last change, size."""
 
 _PRIVATE = 0o600
+_LOCK = ".lock"
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,14 @@ def write_access(trust: Path, fleet: str, users: Iterable[str], revoked_pem: byt
     Raises:
         StorageError: a file cannot be written.
     """
+    with access_lock(trust):
+        return write_access_locked(trust, fleet, users, revoked_pem)
+
+
+def write_access_locked(
+    trust: Path, fleet: str, users: Iterable[str], revoked_pem: bytes
+) -> SecuredFiles:
+    """Do what ``write_access`` does, with ``access_lock`` held."""
     files = secured_files(trust)
     for path, data in (
         (files.acl, acl(fleet, users).encode()),
@@ -130,3 +141,23 @@ def write_access(trust: Path, fleet: str, users: Iterable[str], revoked_pem: byt
         write_atomic(path, data)
         path.chmod(_PRIVATE)
     return files
+
+
+@contextmanager
+def access_lock(trust: Path) -> Iterator[None]:
+    """Hold the lock of the access files, which the coordinator and a check of the rules change.
+
+    Whoever writes something that depends on what the files hold keeps it from reading to writing.
+
+    Raises:
+        StorageError: the folder cannot be used.
+    """
+    folder = make_folder(secured_files(trust).access)
+    try:
+        file = (folder / _LOCK).open("ab")
+    except OSError as error:
+        raise storage_error(folder, error) from error
+    with file:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -16,6 +16,7 @@ from device_agent.arrival_limits import ArrivalLimits
 from device_agent.device_store import DeviceStore
 from device_agent.downloads import Downloads
 from device_agent.duplicate_name_guard import DuplicateNameGuard
+from device_agent.earlier_lives import EarlierLives
 from device_agent.identity import Identity, agent_link, agent_verifier
 from device_agent.overflow_report import OverflowReport
 from device_agent.presence_check import PresenceCheck, unheard
@@ -103,7 +104,7 @@ class Agent:
         self._overflow = OverflowReport(lambda: self._inbox.counts)
         self._refused, self._next_refusal = 0, clock.monotonic()
         self._link = agent_link(identity, address, self._inbox.put)
-        self._verifier = agent_verifier(address, store.folder)
+        self._verifier = agent_verifier(address, store.folder, clock)
         self._publisher = Publisher(self._link, self._topics, self._device)
         self._sender = ChunkSender(self._link)
         services = self._task_services(worker)
@@ -112,7 +113,8 @@ class Agent:
         self._resender = services.resender
         self._reporter = services.reporter
         self._tasks = TaskSession(services)
-        self._name_guard = DuplicateNameGuard(self._session)
+        self._lives = EarlierLives(store.folder)
+        self._name_guard = DuplicateNameGuard(self._session, self._lives)
         self._presence = PresenceCheck(self._session)
         self._next_telemetry = clock.monotonic()
         self._problem: EdgeFedError | None = None
@@ -145,6 +147,7 @@ class Agent:
             StorageError: what its birth tells cannot be written down first.
         """
         self._store.note_birth(self._birth, timestamp(self._clock.now()))
+        self._lives.begin(self._session)
         self._reporter.repeat(connected=False)
         self._link.start()
         try:
@@ -318,6 +321,8 @@ class Agent:
             log.info("the broker passes on what this device publishes")
             self._reporter.note_unheard("")
         match self._name_guard.meet(birth, self._clock.monotonic(), live=live):
+            case "restore":
+                self._publisher.birth(self._birth)
             case "answer":
                 if birth.status == "online":
                     log.warning("another agent has the name %s", self._device)

@@ -58,6 +58,9 @@ _TABLES = {
     "ledger": LEDGER_TABLE,
 }
 
+CACHED_BLOBS = 1024
+"""Blobs of a device, which needs only the pinned ones: those of its last task and its replies."""
+
 _SCHEMA = Schema(SCHEMA, _TABLES, "the agent's database", EXTENDS)
 _DATABASE = "agent.db"
 
@@ -95,7 +98,9 @@ class DeviceStore:
         self._ledger = Ledger(self._db)
         self._unpacked: dict[str, Tensors] = {}  # device state by digest
         try:
-            self.cache = BlobCache(folder / "blobs", cache_bytes, pinned=self._held())
+            self.cache = BlobCache(
+                folder / "blobs", cache_bytes, pinned=self._held(), limit_blobs=CACHED_BLOBS
+            )
         except BaseException:
             self._db.close()
             raise
@@ -209,11 +214,14 @@ class DeviceStore:
             return
         pins: list[str] = []
         try:
+            state_blob = _packed(private) if private else b""
+            group_blobs = {n: pack(arrays) if arrays else b"" for n, arrays in device_state.items()}
+            new = [*blobs.values(), state_blob, *group_blobs.values()]
+            self.cache.put_all([data for data in new if data])
             digests = [self._keep(data, pins) for data in blobs.values()]
-            state = self._keep(_packed(private), pins) if private else ""
+            state = self._keep(state_blob, pins) if state_blob else ""
             groups = {
-                name: self._keep(pack(arrays), pins) if arrays else ""
-                for name, arrays in device_state.items()
+                name: self._keep(data, pins) if data else "" for name, data in group_blobs.items()
             }
             releases = self._ledger.next_releases(ledger, time, reply.run, reply.exchange)
             replaced = self._write(reply, digests, state, groups, releases)

@@ -39,7 +39,8 @@ class Downloads:
     def pull(self, blobs: Mapping[str, int], now: float) -> list[str]:
         """Ask for blobs that are for this device alone; return those whose chunks were all here."""
         for digest, size in blobs.items():
-            self._send(self._intake.fetch("", digest, size, "pull", now))
+            # One task needs it, which fetches it again if a power cut damages it.
+            self._send(self._intake.fetch("", digest, size, "pull", now, sync=False))
         return [digest for digest in blobs if self._intake.cache.has(digest)]
 
     def subscribed(self, topic_filter: str, wanted: Container[str], now: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container
 from typing import Literal
 
 from edgefed.wire.messages import Birth
@@ -21,7 +22,9 @@ _TURNS = {(True, True): 1, (True, False): 3, (False, True): 5}
 the greater session; without an entry it never does. Two apart, so that whoever stays is not at its
 own end when it finds the will of the other for the last time."""
 
-Reaction = Literal["ignore", "answer", "yield"]
+Reaction = Literal["ignore", "restore", "answer", "yield"]
+"""What to do about a birth: nothing; publish ours, which it may have replaced; the same, because
+another agent may be there; stop."""
 
 
 class DuplicateNameGuard:
@@ -36,10 +39,12 @@ class DuplicateNameGuard:
 
     Args:
         session: ours.
+        earlier: the sessions of our earlier lives, whose births somebody may send again.
     """
 
-    def __init__(self, session: str) -> None:
+    def __init__(self, session: str, earlier: Container[str] = ()) -> None:
         self._session = session
+        self._earlier = earlier
         self._since: float | None = None
         self._met: Counter[str] = Counter()
         self._displaced: Counter[str] = Counter()
@@ -61,6 +66,8 @@ class DuplicateNameGuard:
         if birth.session == self._session:
             self._heard = True
             return "ignore"
+        if birth.session in self._earlier:
+            return "restore"
         if not live:
             return self._displaced_by(birth, now)
         if birth.status == "lost":

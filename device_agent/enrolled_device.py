@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edgefed.config.load import Loaded
 from edgefed.config.settings import AgentSettings
-from edgefed.errors import UsageError
+from edgefed.errors import NotAllowedError, UsageError
 from edgefed.trust.credentials import FLEET
 
 
@@ -27,19 +27,21 @@ def with_enrolment(loaded: Loaded[AgentSettings]) -> Loaded[AgentSettings]:
 
     Raises:
         UsageError: ``enrol.several``: more than one set of credentials fits.
+        NotAllowedError: ``trust.missing``: none fits, and no broker is set.
     """
     settings = loaded.value
-    if settings.name is not None and "fleet" in loaded.layer.values:
-        return loaded
     if settings.broker is not None and not settings.broker.startswith("mqtts://"):
         return loaded
     fleet = settings.fleet if "fleet" in loaded.layer.values else ""
+    enrolled = _devices(settings.state)
     found = [
         each
-        for each in _devices(settings.state)
+        for each in enrolled
         if fleet in ("", each.fleet) and settings.name in (None, each.name)
     ]
-    if not found:
+    if not found and enrolled and settings.broker is None:
+        raise _enrolled_elsewhere(settings, fleet, enrolled)
+    if not found or (settings.name is not None and fleet):
         return loaded
     if len(found) > 1:
         names = ", ".join(f"{each.name} of {each.fleet}" for each in found)
@@ -50,6 +52,20 @@ def with_enrolment(loaded: Loaded[AgentSettings]) -> Loaded[AgentSettings]:
         )
     chosen = settings.model_copy(update={"name": found[0].name, "fleet": found[0].fleet})
     return replace(loaded, value=chosen)
+
+
+def _enrolled_elsewhere(
+    settings: AgentSettings, fleet: str, enrolled: list[_Enrolled]
+) -> NotAllowedError:
+    """Return the error for a machine whose credentials are of other fleets or names."""
+    names = ", ".join(f"{each.name} of fleet {each.fleet}" for each in enrolled)
+    asked = f"device {settings.name}" if settings.name else "a device"
+    return NotAllowedError(
+        f"This machine is enrolled as {names}, and not as {asked} of fleet {fleet or 'any'}.",
+        code="trust.missing",
+        hint="check --fleet and --name; for a fleet without certificates, name its broker with"
+        " --broker",
+    )
 
 
 def _devices(state: Path) -> list[_Enrolled]:
@@ -66,5 +82,5 @@ def _is_device(path: Path) -> bool:
     try:
         told = json.loads(path.read_bytes())
         return isinstance(told, dict) and told.get("role") == "device"
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgefed.clock import Clock
 from edgefed.config.address import Address
 from edgefed.transport.link import Arrival, Link
 from edgefed.trust.newest_certificate import COORDINATOR_SINCE, verifier_of_coordinator
@@ -45,12 +46,13 @@ def agent_link(identity: Identity, address: Address, deliver: Callable[[Arrival]
     )
 
 
-def agent_verifier(address: Address, folder: Path) -> Verifier | None:
+def agent_verifier(address: Address, folder: Path, clock: Clock) -> Verifier | None:
     """Return what verifies the messages that an agent receives; None in an unsigned fleet.
 
     Args:
         address: the broker, with the agent's credentials.
         folder: of the agent's state; keeps which of the coordinator's certificates is the newest.
+        clock: this machine's.
 
     Raises:
         StorageError: that file is damaged.
@@ -58,4 +60,4 @@ def agent_verifier(address: Address, folder: Path) -> Verifier | None:
     own = address.credentials
     if own is None:
         return None
-    return verifier_of_coordinator(own.authority, folder / COORDINATOR_SINCE)
+    return verifier_of_coordinator(own.authority, folder / COORDINATOR_SINCE, clock)

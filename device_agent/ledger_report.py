@@ -12,8 +12,8 @@ from edgefed.config.layers import DEFAULT
 from edgefed.config.load import Loaded
 from edgefed.config.settings import AgentSettings
 from edgefed.sharing.bounty_report import Budget
+from edgefed.sharing.mix_accounting import in_words, is_vacuous
 from edgefed.sharing.policy import Policy
-from edgefed.sharing.privacy_accounting import in_words, is_vacuous
 from edgefed.sharing.releases import budget, is_mixes, is_update, mixes_in, update_releases
 from edgefed.sharing.update_accounting import epsilon_of
 from edgefed.units import counted

@@ -33,10 +33,17 @@ def enroll(
         from edgefed.clock import SystemClock
         from edgefed.control.enrolment_client import Applicant
         from edgefed.control.enrolment_client import enroll as trade
+        from edgefed.errors import UsageError
         from edgefed.trust.tokens import parse_token
 
         settings = agent_settings(options, name=name, enrolled=False)
         parsed = parse_token(token)
+        if options.fleet not in (None, parsed.fleet):
+            raise UsageError(
+                f"The token is for fleet {parsed.fleet}, not for {options.fleet}.",
+                code="enrol.fleet",
+                hint="leave --fleet out",
+            )
         own = settings.name or ("" if parsed.name else device_name(settings))
         applicant = Applicant(parsed, own, ("device",), settings.state)
         made = trade(applicant, SystemClock(), talk)

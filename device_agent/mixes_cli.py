@@ -146,7 +146,7 @@ def _epsilons(
     """Return what one mix costs at each noise scale; None where nothing bounds it."""
     import math
 
-    from edgefed.sharing.privacy_accounting import mix_epsilon
+    from edgefed.sharing.mix_accounting import mix_epsilon
 
     of_label = int((found.train.targets == label).sum())
     counts = (of_label, len(found.train) - of_label)
@@ -163,7 +163,7 @@ def _epsilons(
 def _talk(epsilons: list[dict[str, float | None]]) -> None:
     """Say what each mix costs."""
     from edgefed.report.mix_sheet import scale_in_words
-    from edgefed.sharing.privacy_accounting import in_words
+    from edgefed.sharing.mix_accounting import in_words
 
     for each in epsilons:
         talk(f"noise {scale_in_words(each['noise_scale'] or 0)}: {in_words(each['per_mix'])}")

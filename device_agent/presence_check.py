@@ -60,10 +60,17 @@ class PresenceCheck:
 def unheard(address: Address, fleet: str, device: str) -> NotAllowedError:
     """Return the error for a broker that drops what this device publishes."""
     user = f"user {address.user}" if address.user else "a client without a login"
+    if address.tls:
+        user = "the holder of its certificate"
     command = f"edgefed broker config --acl --fleet {fleet}"
     rules = f"let {user} write the topics of device {device}: {command}"
     if address.user not in ("", device):
         rules = f"give the device the name of its user, --name {address.user}; or {rules}"
+    if address.tls:
+        rules = (
+            "name the port of devices in --broker, not that of enrolment or of commands; "
+            "on the coordinator's machine: edgefed broker check"
+        )
     return NotAllowedError(
         f"The broker at {address} drops what device {device} of fleet {fleet} publishes as {user}; "
         "the coordinator cannot see this device.",

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from edgefed.clock import Clock
 from edgefed.errors import EdgeFedError
-from edgefed.files import write_atomic
+from edgefed.files import sync_folder, write_atomic
 from edgefed.trust.authority import renewal_due
 from edgefed.trust.certificates import Certificate, read_certificate
 from edgefed.trust.credentials import (
@@ -107,7 +107,7 @@ class Renewal:
     def _fits(self, certificate: Certificate, keys: KeyPair) -> bool:
         own = self._credentials
         return (
-            certificate.signing_key == keys.signing.public_key()
+            keys.fit(certificate)
             and certificate.user == own.certificate.user
             and certificate.role == own.certificate.role
             and certificate.is_issued_by(own.authority)
@@ -122,14 +122,21 @@ class Renewal:
         made = new_keys()
         write_atomic(self._folder / KEY, private_pem(made.signing), mode=0o600)
         write_atomic(self._folder / ENCRYPTION, private_pem(made.encryption), mode=0o600)
+        sync_folder(self._folder)
         return made
 
     def _waiting(self) -> KeyPair | None:
-        """Return the next keys, if there are any; a killed agent may have saved only one."""
+        """Return the next keys, if there are any.
+
+        An agent that was killed may have saved, or deleted, only one of the two, or not have
+        deleted those that are in use already.
+        """
         folder: Path = self._folder
-        if not (folder / ENCRYPTION).exists():
+        if not ((folder / KEY).exists() and (folder / ENCRYPTION).exists()):
             return None
-        return KeyPair(
+        found = KeyPair(
             load_private_key(folder, KEY, Ed25519PrivateKey),
             load_private_key(folder, ENCRYPTION, X25519PrivateKey),
         )
+        in_use = self._credentials.certificate.signing_key == found.signing.public_key()
+        return None if in_use else found

@@ -26,7 +26,7 @@ def read_status_file(folder: Path, device: str) -> dict[str, Any]:
     """
     try:
         status = dict(json.loads((folder / NAME).read_text()))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise UnknownNameError(
             f"No agent named {device} has run with state in {folder}.",
             code="agent.unknown",

@@ -36,7 +36,7 @@ class TaskInputs:
             if relay.digest not in shared | self.private:
                 self._pin(relay.digest)
                 self.private.add(relay.digest)
-                if not self.cache.has(relay.digest):
+                if not self.cache.intact(relay.digest):
                     self.lacking[relay.digest] = relay.size
 
     @property

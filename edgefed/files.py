@@ -129,6 +129,22 @@ def make_folder(path: Path) -> Path:
     return path
 
 
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk has the names in a folder, as after a rename.
+
+    Raises:
+        StorageError: the folder cannot be read, or the disk does not take it.
+    """
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise storage_error(folder, error) from error
+
+
 def free_bytes(path: Path) -> int:
     """Return how much room there is where ``path`` is or would be made.
 

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from broker.parent_death import execute_with_parent
 from tests.faults.shifted_clock import VARIABLE, follow_own_clock
+from tests.processes import PATIENCE, clean_environment
 
 _CONTEXT = get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.preloaded_modules"])
@@ -45,6 +46,7 @@ class ForkedProgram:
         environment: all that it sees of one.
         log: gets what it says, after what is there.
         errors: gets what it says on stderr; the log does when left out.
+        folder: its working folder; that of this process when left out.
     """
 
     def __init__(
@@ -53,8 +55,9 @@ class ForkedProgram:
         environment: Mapping[str, str],
         log: Path,
         errors: Path | None = None,
+        folder: Path | None = None,
     ) -> None:
-        given = (list(words), dict(environment), log, errors or log)
+        given = (list(words), dict(environment), log, errors or log, folder or Path.cwd())
         self._process = _CONTEXT.Process(target=_run, args=given)
         self._process.start()
 
@@ -68,10 +71,19 @@ class ForkedProgram:
         """Send it SIGKILL."""
         self._process.kill()
 
-    def wait(self) -> int:
-        """Return its exit code once it has ended."""
-        self._process.join()
-        assert self._process.exitcode is not None
+    def terminate(self) -> None:
+        """Send it SIGTERM."""
+        self._process.terminate()
+
+    def wait(self, seconds: float | None = None) -> int:
+        """Return its exit code once it has ended.
+
+        Raises:
+            TimeoutError: it runs for longer than ``seconds``.
+        """
+        self._process.join(seconds)
+        if self._process.exitcode is None:
+            raise TimeoutError(f"process {self.pid} has not ended")
         return self._process.exitcode
 
     def poll(self) -> int | None:
@@ -79,16 +91,38 @@ class ForkedProgram:
         return self._process.exitcode
 
 
-def ended(words: Sequence[str], environment: Mapping[str, str]) -> CompletedProcess[str]:
+def ended(
+    words: Sequence[str], environment: Mapping[str, str], folder: Path | None = None
+) -> CompletedProcess[str]:
     """Run a program to its end, as ``subprocess.run`` does."""
-    with TemporaryDirectory() as folder:
-        said = Path(folder) / "stdout", Path(folder) / "stderr"
-        code = ForkedProgram(words, environment, *said).wait()
-        out, err = (path.read_text() for path in said)
-    return CompletedProcess(words, code, out, err)
+    with TemporaryDirectory() as said:
+        out, err = Path(said) / "stdout", Path(said) / "stderr"
+        program = ForkedProgram(words, environment, out, err, folder)
+        try:
+            code = program.wait(PATIENCE)
+        except TimeoutError:
+            program.kill()
+            program.wait()
+            told = f"it said {out.read_text()!r} and {err.read_text()!r}"
+            raise AssertionError(f"{words} did not end; {told}") from None
+        return CompletedProcess(words, code, out.read_text(), err.read_text())
 
 
-def _run(words: list[str], environment: dict[str, str], log: Path, errors: Path) -> None:
+def run_module(
+    module: str, *arguments: str, environment: Mapping[str, str] | None = None
+) -> tuple[int, str, str]:
+    """Run ``python -m module`` to its end and return the exit code, stdout and stderr.
+
+    Args:
+        environment: what its environment has beside ``clean_environment``.
+    """
+    done = ended([module, *arguments], {**clean_environment(), **(environment or {})})
+    return done.returncode, done.stdout, done.stderr
+
+
+def _run(
+    words: list[str], environment: dict[str, str], log: Path, errors: Path, folder: Path
+) -> None:
     """Become the program."""
     if sys.platform.startswith("linux"):
         execute_with_parent(os.getppid(), signal.SIGKILL)
@@ -98,6 +132,7 @@ def _run(words: list[str], environment: dict[str, str], log: Path, errors: Path)
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(opened, stream)
         os.close(opened)
+    os.chdir(folder)
     if VARIABLE in environment:
         follow_own_clock(environment[VARIABLE])
     sys.argv = list(words)

@@ -18,6 +18,7 @@ from device_agent.agent import Agent
 from device_agent.arrival_limits import ArrivalLimits
 from device_agent.device_store import DeviceStore
 from device_agent.identity import Identity
+from device_agent.renewal import Renewal
 from device_agent.telemetry import Sensors
 from edgefed.algorithms.registry import algorithms
 from edgefed.config.address import Address
@@ -39,6 +40,7 @@ from edgefed.wire.messages import (
 )
 from edgefed.wire.tensors import digest, pack
 from edgefed.wire.topics import Topics
+from edgefed.worker.device_credentials import DeviceCredentials
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.worker import Worker
 
@@ -57,27 +59,31 @@ IMAGES = ImagesSection().model_dump(mode="json")
 REFS = tuple({"digest": digest(blob), "size": len(blob), "patches": []} for blob in BLOBS)
 POOLS: Pools = {
     "device": (DEVICE,),
-    "session": (SESSION, "e" * 16),
-    "exchange": tuple(f"r-1-{number}" for number in range(6)),
-    "run": ("r-1", "r-2"),
-    "index": (0, 1, 5),
+    "session": (*9 * (SESSION,), "", "e" * 16),
+    "exchange": tuple(f"r-1-{number}" for number in range(500)),
+    "run": tuple(f"r-{number}" for number in range(50)),  # one that is closed asks for nothing
+    "index": (0, 1, 5, 3000, 3000),
+    "closed_through": (-1, -1, 0),
+    "rounds": (0, 5),
     "digest": tuple(digest(blob) for blob in BLOBS),
     "question": ("fit", "fit", "fit", "evaluate", "mean", "nothing"),
-    "model": (*8 * (MODEL,), {"name": "nothing"}, {"hidden": "x"}, {}),
-    "training": (*9 * (TRAINING,), {**TRAINING, "epochs": -1}, {"max_steps": 2}, {}),
-    "shape": (*12 * ([1, 2, 2],), [4], [], [10**9, 10**9]),
-    "classes": (*12 * (2,), 0, 2**50),
-    "class_names": (*6 * ([],), ["a", "b"], ["a", "a"]),
+    "model": (*24 * (MODEL,), {"name": "nothing"}, {"hidden": "x"}, {}),
+    "training": (*30 * (TRAINING,), {**TRAINING, "epochs": -1}, {"max_steps": 2}, {}),
+    "shape": (*30 * ([1, 2, 2],), [4], [], [10**9, 10**9]),
+    "classes": (*30 * (2,), 0, 2**50),
+    "class_names": (*20 * ([],), ["a", "b"], ["a", "a"]),
     "deadline": (30.0,),
     "samples": (8, 8, 5),
     "params": ({}, {}, {}, {"tau": 1}, {"mode": "x"}),
     "receivers": ([], [], ["dev-2"]),
     "relays": ([], [], []),
-    "blobs": (*6 * ({"weights": REFS[0]},), {"weights": REFS[1]}, {"weights": REFS[2]}, {}),
-    "codec": ("fp32", "bf16", "int8", "nothing"),
-    "images": (*5 * (IMAGES,), {}, {**IMAGES, "resize": 4}),
-    "labels": (*12 * ({},), {"mode": "real"}),
-    "personal": (*12 * ({},), {"layers": ["x"]}),
+    "blobs": (*20 * ({"weights": REFS[0]},), {"weights": REFS[1]}, {"weights": REFS[2]}, {}),
+    "codec": (*9 * ("fp32",), "fp32", "bf16", "int8", "nothing"),
+    "images": (*20 * (IMAGES,), {}, {**IMAGES, "resize": 4}),
+    "labels": (*60 * ({},), {"mode": "real"}),
+    "personal": (*60 * ({},), {"layers": ["x"]}),
+    "privacy": (*60 * ({},), {"mechanism": "local"}, {"mechanism": "central"}),
+    "secure_aggregation": (*60 * ({},), {"enabled": True}),
     "evaluation": ({}, {"confusion": True}),
     "chunks": ([], [0], [0, 1, 2], [99]),
 }
@@ -98,17 +104,17 @@ def make_arrival(draws: random.Random) -> bytes:
         return join(TOPICS.birth(DEVICE), payload(draws, (Birth,), own), draws)
     leaf = draws.choice(("task", "task", *KINDS))
     kinds = (KINDS[leaf],) if draws.random() < 0.97 else MESSAGES
-    pools = _with_algorithm(draws) if leaf == "task" else POOLS
+    pools = with_algorithm(draws) if leaf == "task" else POOLS
     return join(f"{TOPICS.root}/down/{DEVICE}/{leaf}", payload(draws, kinds, pools), draws)
 
 
-def _with_algorithm(draws: random.Random) -> Pools:
+def with_algorithm(draws: random.Random) -> Pools:
     """Return values for a task of one algorithm with its settings, mostly all of them."""
     name = draws.choice((*algorithms(), "nothing"))
     known = algorithms().get(name)
     settings = known.Settings().model_dump(mode="json") if known is not None else {}
     own: tuple[Any, ...] = (
-        *5 * (settings,),
+        *15 * (settings,),
         {},
         {**settings, "more": 1},
         dict.fromkeys(settings, "x"),
@@ -116,23 +122,29 @@ def _with_algorithm(draws: random.Random) -> Pools:
     return {**POOLS, "algorithm": (name,), "settings": own}
 
 
-def unconnected_agent(folder: Path, clock: FuzzClock) -> Agent:
-    """Return an agent that holds the first two blobs, and whose messages nobody gets."""
+def unconnected_agent(
+    folder: Path, clock: FuzzClock, renewal: Renewal | None = None, blobs: tuple[bytes, ...] = ()
+) -> Agent:
+    """Return an agent that holds the first two blobs and more, and whose messages nobody gets."""
+    own = None if renewal is None else renewal.current()
+    address = Address("127.0.0.1", 1, tls=own is not None, credentials=own)
+    trust = None if renewal is None else DeviceCredentials(renewal.current)
     birth = Birth(session=SESSION, status="online", samples=8)
     store = DeviceStore(folder, 2**24)
-    for blob in BLOBS[:2]:
+    for blob in (*BLOBS[:2], *blobs):
         store.cache.put(blob)
     draws = np.random.default_rng(1)
     samples = Samples(draws.random((8, 1, 2, 2), np.float32), np.arange(8) % 2)
     made = Agent(
         Identity("fuzz", DEVICE, birth),
-        Address("127.0.0.1", 1),
+        address,
         store,
-        Worker(TrainerCache(), samples, samples),
+        Worker(TrainerCache(), samples, samples, credentials=trust),
         Sensors(),
         clock,
+        renewal,
     )
-    link = UnconnectedLink(made._inbox)
+    link = UnconnectedLink(made._inbox, own)
     for part in (made, made._publisher, made._sender, made._downloads, made._tasks):
         part._link = link
     return made
@@ -145,21 +157,33 @@ def agent(folder: Path) -> Iterator[Reader]:
     made = unconnected_agent(folder, clock)
 
     def read(data: bytes) -> None:
-        clock.move(0.05)
-        before = made._training._current
-        made._take(split(data))
-        # A task that has just begun may end before the next message comes.
-        patience = 0.02 if made._training._current not in (None, before) else 0.0
-        while (item := made._inbox.get(patience)) is not None:
-            made._take(item)
-            patience = 0.0
-        made._tasks.retry()
-        made._tick()
-        made._link._pending.clear()
+        take(made, clock, data)
         decode_again(TOPICS, split(data))
 
     yield read
     end(made)
+
+
+def take(made: Agent, clock: FuzzClock, data: bytes, blobs: tuple[bytes, ...] = ()) -> None:
+    """Hand a message to an agent, and what its own threads tell it then.
+
+    It gets back the blobs that it has deleted because a task said that they were private.
+    """
+    clock.move(0.05)
+    cache = made._store.cache
+    for blob in (*BLOBS[:2], *blobs):
+        if not cache.has(digest(blob)):
+            cache.put(blob)
+    before = made._training._current
+    made._take(split(data))
+    # A task that has just begun may end before the next message comes.
+    patience = 0.02 if made._training._current not in (None, before) else 0.0
+    while (item := made._inbox.get(patience)) is not None:
+        made._take(item)
+        patience = 0.0
+    made._tasks.retry()
+    made._tick()
+    made._link._pending.clear()
 
 
 def end(made: Agent) -> None:

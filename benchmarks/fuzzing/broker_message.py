@@ -11,6 +11,8 @@ from benchmarks.fuzzing.mutations import broken
 from edgefed.config.address import Address
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Incoming, Link
+from edgefed.trust.credentials import Credentials
+from edgefed.trust.signatures import Signer
 from edgefed.wire import limits
 from edgefed.wire.envelope import decode
 from edgefed.wire.topics import Topics
@@ -45,9 +47,15 @@ def decode_again(topics: Topics, arrival: Incoming) -> None:
 class UnconnectedLink(Link):
     """A link that takes what it is given to publish, and never sends it."""
 
-    def __init__(self, inbox: Inbox[Any]) -> None:
+    def __init__(self, inbox: Inbox[Any], credentials: Credentials | None = None) -> None:
         super().__init__(Address("127.0.0.1", 1), "fuzz", inbox.put)
         self._up.set()
+        if credentials is not None:
+            self.renew(credentials)
+
+    def renew(self, credentials: Credentials) -> None:
+        """Sign with other credentials from now on."""
+        self.signer = Signer(credentials)
 
     def publish(
         self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False

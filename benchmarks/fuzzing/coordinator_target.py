@@ -90,46 +90,59 @@ def make_arrival(draws: random.Random) -> bytes:
 def dispatcher(folder: Path) -> Iterator[Reader]:
     """Hand messages to a dispatcher that has an exchange open; its limits are not applied."""
     clock = FuzzClock()
-    journal = EventJournal("fuzz", clock)
+    link = UnconnectedLink(Inbox[NoReturn](clock))
     store = Store(folder / "store", durable=False)
-    registry = DeviceRegistry(journal, clock)
-    known = KnownDevices(store)
-    inbox: Inbox[NoReturn] = Inbox(clock)
-    link = UnconnectedLink(inbox)
-    cache = BlobCache(folder / "blobs", 2**24)
-    made = Dispatcher(
-        DispatcherDeps(
-            link=link,
-            inbox=inbox,
-            topics=TOPICS,
-            registry=registry,
-            cache=cache,
-            relays=RelayedBlobs(cache, folder / "relays"),
-            staging=folder / "staging",
-            journal=journal,
-            clock=clock,
-            jitter=random.Random(1),
-            on_request=lambda client, request, signer: None,
-            on_up=lambda: None,
-            session="c" * 16,
-            known=known.__contains__,
-        )
-    )
-    for blob in BLOBS[:2]:
-        cache.put(blob)
+    made = make_dispatcher(folder, clock, link, store)
     exchanges: list[PendingExchange] = []
 
     def read(data: bytes) -> None:
-        clock.move(0.05)
-        if not exchanges or clock.monotonic() - exchanges[-1].started > 20:
-            _next_exchange(made, exchanges, clock)
-        with made._lock:
-            made._take(split(data))
-            made._tick()
+        take(made, exchanges, clock, data)
         link.forget()
         decode_again(TOPICS, split(data))
 
     yield read
+    end(made, store)
+
+
+def make_dispatcher(
+    folder: Path, clock: FuzzClock, link: UnconnectedLink, store: Store, **more: Any
+) -> Dispatcher:
+    """Return a dispatcher that holds the first two blobs; its thread does not run."""
+    journal = EventJournal("fuzz", clock)
+    cache = BlobCache(folder / "blobs", 2**24)
+    for blob in BLOBS[:2]:
+        cache.put(blob)
+    deps = {
+        "link": link,
+        "inbox": Inbox[NoReturn](clock),
+        "topics": TOPICS,
+        "registry": DeviceRegistry(journal, clock),
+        "cache": cache,
+        "relays": RelayedBlobs(cache, folder / "relays"),
+        "staging": folder / "staging",
+        "journal": journal,
+        "clock": clock,
+        "jitter": random.Random(1),
+        "on_request": lambda client, request, signer: None,
+        "on_up": lambda: None,
+        "session": "c" * 16,
+        "known": KnownDevices(store).__contains__,
+    }
+    return Dispatcher(DispatcherDeps(**{**deps, **more}))
+
+
+def take(made: Dispatcher, exchanges: list[PendingExchange], clock: FuzzClock, data: bytes) -> None:
+    """Hand a message to a dispatcher, whose exchange is another one from time to time."""
+    clock.move(0.05)
+    if not exchanges or clock.monotonic() - exchanges[-1].started > 20:
+        _next_exchange(made, exchanges, clock)
+    with made._lock:
+        made._take(split(data))
+        made._tick()
+
+
+def end(made: Dispatcher, store: Store) -> None:
+    """End the threads of a dispatcher."""
     made._sender.stop()
     made._replies.stop()
     store.close()
@@ -213,28 +226,35 @@ def make_sender(draws: random.Random) -> bytes:
 # -- requests ---------------------------------------------------------------------------------
 
 
-class _Refusing:
+class RefusingService:
     """Starts nothing, and says so."""
 
     def start(self, recipe: Recipe, *, paused: bool) -> RunRecord:
+        """Start nothing."""
         raise NotAllowedError("Nothing is started here.", code="run.busy")
 
     def order(self, run: str, action: str) -> str:
+        """Take no order."""
         raise NotAllowedError("Nothing is at work here.", code="run.busy")
 
     def forget(self, device: str) -> list[str]:
+        """Return the device."""
         return [device]
 
     def quarantine(self, device: str) -> None:
+        """Do nothing."""
         del device
 
     def release(self, device: str) -> None:
+        """Do nothing."""
         del device
 
     def check(self, recipe: Recipe) -> dict[str, Any]:
+        """Return nothing."""
         return {}
 
     def evaluate(self, run: str, on: EvaluationPlace | None, mode: str, *, best: bool) -> str:
+        """Return an id."""
         return "e-1"
 
 
@@ -280,11 +300,11 @@ def requests(folder: Path) -> Iterator[Reader]:
         "c" * 16,
         store,
         EventJournal("fuzz", clock),
-        _Refusing(),
+        RefusingService(),
         challenges,
         InboxCounts,
         lambda name: None,
-        _Refusing(),
+        RefusingService(),
     )
 
     def read(data: bytes) -> None:

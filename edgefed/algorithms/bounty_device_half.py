@@ -32,8 +32,8 @@ from edgefed.errors import WireError
 from edgefed.learn.types import Array
 from edgefed.sharing.equal_split import equal_split
 from edgefed.sharing.label_mixes import MixSettings, mix_label, quantised, reason_to_decline
+from edgefed.sharing.mix_accounting import composed, mix_epsilon
 from edgefed.sharing.policy import Policy, Withheld
-from edgefed.sharing.privacy_accounting import composed, mix_epsilon
 from edgefed.sharing.releases import Spent, allowed_mixes, budget, labels_release, mixes_release
 from edgefed.sharing.releases import spent as spent_of
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -68,7 +69,7 @@ def up(
     kind: Annotated[Kind, typer.Option(help="auto uses Mosquitto if it is installed.")] = Kind.auto,
     folder: Annotated[
         Path | None,
-        typer.Option(help="Folder for log and database; by default STATE/broker."),
+        typer.Option(help="Folder for log and database; by default STATE/broker/FLEET."),
     ] = None,
     allow_anonymous: Anonymous = False,
     as_json: Json = False,
@@ -84,13 +85,15 @@ def up(
     """
     options = replace(globals_of(context), json=as_json or globals_of(context).json)
     as_json = options.json
-    with reported(as_json):
+    with reported(as_json), ExitStack() as stack:
         from broker.foreground import sigterm_as_event, wait_for_end
         from broker.start_broker import start_broker
         from edgefed.cli import secured_broker
+        from edgefed.lock import FolderLock
 
         settings = options.settings().value
-        place = folder or settings.state / "broker"
+        place = folder or settings.state / "broker" / settings.fleet
+        stack.callback(FolderLock(place, "edgefed broker up").release)
         files = secured_broker.files_of(settings)
         if files is not None:
             secured_broker.refuse_plain_options(

@@ -9,7 +9,8 @@ import typer
 
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.membership import EXPIRES, Expires, Qr, invite, listing, order
+from edgefed.cli.membership import EXPIRES, Expires, Qr, Yes, invite, listing, order
+from edgefed.cli.membership import remove as end_membership
 from edgefed.cli.options import Json
 from edgefed.command_line import CommandLine
 
@@ -64,7 +65,9 @@ def reject(context: typer.Context, device: Device, as_json: Json = False) -> Non
     order(_with_json(context, as_json), "member.reject", "rejected: {name}", name=device)
 
 
-def remove(context: typer.Context, device: Device, as_json: Json = False) -> None:
+def remove(
+    context: typer.Context, device: Device, *, yes: Yes = False, as_json: Json = False
+) -> None:
     """Remove a device from the fleet for good: its certificate is revoked at once.
 
     The device stops in mid-round. To come back it needs a new token. A Mosquitto that edgefed
@@ -74,7 +77,7 @@ def remove(context: typer.Context, device: Device, as_json: Json = False) -> Non
         "removed: {name}; its certificate is revoked\n"
         "  a broker that is run as a system service: sudo systemctl reload mosquitto"
     )
-    order(_with_json(context, as_json), "member.remove", done, user=device)
+    end_membership(_with_json(context, as_json), done, device, yes=yes)
 
 
 def enrolled(context: typer.Context, as_json: Json = False) -> None:

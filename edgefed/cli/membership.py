@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgefed.console import columns, data, json_out, reported, talk
+from edgefed.console import columns, confirm, data, json_out, reported, talk
 
 if TYPE_CHECKING:
     from edgefed.cli.context import Globals
 
 EXPIRES = "15m"
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+EXAMPLES = "such as 90s, 15m, 2h or 1d"
 
 Expires = Annotated[
     str,
@@ -62,6 +66,13 @@ def order(options: Globals, action: str, done: str, **arguments: str) -> None:
             talk(done.format(**told))
 
 
+def remove(options: Globals, done: str, user: str, *, yes: bool) -> None:
+    """End a membership for good, once the operator is sure."""
+    with reported(options.json):
+        confirm("Removing", f"Revoke the certificate of {user} for good?", yes=yes)
+    order(options, "member.remove", done, user=user)
+
+
 def listing(options: Globals, roles: tuple[str, ...]) -> None:
     """Print who is enrolled, was, or is invited."""
     with reported(options.json):
@@ -92,9 +103,13 @@ def _seconds(expires: str) -> float:
     try:
         seconds = seconds_of(expires)
     except ValueError as error:
-        raise UsageError(f"--expires: {error}.", code="enrol.expires") from error
+        raise UsageError(f"--expires: {error}.", code="enrol.expires", hint=EXAMPLES) from error
     if not 0 < seconds <= longest:
-        raise UsageError("A token expires after 0 to 30 days.", code="enrol.expires")
+        raise UsageError(
+            f"--expires: a token cannot be valid for {expires}; at most 30 days.",
+            code="enrol.expires",
+            hint=EXAMPLES,
+        )
     return seconds
 
 

@@ -9,7 +9,8 @@ import typer
 
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.membership import EXPIRES, Expires, Qr, invite, listing, order
+from edgefed.cli.membership import EXPIRES, Expires, Qr, Yes, invite, listing
+from edgefed.cli.membership import remove as end_membership
 from edgefed.cli.options import Json
 from edgefed.command_line import CommandLine
 from edgefed.console import data, json_out, reported, talk
@@ -71,14 +72,23 @@ def enroll(
             talk(f"next: edgefed --fleet {made.fleet} status")
 
 
-@app.command(epilog=examples("edgefed operator remove maria"))
+@app.command(
+    epilog=examples(
+        "edgefed operator remove maria", "edgefed operator remove hall-2 --viewer --yes"
+    )
+)
 def remove(
-    context: typer.Context, name: Name, *, viewer: Viewer = False, as_json: Json = False
+    context: typer.Context,
+    name: Name,
+    *,
+    viewer: Viewer = False,
+    yes: Yes = False,
+    as_json: Json = False,
 ) -> None:
     """Remove an operator or viewer for good: the certificate is revoked at once."""
     done = "removed: {role} {name}; the certificate is revoked"
     options = _with_json(context, as_json)
-    order(options, "member.remove", done, user=f"{_role(viewer)}.{name}")
+    end_membership(options, done, f"{_role(viewer)}.{name}", yes=yes)
 
 
 @app.command("list", epilog=examples("edgefed operator list", "edgefed operator list --json"))

@@ -108,11 +108,10 @@ class Processes:
     def _options(self) -> tuple[str, ...]:
         return ("--no-config", "--fleet", self.fleet, "--state", str(self.folder))
 
-    def _child(self, name: str, arguments: Sequence[str]) -> ChildProcess:
-        """Start one of our own programs.
+    def _environment(self) -> dict[str, str]:
+        """Return our environment without settings of ours, which the arguments replace.
 
-        It gets our environment without settings of ours, which the arguments replace, and the
-        broker there: it may hold a password, which everybody could read among the arguments.
+        The broker is there: it may hold a password, which everybody could read among the arguments.
         """
         keep = {k: v for k, v in os.environ.items() if not k.startswith("EDGEFED_")}
         keep["EDGEFED_BROKER"] = self.near_address().with_login()
@@ -121,11 +120,15 @@ class Processes:
         keep["EDGEFED_SHARE_MIXES"] = str(self.share_mixes).lower()
         keep["EDGEFED_SHARE_GATE"] = str(self.share_gate).lower()
         keep["EDGEFED_SHARE_DENSITY"] = str(self.share_gate).lower()
+        return keep
+
+    def _child(self, name: str, arguments: Sequence[str]) -> ChildProcess:
+        """Start one of our own programs."""
         return ChildProcess(
             [sys.executable, *arguments],
             folder=self.folder,
             log=make_folder(self.folder / "logs") / f"{name}.log",
-            environment=keep,
+            environment=self._environment(),
         )
 
 

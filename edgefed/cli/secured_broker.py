@@ -10,8 +10,8 @@ from edgefed.console import columns, data, json_out, talk
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from broker.rule_checks import RuleReport
     from broker.secured_files import SecuredFiles
-    from broker.secured_rules import RuleReport
     from edgefed.cli.context import Globals
     from edgefed.config.address import Address
     from edgefed.config.settings import Settings
@@ -137,8 +137,8 @@ def rule_reports(settings: Settings, address: Address, timeout: float) -> list[R
         StorageError: the broker's files cannot be written.
     """
     from broker.probe_parties import probe_parties
+    from broker.rule_checks import try_rules
     from broker.secured_check import SecuredCheck
-    from broker.secured_rules import try_rules
     from edgefed.clock import SystemClock
     from edgefed.config.broker_address import trust_folder
     from edgefed.trust.authority import AUTHORITY_FOLDER

@@ -22,7 +22,11 @@ def unreachable(address: Address, reason: str) -> UnreachableError:
     """Return the error for a broker that does not answer."""
     return UnreachableError(
         f"No MQTT broker at {address}: {reason}.",
-        hint="start one with: edgefed broker up, or name yours with --broker mqtt://HOST:PORT",
+        hint="start it on its machine: edgefed broker up; or check --broker mqtts://HOST:PORT, "
+        "where PORT is that of devices, and commands use PORT + 2"
+        if address.tls
+        else "start one with: edgefed broker up, or name yours with --broker mqtt://HOST:PORT; if "
+        "the fleet has certificates, enrol this machine first (docs/enrolment.md)",
     )
 
 
@@ -36,5 +40,9 @@ def silent(address: Address, when: str) -> UnreachableError:
     told = f"the connection was accepted, but there was no answer {when}"
     return UnreachableError(
         f"No MQTT broker at {address}: {told}.",
-        hint="another program may use this port; name the broker with --broker mqtt://HOST:PORT",
+        hint="another program uses this port, or the fleet has removed this party: "
+        "edgefed device enrolled, edgefed operator list"
+        if address.tls
+        else "another program uses this port, or its broker wants certificates: "
+        "edgefed-agent enroll TOKEN, edgefed operator enroll TOKEN",
     )

@@ -67,15 +67,15 @@ class CoordinatorClient:
         clock: Clock | None = None,
     ) -> None:
         self._topics = Topics(fleet)
+        self._clock = clock or SystemClock()
         own = address.credentials
         self._own = own
         self._renewing = threading.Lock()
         self._verifier = None
         if own is not None:
             since = own.folder.parent / f".{own.certificate.user}.{COORDINATOR_SINCE}"
-            self._verifier = verifier_of_coordinator(own.authority, since)
+            self._verifier = verifier_of_coordinator(own.authority, since, self._clock)
         self._fleet = fleet
-        self._clock = clock or SystemClock()
         self._name = f"c-{secrets.token_hex(6)}"
         self._client = f"{_user(address)}/{self._name}"
         self._on_event = on_event
@@ -310,7 +310,7 @@ def _body(waiting: _Waiting) -> Any:
         told = body["error"]
         failure = EdgeFedError(str(told["message"]), code=told["code"], hint=told["hint"])
         failure.exit_code = int(body["exit_code"])
-    except (zstandard.ZstdError, ValueError, KeyError, TypeError) as error:
+    except (zstandard.ZstdError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise _unreadable() from error
     raise failure
 

@@ -18,10 +18,10 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from edgefed.clock import Clock
 from edgefed.errors import EdgeFedError, NotAllowedError, UnreachableError
-from edgefed.files import make_folder, write_atomic
+from edgefed.files import make_folder, sync_folder, write_atomic
 from edgefed.lock import FolderLock
 from edgefed.transport.enrolment_link import EnrolmentLink
-from edgefed.trust.certificates import Certificate, Role, read_certificate, user_of
+from edgefed.trust.certificates import Role, read_certificate, user_of
 from edgefed.trust.credentials import (
     ENCRYPTION,
     KEY,
@@ -90,6 +90,7 @@ def enroll(applicant: Applicant, clock: Clock, tell: Callable[[str], None]) -> C
         NotAllowedError: the token, the authority or the clock do not allow it.
         StorageError: the disk does not take it; the same command goes on later.
     """
+    _check_named(applicant)
     make_folder(applicant.trust).chmod(0o700)
     lock = FolderLock(applicant.folder, "edgefed-agent enroll")
     try:
@@ -128,6 +129,7 @@ def _keys(folder: Path) -> KeyPair:
         made = new_keys()
         write_atomic(folder / KEY, private_pem(made.signing), mode=0o600)
         write_atomic(folder / ENCRYPTION, private_pem(made.encryption), mode=0o600)
+        sync_folder(folder)
     return KeyPair(
         load_private_key(folder, KEY, Ed25519PrivateKey),
         load_private_key(folder, ENCRYPTION, X25519PrivateKey),
@@ -149,6 +151,7 @@ def _ask(
         applicant.name,
         make_request(keys, token.name or applicant.name),
         token.proof_key,
+        applicant.roles,
     )
     own = fingerprint(keys.signing.public_key().public_bytes_raw())
     until = clock.monotonic() + FIRST_ANSWER
@@ -192,8 +195,9 @@ def _credentials(
     fits = (
         authority.public_bytes == token.authority_key
         and certificate.is_issued_by(authority)
-        and certificate.signing_key == keys.signing.public_key()
+        and keys.fit(certificate)
         and certificate.name == (token.name or certificate.name)
+        and certificate.role in applicant.roles
     )
     if not fits:
         raise NotAllowedError(
@@ -201,23 +205,19 @@ def _credentials(
             code="enrol.answer",
             hint="ask for a new token: edgefed device invite",
         )
-    _check_role(applicant, certificate)
     check_validity(certificate, now)
     folder = applicant.trust / user_of(certificate.role, certificate.name)
     return Credentials(folder, keys, certificate, authority, token.fleet, answer.broker)
 
 
-def _check_role(applicant: Applicant, certificate: Certificate) -> None:
-    """Check that a token is entered into the program that it is for."""
-    if certificate.role in applicant.roles:
-        return
-    device = certificate.role == "device"
-    command = "edgefed-agent enroll" if device else "edgefed operator enroll"
-    raise NotAllowedError(
-        f"The token is for the {certificate.role} {certificate.name}.",
-        code="enrol.role",
-        hint=f"on this machine: {command} TOKEN",
-    )
+def _check_named(applicant: Applicant) -> None:
+    """Check that somebody has named the party: the token does, or a device itself."""
+    if not (applicant.token.name or applicant.name):
+        raise NotAllowedError(
+            "The token is for a device that names itself.",
+            code="enrol.role",
+            hint="on the device: edgefed-agent enroll TOKEN",
+        )
 
 
 def _pending(name: str, own: str) -> str:

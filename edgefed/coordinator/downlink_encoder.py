@@ -13,6 +13,7 @@ the complete b_t.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -27,6 +28,8 @@ from edgefed.wire.codecs import CODECS, decode
 from edgefed.wire.message_parts import BlobRef, Patch
 from edgefed.wire.patches import apply_patch
 from edgefed.wire.tensors import pack, specs_of, unpack, weights_digest
+
+log = logging.getLogger(__name__)
 
 CHAIN = 4
 """Differences in a reference; a device that missed fewer rounds catches up with them."""
@@ -49,6 +52,7 @@ class DownlinkEncoder:
         }
         self._sources = {name: str(entry["source"]) for name, entry in (refs or {}).items()}
         self._pinned: set[str] = set()
+        self._superseded: set[str] = set()
         # The last arrays sent under each name: the very same ones need no digest to be known.
         self._sent: dict[str, Tensors] = {}
         self._pin()
@@ -92,6 +96,19 @@ class DownlinkEncoder:
             self._sources.pop(name, None)
             self._sent.pop(name, None)
         self._pin()
+
+    def committed(self) -> None:
+        """Delete what devices need no more, now that no exchange is open and the rest is written.
+
+        Before that, a restart would begin with the blobs of the last commit. Left to the cache,
+        they would stay until it is full.
+        """
+        try:
+            for digest in self._superseded:
+                self._cache.discard(digest)
+        except StorageError as error:
+            log.warning("%s", error.message)
+        self._superseded.clear()
 
     def losses(self) -> list[str]:
         """Return what to tell of each payload whose mirror is no longer in the cache."""
@@ -173,6 +190,7 @@ class DownlinkEncoder:
             self._cache.pin(digest)
         for digest in self._pinned - wanted:
             self._cache.unpin(digest)
+            self._superseded.add(digest)
         self._pinned = wanted
 
 

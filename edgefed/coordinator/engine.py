@@ -281,6 +281,7 @@ class Engine:
         for remark in self._algorithm.remarks(state.state, asked, merged):
             self._recorder.note(remark.text, warning=remark.warning)
         self._recorder.record, state.state, state.open = after, merged, None
+        state.downlink.committed()
         self._labels.tell(merged)
         self._reports.tell(merged)
         self._close_through(state)

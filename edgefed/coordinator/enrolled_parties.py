@@ -26,6 +26,10 @@ UNUSED_FOR = timedelta(hours=1)
 that is never used stays on the list of revoked certificates until it expires."""
 
 
+KEPT = timedelta(days=365)
+"""For this long, expired certificates are remembered: after a clock that was ahead is set back, the
+revoked ones among them are on the broker's list again."""
+
 ONE_SECOND = timedelta(seconds=1)
 """The validity of certificates is in whole seconds."""
 
@@ -55,6 +59,7 @@ class EnrolledParties:
         self._life = life
         self._changed = changed
         self._lock = threading.RLock()
+        self._changes = self._told = 0
         self._parties = {party.user: party for party in store.parties()}
         self._issued = {issued.serial: issued for issued in store.issued()}
 
@@ -92,6 +97,10 @@ class EnrolledParties:
         issued = self._issued.get(serial)
         return None if issued is None or issued.revoked else read_certificate(issued.der)
 
+    def party(self, user: str) -> Party | None:
+        """Return who has, or had, a name; None for nobody."""
+        return self._parties.get(user)
+
     def is_enrolled(self, user: str) -> bool:
         """Whether a party is enrolled now."""
         party = self._parties.get(user)
@@ -121,7 +130,8 @@ class EnrolledParties:
 
         Raises:
             NotAllowedError: ``enrol.name``: somebody of that name is enrolled.
-            StorageError: it cannot be written down; then nothing was issued.
+            StorageError: it cannot be written down, and nothing was issued; or it was, and cannot
+                be told: ``tell_again`` does that.
         """
         with self._lock:
             user = user_of(role, name)
@@ -129,7 +139,7 @@ class EnrolledParties:
             now = self._clock.now()
             made = self.authority.issue(role, name, request, now, self._life)
             self.register(made, invitation)
-        self._changed()
+        self._tell()
         return made
 
     def register(self, made: Certificate, invitation: Invitation | None = None) -> None:
@@ -167,7 +177,7 @@ class EnrolledParties:
                     )
             made = self._issue_next(party, request, now, waiting)
         if waiting:
-            self._changed()
+            self._tell()
         return made
 
     def rotate(self, user: str, request: CertificateRequest) -> Certificate:
@@ -241,19 +251,18 @@ class EnrolledParties:
         Returns:
             Whether there were any.
         """
-        serial = hexadecimal(certificate.serial)
-        known = self._issued.get(serial)
-        if known is None or known.used or known.revoked:
-            return False
         now = timestamp(self._clock.now())
         with self._lock:
+            known = self._issued.get(hexadecimal(certificate.serial))
+            if known is None or known.used or known.revoked:
+                return False
             changes = [replace(known, used=1)]
             older = (each for each in self._of(known.user) if each.key != known.key)
             changes += [replace(each, revoked=now) for each in older]
             self._store.write(changes)
             self._keep(changes)
         if len(changes) > 1:
-            self._changed()
+            self._tell()
         return len(changes) > 1
 
     def revoke(self, user: str, reason: str) -> Party:
@@ -261,7 +270,8 @@ class EnrolledParties:
 
         Raises:
             UnknownNameError: ``enrol.unknown``: nobody of that name was enrolled.
-            StorageError: it cannot be written down.
+            StorageError: it cannot be written down; or it was, and cannot be told: ``tell_again``
+                does that.
         """
         now = timestamp(self._clock.now())
         with self._lock:
@@ -278,8 +288,26 @@ class EnrolledParties:
             self._store.write([party, *changes])
             self._parties[user] = party
             self._keep(changes)
-        self._changed()
+        self._tell()
         return party
+
+    def tell_again(self) -> None:
+        """Tell what has changed, where that failed before.
+
+        Raises:
+            StorageError: it fails again.
+        """
+        if self._told < self._changes:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Tell that something has changed, and note it unless that fails."""
+        with self._lock:
+            self._changes += 1
+            change = self._changes
+        self._changed()
+        with self._lock:
+            self._told = max(self._told, change)
 
     def check_free(self, user: str) -> None:
         """Check that nobody is enrolled by a name.
@@ -321,9 +349,9 @@ class EnrolledParties:
         self._issued |= {each.serial: each for each in rows}
 
     def _expired(self) -> list[Issued]:
-        """Return the certificates that expired, and forget them."""
-        now: datetime = self._clock.now()
-        expired = [e for e in self._issued.values() if moment_of(e.not_after) < now]
+        """Return the certificates that expired long ago, and forget them."""
+        before: datetime = self._clock.now() - KEPT
+        expired = [e for e in self._issued.values() if moment_of(e.not_after) < before]
         current = {serial for user in self._parties for serial in self._last(user)}
         gone = [each for each in expired if each.serial not in current]
         for each in gone:

@@ -161,7 +161,8 @@ class Enrolment:
                     raise NotAllowedError(
                         "The fleet does not know this token.",
                         code="enrol.unknown_token",
-                        hint="ask for a new one: edgefed device invite",
+                        hint="ask for a new one: edgefed device invite; to invite a name again "
+                        "replaces its token",
                     )
                 response = self._answer(known, asked)
             except EdgeFedError as error:
@@ -173,6 +174,7 @@ class Enrolment:
     def _answer(self, known: Invitation, asked: EnrolmentRequest) -> EnrolmentResponse:
         request = read_request(asked.request)
         self._check(known, request)
+        _check_role(known, asked.roles)
         if known.state == "used":
             return self._enrolled(known)
         if known.state == "open":
@@ -190,15 +192,19 @@ class Enrolment:
     def _check(self, known: Invitation, request: CertificateRequest) -> None:
         """Check that a token may be used, and by these keys."""
         key = request.signing_key.public_bytes_raw().hex()
+        if known.state == "rejected":
+            raise NotAllowedError(
+                "An operator has rejected this device.",
+                code="enrol.rejected",
+                hint="ask for a new token: edgefed device invite",
+            )
         if known.key and known.key != key:
             raise NotAllowedError(
                 "The token was used already, with another key.",
                 code="enrol.used",
-                hint="ask for a new one: edgefed device invite; if nobody here used it, somebody "
-                "else has it: edgefed device remove NAME",
+                hint=f"ask for a new one: edgefed {_group(known.role)} invite; if nobody here used "
+                f"it, somebody else has it: edgefed {_group(known.role)} remove NAME",
             )
-        if known.state == "rejected":
-            raise NotAllowedError("An operator has rejected this device.", code="enrol.rejected")
         if known.state == "open" and timestamp(self._clock.now()) > known.expires:
             raise NotAllowedError(
                 f"The token expired at {known.expires}.",
@@ -218,10 +224,12 @@ class Enrolment:
 
     def _trade(self, invitation: Invitation, request: CertificateRequest) -> Certificate:
         """Issue the certificate that an invitation promises; it is used up with that."""
-        made = self.parties.enrol(invitation.role, invitation.name, request, invitation)
-        # Read back: who is enrolled and what was used up are one transaction.
-        self._invitations |= {each.id: each for each in self._store.invitations()}
-        return made
+        try:
+            return self.parties.enrol(invitation.role, invitation.name, request, invitation)
+        finally:
+            # Read back: who is enrolled and what was used up are one transaction, which may have
+            # succeeded although the broker could not be told.
+            self._invitations |= {each.id: each for each in self._store.invitations()}
 
     def _enrolled(self, known: Invitation) -> EnrolmentResponse:
         """Return the certificate that a used token was traded for."""
@@ -232,6 +240,7 @@ class Enrolment:
                 code="enrol.revoked",
                 hint="ask for a new token: edgefed device invite",
             )
+        self.parties.tell_again()
         return self._with(certificate)
 
     def _with(self, certificate: Certificate) -> EnrolmentResponse:
@@ -276,6 +285,19 @@ class Enrolment:
         ]
 
 
+def _check_role(known: Invitation, roles: tuple[Role, ...]) -> None:
+    """Check that a token was entered into the program that it is for, before it is used up."""
+    if known.role in roles:
+        return
+    device = known.role == "device"
+    command = "edgefed-agent enroll" if device else "edgefed operator enroll"
+    raise NotAllowedError(
+        f"The token is for the {known.role} {known.name}".rstrip() + ".",
+        code="enrol.role",
+        hint=f"use it with: {command} TOKEN",
+    )
+
+
 def _named(known: Invitation, asked: str) -> Invitation:
     """Return an invitation whose name is also what its holder asked for, if anything."""
     if asked and asked != known.name:
@@ -289,3 +311,8 @@ def _named(known: Invitation, asked: str) -> Invitation:
 
 def _brief(key: str) -> str:
     return fingerprint(bytes.fromhex(key)) if key else ""
+
+
+def _group(role: Role) -> str:
+    """Return the group of commands that admits a role."""
+    return "device" if role == "device" else "operator"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,6 +30,9 @@ from edgefed.wire.enrolment_messages import (
 REQUESTS_PER_SECOND = 20.0
 BURST = 100.0
 """Requests of strangers that are answered: each costs a signature's time or a write to the disk."""
+
+REPEAT_EVERY = 5.0
+"""Seconds between two attempts to tell the broker what a full disk did not take."""
 
 WriteAccess = Callable[[Iterable[str], bytes], object]
 """Tells the broker who may connect: the users, and the list of revoked certificates (PEM)."""
@@ -115,11 +119,13 @@ class Membership:
         folder = settings.trust / AUTHORITY_FOLDER
         authority = load_authority(folder)
         self._store = EnrolmentStore(folder)
+        self._publishing = threading.Lock()
         self.parties = EnrolledParties(
             authority, self._store, clock, settings.life, self.publish_access
         )
         self._enrolment = Enrolment(self.parties, self._store, clock, secrets.token_bytes)
         self.own = OwnParties(settings.trust, self.parties, clock, settings.life)
+        self._next_repeat = clock.monotonic()
         self._allowance, self._counted = BURST, clock.monotonic()
 
     def close(self) -> None:
@@ -130,12 +136,24 @@ class Membership:
         """Tell the broker who may connect, and which certificates are revoked.
 
         Raises:
-            StorageError: the files cannot be written; the next call, or a restart, repeats it.
+            StorageError: the files cannot be written; ``repeat_access`` or a restart repeats it.
         """
-        revoked = self.parties.authority.revocations(
-            self.parties.revoked_serials(), self._clock.now()
-        )
-        self._settings.write_access(self.parties.users(), revoked)
+        with self._publishing:  # else the older of two lists might be written last
+            revoked = self.parties.authority.revocations(
+                self.parties.revoked_serials(), self._clock.now()
+            )
+            self._settings.write_access(self.parties.users(), revoked)
+
+    def repeat_access(self) -> None:
+        """Tell the broker what it could not be told before; called often.
+
+        Raises:
+            StorageError: the files still cannot be written.
+        """
+        now = self._clock.monotonic()
+        if now >= self._next_repeat:
+            self._next_repeat = now + REPEAT_EVERY
+            self.parties.tell_again()
 
     # -- operators ----------------------------------------------------------------------------
 

@@ -59,6 +59,7 @@ class MembershipMessages:
         self._drop = drop
         self._session = session
         self._clock = clock
+        self._stale = False
         self.rotation = KeyRotation(
             membership.parties, membership.own, self._order_rotation, self._use_new_keys
         )
@@ -106,12 +107,16 @@ class MembershipMessages:
 
         Raises:
             UnknownNameError: nobody of that name was enrolled.
-            StorageError: it cannot be written down.
+            StorageError: it cannot be written down, or the broker cannot be told yet.
         """
         self._tell(user)
-        party = self.membership.parties.revoke(user, reason)
-        if party.role == "device":
-            self._drop(user)
+        parties = self.membership.parties
+        try:
+            party = parties.revoke(user, reason)
+        finally:  # also where it was written down and the broker could not be told
+            ended = parties.party(user)
+            if ended is not None and (ended.role, ended.state) == ("device", "revoked"):
+                self._drop(user)
         self._journal.emit("note", text=f"{party.role} {party.name}: {_WORDS[reason]}")
         return party
 
@@ -135,19 +140,34 @@ class MembershipMessages:
             self._order_rotation(signer.user, RenewalOrder(key=signer.key_id))
 
     def tick(self) -> None:
-        """Renew the certificates of this machine when it is time."""
-        for user in self.membership.own.renew():
-            self._use(user)
+        """Renew the certificates of this machine when it is time.
 
-    def _use(self, user: str) -> None:
-        """Connect again if these are the coordinator's credentials, which have changed."""
-        own = self._link.address.credentials
-        if own is not None and own.certificate.user == user:
-            self._link.renew(load_credentials(own.folder, self._clock.now()))
+        Raises:
+            StorageError: the broker still cannot be told what has changed.
+        """
+        if own := self._own_user():
+            self._stale |= own in self.membership.own.renew()
+        if self._stale:
+            self._connect_again()
+        self.membership.repeat_access()
 
     def _use_new_keys(self, user: str) -> None:
+        """Note that keys were replaced, and use them if they are the coordinator's."""
         self._journal.emit("note", text=f"{user}: has new keys")
-        self._use(user)
+        if user == self._own_user():
+            self._stale = True
+            self._connect_again()
+
+    def _own_user(self) -> str:
+        own = self._link.address.credentials
+        return "" if own is None else own.certificate.user
+
+    def _connect_again(self) -> None:
+        """Connect with the coordinator's next credentials; repeated until it works."""
+        own = self._link.address.credentials
+        assert own is not None
+        self._link.renew(load_credentials(own.folder, self._clock.now()))
+        self._stale = False
 
     def _order_rotation(self, device: str, order: RenewalOrder) -> None:
         self._link.send(self._topics.renewal_order(device), order)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import uuid
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from edgefed.clock import Clock
 from edgefed.coordinator.enrolled_parties import EnrolledParties
 from edgefed.coordinator.enrolment_store import EnrolmentStore
 from edgefed.errors import NotAllowedError
-from edgefed.files import make_folder, storage_error
+from edgefed.files import make_folder, storage_error, sync_folder
 from edgefed.trust.authority import AUTHORITY_FOLDER, Authority, new_authority, save_authority
 from edgefed.trust.certificates import Role
 from edgefed.trust.credentials import save_credentials
@@ -105,7 +104,8 @@ def _refuse_second(trust: Path, fleet: str) -> None:
         raise NotAllowedError(
             f"Fleet {fleet} has an authority already, in {trust / AUTHORITY_FOLDER}.",
             code="enrol.exists",
-            hint="use it: edgefed device invite NAME; or choose another --fleet",
+            hint="use it: edgefed device invite NAME; or choose another --fleet; while nobody has "
+            f"enrolled, you can delete {trust} and begin again",
         )
     if trust.exists() and any(trust.iterdir()):
         raise NotAllowedError(
@@ -120,11 +120,7 @@ def _put_in_place(beside: Path, trust: Path) -> None:
     if trust.exists():
         trust.rmdir()  # empty, as was checked
     beside.rename(trust)
-    handle = os.open(trust.parent, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_folder(trust.parent)
 
 
 def _remove_parts(trust: Path) -> None:

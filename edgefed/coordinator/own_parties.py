@@ -109,7 +109,8 @@ class OwnParties:
             return ""
         try:
             self._parties.note_use(own)  # a rotation that was killed may not have
-            if not renewal_due(own, self._clock.now()):
+            now = self._clock.now()
+            if now >= own.not_before and not renewal_due(own, now):  # the clock may be set back
                 return ""
             write_atomic(folder / CERTIFICATE, self._parties.reissue(own).pem())
         except (EdgeFedError, OSError) as error:

@@ -45,11 +45,12 @@ class ReplyUploads:
             return [], []
         named = reply.needed
         relayed = {sent.digest for sent in reply.relays.values()}
-        for name, data in reply.inline.items():
-            if name in named and digest(data) == name:
-                # Its device keeps it until the exchange is over: waiting for the disk, reply after
-                # reply, would hold up a large fleet's receipts. A relayed one is needed for longer.
-                self._intake.cache.put(data, sync=name in relayed)
+        valid = {n: data for n, data in reply.inline.items() if n in named and digest(data) == n}
+        # Their device keeps them until the exchange is over: waiting for the disk, reply after
+        # reply, would hold up a large fleet's receipts. Relayed ones are needed for longer.
+        for name in valid.keys() - relayed:
+            self._intake.cache.put(valid[name], sync=False)
+        self._intake.cache.put_all([valid[name] for name in valid if name in relayed])
         lacking = {name for name in named if not self._intake.cache.has(name)}
         upload = _Upload(reply, size, lacking)
         if not lacking:

@@ -27,8 +27,11 @@ class Action:
         arguments: checks them.
         act: returns the answer's body.
         order: whether it changes something, and so has to return a challenge.
+        costly: whether it makes the coordinator read files that it names; like an order, it is not
+            for viewers.
     """
 
     arguments: type[Arguments]
     act: Callable[[Any], Any]
     order: bool = False
+    costly: bool = False

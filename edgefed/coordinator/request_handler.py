@@ -172,7 +172,7 @@ class RequestHandler:
             "run.list": Action(Nothing, self._list),
             "run.show": Action(_OneRun, self._show),
             "run.summary": Action(_OneRun, self._summarise),
-            "run.check": Action(_Check, self._check),
+            "run.check": Action(_Check, self._check, costly=True),
             "run.start": Action(_Start, self._start, order=True),
             "run.order": Action(_Order, self._order, order=True),
             "run.evaluate": Action(_Evaluate, self._evaluate, order=True),
@@ -226,13 +226,14 @@ class RequestHandler:
         action = self._actions.get(request.action)
         if action is None:
             raise UsageError(f"The coordinator has no action '{request.action}'.", code="request")
+        restricted = action.order or action.costly
+        if restricted and signer is not None and signer.role != "operator":
+            raise NotAllowedError(
+                f"{signer.user} may look, and not use {request.action}.",
+                code="request.role",
+                hint="use the credentials of an operator",
+            )
         if action.order:
-            if signer is not None and signer.role != "operator":
-                raise NotAllowedError(
-                    f"{signer.user} may look, and not give orders.",
-                    code="request.role",
-                    hint="use the credentials of an operator",
-                )
             self._challenges.redeem(request.challenge)
         return action.act(action.arguments.model_validate(request.arguments))
 

@@ -18,6 +18,7 @@ from edgefed.wire.topics import CHUNK_LEAF, Topics
 
 UNKNOWN, NEW, NOT_ENROLLED = "unknown devices", "new devices", "devices that are not enrolled"
 NEW_CLIENTS = "new clients"
+ENROLLING = "devices that want to enrol"
 COORDINATOR = "the coordinator's topic"
 
 STATES = ("progress", "telemetry")
@@ -47,6 +48,9 @@ CLIENT = Rate(50, 500)
 
 FIRST_REQUESTS = Rate(50, 500)
 """Requests of all the clients that have not."""
+
+ENROLMENTS = Rate(50, 500)
+"""Requests of those who want to enrol, whom nobody knows: no command waits for their flood."""
 
 COORDINATOR_STATES = Rate(5, 100)
 """Messages on the topic of the coordinator's state."""
@@ -97,6 +101,7 @@ class SenderLimits:
         self._new_devices = TokenBucket(NEW_DEVICES, now)
         self._unknown = TokenBucket(UNKNOWN_DEVICES, now)
         self._new_clients = TokenBucket(FIRST_REQUESTS, now)
+        self._enrolling = TokenBucket(ENROLMENTS, now)
         self._coordinator = TokenBucket(COORDINATOR_STATES, now)
         self._expected: dict[str, None] = {}
         self._refused = RefusalCounts()
@@ -137,7 +142,7 @@ class SenderLimits:
         if branch == "control":
             return self._judge_client(f"{sender}/{leaf}"[:160], message, now)
         if branch == "enrol":
-            return "" if self._new_clients.take(cost_of(message.payload), now) else NEW_CLIENTS
+            return "" if self._enrolling.take(cost_of(message.payload), now) else ENROLLING
         if not self._enrolled(sender):
             return NOT_ENROLLED
         if self._joined(sender):

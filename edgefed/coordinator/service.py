@@ -48,6 +48,7 @@ from edgefed.coordinator.trust_scores import TrustScores
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError, UsageError
 from edgefed.learn.devices import set_threads
 from edgefed.lock import FolderLock
+from edgefed.released_memory import release_memory
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Link
 from edgefed.trust.certificates import Certificate
@@ -200,6 +201,7 @@ class Service:
                 work = self._pending.get()
                 if work is not None:
                     work()
+                    release_memory()  # a run's parts, with its data set, refer to each other
         finally:
             self._close()
 

@@ -69,13 +69,17 @@ class _Kept:
 class StateFiles:
     """Writes and reads states.
 
+    The arrays of the run that was committed last stay in memory, so that a group which has not
+    changed is not written again; those of other runs do not.
+
     Args:
         durable: whether a write waits for the disk.
     """
 
     def __init__(self, *, durable: bool) -> None:
         self._durable = durable
-        self._kept: dict[Path, dict[str, _Kept]] = {}
+        self._folder = Path()
+        self._kept: dict[str, _Kept] = {}
 
     def write(self, folder: Path, file: str, groups: Mapping[str, Tensors]) -> Layout:
         """Write the groups that are not on disk yet, and return where each one is.
@@ -88,7 +92,7 @@ class StateFiles:
         Raises:
             StorageError: the disk does not take it.
         """
-        kept = self._kept.get(folder, {})
+        kept = self._kept if folder == self._folder else {}
         before = {
             group: kept[group]
             for group, arrays in groups.items()
@@ -115,7 +119,8 @@ class StateFiles:
     def committed(self, folder: Path, layout: Layout, groups: Mapping[str, Tensors]) -> None:
         """Note that a layout counts from now on, and delete the files that it does not name."""
         places, digests = layout.places, layout.digests
-        self._kept[folder] = {
+        self._folder = folder
+        self._kept = {
             group: _Kept(arrays, places[group], digests[places[group]])
             for group, arrays in groups.items()
         }

@@ -146,18 +146,19 @@ class TrustScores:
 
     def judge(self, judged: Judged, section: ChecksSection, now: str) -> None:
         """Change the scores by what became of an exchange's replies, once for each exchange."""
-        count = len(judged.accepted) + len(judged.refused)
-        loss = 0.0 if 2 * len(judged.refused) >= count else section.trust_loss
-        after = [
-            *(_refused(self.of(d), judged, loss, section, now) for d in sorted(judged.refused)),
-            *(_accepted(self.of(d), section, now) for d in sorted(judged.accepted)),
-        ]
-        changed = [
-            replace(each, exchange=judged.exchange)
-            for each in after
-            if self.of(each.device).exchange != judged.exchange and each != self.of(each.device)
-        ]
-        self._write(changed)
+        with self._lock:  # else what an operator orders meanwhile would be lost
+            count = len(judged.accepted) + len(judged.refused)
+            loss = 0.0 if 2 * len(judged.refused) >= count else section.trust_loss
+            after = [
+                *(_refused(self.of(d), judged, loss, section, now) for d in sorted(judged.refused)),
+                *(_accepted(self.of(d), section, now) for d in sorted(judged.accepted)),
+            ]
+            changed = [
+                replace(each, exchange=judged.exchange)
+                for each in after
+                if self.of(each.device).exchange != judged.exchange and each != self.of(each.device)
+            ]
+            self._write(changed)
 
     def quarantine(self, device: str, now: str) -> None:
         """Quarantine a device by hand.
@@ -165,14 +166,15 @@ class TrustScores:
         Raises:
             UsageError: ``device.quarantined``: it is already.
         """
-        known = self.of(device)
-        if known.standing == "quarantined":
-            raise UsageError(
-                f"Device {device} is quarantined already.",
-                code="device.quarantined",
-                hint=f"edgefed device show {device}",
-            )
-        self._write([replace(known, standing="quarantined", reason=BY_OPERATOR, since=now)])
+        with self._lock:
+            known = self.of(device)
+            if known.standing == "quarantined":
+                raise UsageError(
+                    f"Device {device} is quarantined already.",
+                    code="device.quarantined",
+                    hint=f"edgefed device show {device}",
+                )
+            self._write([replace(known, standing="quarantined", reason=BY_OPERATOR, since=now)])
 
     def release(self, device: str, now: str) -> None:
         """End a quarantine; the device is suspect until its replies were accepted for a while.
@@ -180,14 +182,15 @@ class TrustScores:
         Raises:
             UnknownNameError: ``device.not_quarantined``: it is not quarantined.
         """
-        known = self.of(device)
-        if known.standing != "quarantined":
-            raise UnknownNameError(
-                f"Device {device} is not quarantined.",
-                code="device.not_quarantined",
-                hint="edgefed device list shows which are",
-            )
-        self._write([replace(known, score=RELEASED, standing="suspect", reason="", since=now)])
+        with self._lock:
+            known = self.of(device)
+            if known.standing != "quarantined":
+                raise UnknownNameError(
+                    f"Device {device} is not quarantined.",
+                    code="device.not_quarantined",
+                    hint="edgefed device list shows which are",
+                )
+            self._write([replace(known, score=RELEASED, standing="suspect", reason="", since=now)])
 
     def changes(self) -> list[dict[str, Any]]:
         """Return the fields of a ``device`` event for each that changed since the last call.

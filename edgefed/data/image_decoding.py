@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import nullcontext
+from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +36,9 @@ LARGE_PIXELS = 2**23
 
 _LARGE = threading.Lock()
 
+LARGE_READ = 2**16
+"""Bytes above which a read is limited to what is left of a file."""
+
 _ORIENTATION = 0x0112
 
 _TURNS = {
@@ -46,6 +51,24 @@ _TURNS = {
     8: "ROTATE_90",
 }
 """How an image is turned upright, by its EXIF orientation."""
+
+
+class _ImageFile(BufferedReader):
+    """A file, of which a read takes no more memory than is left of it.
+
+    Pillow reads as many bytes as a header states, such as 4 GiB for a chunk of a damaged PNG, and
+    Python takes the memory for all of them first.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(FileIO(path))
+        self._bytes = os.fstat(self.fileno()).st_size
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return so many bytes, or those that are left."""
+        if size is not None and size > LARGE_READ:
+            size = min(size, max(0, self._bytes - self.tell()))
+        return super().read(size)
 
 
 def image_files(folder: Path) -> list[Path]:
@@ -70,7 +93,7 @@ def read_pixels(path: Path, size: int = 0, greyscale: bool = False) -> Pixels:
     from PIL import Image
 
     try:
-        with Image.open(path, formats=FORMATS) as image:
+        with _ImageFile(path) as file, Image.open(file, formats=FORMATS) as image:
             check_pixels(image.size, str(path))
             with _LARGE if image.size[0] * image.size[1] > LARGE_PIXELS else nullcontext():
                 return _converted(image, size, greyscale)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from edgefed.database.checksums import Value, group_digest, row_digest
 from edgefed.database.commit_counter import CommitCounter
+from edgefed.database.recent_groups import Group, RecentGroups
 from edgefed.errors import StorageError
 from edgefed.files import free_bytes
 
@@ -35,9 +36,6 @@ _OWN_TABLES = (
     "create table root (id integer primary key check (id = 0), commits integer not null,"
     " digest blob not null)",
 )
-
-Group = tuple[str, str]
-"""A table's name, and the value of its group column."""
 
 Row = tuple[Value, ...]
 
@@ -97,8 +95,8 @@ class Database:
         # One connection has one transaction, so threads take turns, reads included.
         self._lock = threading.RLock()
         self._touched: set[Group] = set()
-        self._checked: set[Group] = set()
-        self._cached: dict[Group, tuple[int, list[Row]]] = {}
+        self._checked: RecentGroups[bool] = RecentGroups()
+        self._cached: RecentGroups[tuple[int, list[Row]]] = RecentGroups()
         with self._errors():
             self.connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
             try:
@@ -195,7 +193,7 @@ class Database:
                 return list(known[1])
             rows = self._read(table, part)
             if len(rows) <= CACHED_ROWS and (table, part) not in self._touched:
-                self._cached[table, part] = (version, rows)
+                self._cached.put((table, part), (version, rows))
             return list(rows)
 
     def _read(self, table: str, part: str) -> list[Row]:
@@ -226,11 +224,11 @@ class Database:
     def _touch(self, table: str, part: str) -> None:
         """Note that a group changes, and check once that its rows are those that were written."""
         group = (table, part)
-        if group not in self._checked and group not in self._touched:
+        if not self._checked.get(group) and group not in self._touched:
             self._compare(table, part, self._digests(table, part))
-            self._checked.add(group)
+            self._checked.put(group, True)
         self._touched.add(group)
-        self._cached.pop(group, None)
+        self._cached.drop(group)
 
     def _digests(self, table: str, part: str) -> list[Value]:
         return [row[0] for row in self._select("digest", table, part)]

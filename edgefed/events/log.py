@@ -65,7 +65,7 @@ def _parsed(file: BinaryIO, until: int | None = None) -> Iterator[dict[str, Any]
             return
         try:
             event = json.loads(line) if line.endswith(b"\n") else None
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(event, dict):
             yield event

@@ -9,7 +9,7 @@ where x_2 … x_k are other samples, drawn without replacement, whose weights ar
 uniform Dirichlet draw. Only z and y leave the device. Pixels are from 0 to 1, not standardised.
 
 Privacy needs the choice of samples, the weights and the noise to be drawn from the operating
-system's randomness: see ``privacy_accounting`` for what is then guaranteed.
+system's randomness: see ``mix_accounting`` for what is then guaranteed.
 """
 
 from __future__ import annotations

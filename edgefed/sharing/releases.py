@@ -19,8 +19,8 @@ from typing import Any
 
 from edgefed.sharing.bounty_report import Budget
 from edgefed.sharing.label_mixes import MixSettings
+from edgefed.sharing.mix_accounting import composed
 from edgefed.sharing.policy import Policy
-from edgefed.sharing.privacy_accounting import composed
 from edgefed.sharing.update_accounting import (
     LEAST_MULTIPLIER,
     MOST_MULTIPLIER,

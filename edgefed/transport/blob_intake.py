@@ -26,6 +26,7 @@ class _Incoming:
     source: str
     size: int
     mode: Literal["broadcast", "pull"]
+    sync: bool
     wrong: int = 0
 
 
@@ -54,16 +55,32 @@ class BlobIntake:
         self.failures: list[str] = []
 
     def fetch(
-        self, source: str, digest: str, size: int, mode: Literal["broadcast", "pull"], now: float
+        self,
+        source: str,
+        digest: str,
+        size: int,
+        mode: Literal["broadcast", "pull"],
+        now: float,
+        *,
+        sync: bool = True,
     ) -> Ask | None:
         """Begin to receive a blob and return the request to send; None if it is held or coming.
 
         An earlier process may have left all of its chunks: then the cache holds it at once.
+
+        Args:
+            source: who has it.
+            digest: its name.
+            size: its bytes.
+            mode: whether others receive it too.
+            now: the monotonic second.
+            sync: whether to wait for the disk once it is whole; False for one that can be fetched
+                again.
         """
         if digest in self._incoming or self.cache.has(digest):
             return None
         receiver = self._receiver(digest, size, mode)
-        incoming = self._incoming[digest] = _Incoming(receiver, source, size, mode)
+        incoming = self._incoming[digest] = _Incoming(receiver, source, size, mode, sync)
         if receiver.staging.complete:
             return self._finish(digest, incoming, now)
         return Ask(source, receiver.begin(now))
@@ -152,7 +169,7 @@ class BlobIntake:
             return Ask(incoming.source, incoming.receiver.begin(now))
         del self._incoming[digest]
         try:
-            self.cache.put(data)
+            self.cache.put(data, sync=incoming.sync)
         except StorageError:
             self.failures.append(digest)  # whoever waits for it has to begin again
             raise

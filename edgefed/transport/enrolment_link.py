@@ -61,6 +61,7 @@ class EnrolmentLink:
             reconnect_on_failure=False,
         )
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE  # see above: _check_broker does it
         client.tls_set_context(context)

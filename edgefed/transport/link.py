@@ -184,14 +184,17 @@ class Link:
 
         Not on paho's thread. The connection is ended in order, so that the broker publishes no
         will; what it has not acknowledged is sent again.
+
+        Raises:
+            NotAllowedError: ``trust.credentials``: the files are being changed; nothing is done.
         """
         if self._context is None:
             return
+        credentials.load_into(self._context)
         self._client.disconnect()
         self._client.loop_stop()
         self._client._reset_sockets(sockpair_only=True)  # loop_start makes others, closing none
         self._up.clear()
-        credentials.load_into(self._context)
         self.signer = Signer(credentials)
         self._set_will()
         if not self._closing:
@@ -336,6 +339,8 @@ class Link:
         self._up.clear()
         if was_up and not self._closing:
             self._deliver(LinkDown(str(reason)))
+        elif not was_up and not self._refused:  # such as a revoked certificate, or TLS there
+            self._complain(silent(self.address, "before it was ended"))
 
     def _on_message(self, client: paho.Client, data: Any, message: paho.MQTTMessage) -> None:
         del client, data

@@ -147,7 +147,7 @@ def load_authority(folder: Path) -> Authority:
         )
         if certificate.signing_key != key.public_key() or certificate.role != "authority":
             raise ValueError("certificate and key do not fit")
-    except (OSError, ValueError, KeyError, TypeError, EdgeFedError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, EdgeFedError) as error:
         raise NotAllowedError(
             f"The authority in {folder} cannot be used: {error}.",
             code="enrol.authority",

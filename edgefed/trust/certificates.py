@@ -36,6 +36,16 @@ KEY_ID_BYTES = 8
 """A certificate's id in a message is this much of its fingerprint."""
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+UNREADABLE = (
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)
+"""What the library raises for certificates and requests that it cannot read."""
+
 _PREFIXED: tuple[Role, ...] = ("operator", "viewer")
 _FIXED: tuple[Role, ...] = ("coordinator", "broker", "authority")
 
@@ -88,7 +98,7 @@ class Certificate:
         """Whether the authority signed it."""
         try:
             self.x509.verify_directly_issued_by(authority.x509)
-        except (ValueError, TypeError, InvalidSignature):
+        except (*UNREADABLE, InvalidSignature):
             return False
         return authority.role == "authority"
 
@@ -137,7 +147,7 @@ def read_certificate(encoded: bytes) -> Certificate:
         else:
             loaded = x509.load_der_x509_certificate(encoded)
         return _read(loaded)
-    except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
+    except UNREADABLE as error:
         reason = (str(error) or type(error).__name__).splitlines()[0][:200].rstrip(".")
         raise NotAllowedError(
             f"A certificate cannot be used: {reason}.",

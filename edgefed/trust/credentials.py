@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from edgefed.errors import NotAllowedError
-from edgefed.files import storage_error
+from edgefed.files import storage_error, sync_folder
 from edgefed.trust.certificates import Certificate, read_certificate
 from edgefed.trust.issuing import KeyPair
 
@@ -68,8 +68,11 @@ class Credentials:
             NotAllowedError: ``trust.credentials``: the files changed meanwhile and do not fit.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_verify_locations(cadata=self.authority.pem().decode())
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        try:
+            context.load_verify_locations(cadata=self.authority.pem().decode())
+        except ssl.SSLError as error:
+            raise _unusable(self.folder, f"{AUTHORITY} is damaged") from error
         self.load_into(context)
         return context
 
@@ -104,6 +107,7 @@ def save_credentials(made: Credentials) -> Credentials:
             shutil.rmtree(old, ignore_errors=True)
             folder.rename(old)
         beside.rename(folder)
+        sync_folder(folder.parent)  # whoever uses them next has the old ones revoked
         shutil.rmtree(old, ignore_errors=True)
     except BaseException as error:  # Ctrl-C too
         if old.exists() and not folder.exists():
@@ -133,7 +137,7 @@ def load_credentials(folder: Path, now: datetime) -> Credentials:
         load_private_key(folder, ENCRYPTION, X25519PrivateKey),
     )
     certificate, authority = _certificate(folder, CERTIFICATE), _certificate(folder, AUTHORITY)
-    if certificate.signing_key != keys.signing.public_key():
+    if not keys.fit(certificate):
         raise _unusable(folder, "certificate and key do not fit")
     if not certificate.is_issued_by(authority):
         raise NotAllowedError(
@@ -235,7 +239,7 @@ def load_private_key(folder: Path, name: str, kind: type[Any]) -> Any:
         raise NotAllowedError(
             f"Others can read the private key {path} (mode {stat.S_IMODE(mode):o}).",
             code="trust.permissions",
-            hint=f"chmod 600 {path}; if somebody may have read it, enrol this device again",
+            hint=f"chmod 600 {path}; if somebody may have read it, enrol again with a new token",
         )
     if not isinstance(key, kind):
         raise _unusable(folder, f"{name} is another kind of key")
@@ -257,7 +261,7 @@ def _fleet(folder: Path) -> dict[str, str]:
         return {name: str(told[name]) for name in ("fleet", "broker")}
     except OSError as error:
         raise _unusable(folder, f"{FLEET}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _unusable(folder, f"{FLEET} is damaged") from error
 
 

@@ -8,14 +8,21 @@ from datetime import datetime, timedelta
 from ipaddress import ip_address
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from edgefed.errors import NotAllowedError
-from edgefed.trust.certificates import ENCRYPTION_KEY, Certificate, Role, read_certificate, user_of
+from edgefed.trust.certificates import (
+    ENCRYPTION_KEY,
+    UNREADABLE,
+    Certificate,
+    Role,
+    read_certificate,
+    user_of,
+)
 
 MAX_REQUEST_BYTES = 2048
 CLOCK_SKEW = timedelta(hours=1)
@@ -28,6 +35,12 @@ class KeyPair:
 
     signing: Ed25519PrivateKey
     encryption: X25519PrivateKey
+
+    def fit(self, certificate: Certificate) -> bool:
+        """Whether a certificate is for these keys; a broker's and an authority's is for one."""
+        return certificate.signing_key == self.signing.public_key() and (
+            certificate.encryption_key in (None, self.encryption.public_key())
+        )
 
 
 @dataclass(frozen=True)
@@ -96,14 +109,7 @@ def read_request(encoded: bytes) -> CertificateRequest:
         names = asked.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         name = str(names[0].value) if names else ""
         return CertificateRequest(name, key, X25519PublicKey.from_public_bytes(extension.value))
-    except (
-        ValueError,
-        TypeError,
-        UnsupportedAlgorithm,
-        InvalidSignature,
-        x509.ExtensionNotFound,
-        x509.InvalidVersion,
-    ) as error:
+    except (*UNREADABLE, InvalidSignature, x509.ExtensionNotFound) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0][:200].rstrip(".")
         raise NotAllowedError(
             f"A request for a certificate cannot be used: {reason}.", code="trust.request"

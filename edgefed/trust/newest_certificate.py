@@ -11,6 +11,7 @@ import logging
 from datetime import datetime, timezone
 from pathlib import Path
 
+from edgefed.clock import Clock
 from edgefed.errors import StorageError
 from edgefed.files import write_atomic
 from edgefed.trust.certificates import Certificate
@@ -28,10 +29,12 @@ class NewestCertificate:
 
     Args:
         path: the file that keeps its moment.
+        clock: a certificate of the future is not noted: the coordinator's clock was ahead.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
+        self._clock = clock
         self._since = self._saved = _read(path)
 
     def is_superseded(self, certificate: Certificate) -> bool:
@@ -42,6 +45,8 @@ class NewestCertificate:
         """
         if certificate.not_before < self._since:
             return True
+        if certificate.not_before > self._clock.now():
+            return False
         self._since = certificate.not_before
         if self._since != self._saved:
             self._save()
@@ -55,17 +60,18 @@ class NewestCertificate:
             log.warning("the coordinator's next certificate was not noted: %s", error.as_line())
 
 
-def verifier_of_coordinator(authority: Certificate, path: Path) -> Verifier:
+def verifier_of_coordinator(authority: Certificate, path: Path, clock: Clock) -> Verifier:
     """Return what verifies messages of the coordinator, by its newest certificate only.
 
     Args:
         authority: of the fleet.
         path: the file that keeps which of its certificates is the newest.
+        clock: this machine's.
 
     Raises:
         StorageError: that file is damaged.
     """
-    newest = NewestCertificate(path)
+    newest = NewestCertificate(path, clock)
 
     def is_revoked(certificate: Certificate) -> bool:
         return certificate.role == "coordinator" and newest.is_superseded(certificate)

@@ -154,6 +154,10 @@ class Verifier:
             raise WireError(
                 "A message was signed with a certificate of another fleet.", code="wire.signer"
             )
+        if certificate.key_id != seal.key:
+            raise WireError(
+                "A message names another key than that of its certificate.", code="wire.signer"
+            )
         return certificate
 
 

@@ -125,7 +125,10 @@ def read_events(path: Path) -> list[Event]:
 def _event(path: Path, number: int, line: str) -> Event:
     try:
         return Event.from_flat(json.loads(line))
-    except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
+    except (
+        *(ValueError, KeyError, TypeError, AttributeError, RecursionError),
+        ValidationError,
+    ) as error:
         raise DataError(
             f"Line {number} of {path} is not an event.",
             code="events.invalid",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from edgefed.errors import WireError
@@ -15,6 +16,13 @@ from edgefed.wire import limits
 from edgefed.wire.tensors import digest as digest_of
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+
+_WRITERS = 16
+"""Most threads that write blobs at the same time."""
+
+MAX_BLOBS = 65_536
+"""Blobs of a cache, however small they are: the index of so many takes 24 MB of memory. A cohort
+of 10,000 devices may send several each."""
 
 
 def chunk_count(size: int) -> int:
@@ -66,19 +74,32 @@ class BlobCache:
         limit_bytes: how much the files may take. Pinned blobs, and the one put last, are kept even
             when they alone take more.
         pinned: digests to pin from the start, before anything is evicted.
+        limit_blobs: how many there may be; pinned ones and the last likewise stay.
 
     Raises:
         StorageError: the folder cannot be made or read.
     """
 
-    def __init__(self, folder: Path, limit_bytes: int, pinned: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        limit_bytes: int,
+        pinned: Iterable[str] = (),
+        *,
+        limit_blobs: int = MAX_BLOBS,
+    ) -> None:
         self._folder = make_folder(folder)
         self._limit = limit_bytes
+        self._limit_blobs = limit_blobs
+        self._total = 0
         self._lock = threading.Lock()
         self._sizes: OrderedDict[str, int] = OrderedDict()  # least recently used first
         self._checked: set[str] = set()
         self._pins: Counter[str] = Counter(pinned)
         self._take_over()
+
+    def __len__(self) -> int:
+        return len(self._sizes)
 
     def put(self, data: bytes, *, sync: bool = True) -> str:
         """Keep a blob and return its digest.
@@ -101,11 +122,23 @@ class BlobCache:
             with self._lock:
                 # Another thread may have put the same blob meanwhile, and a third one evicted it.
                 if self._path(digest).exists():
-                    self._sizes[digest] = len(data)
-                    self._sizes.move_to_end(digest)
+                    self._note(digest, len(data))
                     self._checked.add(digest)
                     self._make_room(0, digest)
                     return digest
+
+    def put_all(self, blobs: Collection[bytes]) -> None:
+        """Keep several blobs, and wait for the disk only about as long as for one.
+
+        Raises:
+            StorageError: as of ``put``; some of them may be kept.
+        """
+        if len(blobs) == 1:
+            self.put(*blobs)
+        elif blobs:
+            # The disk takes waits that overlap together, and others one after another.
+            with ThreadPoolExecutor(min(len(blobs), _WRITERS)) as writers:
+                deque(writers.map(self.put, blobs), maxlen=0)
 
     def get(self, digest: str) -> bytes | None:
         """Return a blob, or None when it is not here; a damaged file is dropped.
@@ -178,7 +211,7 @@ class BlobCache:
     def total(self) -> int:
         """Bytes that all blobs take."""
         with self._lock:
-            return sum(self._sizes.values())
+            return self._total
 
     def pin(self, digest: str) -> None:
         """Keep a blob, now or once it is put, until it is unpinned as often as it was pinned."""
@@ -208,11 +241,11 @@ class BlobCache:
     def shed(self, keep: Collection[str] = ()) -> int:
         """Delete all blobs that are neither pinned nor in ``keep``; return their bytes."""
         with self._lock:
-            before = sum(self._sizes.values())
+            before = self._total
             for digest in list(self._sizes):
                 if not self._pins.get(digest) and digest not in keep:
                     self._drop(digest)
-            return before - sum(self._sizes.values())
+            return before - self._total
 
     def clear(self) -> None:
         """Delete every blob; pins stay."""
@@ -232,8 +265,14 @@ class BlobCache:
         except OSError as error:
             raise storage_error(self._folder, error) from error
         for _, digest, size in sorted(found):
-            self._sizes[digest] = size
+            self._note(digest, size)
         self._make_room(0, "")
+
+    def _note(self, digest: str, size: int) -> None:
+        """Note that a blob is here, and was used now."""
+        self._total += size - self._sizes.get(digest, 0)
+        self._sizes[digest] = size
+        self._sizes.move_to_end(digest)
 
     def _touch(self, digest: str) -> None:
         """Note that a blob was used, also for the next process."""
@@ -245,13 +284,17 @@ class BlobCache:
 
     def _make_room(self, size: int, keep: str) -> None:
         """Evict unpinned blobs other than ``keep`` until ``size`` more bytes fit."""
-        excess = sum(self._sizes.values()) + size - self._limit
+        if not self._is_over(size):
+            return
         for digest in list(self._sizes):
-            if excess <= 0:
-                return
             if digest != keep and not self._pins.get(digest):
-                excess -= self._sizes[digest]
                 self._drop(digest)
+                if not self._is_over(size):
+                    return
+
+    def _is_over(self, size: int) -> bool:
+        """Whether ``size`` more bytes are too many, or there are too many blobs already."""
+        return self._total + size > self._limit or len(self._sizes) > self._limit_blobs
 
     def _drop_lost(self, digest: str) -> None:
         """Forget a blob whose file somebody deleted, unless it was put again meanwhile."""
@@ -268,8 +311,10 @@ class BlobCache:
     def _drop(self, digest: str) -> None:
         """Delete a blob's file and forget it."""
         self._checked.discard(digest)
-        if self._sizes.pop(digest, None) is None:
+        size = self._sizes.pop(digest, None)
+        if size is None:
             return
+        self._total -= size
         path = self._path(digest)
         try:
             path.unlink(missing_ok=True)

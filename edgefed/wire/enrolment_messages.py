@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from edgefed.trust.certificates import KEY_ID_BYTES
+from edgefed.trust.certificates import KEY_ID_BYTES, ROLES, Role
 from edgefed.trust.tokens import proof
 from edgefed.wire.message_parts import Word
 from edgefed.wire.messages import Message, Session, Text
@@ -28,17 +28,20 @@ class EnrolmentRequest(Message):
     Attributes:
         name: what the device calls itself; empty where the token names it.
         request: a certificate signing request (DER) with its two public keys.
-        proof: HMAC-SHA256 over name and request.
+        roles: what the asking program has a use for; a token for another role is not used up.
+        proof: HMAC-SHA256 over the other fields.
     """
 
     kind = "enrolment_request"
     name: OptionalName = ""
     request: Der
+    roles: Annotated[tuple[Role, ...], Field(max_length=len(ROLES))]
     proof: Annotated[bytes, Field(min_length=32, max_length=32)]
 
     def proven(self) -> tuple[bytes, ...]:
         """Return what the proof covers: its purpose and the fields."""
-        return self.kind.encode(), self.name.encode(), self.request
+        roles = ",".join(self.roles).encode()
+        return self.kind.encode(), self.name.encode(), self.request, roles
 
 
 class EnrolmentResponse(Message):
@@ -125,9 +128,11 @@ class Leave(Message):
     session: Session
 
 
-def signed_request(name: str, request: bytes, key: bytes) -> EnrolmentRequest:
+def signed_request(
+    name: str, request: bytes, key: bytes, roles: tuple[Role, ...]
+) -> EnrolmentRequest:
     """Return a request with its proof."""
-    made = EnrolmentRequest(name=name, request=request, proof=bytes(32))
+    made = EnrolmentRequest(name=name, request=request, roles=roles, proof=bytes(32))
     return made.model_copy(update={"proof": proof(key, *made.proven())})
 
 

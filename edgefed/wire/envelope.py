@@ -79,12 +79,16 @@ def encode(message: Message, topic: str = "", signer: Signer | None = None) -> b
 
     Raises:
         WireError: ``wire.too_large`` when it does not fit into a packet; ``wire.malformed`` when a
-            field holds what no receiver would accept, such as NaN or a text over the limit.
+            field holds what no receiver would accept, such as NaN, a text over the limit, or bytes
+            where any value of JSON may stand.
     """
     fields = message.model_dump()
+    open_fields = _OPEN_FIELDS.get(message.kind, frozenset())
     try:
-        for value in fields.values():
+        for name, value in fields.items():
             _check(value, 2)
+            if name in open_fields:
+                _as_json(name, value)
         body = msgpack.packb(fields)
         seal: tuple[bytes, ...] = ()
         if signer is not None:
@@ -200,7 +204,7 @@ def _fields(model: type[Message], body: bytes) -> dict[str, Any]:
         _check(name, 1)
         _check(value, 2)
         if name in open_fields:
-            fields[name] = _with_lists(value)
+            fields[name] = _as_json(name, value)
     return fields
 
 
@@ -241,12 +245,18 @@ def _check_items(items: Any, depth: int) -> None:
         _check(item, depth + 1)
 
 
-def _with_lists(value: Any) -> Any:
-    """Return ``value`` with each tuple in it turned into a list."""
-    if type(value) is tuple:
-        return [_with_lists(item) for item in value]
-    if type(value) is dict:
-        return {key: _with_lists(item) for key, item in value.items()}
+def _as_json(name: str, value: Any) -> Any:
+    """Return the value of a field as JSON would return it: each tuple is a list.
+
+    Raises:
+        ValueError: it holds bytes, which JSON cannot hold.
+    """
+    if isinstance(value, bytes):
+        raise ValueError(f"{name!r} holds bytes")
+    if isinstance(value, (tuple, list)):
+        return [_as_json(name, item) for item in value]
+    if isinstance(value, dict):
+        return {key: _as_json(name, item) for key, item in value.items()}
     return value
 
 

@@ -41,9 +41,11 @@ from tests.agent.agent_harness import (
     PATIENCE,
     SHAPE,
     Stage,
+    agent_words,
     start_agent,
     write_data,
 )
+from tests.forked_programs import run_module
 from tests.processes import outcome
 
 pytestmark = pytest.mark.mosquitto
@@ -308,7 +310,8 @@ def test_a_second_agent_of_the_name_is_refused_and_the_first_goes_on(
 ) -> None:
     first = stage.births[-1].session
     time.sleep(NEWCOMER)  # until the first one is no newcomer any more
-    code, out, err = outcome(start_agent(board.address, tmp_path, board.data, NAME))
+    words = agent_words(board.address, tmp_path, board.data, NAME)
+    code, out, err = run_module(*words)
     assert (code, out) == (4, "")
     lines = err.splitlines()
     assert lines[-2:] == [
@@ -331,7 +334,8 @@ def test_it_says_again_who_it_is_when_its_birth_is_cleared(stage: Stage) -> None
 
 
 def test_a_second_agent_on_the_same_folder_is_refused(board: Board) -> None:
-    code, out, err = outcome(start_agent(board.address, board.state, board.data, NAME))
+    words = agent_words(board.address, board.state, board.data, NAME)
+    code, out, err = run_module(*words)
     assert (code, out) == (4, "")
     assert f"is in use by the agent of {NAME}, process {board.process.pid}.  [state.locked]" in err
     assert board.alive()

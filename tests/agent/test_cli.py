@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 from broker.address import LOOPBACK, free_port
 from broker.mosquitto import MosquittoBroker
 from device_agent.cli import app
+from device_agent.status_file import read_status_file
 from edgefed.config.address import parse_address
-from edgefed.errors import UsageError
+from edgefed.errors import UnknownNameError, UsageError
 from tests.agent.agent_harness import start_agent, write_data
 from tests.generated_images import write_pictures
 from tests.processes import outcome, start_module
@@ -122,6 +123,7 @@ TORCH_FREE = """
 import sys
 from typer.testing import CliRunner
 from device_agent.cli import app
+from device_agent.status_file import read_status_file
 told = CliRunner().invoke(app, sys.argv[1:])
 print(told.exit_code, "torch" in sys.modules)
 """
@@ -222,6 +224,13 @@ def test_doctor_is_content_when_all_is_well(data: Path, mosquitto: MosquittoBrok
     assert findings.pop("kernels") in ("good", "warning")
     assert set(findings.values()) == {"good"}
     assert (code, err) == (0, "")
+
+
+def test_a_status_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
+    for text in ("", "[" * 100_000, "5", "null"):
+        (tmp_path / "status.json").write_text(text)
+        with pytest.raises(UnknownNameError):
+            read_status_file(tmp_path, "board")
 
 
 def test_status_of_an_agent_that_never_ran_is_unknown() -> None:

@@ -36,6 +36,8 @@ def test_the_only_credentials_say_who_this_is(tmp_path: Path) -> None:
     credentials(tmp_path, "plant-a", "cam-1")
     credentials(tmp_path, "plant-a", "operator.admin", "operator")
     credentials(tmp_path, "plant-a", ".cam-2.0a1b2c3d.part")
+    credentials(tmp_path, "plant-a", "cam-3")
+    (tmp_path / "trust" / "plant-a" / "cam-3" / "fleet.json").write_text("[" * 100_000)
     assert chosen(tmp_path) == ("plant-a", "cam-1")
     assert chosen(tmp_path, name="cam-1") == ("plant-a", "cam-1")
     assert chosen(tmp_path, broker="mqtts://hub:8883") == ("plant-a", "cam-1")

@@ -24,8 +24,8 @@ from edgefed.config.address import Address
 from edgefed.wire.blobs import chunk_count
 from edgefed.wire.messages import BlobRef, Need, Reply, Task
 from edgefed.wire.tensors import digest
-from tests.agent.agent_harness import FLEET, PATIENCE, Stage, fork_agent, start_agent, write_data
-from tests.processes import outcome
+from tests.agent.agent_harness import FLEET, PATIENCE, Stage, agent_words, fork_agent, write_data
+from tests.forked_programs import run_module
 from tests.relaying import HOLD
 from tests.relaying import installed as relaying_installed
 from tests.releasing import NAME as ALGORITHM
@@ -67,7 +67,7 @@ class Board:
     def fail(self) -> str:
         """Start an agent that cannot work, and return what it said."""
         state = self._folder / "state"
-        code, _, told = outcome(start_agent(self._address, state, self.data, NAME))
+        code, _, told = run_module(*agent_words(self._address, state, self.data, NAME))
         assert code
         return told
 

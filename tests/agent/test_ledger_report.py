@@ -16,8 +16,8 @@ from device_agent.device_store import DeviceStore
 from device_agent.ledger import Release
 from device_agent.ledger_report import as_json, as_rows, totals_as_rows
 from edgefed.sharing.label_mixes import MixSettings
+from edgefed.sharing.mix_accounting import in_words
 from edgefed.sharing.policy import Policy
-from edgefed.sharing.privacy_accounting import in_words
 from edgefed.sharing.releases import (
     labels_release,
     means_release,

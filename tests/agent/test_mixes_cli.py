@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from device_agent.cli import app
 from edgefed.data.types import Array
 from edgefed.sharing.label_mixes import MixSettings
-from edgefed.sharing.privacy_accounting import mix_epsilon
+from edgefed.sharing.mix_accounting import mix_epsilon
 from tests.data.helpers import write_image, write_npz
 
 TILE, GAP, MARGIN, HEAD, BELOW = 96, 10, 12, 18, 28

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 import pytest
 
 from device_agent.duplicate_name_guard import NEWCOMER, DuplicateNameGuard
+from device_agent.earlier_lives import FILE, MAX_LIVES, EarlierLives
 from edgefed.wire.messages import Birth
 
 LOW, HIGH = "0" * 8, "f" * 8
@@ -59,6 +61,34 @@ def test_the_will_of_an_earlier_life_is_answered() -> None:
     agent.connected(0.0)
     will = Birth(session=HIGH, status="lost")
     assert [agent.meet(will, 1.0, live=True) for _ in range(9)] == ["answer"] * 9
+
+
+@pytest.mark.parametrize("live", [True, False])
+@pytest.mark.parametrize("status", ["online", "lost"])
+def test_births_of_our_own_earlier_lives_never_make_us_yield(
+    status: Literal["online", "lost"], live: bool
+) -> None:
+    agent = DuplicateNameGuard(HIGH, {LOW})
+    agent.connected(0.0)
+    assert agent.meet(birth(HIGH), 0.5, live=True) == "ignore"
+    again = Birth(session=LOW, status=status)
+    assert [agent.meet(again, 1.0, live=live) for _ in range(9)] == ["restore"] * 9
+
+
+def test_earlier_lives_are_remembered_and_bounded(tmp_path: Path) -> None:
+    for number in range(3):
+        lives = EarlierLives(tmp_path)
+        lives.begin(f"{number:08x}")
+        assert f"{number:08x}" not in lives  # the present life is no earlier one
+    lives = EarlierLives(tmp_path)
+    assert all(f"{number:08x}" in lives for number in range(3))
+    (tmp_path / FILE).write_text("".join(f"{number:08x}\n" for number in range(MAX_LIVES)))
+    EarlierLives(tmp_path).begin("f" * 8)
+    lives = EarlierLives(tmp_path)
+    assert "f" * 8 in lives
+    assert (f"{0:08x}" in lives, f"{1:08x}" in lives) == (False, True)
+    (tmp_path / FILE).write_bytes(b"\xff\x00rubbish")
+    assert "f" * 8 not in EarlierLives(tmp_path)
 
 
 def test_a_reconnection_makes_nobody_a_newcomer() -> None:

@@ -14,7 +14,7 @@ from edgefed.wire.blobs import BlobCache
 from edgefed.wire.message_parts import DeliveredRelay
 from edgefed.wire.messages import BlobRef, Need, Task
 from edgefed.wire.tensors import digest
-from tests.agent.agent_harness import Stage, start_agent, write_data
+from tests.agent.agent_harness import Stage, fork_agent, write_data
 from tests.relaying import bytes_for, installed
 from tests.worker.tasks import task as plain_task
 
@@ -40,7 +40,7 @@ def stage(
 ) -> Iterator[ListeningStage]:
     with installed(tmp_path / "site", monkeypatch):
         data = write_data(tmp_path / "data.npz")
-        agent = start_agent(mosquitto.address, tmp_path / "state", data, NAME)
+        agent = fork_agent(mosquitto.address, tmp_path / "state", data, NAME)
         made = ListeningStage(mosquitto.address, NAME)
         try:
             made.wait_online()
@@ -48,7 +48,7 @@ def stage(
         finally:
             made.close()
             agent.kill()
-            agent.communicate()
+            agent.wait()
 
 
 def relayed(data: bytes, sender: str = "other") -> DeliveredRelay:
@@ -114,3 +114,10 @@ def test_a_blob_that_the_coordinator_sends_to_all_is_neither_private_nor_deleted
     inputs.delete_private()
     assert (cache.has(shared), cache.has(digest(other))) == (True, False)
     inputs.clear()
+
+
+def test_a_blob_that_a_power_cut_damaged_is_asked_for_again(tmp_path: Path) -> None:
+    name = digest(DATA)
+    (tmp_path / name).write_bytes(bytes(len(DATA)))
+    inputs = TaskInputs(plain_task(blobs={}, relays=(relayed(DATA),)), BlobCache(tmp_path, 1 << 20))
+    assert inputs.lacking == {name: len(DATA)}

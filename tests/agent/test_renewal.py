@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from device_agent.renewal import RENEWALS, Renewal
+from edgefed.trust.authority import new_authority
 from edgefed.trust.certificates import read_certificate
-from edgefed.trust.credentials import Credentials, load_credentials, save_credentials
-from edgefed.trust.issuing import new_keys
+from edgefed.trust.credentials import (
+    ENCRYPTION,
+    KEY,
+    Credentials,
+    load_credentials,
+    save_credentials,
+)
+from edgefed.trust.issuing import issue, new_keys, read_request
 from edgefed.wire.enrolment_messages import IssuedCertificate, RenewalOrder, RenewalRequest
 from tests.coordinator.authorities import FLEET, LIFE, Hub, renewal
+from tests.synced import synced_folders
 
 
 class Device:
@@ -125,3 +136,84 @@ def test_an_order_has_the_keys_replaced_at_once_and_only_once(device: Device) ->
     device.hub.clock.passed += 3600
     device.due()
     assert len(device.asked) == 1
+
+
+def test_only_the_next_certificate_of_this_device_is_taken(device: Device) -> None:
+    device.pass_time(0.67)
+    device.due()
+    asked, now = read_request(device.asked[-1].request), device.hub.clock.now()
+    own = device.hub.authority
+    other = new_authority(FLEET, own.broker, own.hosts, now)
+    wrong = (
+        own.issue("device", "cam-2", asked, now, LIFE),
+        own.issue("operator", "cam-1", asked, now, LIFE),
+        other.issue("device", "cam-1", asked, now, LIFE),
+        own.issue("device", "cam-1", asked, now - timedelta(days=2), timedelta(days=1)),
+    )
+    for each in wrong:
+        assert device.renewal.take(IssuedCertificate(certificate=each.der)) is None
+    assert device.renewal.take(device.answer()) is not None
+
+
+@pytest.mark.parametrize("left", [(KEY,), (ENCRYPTION,), (KEY, ENCRYPTION)], ids=str)
+def test_an_agent_killed_while_it_deletes_the_keys_makes_new_ones(
+    device: Device, tmp_path: Path, left: tuple[str, ...]
+) -> None:
+    device.pass_time(0.67)
+    device.due()
+    waiting = device.folder.parent / RENEWALS / "cam-1"
+    shutil.copytree(waiting, tmp_path / "kept")
+    made = device.renewal.take(device.answer())
+    assert made is not None
+    device.hub.membership.parties.note_use(made.certificate)
+    for name in left:
+        waiting.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(tmp_path / "kept" / name, waiting / name)
+    device.start()
+    device.pass_time(0.67)
+    device.due()
+    again = device.renewal.take(device.answer())
+    assert again is not None
+    assert again.certificate.signing_key != made.certificate.signing_key
+
+
+def test_the_keys_are_on_the_disk_before_they_are_mentioned(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = ([ENCRYPTION, KEY], device.folder.parent / RENEWALS / "cam-1")
+    synced, found = synced_folders(monkeypatch), list[bool]()
+    device.pass_time(0.67)
+    device.renewal.due(device.hub.clock.monotonic(), lambda asked: found.append(keys in synced))
+    assert found == [True]
+
+
+def test_a_certificate_of_another_authority_or_for_another_party_is_not_taken(
+    device: Device, tmp_path: Path
+) -> None:
+    device.pass_time(0.67)
+    device.due()
+    ours = device.hub.membership.parties.authority
+    theirs = new_authority(FLEET, ours.broker, (), device.hub.clock.now())
+    request, now = read_request(device.asked[-1].request), device.hub.clock.now()
+    other_key = replace(request, encryption_key=new_keys().encryption.public_key())
+    expired = now - 2 * LIFE
+    wrong = (
+        theirs.issue("device", "cam-1", request, now, LIFE),
+        ours.issue("device", "cam-2", request, now, LIFE),
+        ours.issue("operator", "cam-1", request, now, LIFE),
+        ours.issue("device", "cam-1", other_key, now, LIFE),
+        issue(
+            ours.certificate,
+            ours.key,
+            role="device",
+            name="cam-1",
+            signing_key=request.signing_key,
+            encryption_key=request.encryption_key,
+            now=expired,
+            life=LIFE,
+        ),
+    )
+    for each in wrong:
+        assert device.renewal.take(IssuedCertificate(certificate=each.der)) is None
+    right = ours.issue("device", "cam-1", request, now, LIFE)
+    assert device.renewal.take(IssuedCertificate(certificate=right.der)) is not None

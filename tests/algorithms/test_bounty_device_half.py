@@ -26,8 +26,8 @@ from edgefed.data.types import Preparation
 from edgefed.errors import DataError, WireError
 from edgefed.learn.types import Array, Tensors
 from edgefed.sharing.label_mixes import MixSettings
+from edgefed.sharing.mix_accounting import composed, mix_epsilon
 from edgefed.sharing.policy import Policy, Withheld
-from edgefed.sharing.privacy_accounting import composed, mix_epsilon
 from edgefed.sharing.releases import spent
 from edgefed.wire.limits import MAX_RELAY_BYTES
 from edgefed.wire.tensors import pack

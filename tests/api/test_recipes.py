@@ -14,8 +14,7 @@ from edgefed.config.recipe import Recipe
 from edgefed.config.write import to_toml
 from edgefed.errors import DataError, RecipeError, UnknownNameError, UsageError
 from tests.api.small import npz, recipe
-from tests.processes import edgefed as command
-from tests.processes import outcome
+from tests.forked_programs import run_module
 
 
 def test_every_form_of_a_recipe_ends_as_on_the_command_line(tmp_path: Path) -> None:
@@ -23,7 +22,7 @@ def test_every_form_of_a_recipe_ends_as_on_the_command_line(tmp_path: Path) -> N
     file = tmp_path / "recipe.toml"
     file.write_text(to_toml(Recipe.model_validate(tables)))
     words = ("--state", str(tmp_path / "state"), "--quiet", "sim", "run", str(file), "--json")
-    code, out, err = outcome(command(*words))
+    code, out, err = run_module("edgefed.cli.main", *words)
     assert (code, err) == (0, "")
     told = json.loads(out)
     results = [edgefed.simulate(form) for form in (tables, file, str(file), Recipe(**tables))]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from edgefed.database import recent_groups
 from edgefed.database.database import CACHED_ROWS, Database, Schema, Table
 from edgefed.errors import StorageError
 
@@ -98,6 +99,29 @@ def test_a_large_group_stays_on_disk(database: Database) -> None:
     seen = statements(database)
     database.rows("pairs")
     assert [each for each in seen if each.startswith("select")]
+
+
+def test_only_the_groups_that_were_used_last_are_remembered(database: Database) -> None:
+    for number in range(recent_groups.MOST + 50):
+        with database.transaction():
+            database.put("parts", f"{number:04}", "a")
+        database.rows("parts", f"{number:04}")
+    assert len(database._cached) == len(database._checked) == recent_groups.MOST
+    seen = statements(database)
+    assert database.rows("parts", "0000") == [("0000", "a")]
+    assert [each for each in seen if each.startswith("select")]
+    with database.transaction():
+        database.put("parts", "0000", "b")
+    assert database.rows("parts", "0000") == [("0000", "a"), ("0000", "b")]
+
+
+def test_a_group_that_was_forgotten_is_checked_again(database: Database) -> None:
+    for number in range(recent_groups.MOST + 1):
+        with database.transaction():
+            database.put("parts", f"{number:04}", "a")
+    database.connection.execute("delete from parts where part = '0000'")
+    with pytest.raises(StorageError, match="is damaged"), database.transaction():
+        database.put("parts", "0000", "b")
 
 
 def test_the_commits_are_counted_beside_the_file(path: Path) -> None:

@@ -7,6 +7,8 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.forked_programs import ForkedProgram, ended
 
 SHOW = """
@@ -46,3 +48,21 @@ def test_what_it_says_on_stdout_and_stderr_is_told_apart(tmp_path: Path) -> None
     (tmp_path / "teller.py").write_text("import sys\nprint('out')\nsys.exit('err')\n")
     told = ended(["teller"], {"PYTHONPATH": str(tmp_path)})
     assert (told.returncode, told.stdout, told.stderr) == (1, "out\n", "err\n")
+
+
+def test_it_runs_in_the_folder_that_it_is_given(tmp_path: Path) -> None:
+    (tmp_path / "shower.py").write_text("import os\nprint(os.getcwd())\n")
+    told = ended(["shower"], {"PYTHONPATH": str(tmp_path)}, tmp_path)
+    assert told.stdout == f"{tmp_path}\n"
+
+
+def test_it_ends_at_sigterm(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    (tmp_path / "waiter.py").write_text("print('up', flush=True)\nwhile True: pass\n")
+    program = ForkedProgram(["waiter"], {"PYTHONPATH": str(tmp_path)}, log)
+    while not log.exists() or not log.read_text():
+        time.sleep(0.01)
+    with pytest.raises(TimeoutError):
+        program.wait(0.01)
+    program.terminate()
+    assert program.wait() == -signal.SIGTERM

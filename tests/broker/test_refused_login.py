@@ -24,8 +24,8 @@ from edgefed.events.feed_update import FeedUpdate
 from tests.broker import servers
 from tests.broker.test_secured_fleet import write_data
 from tests.cli.commands import edgefed
-from tests.processes import PATIENCE, clean_environment, outcome, start_module
-from tests.processes import edgefed as start_edgefed
+from tests.forked_programs import run_module
+from tests.processes import PATIENCE, clean_environment, start_module
 from tests.transport.listening import wait_until
 
 HINT = refused(Address(LOOPBACK), "").hint
@@ -75,7 +75,7 @@ def test_a_command_says_that_the_broker_refuses(
 
 def test_up_says_that_the_broker_refuses(wrong: Address, tmp_path: Path) -> None:
     words = ("up", "--headless", "--state", str(tmp_path), "--broker", wrong.with_login())
-    code, out, err = outcome(start_edgefed(*words))
+    code, out, err = run_module("edgefed.cli.main", *words)
     assert (code, out) == (4, "")
     assert "[broker.refused]" in err
     assert "no mqtt broker" not in err.lower()

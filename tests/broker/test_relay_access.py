@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 
 from edgefed.cli import processes
-from edgefed.cli.processes import Processes, wait_for_coordinator
+from edgefed.cli.processes import wait_for_coordinator
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.wire.blobs import chunk_count
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import Need, Reply, Task
 from edgefed.wire.topics import Topics
 from tests.broker.test_secured_fleet import DEVICES, FLEET, login, secured_broker, write_data
+from tests.forked_fleet import ForkedProcesses
 from tests.relaying import installed
 from tests.transport.listening import Inbox, linked, wait_until
 
@@ -83,12 +84,12 @@ def test_a_third_device_that_asks_for_it_receives_nothing(
     with ExitStack() as stack:
         stack.enter_context(installed(tmp_path / "site", monkeypatch))
         broker = stack.enter_context(secured_broker(tmp_path, (*DEVICES, THIRD)))
-        home = Processes(login(broker, "coordinator"), FLEET, tmp_path / "coordinator")
+        home = ForkedProcesses(login(broker, "coordinator"), FLEET, tmp_path / "coordinator")
         stack.enter_context(processes.running(home))
         home.start_coordinator()
         wait_for_coordinator(home)
         for seed, device in enumerate(DEVICES):
-            own = Processes(login(broker, device), FLEET, tmp_path / device, share_mixes=True)
+            own = ForkedProcesses(login(broker, device), FLEET, tmp_path / device, share_mixes=True)
             stack.enter_context(processes.running(own))
             own.start_agent(device, f"npz:{write(tmp_path / f'{device}.npz', seed)}", 0.2)
         root = f"{TOPICS.root}/#"

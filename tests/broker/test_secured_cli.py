@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from broker.address import LOOPBACK, free_ports
-from broker.secured_rules import RULES
+from broker.rule_checks import RULES
 from tests.broker.clients import is_gone, until
-from tests.processes import edgefed, outcome
+from tests.forked_programs import run_module
+from tests.processes import edgefed
 
 pytestmark = pytest.mark.mosquitto
 
@@ -24,9 +25,7 @@ pytestmark = pytest.mark.mosquitto
 def state(tmp_path: Path) -> Path:
     """The state folder of a machine with a fleet's authority."""
     port = free_ports()
-    made = outcome(
-        edgefed("--state", str(tmp_path), "init", "--host", LOOPBACK, "--port", str(port))
-    )
+    made = run(tmp_path, "init", "--host", LOOPBACK, "--port", str(port))
     assert made[0] == 0, made
     return tmp_path
 
@@ -45,7 +44,7 @@ def broker(state: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]
 
 
 def run(state: Path, *arguments: str) -> tuple[int, str, str]:
-    return outcome(edgefed("--state", str(state), *arguments))
+    return run_module("edgefed.cli.main", "--state", str(state), *arguments)
 
 
 @pytest.mark.slow

@@ -28,6 +28,7 @@ from tests.broker.tls_fleet import (
     reload,
     stranger,
 )
+from tests.docs.pages import ROOT
 
 LAB = Topics(FLEET)
 PARTIES: tuple[tuple[Role, str], ...] = (
@@ -67,6 +68,22 @@ def test_only_own_topics_are_a_devices() -> None:
         "topic read edgefed/lab/down/cam-1/#",
         "topic read edgefed/lab/all/#",
     ]
+
+
+def test_only_own_requests_are_an_operators_and_a_viewers() -> None:
+    for user in ("operator.al", "viewer.vi"):
+        assert acl(FLEET, [user]).split(f"user {user}\n")[1].splitlines() == [
+            f"topic write edgefed/lab/control/{user}/+/request",
+            f"topic read edgefed/lab/control/{user}/+/response",
+            "topic read edgefed/lab/events",
+            "topic read edgefed/lab/all/coordinator",
+            f"topic readwrite edgefed/lab/check/{user}/#",
+        ]
+
+
+def test_the_rules_to_deploy_are_those_that_are_generated() -> None:
+    deployed = (ROOT / "deploy" / "edgefed.acl").read_text(encoding="utf-8")
+    assert deployed == acl("default", ["cam-1", "coordinator", "operator.admin", "viewer.hall"])
 
 
 def test_a_path_cannot_smuggle_in_an_option(tmp_path: Path) -> None:
@@ -208,7 +225,10 @@ def test_without_a_certificate_only_ones_own_enrolment_is_reached(
             wild.publish(f"{root}/client.c/request", b"forged")
             wild.subscribe(f"{root}/+/response")
             coordinator.publish(f"{root}/client.c/response", b"another's")
+            wild.subscribe(f"{root}/client.c/request")  # confirmed after what was delivered
             assert wild.messages.empty()
+            coordinator.publish(LAB.birth("cam-1"), b"the last")
+            assert coordinator.receive() == (LAB.birth("cam-1"), b"the last")
 
 
 @pytest.mark.mosquitto
@@ -230,6 +250,8 @@ def test_a_removed_device_is_cut_off_while_connected(fleet: TlsFleet, broker: Ch
         coordinator.publish(LAB.coordinator(), b"secret")
         kept.publish(LAB.reply("cam-1"), b"still here")
         assert coordinator.receive() == (LAB.reply("cam-1"), b"still here")
+        if not removed.ended.is_set():
+            removed.subscribe(LAB.task("cam-2"))  # confirmed after what was delivered
         assert removed.messages.empty()
         assert not kept.ended.is_set()
 

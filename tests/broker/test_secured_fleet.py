@@ -20,13 +20,15 @@ from broker.configuration import configuration
 from device_agent.presence_check import WAIT
 from edgefed.cli import processes
 from edgefed.cli.follow_run import follow
-from edgefed.cli.processes import Processes, wait_for_coordinator
+from edgefed.cli.processes import wait_for_coordinator
 from edgefed.clock import SystemClock
 from edgefed.config.address import Address
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.errors import NotAllowedError
 from tests.broker import servers
-from tests.processes import outcome, start_module
+from tests.forked_fleet import ForkedProcesses
+from tests.forked_programs import ForkedProgram, run_module
+from tests.processes import clean_environment
 from tests.transport.listening import wait_until
 
 FLEET = "lab"
@@ -82,12 +84,12 @@ def write_data(path: Path, seed: int) -> Path:
 @pytest.mark.mosquitto
 def test_a_run_over_users_and_rules(broker: Address, tmp_path: Path) -> None:
     with ExitStack() as stack:
-        dispatcher = Processes(login(broker, "coordinator"), FLEET, tmp_path / "dispatcher")
+        dispatcher = ForkedProcesses(login(broker, "coordinator"), FLEET, tmp_path / "dispatcher")
         stack.enter_context(processes.running(dispatcher))
         dispatcher.start_coordinator()
         wait_for_coordinator(dispatcher)
         for seed, device in enumerate(DEVICES):
-            own = Processes(login(broker, device), FLEET, tmp_path / device)
+            own = ForkedProcesses(login(broker, device), FLEET, tmp_path / device)
             stack.enter_context(processes.running(own))
             own.start_agent(device, f"npz:{write_data(tmp_path / f'{device}.npz', seed)}", 0.2)
         client = CoordinatorClient(dispatcher.address, FLEET)
@@ -113,33 +115,41 @@ def test_a_wrong_password_is_refused_and_told(broker: Address) -> None:
     assert check(login(broker, "coordinator"), 5.0, fleet=FLEET).ok
 
 
-def agent(command: str, broker: Address, folder: Path, name: str) -> subprocess.Popen[str]:
-    """Start a command of an agent of this name that logs in as cam-1."""
+def agent(command: str, broker: Address, folder: Path, name: str) -> list[str]:
+    """Return the words of a command of an agent of this name that logs in as cam-1."""
     words = [command, "--broker", login(broker, "cam-1").with_login(), "--fleet", FLEET]
     data = f"npz:{write_data(folder / 'data.npz', 1)}"
     named = ["--name", name, "--data", data, "--state", str(folder)]
-    return start_module("device_agent.cli", *words, *named)
+    return ["device_agent.cli", *words, *named]
+
+
+@contextmanager
+def running_agent(broker: Address, folder: Path, name: str) -> Iterator[tuple[ForkedProgram, Path]]:
+    """Yield an agent that runs, and its log."""
+    log = folder / "agent.log"
+    program = ForkedProgram(agent("run", broker, folder, name), clean_environment(), log)
+    try:
+        yield program, log
+    finally:
+        program.kill()
+        program.wait()
 
 
 def status(folder: Path, name: str) -> dict[str, object]:
     words = ("status", "--json", "--fleet", FLEET, "--name", name, "--state", str(folder))
-    code, out, err = outcome(start_module("device_agent.cli", *words))
+    code, out, err = run_module("device_agent.cli", *words)
     assert (code, err) == (0, "")
     return dict(json.loads(out))
 
 
 @pytest.mark.mosquitto
 def test_an_agent_whose_messages_the_broker_drops_says_so(broker: Address, tmp_path: Path) -> None:
-    running = agent("run", broker, tmp_path, "cam-2")
     notice = tmp_path / "agents" / FLEET / "cam-2" / "status.json"
-    try:
+    with running_agent(broker, tmp_path, "cam-2") as (running, log):
         wait_until(lambda: notice.exists() and "drops what" in notice.read_text(), "the notice")
         assert "drops what device cam-2" in str(status(tmp_path, "cam-2")["reason"])
         assert running.poll() is None  # the rules may be corrected
-    finally:
-        running.kill()
-        _, err = running.communicate()
-    (line,) = (line for line in err.splitlines() if "device.unheard" in line)
+    (line,) = (line for line in log.read_text().splitlines() if "device.unheard" in line)
     assert "drops what device cam-2 of fleet lab publishes as user cam-1" in line
     assert "try: give the device the name of its user, --name cam-1" in line
 
@@ -147,17 +157,14 @@ def test_an_agent_whose_messages_the_broker_drops_says_so(broker: Address, tmp_p
 @pytest.mark.slow
 @pytest.mark.mosquitto
 def test_an_agent_whose_messages_pass_says_nothing(broker: Address, tmp_path: Path) -> None:
-    running = agent("run", broker, tmp_path, "cam-1")
     notice = tmp_path / "agents" / FLEET / "cam-1" / "status.json"
-    try:
+    with running_agent(broker, tmp_path, "cam-1") as (running, log):
         wait_until(lambda: notice.exists() and json.loads(notice.read_text())["connected"], "it")
         time.sleep(WAIT + 1.0)
         assert running.poll() is None
-    finally:
-        running.kill()
-        _, err = running.communicate()
-    assert "connected to the broker" in err
-    assert "unheard" not in err
+    said = log.read_text()
+    assert "connected to the broker" in said
+    assert "unheard" not in said
 
 
 @pytest.mark.mosquitto
@@ -165,7 +172,7 @@ def test_an_agent_whose_messages_pass_says_nothing(broker: Address, tmp_path: Pa
 def test_doctor_checks_that_the_device_may_publish(
     name: str, state: str, broker: Address, tmp_path: Path
 ) -> None:
-    told = outcome(agent("doctor", broker, tmp_path, name))[1]
+    told = run_module(*agent("doctor", broker, tmp_path, name))[1]
     mark = {"good": "✓", "bad": "✗"}[state]
     (line,) = (line for line in told.splitlines() if " presence " in line)
     assert line.startswith(mark)

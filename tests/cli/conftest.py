@@ -18,6 +18,7 @@ from edgefed.data.partition import deal
 from edgefed.data.shard_files import write_shard
 from edgefed.simulator.local_fleet import device_names
 from tests.cli.commands import TINY, Told, edgefed, loaded, recipe_file
+from tests.forked_fleet import ForkedProcesses
 from tests.transport.listening import wait_until
 
 FLEET = "small"
@@ -58,7 +59,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallFleet]:
     folder = tmp_path_factory.mktemp("fleet")
     path = recipe_file(folder, TINY)
     recipe = loaded(path)
-    processes = Processes(Address(LOOPBACK, free_port()), FLEET, folder / "state")
+    processes = ForkedProcesses(Address(LOOPBACK, free_port()), FLEET, folder / "state")
     with running(processes):
         processes.start_broker("mosquitto")
         processes.start_coordinator()

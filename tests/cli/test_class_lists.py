@@ -14,6 +14,7 @@ from broker.address import LOOPBACK, free_port
 from edgefed.cli.processes import Processes, running, wait_for_coordinator
 from edgefed.config.address import Address
 from tests.cli.commands import Told, edgefed, recipe_file
+from tests.forked_fleet import ForkedProcesses
 from tests.generated_images import write_pictures
 from tests.transport.listening import wait_until
 
@@ -79,7 +80,7 @@ class Pictures:
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pictures]:
     folder = tmp_path_factory.mktemp("pictures")
-    processes = Processes(Address(LOOPBACK, free_port()), FLEET, folder / "state")
+    processes = ForkedProcesses(Address(LOOPBACK, free_port()), FLEET, folder / "state")
     with running(processes):
         processes.start_broker("mosquitto")
         processes.start_coordinator()

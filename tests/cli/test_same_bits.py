@@ -22,13 +22,15 @@ from edgefed.config.settings_files import Surroundings
 from edgefed.coordinator.run_records import RunRecord
 from edgefed.simulator.run import Simulation
 from tests.faults.fleet_processes import FleetProcesses, fleet
-from tests.processes import edgefed, outcome
+from tests.forked_programs import run_module
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
 
 def result(state: Path, *words: str) -> dict[str, Any]:
-    code, out, err = outcome(edgefed("--state", str(state), "--quiet", *words, "--json"))
+    code, out, err = run_module(
+        "edgefed.cli.main", "--state", str(state), "--quiet", *words, "--json"
+    )
     assert (code, err) == (0, "")
     return dict(json.loads(out))
 
@@ -58,15 +60,15 @@ def test_a_demo_through_mosquitto_ends_as_a_simulation(tmp_path: Path) -> None:
     assert real["devices"] == 3
 
 
-def test_eight_devices_share_averages_once_through_the_embedded_broker(tmp_path: Path) -> None:
+def test_four_devices_share_averages_once_through_the_embedded_broker(tmp_path: Path) -> None:
     pytest.importorskip("amqtt", reason="the demo broker is not installed")
-    words = ("--algorithm", "fedmix", "--devices", "8", "--rounds", "3", "--seed", "1")
+    words = ("--algorithm", "fedmix", "--devices", "4", "--rounds", "3", "--seed", "1")
     real = both(tmp_path, *words, broker="embedded")
     assert len(events(real, "exchange", question="mean", phase="broadcast")) == 1
-    assert len(events(real, "reply", question="mean", outcome="accepted")) == 8
-    assert len(events(real, "reply", question="fit", outcome="accepted")) == 24
+    assert len(events(real, "reply", question="mean", outcome="accepted")) == 4
+    assert len(events(real, "reply", question="fit", outcome="accepted")) == 12
     notes = [note["text"] for note in events(real, "note")]
-    assert "8 of 8 devices shared averaged data: 8 entries in all" in notes
+    assert "4 of 4 devices shared averaged data: 4 entries in all" in notes
 
 
 def test_the_demo_trains_a_mixture_of_experts_and_tests_it_on_devices(tmp_path: Path) -> None:

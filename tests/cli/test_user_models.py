@@ -16,6 +16,7 @@ from edgefed.coordinator.run_model import load_dataset
 from edgefed.data.partition import deal
 from edgefed.data.shard_files import write_shard
 from tests.cli.commands import TINY, Told, edgefed, loaded, recipe_file
+from tests.forked_fleet import ForkedProcesses
 from tests.transport.listening import wait_until
 
 pytestmark = pytest.mark.mosquitto
@@ -71,7 +72,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
     packages.mkdir()
     (packages / "shop_models.py").write_text(OWN)
     monkeypatch.setenv("PYTHONPATH", str(packages))
-    processes = Processes(Address(LOOPBACK, free_port()), FLEET, tmp_path / "state")
+    processes = ForkedProcesses(Address(LOOPBACK, free_port()), FLEET, tmp_path / "state")
     with running(processes):
         processes.start_broker("mosquitto")
         yield Fleet(processes, tmp_path)

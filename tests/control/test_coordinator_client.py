@@ -75,6 +75,7 @@ BOMB = zstandard.ZstdCompressor().compress(bytes(coordinator_client.MAX_BODY + 1
     [
         (True, b"not zstd"),
         (True, zstandard.ZstdCompressor().compress(b"{not json")),
+        (True, zstandard.ZstdCompressor().compress(b"[" * 100_000)),
         (True, packed("cut short")[:-3]),
         (True, BOMB),
         (False, packed({"error": "in other words"})),

@@ -19,8 +19,8 @@ from tests.signed_fleet import Trust
 def test_a_client_no_longer_accepts_the_coordinators_old_keys(tmp_path: Path) -> None:
     trust = Trust(tmp_path / "trust")
     own = trust.issue("operator", "maria")
-    old = trust.issue("coordinator")
-    new = trust.issue("coordinator", now=trust.now + timedelta(hours=1))
+    old = trust.issue("coordinator", now=trust.now - timedelta(hours=1))
+    new = trust.issue("coordinator")
     topics = Topics(trust.fleet)
 
     def client() -> CoordinatorClient:

@@ -10,6 +10,7 @@ from pathlib import Path
 from edgefed.coordinator.membership import Membership, MembershipSettings
 from edgefed.coordinator.new_fleet import create_fleet
 from edgefed.trust.authority import Authority
+from edgefed.trust.certificates import Role
 from edgefed.trust.issuing import KeyPair, make_request, new_keys
 from edgefed.trust.tokens import Token
 from edgefed.wire.enrolment_messages import EnrolmentResponse, RenewalRequest, signed_request
@@ -79,8 +80,11 @@ class Hub:
     def invite(self, name: str = "", seconds: float = 900) -> Token:
         return self.membership.invite("device", name, seconds)[0]
 
-    def ask(self, token: Token, keys: KeyPair, name: str = "") -> EnrolmentResponse:
-        request = signed_request(name, make_request(keys, name or "device"), token.proof_key)
+    def ask(
+        self, token: Token, keys: KeyPair, name: str = "", roles: tuple[Role, ...] = ("device",)
+    ) -> EnrolmentResponse:
+        made = make_request(keys, name or "device")
+        request = signed_request(name, made, token.proof_key, roles)
         answer = self.membership.answer(token.id, request)
         assert answer is not None
         return answer

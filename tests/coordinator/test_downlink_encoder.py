@@ -38,6 +38,10 @@ def cache(tmp_path: Path) -> BlobCache:
     return BlobCache(tmp_path / "blobs", 1 << 30)
 
 
+def cache_files(folder: Path) -> set[str]:
+    return {path.name for path in (folder / "blobs").iterdir()}
+
+
 def sent(code: str, cache: BlobCache) -> list[BlobRef]:
     downlink = DownlinkEncoder(code, cache)
     return [downlink.send("weights", Payload(arrays), seed) for seed, arrays in enumerate(course())]
@@ -169,6 +173,29 @@ def test_what_may_still_be_asked_for_is_never_evicted(tmp_path: Path) -> None:
     downlink.release()
     small.put(b"something else")
     assert not any(small.has(name) for name in names)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_what_nobody_needs_any_more_is_deleted_with_the_commit(
+    code: str, cache: BlobCache, tmp_path: Path
+) -> None:
+    downlink = DownlinkEncoder(code, cache)
+    for number, arrays in enumerate(course()):
+        before = set(cache_files(tmp_path))
+        ref = downlink.send("weights", Payload(arrays), number)
+        assert before <= cache_files(tmp_path)  # a restart would begin with them
+        downlink.committed()
+        assert cache_files(tmp_path) == {ref.digest, *(patch.blob for patch in ref.patches)}
+
+
+def test_what_is_sent_again_outlives_the_commit(cache: BlobCache) -> None:
+    downlink = DownlinkEncoder("fp32", cache)
+    first = downlink.send("weights", Payload(course()[0]), 1)
+    downlink.send("weights", Payload(course()[1]), 2)
+    again = downlink.send("weights", Payload(course()[0]), 3)
+    downlink.committed()
+    assert again.digest == first.digest
+    assert cache.has(first.digest)
 
 
 @pytest.mark.parametrize("code", CODES)

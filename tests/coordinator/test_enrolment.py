@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import timedelta
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 
+from edgefed.config.address import Address
 from edgefed.coordinator.enrolled_parties import UNUSED_FOR
+from edgefed.coordinator.enrolment import KEPT_FOR
 from edgefed.coordinator.enrolment_store import hexadecimal
-from edgefed.coordinator.membership import BURST
+from edgefed.coordinator.event_journal import EventJournal
+from edgefed.coordinator.membership import BURST, REPEAT_EVERY
+from edgefed.coordinator.membership_messages import MembershipMessages
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError, UnknownNameError
+from edgefed.transport.link import Link
 from edgefed.trust.authority import renewal_due
-from edgefed.trust.certificates import read_certificate
+from edgefed.trust.certificates import Role, read_certificate
 from edgefed.trust.issuing import (
     CertificateRequest,
     issue,
@@ -24,7 +31,10 @@ from edgefed.trust.issuing import (
 )
 from edgefed.trust.tokens import fingerprint, is_proof
 from edgefed.wire.enrolment_messages import EnrolmentRequest, signed_request
+from edgefed.wire.topics import Topics
 from tests.coordinator.authorities import FLEET, LIFE, Hub, renewal
+
+DEVICE: tuple[Role, ...] = ("device",)
 
 
 @pytest.fixture
@@ -71,6 +81,12 @@ def test_a_token_is_for_one_key_and_the_same_key_gets_the_same_answer(hub: Hub) 
     assert (other.status, other.code, other.certificate) == ("refused", "enrol.used", b"")
 
 
+def test_a_token_in_the_wrong_program_is_not_used_up(hub: Hub) -> None:
+    token, keys = hub.membership.invite("viewer", "hall", 900)[0], new_keys()
+    assert hub.ask(token, new_keys()).code == "enrol.role"
+    assert hub.ask(token, keys, roles=("operator", "viewer")).status == "enrolled"
+
+
 def test_a_token_expires(hub: Hub) -> None:
     token = hub.invite("cam-1", seconds=60)
     hub.clock.passed += 61
@@ -84,14 +100,16 @@ def test_whoever_does_not_know_the_secret_gets_nothing(hub: Hub) -> None:
     token, keys = hub.invite("cam-1"), new_keys()
     request = make_request(keys, "cam-1")
     for asked in (
-        EnrolmentRequest(request=request, proof=bytes(32)),
-        signed_request("", request, bytes(32)),
-        signed_request("", request, token.proof_key).model_copy(update={"name": "cam-2"}),
+        EnrolmentRequest(request=request, roles=DEVICE, proof=bytes(32)),
+        signed_request("", request, bytes(32), DEVICE),
+        signed_request("", request, token.proof_key, DEVICE).model_copy(update={"name": "cam-2"}),
+        signed_request("", request, token.proof_key, DEVICE).model_copy(update={"roles": ()}),
     ):
         answer = hub.membership.answer(token.id, asked)
         assert answer is not None
         assert (answer.status, answer.code) == ("refused", "enrol.unknown_token")
-    stranger = hub.membership.answer("0" * 20, signed_request("", request, token.proof_key))
+    unknown = signed_request("", request, token.proof_key, DEVICE)
+    stranger = hub.membership.answer("0" * 20, unknown)
     assert stranger is not None
     assert (stranger.code, stranger.proof) == ("enrol.unknown_token", b"")
     assert hub.ask(token, keys).status == "enrolled"  # it is still unused
@@ -122,11 +140,32 @@ def test_a_device_that_names_itself_waits_for_approval(hub: Hub) -> None:
     assert caught.value.code == "enrol.pending"
 
 
+def test_a_device_that_waits_is_not_forgotten_and_ended_invitations_are(hub: Hub) -> None:
+    token, keys = hub.invite(), new_keys()
+    hub.ask(token, keys, "cam-1")
+    ended = hub.invite("cam-2")
+    hub.clock.passed += KEPT_FOR.total_seconds() + 3600
+    hub.invite("cam-3")
+    assert hub.ask(token, keys, "cam-1").status == "pending"
+    assert hub.ask(ended, new_keys()).code == "enrol.unknown_token"
+
+
+def test_invitations_are_bounded(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgefed.coordinator.enrolment.MAX_INVITATIONS", 2)
+    hub.invite("cam-1")
+    hub.invite("cam-2")
+    hub.invite("cam-2")  # takes the place of the one before
+    with pytest.raises(NotAllowedError) as caught:
+        hub.invite("cam-3")
+    assert caught.value.code == "enrol.invitations"
+
+
 def test_a_rejected_device_is_told(hub: Hub) -> None:
     token, keys = hub.invite(), new_keys()
     hub.ask(token, keys, "cam-1")
     hub.membership.reject("cam-1")
     assert hub.ask(token, keys, "cam-1").code == "enrol.rejected"
+    assert hub.ask(token, new_keys(), "cam-1").code == "enrol.rejected"  # it forgets its keys
     assert "cam-1" not in states(hub)
     with pytest.raises(UnknownNameError):
         hub.membership.approve("cam-1")
@@ -206,6 +245,9 @@ def test_a_certificate_that_was_not_issued_here_does_not_count(hub: Hub) -> None
         life=LIFE,
     )
     assert not hub.membership.parties.accepts(forged)
+    made = read_certificate(hub.enrol("cam-1")[1].certificate)
+    assert hub.membership.parties.accepts(made)
+    assert not hub.membership.parties.accepts(replace(forged, serial=made.serial))
 
 
 def test_an_expired_certificate_does_not_count_and_its_device_enrols_again(hub: Hub) -> None:
@@ -284,6 +326,16 @@ def test_the_certificates_of_this_machine_renew_themselves(hub: Hub) -> None:
     assert hub.membership.own.renew() == []
 
 
+def test_a_machine_that_was_off_until_its_certificates_expired_renews_all_of_them(hub: Hub) -> None:
+    hub.clock.passed += 2 * LIFE.total_seconds()
+    hub.restart()
+    assert hub.membership.own.renew() == ["broker", "coordinator", "operator.admin"]
+    hub.restart()
+    for folder in ("coordinator", "operator.admin"):
+        made = read_certificate((hub.trust / folder / "certificate.pem").read_bytes())
+        assert hub.membership.parties.accepts(made)
+
+
 def test_a_clock_before_the_authority_signs_nothing(hub: Hub) -> None:
     hub.clock.passed -= timedelta(days=365 * 56).total_seconds()
     with pytest.raises(EdgeFedError, match="clock says 1970-") as caught:
@@ -293,7 +345,7 @@ def test_a_clock_before_the_authority_signs_nothing(hub: Hub) -> None:
 
 def test_strangers_are_answered_at_a_bounded_rate(hub: Hub) -> None:
     token = hub.invite("cam-1")
-    asked = EnrolmentRequest(request=b"", proof=bytes(32))
+    asked = EnrolmentRequest(request=b"", roles=DEVICE, proof=bytes(32))
     answers = [hub.membership.answer(token.id, asked) for _ in range(int(BURST) + 50)]
     assert sum(answer is not None for answer in answers) == BURST
     hub.clock.passed += 1.0
@@ -310,6 +362,106 @@ def test_a_certificate_that_cannot_be_written_down_is_not_issued(hub: Hub) -> No
         hub.invite("cam-2")
     hub.membership._store._db.connection.execute("pragma query_only = 0")
     assert hub.ask(token, keys).status == "enrolled"
+
+
+def test_a_certificate_is_not_noted_as_used_while_its_holder_is_removed(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = read_certificate(hub.enrol("cam-1")[1].certificate)
+    parties, now = hub.membership.parties, hub.clock.now
+
+    def remove_meanwhile() -> datetime:
+        monkeypatch.setattr(hub.clock, "now", now)
+        parties.revoke("cam-1", "removed")
+        return now()
+
+    monkeypatch.setattr(hub.clock, "now", remove_meanwhile)
+    parties.note_use(made)
+    assert not parties.accepts(made)
+    hub.restart()
+    assert not hub.membership.parties.accepts(made)
+
+
+def test_the_broker_is_told_last_what_holds_last(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.enrol("cam-1")
+    write, removals = hub.access.write, list[threading.Thread]()
+
+    def slowly(users: Iterable[str], revoked: bytes) -> None:
+        """Let another thread remove the device before this, older, list is written."""
+        if not removals:
+            parties = hub.membership.parties
+            removals.append(threading.Thread(target=parties.revoke, args=("cam-1", "removed")))
+            removals[0].start()
+            removals[0].join(1.0)  # it ends only where nothing makes it wait
+        write(users, revoked)
+
+    monkeypatch.setattr(hub.access, "write", slowly)
+    hub.restart()
+    hub.membership.publish_access()
+    removals[0].join()
+    assert "cam-1" not in hub.access.users
+    assert len(revoked_serials(hub)) == 1
+
+
+def fill_disk(hub: Hub, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """Have the broker's files refused so many times."""
+    write, left = hub.access.write, [times]
+
+    def refuse(users: Iterable[str], revoked: bytes) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise StorageError("The disk is full.", code="storage.full")
+        write(users, revoked)
+
+    monkeypatch.setattr(hub.access, "write", refuse)
+    hub.restart()
+
+
+def test_a_token_goes_on_after_the_broker_could_not_be_told(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_disk(hub, monkeypatch, 2)
+    token, keys = hub.invite("cam-1"), new_keys()
+    for _ in range(2):
+        answer = hub.ask(token, keys)
+        assert (answer.status, answer.code) == ("refused", "storage.full")
+    assert hub.ask(token, new_keys()).code == "enrol.used"
+    assert hub.ask(token, keys).status == "enrolled"
+    assert "cam-1" in hub.access.users
+
+
+def test_a_removal_reaches_the_broker_once_the_disk_has_room(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.enrol("cam-1")
+    fill_disk(hub, monkeypatch, 2)
+    dropped: list[str] = []
+    members = MembershipMessages(
+        hub.membership,
+        Link(Address("127.0.0.1", 1), "unused", lambda arrival: None),
+        Topics(FLEET),
+        EventJournal(FLEET, hub.clock),
+        session=lambda device: "",
+        drop=dropped.append,
+        clock=hub.clock,
+    )
+    with pytest.raises(StorageError):
+        members.remove("cam-1", "removed")
+    assert dropped == ["cam-1"]  # the coordinator does not wait for the broker
+    with pytest.raises(StorageError):
+        members.tick()
+    members.tick()  # too soon for another attempt
+    assert "cam-1" in hub.access.users
+    hub.clock.passed += REPEAT_EVERY
+    members.tick()
+    assert "cam-1" not in hub.access.users
+    times = hub.access.times
+    hub.clock.passed += REPEAT_EVERY
+    members.tick()
+    assert hub.access.times == times
+    with pytest.raises(UnknownNameError):
+        members.remove("cam-9", "removed")
+    assert dropped == ["cam-1"]
 
 
 def test_the_access_files_follow_a_restart(hub: Hub) -> None:

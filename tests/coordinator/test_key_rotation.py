@@ -42,6 +42,9 @@ class Scene:
     def saved(self, user: str) -> Credentials:
         return load_credentials(self.hub.trust / user, self.hub.clock.now())
 
+    def saved_whenever(self, user: str) -> Certificate:
+        return read_certificate((self.hub.trust / user / "certificate.pem").read_bytes())
+
     def revoked(self) -> set[int]:
         return {each.serial_number for each in x509.load_pem_x509_crl(self.hub.access.revoked)}
 
@@ -78,7 +81,7 @@ def test_keys_of_this_machine_are_replaced_and_the_old_certificate_is_revoked(
     assert scene.revoked() == {old.certificate.serial}
     assert scene.used == [user]
     # Also within the second of the old one's issue: its validity begins later.
-    newest = NewestCertificate(tmp_path / "since")
+    newest = NewestCertificate(tmp_path / "since", scene.hub.clock)
     assert newest.is_superseded(new.certificate) is False
     assert newest.is_superseded(old.certificate) is True
     assert new.certificate.is_valid_at(scene.hub.clock.now())
@@ -105,6 +108,17 @@ def test_a_device_is_asked_until_it_shows_other_keys(scene: Scene) -> None:
     assert parties.note_use(new) is True
     assert parties.note_use(new) is False
     assert (scene.accepts(old), parties.rotation_due(new)) == (False, False)
+
+
+def test_the_certificate_in_use_is_replaced_and_not_one_that_waits(scene: Scene) -> None:
+    old = scene.enrol("cam-1")
+    keys = new_keys()
+    waiting = read_certificate(scene.hub.membership.renew("cam-1", renewal(keys)).certificate)
+    assert scene.rotate("cam-1") == {"cam-1": "asked"}
+    assert scene.sent == [("cam-1", RenewalOrder(key=old.key_id))]
+    scene.hub.membership.parties.note_use(waiting)
+    assert not scene.accepts(old)
+    assert not scene.hub.membership.parties.rotation_due(waiting)
 
 
 def test_everybody_at_once(scene: Scene) -> None:
@@ -176,3 +190,24 @@ def test_killed_between_the_renames(scene: Scene) -> None:
     folder.rename(folder.with_name(".broker.old"))
     scene.hub.restart()
     assert read_certificate((folder / "certificate.pem").read_bytes()) == old
+
+
+def test_a_clock_that_was_ahead_leaves_no_certificate_of_the_future(scene: Scene) -> None:
+    scene.hub.clock.passed += 0.7 * LIFE.total_seconds()
+    assert "coordinator" in scene.hub.membership.own.renew()
+    scene.hub.clock.passed -= 0.7 * LIFE.total_seconds()
+    scene.hub.restart()
+    assert not scene.accepts(scene.saved_whenever("coordinator"))
+    assert "coordinator" in scene.hub.membership.own.renew()
+    assert scene.accepts(scene.saved_whenever("coordinator"))
+
+
+def test_a_clock_that_was_ahead_lets_no_revoked_certificate_come_back(scene: Scene) -> None:
+    old = scene.saved("coordinator").certificate
+    scene.rotate("coordinator")
+    scene.hub.clock.passed += 2 * LIFE.total_seconds()
+    scene.enrol("cam-1")  # what has expired is looked through
+    scene.hub.clock.passed -= 2 * LIFE.total_seconds()
+    scene.hub.restart()
+    scene.hub.membership.publish_access()
+    assert scene.revoked() == {old.serial}

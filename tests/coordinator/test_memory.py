@@ -6,10 +6,13 @@ import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import pytest
+
 from edgefed.algorithms.base import Algorithm, Answer, Exchange, State
 from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import Recipe
+from edgefed.coordinator.downlink_encoder import CHAIN
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.run_records import OpenExchange
 from tests.coordinator.conftest import MakeWorld
@@ -68,3 +71,13 @@ def test_memory_is_flat_in_the_number_of_replies(world: MakeWorld) -> None:
 
 def test_the_measure_would_see_answers_that_are_held(world: MakeWorld) -> None:
     assert peak(world, 30, hoarder) - peak(world, 10, hoarder) > 15 * MODEL_BYTES
+
+
+@pytest.mark.parametrize("code", ["fp32", "int8"])
+def test_the_blobs_are_bounded_in_the_number_of_rounds(world: MakeWorld, code: str) -> None:
+    plan = recipe(rounds={"count": 30}, wire={"downlink": code})
+    here = world(plan, shards((4, 4)))
+    held: list[int] = []
+    record = here.engine(listener=lambda _: held.append(len(here.cache))).run()
+    assert record.status == "finished"
+    assert max(held) <= 2 * (CHAIN + 1)

@@ -125,6 +125,24 @@ def start_of(world: MakeWorld) -> Tensors:
     return dict(found.state.groups["weights"])
 
 
+def test_updates_are_clipped_to_the_factor_times_the_median_norm(world: MakeWorld) -> None:
+    """Both factors clip every update, so that twice the factor moves the weights twice as far."""
+    before = start_of(world)
+
+    def moved(factor: float) -> Tensors:
+        merging = {"rule": "norm_clipping", "clip_factor": factor}
+        here = world(plan(rounds={"count": 1}, merging=merging), shards(SIZES))
+        here.engine(here.devices).run()
+        after = here.stores[0].checkpoint(here.run)
+        assert after is not None
+        return {n: each - before[n] for n, each in after.state.groups["weights"].items()}
+
+    once, twice = moved(0.1), moved(0.2)
+    for name, step in once.items():
+        np.testing.assert_allclose(twice[name], 2 * step, atol=1e-6)
+    assert max(np.abs(step).max() for step in once.values()) > 1e-4
+
+
 def test_clipping_to_a_large_norm_is_the_mean(world: MakeWorld) -> None:
     assert digest(world, plan(merging={"rule": "norm_clipping", "clip_norm": 1e6})) == digest(
         world, plan()

@@ -7,7 +7,10 @@ import pytest
 from edgefed.coordinator.sender_limits import (
     COORDINATOR,
     DEVICE,
+    ENROLLING,
+    ENROLMENTS,
     FIRST_REQUESTS,
+    MAX_EXPECTED,
     NEW,
     NEW_CLIENTS,
     NEW_DEVICES,
@@ -78,6 +81,14 @@ def test_a_birth_that_was_asked_for_is_heard_once(scene: Scene) -> None:
     assert not scene.admits(TOPICS.birth("late"))
 
 
+def test_births_that_were_asked_for_are_few(scene: Scene) -> None:
+    scene.flood([TOPICS.birth(f"n-{n}") for n in range(MANY)])
+    names = [f"late-{n}" for n in range(MAX_EXPECTED + 100)]
+    for name in names:
+        scene.limits.expect(name)
+    assert [scene.admits(TOPICS.birth(name)) for name in names].count(True) == MAX_EXPECTED
+
+
 def test_a_new_name_speaks_a_little_after_its_birth(scene: Scene) -> None:
     assert scene.admits(TOPICS.birth("new"))
     heard = scene.flood([TOPICS.progress("new") for _ in range(MANY)])
@@ -113,6 +124,13 @@ def test_clients_have_a_limit_each_and_new_ones_share_one(scene: Scene) -> None:
     assert read == FIRST_REQUESTS.burst - 1
     assert scene.limits.refused() == {NEW_CLIENTS: MANY - read}
     assert scene.admits(TOPICS.request("local/known"))
+
+
+def test_strangers_who_flood_enrolment_delay_no_command(scene: Scene) -> None:
+    read = scene.flood([TOPICS.enrolment_request(f"t-{n}") for n in range(MANY)])
+    assert read == ENROLMENTS.burst
+    assert scene.limits.refused() == {ENROLLING: MANY - read}
+    assert scene.admits(TOPICS.request("operator.ann/new"))
 
 
 def test_the_coordinators_own_topic_is_limited(scene: Scene) -> None:

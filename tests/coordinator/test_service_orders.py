@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from edgefed.algorithms.base import Answer, Exchange, State
 from edgefed.algorithms.fedavg import FedAvg
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
+from edgefed.coordinator.engine import Engine
 from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.service import Service
 from edgefed.coordinator.service_settings import ServiceSettings
@@ -59,6 +61,25 @@ def running_service(service: Service) -> Iterator[None]:
     finally:
         service.stop()
         thread.join()
+
+
+def test_nothing_of_an_ended_run_stays_in_memory(
+    mosquitto: MosquittoBroker, tmp_path: Path
+) -> None:
+    gc.collect()
+    gc.disable()  # what waits for a collection is not gone
+    try:
+        with serving(mosquitto, tmp_path) as service:
+            for _ in range(2):
+                service.start(plan())
+                wait_until(lambda: service._store.runs()[0].status == "finished", "the end")
+                wait_until(lambda: not engines(), "the engine's end")
+    finally:
+        gc.enable()
+
+
+def engines() -> list[Engine]:
+    return [each for each in gc.get_objects() if type(each) is Engine]
 
 
 def test_a_bug_in_the_middle_gives_no_index_away_twice(
@@ -129,3 +150,6 @@ def test_a_viewer_may_ask_and_gives_no_orders(mosquitto: MosquittoBroker, tmp_pa
             (answer,) = handler.answer(order, signer)
             assert answer.ok is allowed
             assert allowed or b"request.role" in zstandard.decompress(answer.body)
+            check = Request(nonce="ef" * 8, action="run.check", arguments={"recipe": {}})
+            told = zstandard.decompress(handler.answer(check, signer)[0].body)
+            assert (b"request.role" in told) is not allowed  # it would read files of its choice

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sqlite3
+import weakref
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -190,6 +192,20 @@ def test_what_did_not_change_is_not_written_again(store: Store) -> None:
     }
     store.commit(replace(record, exchanges=9), State(9, changed), {})
     assert [path.name for path in folder.glob("state-*")] == ["state-000009.safetensors"]
+
+
+def test_the_state_of_an_earlier_run_is_not_held_in_memory(store: Store) -> None:
+    first = made(store)
+    before = State(1, {"weights": {"w": np.ones(1000, np.float32)}})
+    array = weakref.ref(before.groups["weights"]["w"])
+    store.commit(first, before, {})
+    del before
+    assert array() is not None
+    second = made(store)
+    store.commit(second, state(), {})
+    gc.collect()
+    assert array() is None
+    assert opened(store, first) == ()
 
 
 def test_the_same_exchange_committed_twice_keeps_everything(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -297,3 +298,21 @@ def test_a_dashboard_shows_who_is_quarantined_and_not_that_it_was_seen(world: Ma
     assert shown["device-00"].standing == "trusted"
     lines = [line.text for line in builder.snapshot().lines]
     assert any(text.startswith(f"{LIAR}  quarantined, trust 0.25: delta") for text in lines)
+
+
+def test_an_order_while_replies_are_judged_is_kept(tmp_path: Path) -> None:
+    orders: list[threading.Thread] = []
+
+    class Slow(dict[str, str]):
+        """Why a device is refused; while it is looked up, an operator quarantines the device."""
+
+        def __getitem__(self, device: str) -> str:
+            orders.append(threading.Thread(target=trust.quarantine, args=(device, NOW)))
+            orders[0].start()
+            orders[0].join(1.0)  # it ends only where nothing makes it wait
+            return "NaN"
+
+    with closing(TrustScores(tmp_path)) as trust:
+        judge(trust, 1, refused=Slow({LIAR: "NaN"}))
+        orders[0].join()
+        assert (trust.of(LIAR).standing, trust.of(LIAR).reason) == ("quarantined", BY_OPERATOR)

@@ -215,3 +215,12 @@ def test_a_list_of_class_names_of_a_gigabyte(tmp_path: Path) -> None:
     with (tmp_path / "classes.txt").open("wb") as file:
         file.truncate(2**30)
     assert_refused(loaded(f"folder:{tmp_path}"), tmp_path / "classes.txt", "1.0 MiB")
+
+
+def test_an_image_whose_chunk_says_that_it_is_longer_than_memory(tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    damaged = (Path(__file__).parent.parent / "corpus" / "image" / "ok-png-chunk").read_bytes()
+    (tmp_path / "cat" / "a.png").write_bytes(damaged)
+    assert len(damaged) == 80
+    ended = loaded(f"folder:{tmp_path}")
+    assert (ended.said, ended.trouble) == ("ok", "")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -17,7 +17,8 @@ import pytest
 from broker.address import LOOPBACK
 from broker.mosquitto import MosquittoBroker
 from tests.docs.pages import PAGES, Block, blocks, commands
-from tests.processes import PARENT_DEATH, PATIENCE, clean_environment
+from tests.forked_programs import ForkedProgram, ended
+from tests.processes import PATIENCE, clean_environment
 
 MACHINES = ("hub", "device")
 """Blocks that ``test_two_machines.py`` runs."""
@@ -42,8 +43,27 @@ PREPARED = {
 """Files that a page's first Python block makes."""
 
 
+MODULES = {"edgefed": "edgefed.cli.main", "edgefed-agent": "device_agent.cli"}
+SYNTAX = set('|&;<>()$`\\"*?[]#~{}!')
+"""Characters that mean something to the shell, outside of quotes."""
+
+
+def own_words(command: str) -> list[str]:
+    """Return the words of a command of ours; none where a shell has more to do than to split it."""
+    command = re.sub(r" +# .*", "", command)
+    bare = re.sub(r"'[^']*'", "", command)
+    program, *words = shlex.split(command)
+    if program not in MODULES or SYNTAX & set(bare):
+        return []
+    return [MODULES[program], *words]
+
+
 class Shell:
-    """Runs the commands of a page in one folder, against one broker."""
+    """Runs the commands of a page in one folder, against one broker.
+
+    Commands of ours are forked where that is possible: the import of torch would take most of the
+    time. The other ones, such as those that write a file, go through bash and the console scripts.
+    """
 
     def __init__(self, folder: Path, port: int) -> None:
         self._folder = folder
@@ -56,7 +76,7 @@ class Shell:
             "EDGEFED_STATE": str(folder / "state"),
             "COLUMNS": "200",
         }
-        self._services: list[subprocess.Popen[bytes]] = []
+        self._services: list[ForkedProgram] = []
 
     def run(self, command: str) -> str:
         """Run a command, or start it where it is a service, and return what it printed."""
@@ -66,7 +86,13 @@ class Shell:
             return ""
         if SERVICE.match(command):
             return self._serve(command)
-        told = subprocess.run(
+        words = own_words(command)
+        done = ended(words, self._environment, self._folder) if words else self._bash(command)
+        assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    def _bash(self, command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             [BASH, "-c", command],
             cwd=self._folder,
             env=self._environment,
@@ -76,29 +102,13 @@ class Shell:
             timeout=2 * PATIENCE,
             check=False,
         )
-        assert told.returncode == 0, f"$ {command}\n{told.stdout}{told.stderr}"
-        return told.stdout + told.stderr
 
     def _serve(self, command: str) -> str:
         """Start a service and return what it said until it was up."""
         log = self._folder / f"service-{len(self._services)}.log"
-        ending = [
-            sys.executable,
-            "-I",
-            "-S",
-            str(PARENT_DEATH),
-            str(os.getpid()),
-            str(signal.SIGKILL),
-        ]
-        with log.open("wb") as out:
-            service = subprocess.Popen(
-                [*ending, BASH, "-c", f"exec {command}"],
-                cwd=self._folder,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-            )
+        log.touch()
+        words = own_words(command)
+        service = ForkedProgram(words, self._environment, log, folder=self._folder)
         self._services.append(service)
         ends = time.monotonic() + PATIENCE
         while "connected" not in log.read_text():
@@ -153,7 +163,10 @@ def prepare(page: Path, folder: Path) -> None:
             (folder / block.file).write_text(text)
     if page.name in PREPARED:
         program = next(block for block in blocks(page) if block.language == "python")
-        subprocess.run([sys.executable, "-c", program.text], cwd=folder, check=True)
+        (folder / "page_program.py").write_text(program.text)
+        environment = {**clean_environment(), "PYTHONPATH": str(folder)}
+        done = ended(["page_program"], environment, folder)
+        assert done.returncode == 0, done.stderr
         assert all((folder / file).exists() for file in PREPARED[page.name])
 
 

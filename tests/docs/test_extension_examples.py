@@ -18,8 +18,8 @@ from edgefed.data.partitioners.registry import PARTITION_PLUGINS
 from edgefed.data.sources import load_device
 from edgefed.learn.model_building import NETWORK_PLUGINS
 from tests.docs.pages import ROOT, blocks
+from tests.forked_programs import run_module
 from tests.plugin_package import importable, write_package
-from tests.processes import edgefed, outcome
 
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
@@ -54,7 +54,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def told(*words: str) -> Any:
-    code, out, err = outcome(edgefed(*words))
+    code, out, err = run_module("edgefed.cli.main", *words)
     assert code == 0, err
     return json.loads(out)
 
@@ -81,7 +81,7 @@ def test_their_keys_are_validated_with_their_lines(package: Path) -> None:
     recipe = package / "wrong.toml"
     text = EXAMPLES["recipe"].replace("width = 8", "width = 0").replace("ratio = 0.5", "ratio = 2")
     recipe.write_text(text.replace("step = 0.5", "stride = 0.5"))
-    code, out, _ = outcome(edgefed("config", "check", str(recipe), "--json"))
+    code, out, _ = run_module("edgefed.cli.main", "config", "check", str(recipe), "--json")
     assert code == 8
     found = {each["key"]: each["line"] for each in json.loads(out)["problems"]}
     lines = text.splitlines()

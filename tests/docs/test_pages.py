@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,8 @@ from broker.secured_configuration import secured_configuration
 from broker.secured_files import SecuredFiles
 from edgefed.config.address import TLS_PORT
 from edgefed.config.settings import Settings
+from tests.forked_programs import ended
+from tests.processes import clean_environment
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = [file for file in (ROOT / "benchmarks").glob("*.py") if file.stem != "__init__"]
@@ -50,13 +50,7 @@ def test_a_benchmark_is_started_as_a_module_everywhere() -> None:
 def test_a_benchmark_says_how_it_is_started(file: Path) -> None:
     module = f"benchmarks.{file.stem}"
     assert f"python -m {module}" in file.read_text(encoding="utf-8").split('"""')[1]
-    told = subprocess.run(
-        [sys.executable, "-m", module, "--help"],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
+    told = ended([module, "--help"], clean_environment(), ROOT)
     assert (told.returncode, told.stderr) == (0, "")
     assert told.stdout.startswith(f"usage: python -m {module} ")
 

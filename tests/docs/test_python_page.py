@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,23 +10,18 @@ import pytest
 import edgefed
 from edgefed.api.rounds import RoundResult
 from tests.docs.pages import ROOT, blocks
-from tests.processes import PATIENCE, clean_environment
+from tests.forked_programs import ended
+from tests.processes import clean_environment
 
 PAGE = ROOT / "docs" / "python.md"
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
 
 
-def python(folder: Path, *words: str | Path) -> str:
+def python(folder: Path, program: Path) -> str:
     """Return what a program prints that is run in a folder; it says nothing on stderr."""
-    told = subprocess.run(
-        [sys.executable, *words],
-        cwd=folder,
-        env={**clean_environment(), "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    environment = {**clean_environment(), "XDG_STATE_HOME": str(folder)}
+    environment["PYTHONPATH"] = str(program.parent)
+    told = ended([program.stem], environment, folder)
     assert (told.returncode, told.stderr) == (0, ""), told.stdout
     return told.stdout
 
@@ -42,7 +35,7 @@ def test_the_blocks_of_the_page_run_one_after_another(tmp_path: Path) -> None:
     for block in found:
         source += "\n" * (block.line - source.count("\n")) + block.text
     (tmp_path / "page.py").write_text(source)
-    told = python(tmp_path, "page.py")
+    told = python(tmp_path, tmp_path / "page.py")
     first = r"<Result digits-fedavg: 3 rounds, accuracy 0\.\d+, .*>\n0\.\d+ [0-9a-f]{64}\n"
     assert re.match(first, told), told
     stopped = re.search(r"^(\d+) rounds$", told, re.MULTILINE)

@@ -19,8 +19,8 @@ from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.control.enrolment_client import Applicant, enroll
 from edgefed.trust.credentials import load_credentials
 from edgefed.trust.tokens import Token, parse_token
-from tests.forked_programs import ForkedProgram
-from tests.processes import clean_environment, outcome, start_module
+from tests.forked_programs import ForkedProgram, run_module
+from tests.processes import clean_environment, start_module
 from tests.transport.listening import wait_until
 
 FLEET = "plant-a"
@@ -56,7 +56,10 @@ class Hub:
         )
 
     def edgefed(self, *words: str) -> Told:
-        return outcome(self.start(*words))
+        """Run ``edgefed`` as the operator of this machine, to its end."""
+        return run_module(
+            "edgefed.cli.main", *self._options(), *words, environment=self._environment()
+        )
 
     def _environment(self) -> dict[str, str]:
         return {"EDGEFED_CERTIFICATE_DAYS": str(self.days)}
@@ -140,7 +143,7 @@ class Hub:
         return self.folder / "devices" / name
 
     def agent(self, machine: str, *words: str) -> Told:
-        return outcome(self.start_agent(machine, *words))
+        return run_module("device_agent.cli", "--state", str(self.device(machine)), *words)
 
     def start_agent(self, machine: str, *words: str) -> subprocess.Popen[str]:
         state = self.device(machine)

@@ -16,7 +16,8 @@ from edgefed.control.enrolment_client import ENROLMENTS, enroll
 from edgefed.trust.credentials import load_credentials
 from tests.enrolment.hub import FLEET, Hub, running_hub
 from tests.enrolment.killed_enrolment import POINTS
-from tests.processes import clean_environment, outcome, start_module
+from tests.forked_programs import run_module
+from tests.processes import clean_environment
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
 
@@ -37,7 +38,7 @@ def test_an_enrolment_killed_at_any_point_goes_on(hub: Hub, point: str) -> None:
     token = hub.invite(point)
     state = hub.device(point)
     words = (point, "kill", str(state), token)
-    code, _, err = outcome(start_module("tests.enrolment.killed_enrolment", *words))
+    code, _, err = run_module("tests.enrolment.killed_enrolment", *words)
     assert code == -signal.SIGKILL, err
     folder = hub.credentials(point)
     assert folder.exists() == (point == "saved")
@@ -55,7 +56,7 @@ def test_an_enrolment_killed_at_any_point_goes_on(hub: Hub, point: str) -> None:
 def test_the_coordinator_killed_between_two_requests_gives_the_same_answer(hub: Hub) -> None:
     token = hub.invite("cam-1")
     state = str(hub.device("cam-1"))
-    outcome(start_module("tests.enrolment.killed_enrolment", "sent", "kill", state, token))
+    run_module("tests.enrolment.killed_enrolment", "sent", "kill", state, token)
     known = key_of_request(hub, "cam-1")
     hub.kill_coordinator()
     hub.start_coordinator()

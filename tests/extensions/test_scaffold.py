@@ -26,8 +26,8 @@ from edgefed.testing.play import Players, asked
 from tests.extensions.installed_package import install
 from tests.faults.fleet_processes import FLEET, fleet
 from tests.faults.traffic_recorder import Spy
+from tests.forked_programs import run_module
 from tests.plugin_package import importable
-from tests.processes import edgefed, outcome
 
 SOURCE = Path(__file__).parents[1] / "example_scaffold"
 
@@ -45,7 +45,7 @@ def test_it_is_the_installed_one() -> None:
     kind = find("scaffold")
     module = importlib.import_module(kind.__module__)
     assert "site-packages" in str(module.__file__)
-    code, out, err = outcome(edgefed("plugin", "list", "--json"))
+    code, out, err = run_module("edgefed.cli.main", "plugin", "list", "--json")
     assert (code, err) == (0, "")
     assert {
         "kind": "algorithm",

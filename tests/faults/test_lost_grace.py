@@ -13,6 +13,7 @@ from edgefed.config.recipe import Recipe
 from edgefed.simulator.run import Simulation
 from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet, wait_until
 from tests.faults.traffic_recorder import Spy
+from tests.forked_programs import run_module
 from tests.processes import edgefed, outcome
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
@@ -58,7 +59,11 @@ def kill_in_round_one(home: FleetProcesses) -> str:
 
 def command(home: FleetProcesses, *words: str) -> subprocess.Popen[str]:
     """Start a command of the operator's."""
-    return edgefed("--broker", str(home.address), "--fleet", FLEET, *words)
+    return edgefed(*operator(home), *words)
+
+
+def operator(home: FleetProcesses) -> tuple[str, ...]:
+    return ("--broker", str(home.address), "--fleet", FLEET)
 
 
 def waiting_events(home: FleetProcesses, run: str) -> list[dict[str, Any]]:
@@ -101,7 +106,7 @@ def test_who_is_back_within_the_grace_changes_no_bit_and_is_named_meanwhile(tmp_
         run = kill_in_round_one(home)
         watching = command(home, "run", "watch", run)
         waits_for_the_lost(home, run)
-        code, out, err = outcome(command(home, "status"))
+        code, out, err = run_module("edgefed.cli.main", *operator(home), "status")
         assert (code, err) == (0, "")
         until = waiting_events(home, run)[-1]["until"][11:19]
         assert f"{VICTIM} (lost), until {until}" in out

@@ -16,6 +16,8 @@ from edgefed.errors import UsageError
 
 CORPUS = Path(__file__).parent.parent / "corpus"
 WIRE = [name for name, target in TARGETS.items() if target.kind == "wire"]
+CARRIED = ["token", "credentials"]
+"""Files that grant access; ``tests/data`` feeds the readers of samples random input."""
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -28,7 +30,7 @@ def test_the_corpus_is_read_or_refused(name: str, tmp_path: Path) -> None:
             assert path.name.startswith(f"{found}-"), f"{path.name}: {found}"
 
 
-@pytest.mark.parametrize("name", WIRE)
+@pytest.mark.parametrize("name", [*WIRE, *CARRIED])
 def test_random_messages_end_in_errors_of_ours(name: str) -> None:
     report = run(TARGETS[name], 300, 0, lambda found, data: None)
     assert report.crashes == []

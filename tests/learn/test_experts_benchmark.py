@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,8 +10,7 @@ from benchmarks.experts import ANCHORS, CLASSES, VARIANTS, Device, Variant
 from edgefed.config.recipe import ModelSection
 from edgefed.learn.model_building import build
 from edgefed.learn.models import Model
-
-ROOT = Path(__file__).parents[2]
+from tests.forked_programs import run_module
 
 
 def demo() -> Model:
@@ -24,11 +20,10 @@ def demo() -> Model:
 
 @pytest.mark.slow
 def test_the_benchmark_reports_ratios_to_fedavg() -> None:
-    command = [sys.executable, "-m", "benchmarks.experts", "--repeats", "1"]
-    done = subprocess.run(
-        [*command, "--models", "cnn", "--json"], cwd=ROOT, capture_output=True, check=True
-    )
-    told = json.loads(done.stdout)
+    words = ("--repeats", "1", "--models", "cnn", "--json")
+    code, out, err = run_module("benchmarks.experts", *words)
+    assert code == 0, err
+    told = json.loads(out)
     rows = {row["variant"]: row for row in told["rows"]}
     assert rows.keys() == {"FedAvg", *VARIANTS}
     assert told["step_ratio_k4_demo"] == rows["4 experts"]["step_ratio"] > 0

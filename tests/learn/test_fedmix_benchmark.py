@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks.fedmix_step import ANCHORS, Step, plain
 from edgefed.learn.directional_derivative import DerivativeMethod, way_of
-
-ROOT = Path(__file__).parents[2]
+from tests.forked_programs import run_module
 
 
 @pytest.mark.slow
 def test_the_benchmark_reports_ratios_of_exact_gradients() -> None:
-    command = [sys.executable, "-m", "benchmarks.fedmix_step", "--repeats", "1"]
-    done = subprocess.run(
-        [*command, "--models", "lenet5", "--json"], cwd=ROOT, capture_output=True, check=True
-    )
-    told = json.loads(done.stdout)
+    words = ("--repeats", "1", "--models", "lenet5", "--json")
+    code, out, err = run_module("benchmarks.fedmix_step", *words)
+    assert code == 0, err
+    told = json.loads(out)
     assert told["ratio_lenet5"] > 0 and "ratio_vgg" not in told
     rows = {(row["kind"], row["variant"]): row for row in told["rows"]}
     assert {kind for kind, _ in rows} == {"as trained", "by torch"}

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,17 +10,16 @@ import pytest
 from benchmarks.matching import SETTINGS, planted
 from benchmarks.peers.matching_rows import RowMatching
 from edgefed.learn.matching.layer import match_layer
+from tests.forked_programs import run_module
 from tests.learn.matching_problems import pairs
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
 def test_the_benchmark_reports_seconds_atoms_and_objective() -> None:
-    command = [sys.executable, "-m", "benchmarks.matching", "--repeats", "1", "--json"]
-    sizes = ["--units", "24", "--numbers", "40"]
-    done = subprocess.run([*command, *sizes], cwd=ROOT, capture_output=True, check=True)
-    told = json.loads(done.stdout)
+    words = ("--repeats", "1", "--units", "24", "--numbers", "40", "--json")
+    code, out, err = run_module("benchmarks.matching", *words)
+    assert code == 0, err
+    told = json.loads(out)
     for suffix in ("", "_auto", "_random", "_random_auto"):
         assert told[f"seconds_16_24_40{suffix}"] > 0
         assert told[f"atoms_16_24_40{suffix}"] >= 24

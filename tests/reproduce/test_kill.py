@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.forked_programs import run_module
 from tests.processes import PATIENCE, edgefed, outcome
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
@@ -18,9 +19,19 @@ pytest.importorskip("sklearn", reason="the digits are not installed")
 TABLE = "fedma-table1"
 
 
-def reproduce(out: Path) -> subprocess.Popen[str]:
-    words = ("reproduce", TABLE, "--out", str(out), "--json")
-    return edgefed("--state", str(out.parent / "state"), *words)
+def reproduce(folder: Path) -> tuple[str, ...]:
+    """Return the words of a table with its results in a folder."""
+    words = ("reproduce", TABLE, "--out", str(folder / "out"), "--json")
+    return ("--state", str(folder / "state"), *words)
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """What a command that nothing interrupts tells."""
+    words = reproduce(tmp_path_factory.mktemp("straight"))
+    code, text, error = run_module("edgefed.cli.main", *words)
+    assert code == 0, error
+    return told(text)
 
 
 def wait_for_work(process: subprocess.Popen[str], out: Path) -> None:
@@ -41,9 +52,11 @@ def told(text: str) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
-def test_the_same_command_goes_on(number: signal.Signals, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    process = reproduce(out)
+def test_the_same_command_goes_on(
+    number: signal.Signals, tmp_path: Path, straight: list[Any]
+) -> None:
+    words, out = reproduce(tmp_path), tmp_path / "out"
+    process = edgefed(*words)
     wait_for_work(process, out)
     process.send_signal(number)
     code, text, error = outcome(process)
@@ -57,9 +70,7 @@ def test_the_same_command_goes_on(number: signal.Signals, tmp_path: Path) -> Non
     before = len([*out.glob("results/*.json")])
     assert 1 <= before < 6
     assert not (out / f"{TABLE}-smoke" / "table.json").exists()
-    code, text, error = outcome(reproduce(out))
+    code, text, error = run_module("edgefed.cli.main", *words)
     assert code == 0, error
     assert error.count("done before") == before
-    code, straight, error = outcome(reproduce(tmp_path / "straight"))
-    assert code == 0, error
-    assert told(text) == told(straight)
+    assert told(text) == straight

@@ -139,6 +139,35 @@ def test_forged_replayed_and_moved_messages_change_nothing(tmp_path: Path) -> No
     assert all(each["refused"] > 0 for each in statuses.values()), statuses
 
 
+def test_births_of_earlier_lives_stop_no_device(tmp_path: Path) -> None:
+    plan = plain_recipe()
+    with fleet(tmp_path / "home", plan, signed=True) as home:
+        insider = Insider(home)
+        try:
+            run = home.begin(paused=True)
+            home.step(run)
+            for _ in range(2):
+                home.kill(FIRST)
+                home.start(FIRST)
+                home.wait_for_devices(3)
+            births = [each for each in insider.heard("birth") if each.payload]
+            lives = [decode(each.payload, Birth).session for each in births]
+            assert len(set(lives)) >= 5  # three devices, and two earlier lives of one
+            for retain in (False, True):
+                for _ in range(9):
+                    for birth in births:
+                        insider.link.publish(birth.topic, birth.payload, retain=retain)
+            home.resume(run)
+            record = home.finish(run)
+            assert record["status"] == "finished", (record["reason"], home.logs())
+            log = (home.folder / f"{FIRST}.log").read_text()
+            assert "device.taken" not in log
+            assert "another agent has the name" not in log
+        finally:
+            insider.close()
+    assert record["weights_digest"] == simulated(tmp_path / "sim", plan)
+
+
 def status(home: FleetProcesses, device: str) -> dict[str, Any]:
     folder = home.folder / "state" / "agents" / FLEET / device
     return dict(json.loads((folder / "status.json").read_text()))

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from edgefed.sharing.bounty_report import Budget
 from edgefed.sharing.label_mixes import MixSettings
+from edgefed.sharing.mix_accounting import composed
 from edgefed.sharing.policy import Policy
-from edgefed.sharing.privacy_accounting import composed
 from edgefed.sharing.releases import (
     Spent,
     allowed_mixes,

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,19 +11,12 @@ from benchmarks.gpu import WORKS, Measurement, with_ratio, work_of
 from edgefed.config.recipe import ModelSection
 from edgefed.learn.model_building import build
 from edgefed.learn.stacked_trainer import can_stack
-
-ROOT = Path(__file__).parents[2]
-
-
-def benchmark(*words: str) -> tuple[int, str, str]:
-    command = [sys.executable, "-m", "benchmarks.gpu", *words]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    return ended.returncode, ended.stdout, ended.stderr
+from tests.forked_programs import run_module
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_it_says_so_in_one_line() -> None:
-    code, out, err = benchmark()
+    code, out, err = run_module("benchmarks.gpu")
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
     assert "torch sees 0 CUDA devices" in err
@@ -35,7 +25,7 @@ def test_without_a_gpu_it_says_so_in_one_line() -> None:
 @pytest.mark.slow
 def test_tiny_and_on_a_cpu_it_measures_both_ways() -> None:
     small = ("--device", "cpu", "--small", "--rounds", "1")
-    code, out, err = benchmark(*small, "--models", "lenet5", "--json")
+    code, out, err = run_module("benchmarks.gpu", *small, "--models", "lenet5", "--json")
     assert (code, err) == (0, "")
     rows = json.loads(out)["rows"]
     assert [(row["model"], row["way"]) for row in rows] == [

@@ -11,15 +11,27 @@ from typing import Any
 
 import pytest
 
+from tests.forked_programs import run_module
 from tests.processes import PATIENCE, edgefed, outcome
 from tests.simulator.sweeps import GRID, write
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
 
 
-def sweep(file: Path, out: Path) -> subprocess.Popen[str]:
-    state = ("--state", str(out.parent / "state"))
-    return edgefed(*state, "sim", "sweep", str(file), "--out", str(out), "--json")
+def sweep(folder: Path) -> tuple[str, ...]:
+    """Return the words of a sweep of six runs with its results in a folder."""
+    file = write(folder / "sweep", GRID.replace("0.5]", "0.2, 0.5]"))
+    state = ("--state", str(folder / "state"))
+    return (*state, "sim", "sweep", str(file), "--out", str(folder / "out"), "--json")
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """The scores of a sweep that nothing interrupts."""
+    words = sweep(tmp_path_factory.mktemp("straight"))
+    code, text, error = run_module("edgefed.cli.main", *words)
+    assert code == 0, error
+    return scores(text)
 
 
 def finished(out: Path) -> list[str]:
@@ -43,9 +55,11 @@ def scores(text: str) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
-def test_the_same_command_goes_on(number: signal.Signals, tmp_path: Path) -> None:
-    file, out = write(tmp_path / "sweep", GRID.replace("0.5]", "0.2, 0.5]")), tmp_path / "out"
-    process = sweep(file, out)
+def test_the_same_command_goes_on(
+    number: signal.Signals, tmp_path: Path, straight: list[Any]
+) -> None:
+    words, out = sweep(tmp_path), tmp_path / "out"
+    process = edgefed(*words)
     wait_for_work(process, out)
     process.send_signal(number)
     code, told, error = outcome(process)
@@ -58,11 +72,9 @@ def test_the_same_command_goes_on(number: signal.Signals, tmp_path: Path) -> Non
     before = finished(out)
     assert 1 <= len(before) < 6
     stamps = {path: path.stat().st_mtime_ns for path in (out / "results").glob("*.json")}
-    code, told, error = outcome(sweep(file, out))
+    code, told, error = run_module("edgefed.cli.main", *words)
     assert code == 0, error
     assert error.count("done before") == len(before)
     assert len(finished(out)) == 6
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
-    code, straight, error = outcome(sweep(file, tmp_path / "straight"))
-    assert code == 0, error
-    assert scores(told) == scores(straight)
+    assert scores(told) == straight

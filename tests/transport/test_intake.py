@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -48,6 +49,21 @@ def answer(one: BlobIntake, need: Need, data: bytes = DATA, now: float = 0.0) ->
     for number in need.chunks:
         ask = one.chunk(NAME, number, chunk(data, number), now)
     return ask.need if ask is not None else None
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_the_disk_is_waited_for_unless_a_blob_can_be_fetched_again(
+    sync: bool, intake: MakeIntake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, waits = intake(), list[int]()
+    monkeypatch.setattr(os, "fsync", waits.append)
+    ask = one.fetch(SOURCE, NAME, len(DATA), "pull", 0.0, sync=sync)
+    assert ask is not None
+    need: Need | None = ask.need
+    while need is not None:
+        need = answer(one, need)
+    assert one.cache.get(NAME) == DATA
+    assert len(waits) == sync
 
 
 def test_a_whole_blob_ends_in_the_cache(intake: MakeIntake, tmp_path: Path) -> None:

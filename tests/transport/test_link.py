@@ -165,6 +165,22 @@ def test_who_accepts_but_never_answers_is_no_broker() -> None:
             link.start_now(0.2)
 
 
+def test_who_ends_every_connection_before_an_answer_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with socket.create_server((LOOPBACK, 0)) as server:
+        link = Link(Address(LOOPBACK, server.getsockname()[1]), "twelve", Inbox())
+        link.start()
+        try:
+            for _ in range(3):  # the second attempt begins after the first was told
+                server.accept()[0].close()
+        finally:
+            link.stop()
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert "accepted, but there was no answer before it was ended; trying again" in line
+    assert "[broker.unreachable]; try: another program uses this port" in line
+
+
 def test_a_host_without_a_name_server_entry_is_told_in_words() -> None:
     link = Link(Address("no-such-host.invalid", 1883), "ten", Inbox())
     with pytest.raises(UnreachableError) as caught:

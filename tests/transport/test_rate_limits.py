@@ -63,3 +63,10 @@ def test_refusals_of_many_senders_are_counted_together() -> None:
 
 def test_large_messages_cost_more() -> None:
     assert [cost_of(bytes(size)) for size in (0, 4095, 4096, 253_952)] == [1, 1, 2, 63]
+
+
+def test_a_clock_that_goes_back_takes_nothing() -> None:
+    bucket = TokenBucket(Rate(1, 10), 100.0)
+    assert bucket.take(5, 100.0)
+    assert bucket.take(5, 50.0)
+    assert not bucket.take(1, 50.0)

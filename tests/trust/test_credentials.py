@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 
 from edgefed.errors import NotAllowedError, StorageError
 from edgefed.trust import certificates
-from edgefed.trust.certificates import read_certificate, user_of
+from edgefed.trust.certificates import ENCRYPTION_KEY, read_certificate, user_of
 from edgefed.trust.credentials import load_credentials, save_credentials
-from edgefed.trust.issuing import make_request, new_keys, read_request
+from edgefed.trust.issuing import issue, make_request, new_keys, read_request
 from edgefed.wire import limits
 from tests.signed_fleet import LIFE, Trust
+from tests.synced import synced_folders
+
+AUTHORITY_KEY, BASIC_CONSTRAINTS = b"\x06\x03\x55\x1d\x23", b"\x06\x03\x55\x1d\x13"
+"""Object identifiers of extensions, encoded."""
 
 
 def code_of(folder: Path, trust: Trust, *, days: float = 0.0) -> str:
@@ -78,6 +86,21 @@ def test_key_and_certificate_must_belong_together(trust: Trust) -> None:
     assert code_of(one.folder, trust) == "trust.credentials"
 
 
+def test_the_key_that_opens_data_must_belong_to_the_certificate_too(trust: Trust) -> None:
+    one, two = trust.issue("device", "cam-1"), trust.issue("device", "cam-2")
+    key = one.folder / "encryption.pem"
+    key.write_bytes((two.folder / "encryption.pem").read_bytes())
+    assert code_of(one.folder, trust) == "trust.credentials"
+    assert not two.keys.fit(replace(two.certificate, encryption_key=one.certificate.encryption_key))
+    assert two.keys.fit(two.certificate)
+
+
+def test_a_file_nested_too_deeply_is_told(trust: Trust) -> None:
+    folder = trust.issue("device", "cam-1").folder
+    (folder / "fleet.json").write_bytes(b'{"fleet":' + b"[" * 100_000)
+    assert code_of(folder, trust) == "trust.credentials"
+
+
 def test_a_write_that_fails_leaves_what_was_there(trust: Trust, tmp_path: Path) -> None:
     made = trust.issue("device", "cam-1")
     (tmp_path / "file").write_text("in the way")
@@ -98,6 +121,37 @@ def test_renewed_credentials_replace_the_old(trust: Trust) -> None:
     assert first.folder == second.folder
     assert load_credentials(second.folder, trust.now).certificate == second.certificate
     assert [path.name for path in trust.folder.iterdir()] == ["cam-1"]
+
+
+def test_new_credentials_are_on_the_disk_under_their_name(
+    trust: Trust, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = trust.issue("device", "cam-1")
+    synced = synced_folders(monkeypatch)
+    save_credentials(made)
+    contents, folder = synced[-1]
+    assert folder == made.folder.parent
+    assert contents == [".cam-1.old", "cam-1"]  # after the last rename
+
+
+@pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_broker_that_speaks_no_tls_1_3_is_refused(trust: Trust, newest: ssl.TLSVersion) -> None:
+    broker = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    broker.maximum_version = newest
+    trust.issue("broker").load_into(broker)
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = trust.issue("device", "cam-1").tls_context()
+    device = context.wrap_bio(back, there, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        device.do_handshake()
+    try:
+        broker.wrap_bio(there, back, server_side=True).do_handshake()
+        refused = False
+    except ssl.SSLWantReadError:
+        refused = False
+    except ssl.SSLError:
+        refused = True
+    assert refused == (newest < ssl.TLSVersion.TLSv1_3)
 
 
 @pytest.mark.parametrize("name", ["", "Cam", "a.b", "a/b", "+", "-a", "coordinator", "x" * 65])
@@ -144,6 +198,62 @@ def test_what_is_no_certificate_is_refused(encoded: bytes) -> None:
     with pytest.raises(NotAllowedError) as caught:
         read_certificate(encoded)
     assert caught.value.code == "trust.certificate"
+
+
+def test_a_certificate_that_names_an_extension_twice_is_refused(trust: Trust) -> None:
+    made = trust.issue("device", "cam-1").certificate.der
+    twice = made.replace(AUTHORITY_KEY, BASIC_CONSTRAINTS)
+    assert twice != made
+    with pytest.raises(NotAllowedError) as caught:
+        read_certificate(twice)
+    assert caught.value.code == "trust.certificate"
+
+
+def test_a_request_that_names_an_extension_twice_is_refused() -> None:
+    keys = new_keys()
+    raw = keys.encryption.public_key().public_bytes_raw()
+    other = x509.ObjectIdentifier(f"{ENCRYPTION_KEY.dotted_string[:-1]}2")
+    builder = x509.CertificateSigningRequestBuilder(x509.Name([]))
+    for oid in (ENCRYPTION_KEY, other):
+        builder = builder.add_extension(x509.UnrecognizedExtension(oid, raw), critical=False)
+    signed = builder.sign(keys.signing, None)
+    content = signed.tbs_certrequest_bytes
+    twice = content.replace(_encoded(other), _encoded(ENCRYPTION_KEY))
+    assert twice != content
+    made = signed.public_bytes(Encoding.DER).replace(content, twice)
+    made = made.replace(signed.signature, keys.signing.sign(twice))
+    with pytest.raises(NotAllowedError) as caught:
+        read_request(made)
+    assert caught.value.code == "trust.request"
+
+
+def _encoded(oid: x509.ObjectIdentifier) -> bytes:
+    """Return the last bytes of an identifier, which tell it from its neighbours."""
+    number = int(oid.dotted_string.rpartition(".")[2])
+    return bytes([number >> 7 & 0x7F | 0x80, number & 0x7F])
+
+
+def test_long_certificates_and_requests_are_not_read(trust: Trust) -> None:
+    keys = new_keys()
+    with pytest.raises(NotAllowedError, match="it is too long"):
+        issue(
+            trust.authority,
+            trust.key,
+            role="broker",
+            signing_key=keys.signing.public_key(),
+            now=trust.now,
+            life=LIFE,
+            hosts=[f"host-{number}.example" for number in range(400)],
+        )
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cam-1")])
+    raw = x509.UnrecognizedExtension(
+        certificates.ENCRYPTION_KEY, keys.encryption.public_key().public_bytes_raw()
+    )
+    names = x509.SubjectAlternativeName([x509.DNSName(f"host-{n}.example") for n in range(200)])
+    builder = x509.CertificateSigningRequestBuilder(subject).add_extension(raw, critical=False)
+    long = builder.add_extension(names, critical=False).sign(keys.signing, None)
+    with pytest.raises(NotAllowedError, match="it is too long"):
+        read_request(long.public_bytes(Encoding.DER))
 
 
 def test_messages_and_files_bound_certificates_alike() -> None:

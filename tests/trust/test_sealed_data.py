@@ -67,6 +67,16 @@ def test_a_coordinator_cannot_put_its_own_data_in_their_place(trust: Trust) -> N
         open_data(two, CONTEXT, forged)
 
 
+def test_a_device_of_another_fleet_cannot_take_the_senders_place(
+    trust: Trust, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    two = trust.issue("device", "cam-2")
+    stranger = Trust(tmp_path_factory.mktemp("other")).issue("device", "cam-1")
+    cheat = replace(stranger, authority=trust.authority)
+    with pytest.raises(WireError):
+        open_data(two, CONTEXT, seal_data(cheat, two.certificate, CONTEXT, b"forged"))
+
+
 def test_data_is_sealed_only_for_the_device_that_is_meant(
     trust: Trust, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

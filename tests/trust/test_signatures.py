@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+import msgpack
 import pytest
 
 from device_agent.identity import agent_verifier
+from edgefed.clock import SystemClock
 from edgefed.config.address import Address
 from edgefed.errors import WireError
 from edgefed.transport.link import Incoming
@@ -17,7 +19,15 @@ from edgefed.trust.credentials import Credentials
 from edgefed.trust.newest_certificate import NewestCertificate
 from edgefed.trust.signatures import Signer, Verifier, signed_bytes
 from edgefed.wire.envelope import encode, open_envelope
-from edgefed.wire.messages import Cancel, Chunk, CoordinatorState, Message, Progress, Request
+from edgefed.wire.messages import (
+    Cancel,
+    Chunk,
+    CoordinatorState,
+    EventMessage,
+    Message,
+    Progress,
+    Request,
+)
 from edgefed.wire.topics import Topics
 from tests.signed_fleet import Trust
 
@@ -89,8 +99,11 @@ def test_only_the_device_itself_is_heard_on_its_topics(
         (Cancel(exchange="e"), TOPICS.cancel("cam-1"), {"coordinator"}),
         (ORDER, TOPICS.request("operator.ann/c-1"), {"operator"}),
         (ORDER, TOPICS.request("viewer.ann/c-1"), {"viewer"}),
+        (ORDER, TOPICS.request("cam-1/c-1"), set()),
+        (PROGRESS, TOPICS.progress("coordinator"), set()),
+        (EventMessage(session="0123abcd", number=1, event={}), TOPICS.events(), {"coordinator"}),
     ],
-    ids=["down", "operator", "viewer"],
+    ids=["down", "operator", "viewer", "order of a device", "up", "events"],
 )
 def test_who_may_send_where(
     trust: Trust, parties: dict[str, Credentials], message: Message, topic: str, heard: set[str]
@@ -137,6 +150,21 @@ def test_a_certificate_of_another_authority_is_refused(
     assert received(verifier, topic, payload) is not None  # the request introduces its signer
 
 
+def test_a_message_names_the_key_of_the_certificate_that_it_carries(
+    trust: Trust, parties: dict[str, Credentials]
+) -> None:
+    topic, reasons = TOPICS.request("operator.ann/c-1"), list[str]()
+    version, kind, body, key, *rest = msgpack.unpackb(
+        encode(ORDER, topic, Signer(parties["operator"]))
+    )
+    for other in (parties["viewer"].certificate.key_id, bytes(8)):
+        payload = msgpack.packb((version, kind, body, other, *rest))
+        assert received(Verifier(trust.authority), topic, payload, reasons) is None
+    assert set(reasons) == {"A message names another key than that of its certificate."}
+    whole = msgpack.packb((version, kind, body, key, *rest))
+    assert received(Verifier(trust.authority), topic, whole) is not None
+
+
 def test_a_signer_that_was_not_introduced_is_not_counted_as_refused(
     trust: Trust, parties: dict[str, Credentials]
 ) -> None:
@@ -180,34 +208,55 @@ def test_an_older_certificate_of_the_coordinator_is_superseded(tmp_path: Path) -
         moment = trust.now + timedelta(hours=hours)
         return trust.issue("coordinator", now=moment).certificate
 
-    first, second = issued(0), issued(1)
-    newest = NewestCertificate(tmp_path / "since")
+    first, second = issued(-1), issued(0)
+    newest = NewestCertificate(tmp_path / "since", SystemClock())
     assert [newest.is_superseded(each) for each in (first, first, second, first)] == [
         False,
         False,
         False,
         True,
     ]
-    assert NewestCertificate(tmp_path / "since").is_superseded(first)
+    assert NewestCertificate(tmp_path / "since", SystemClock()).is_superseded(first)
+
+
+def test_a_certificate_of_the_future_supersedes_none(tmp_path: Path) -> None:
+    trust = Trust(tmp_path / "trust")
+    now = trust.issue("coordinator").certificate
+    ahead = trust.issue("coordinator", now=trust.now + timedelta(days=40)).certificate
+    newest = NewestCertificate(tmp_path / "since", SystemClock())
+    assert [newest.is_superseded(each) for each in (ahead, now)] == [False, False]
+
+
+def test_what_cannot_be_written_down_counts_until_the_process_ends(tmp_path: Path) -> None:
+    trust = Trust(tmp_path / "trust")
+    first = trust.issue("coordinator", now=trust.now - timedelta(hours=1)).certificate
+    second = trust.issue("coordinator").certificate
+    place = tmp_path / "gone" / "since"
+    newest = NewestCertificate(place, SystemClock())
+    (tmp_path / "gone").write_text("a file where a folder should be")
+    assert [newest.is_superseded(each) for each in (first, second, first)] == [False, False, True]
+    (tmp_path / "gone").unlink()
+    assert not newest.is_superseded(second)
+    assert NewestCertificate(place, SystemClock()).is_superseded(first)
 
 
 def test_an_agent_no_longer_accepts_the_coordinators_old_keys(tmp_path: Path) -> None:
     trust = Trust(tmp_path / "trust")
     own = trust.issue("device", "cam-1")
-    old = trust.issue("coordinator")
-    new = trust.issue("coordinator", now=trust.now + timedelta(hours=1))
+    old = trust.issue("coordinator", now=trust.now - timedelta(hours=1))
+    new = trust.issue("coordinator")
     topic, message = (
         TOPICS.coordinator(),
         CoordinatorState(session="0123456789abcdef", owner="me", status="online"),
     )
-    verifier = agent_verifier(trust.address(own), tmp_path)
+    verifier = agent_verifier(trust.address(own), tmp_path, SystemClock())
     assert verifier is not None
     heard = [
         received(verifier, topic, encode(message, topic, Signer(each))) is not None
         for each in (old, new, old, new)
     ]
     assert heard == [True, True, False, True]
-    assert agent_verifier(Address("127.0.0.1"), tmp_path) is None
+    assert agent_verifier(Address("127.0.0.1"), tmp_path, SystemClock()) is None
 
 
 def test_what_is_not_proven_is_not_noted(trust: Trust, parties: dict[str, Credentials]) -> None:

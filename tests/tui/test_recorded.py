@@ -92,7 +92,9 @@ def test_a_line_cut_by_a_crash_is_left_out(log: Path) -> None:
     assert read_events(log) == EVENTS
 
 
-@pytest.mark.parametrize("line", ["nonsense", "[]", "{}", '{"time": "t", "kind": "party"}'])
+@pytest.mark.parametrize(
+    "line", ["nonsense", "[" * 100_000, "[]", "{}", '{"time": "t", "kind": "party"}'], ids=len
+)
 def test_a_line_that_is_no_event_is_named(log: Path, line: str) -> None:
     log.write_text(f"{log.read_text()}{line}\n")
     with pytest.raises(DataError, match="Line 4") as caught:

@@ -63,6 +63,46 @@ def test_the_oldest_unused_goes_first(tmp_path: Path) -> None:
     assert cache.total == 300
 
 
+def test_small_blobs_are_limited_in_number(tmp_path: Path) -> None:
+    cache = BlobCache(tmp_path, 1 << 20, limit_blobs=3)
+    cache.pin(digest(blob(0)))
+    names = [cache.put(blob(number)) for number in range(20)]
+    assert [number for number, name in enumerate(names) if cache.has(name)] == [0, 18, 19]
+    assert len(list(tmp_path.iterdir())) == 3
+    assert cache.total == 300
+    cache.unpin(names[0])
+    cache.put(blob(20))
+    assert not cache.has(names[0])
+    assert len(BlobCache(tmp_path, 1 << 20, limit_blobs=2)) == 2
+
+
+@settings(max_examples=50, deadline=None)
+@given(steps=st.lists(st.tuples(st.sampled_from("prdsul"), st.integers(0, 9)), max_size=40))
+def test_the_bytes_counted_are_those_on_disk(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
+) -> None:
+    folder = tmp_path_factory.mktemp("counted")
+    cache = BlobCache(folder, 700)
+    for step, number in steps:
+        data = blob(number, 100 + 10 * number)
+        name = digest(data)
+        match step:
+            case "p":
+                cache.put(data)
+            case "r":
+                cache.remove(name)
+            case "d":
+                cache.discard(name)
+            case "s":
+                cache.shed({name})
+            case "u":
+                cache.pin(name)
+            case "l":
+                (folder / name).unlink(missing_ok=True)
+                cache.get(name)
+        assert cache.total == sum(path.stat().st_size for path in folder.iterdir())
+
+
 def test_pinned_blobs_stay_as_long_as_they_are_pinned(tmp_path: Path) -> None:
     cache = BlobCache(tmp_path, 150)
     cache.pin(digest(blob(0)))
@@ -200,6 +240,48 @@ def test_a_blob_that_is_evicted_while_it_is_put_again_is_there(
     name = cache.put(blob(1))
     assert cache.get(name) == blob(1)
     assert cache.total == sum(path.stat().st_size for path in tmp_path.iterdir()) == 100
+
+
+def test_waits_for_the_disk_of_several_blobs_overlap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each write waits for the others to wait too, which writes one after another never would."""
+    together, sync = threading.Barrier(4, timeout=30), os.fsync
+    synced: list[int] = []
+
+    def wait(file: int) -> None:
+        together.wait()
+        sync(file)
+        synced.append(file)
+
+    monkeypatch.setattr(os, "fsync", wait)
+    cache = BlobCache(tmp_path, 2**20)
+    cache.put_all([blob(number) for number in range(4)])
+    assert len(synced) == 4
+    assert [cache.get(digest(blob(number))) for number in range(4)] == [*map(blob, range(4))]
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_no_blob_and_one_blob_are_several(count: int, tmp_path: Path) -> None:
+    cache = BlobCache(tmp_path, 2**20)
+    cache.put_all([blob(1)][:count])
+    assert cache.has(digest(blob(1))) == bool(count)
+
+
+def test_several_blobs_that_the_disk_does_not_take_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = BlobCache(tmp_path, 2**20)
+
+    def full(path: Path, data: bytes, *, sync: bool) -> None:
+        if data == blob(2):
+            raise StorageError("The disk is full.", code="storage.full")
+        write_atomic(path, data, sync=sync)
+
+    monkeypatch.setattr(blobs, "write_atomic", full)
+    with pytest.raises(StorageError):
+        cache.put_all([blob(number) for number in range(4)])
+    assert not cache.has(digest(blob(2)))
 
 
 def test_threads_share_it(tmp_path: Path) -> None:

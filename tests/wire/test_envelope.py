@@ -125,6 +125,31 @@ def test_malformed_payloads_are_refused(payload: bytes) -> None:
     assert code_of(payload, Cancel) == "wire.malformed"
 
 
+KEY, SIGNATURE = bytes(8), bytes(64)
+
+
+@pytest.mark.parametrize(
+    "seal",
+    [
+        (KEY,),
+        (KEY, SIGNATURE),
+        (KEY, SIGNATURE, b"", b""),
+        (KEY, SIGNATURE, "certificate"),
+        (KEY, "s" * 64, b""),
+        ("k" * 8, SIGNATURE, b""),
+        (KEY[:-1], SIGNATURE, b""),
+        (KEY, SIGNATURE + b"\x00", b""),
+        (KEY, SIGNATURE, bytes(limits.MAX_CERTIFICATE_BYTES + 1)),
+    ],
+    ids=numbered,
+)
+def test_proofs_of_another_form_are_refused(seal: tuple[Any, ...]) -> None:
+    parts = msgpack.unpackb(CANCEL)
+    right = (KEY, SIGNATURE, bytes(limits.MAX_CERTIFICATE_BYTES))
+    assert decode(msgpack.packb((*parts, *right)), Cancel) == Cancel(exchange="e1")
+    assert code_of(msgpack.packb((*parts, *seal)), Cancel) == "wire.malformed"
+
+
 def nested(depth: int) -> Any:
     value: Any = 1
     for _ in range(depth):
@@ -141,6 +166,8 @@ def nested(depth: int) -> Any:
         [0] * (limits.MAX_ITEMS + 1),
         nested(limits.MAX_DEPTH - 1),
         nested(400),
+        b"",
+        {"deep": [b"bytes"]},
     ],
     ids=numbered,
 )

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from edgefed.sharing.label_mixes import MixSettings, Others
-from edgefed.sharing.privacy_accounting import (
+from edgefed.sharing.mix_accounting import (
     VACUOUS,
     amplified,
     composed,

@@ -14,9 +14,9 @@ import pytest
 from broker.address import LOOPBACK, free_ports
 from broker.child_process import ChildProcess, wait_until_accepting
 from broker.mosquitto import find_mosquitto
+from broker.rule_checks import RULES, RuleReport, try_rules
 from broker.secured_check import SecuredCheck
 from broker.secured_configuration import secured_configuration
-from broker.secured_rules import RULES, RuleReport, try_rules
 from edgefed.errors import NotAllowedError, UnreachableError
 from edgefed.trust.credentials import Credentials
 from tests.broker.servers import USER
@@ -149,6 +149,14 @@ def test_a_missing_option_is_found(
         (
             "viewer",
             replacing("user viewer.check\n", "user viewer.check\ntopic edgefed/lab/down/#\n"),
+        ),
+        (
+            "viewer-read",
+            replacing("user viewer.check\n", "user viewer.check\ntopic read edgefed/lab/up/#\n"),
+        ),
+        (
+            "viewer-read",
+            replacing("user viewer.check\n", "user viewer.check\ntopic read edgefed/lab/check/#\n"),
         ),
         ("enrolment", lambda text: "topic write edgefed/lab/events\n" + text),
         ("enrolment", lambda text: "topic read edgefed/lab/check/#\n" + text),

@@ -261,6 +261,29 @@ def _viewer_writes(check: SecuredCheck) -> str:
     return ""
 
 
+def _viewer_reads(check: SecuredCheck) -> str:
+    viewer, (_, second) = check.parties.viewer, check.parties.devices
+    user, own = viewer.certificate.user, check.own_check_topic()
+    topics, root = check.topics, check.root
+    with (
+        closing(check.connect(viewer, COMMANDS)) as attacker,
+        closing(check.connect(second, DEVICES)) as victim,
+        closing(check.connect(check.own, COMMANDS)) as operator,
+    ):
+        for each in ("#", "$SYS/#", f"{root}/up/#", f"{root}/down/#", f"{root}/control/#", own):
+            attacker.subscribe(each)
+        victim.flush(topics.birth(second.certificate.user), b"")
+        operator.flush(own, b"")
+        if not _echo(attacker, f"{root}/check/{user}/{secrets.token_hex(4)}"):
+            return "what a viewer may publish does not arrive"
+        allowed = (topics.events(), topics.coordinator())
+        below = (f"{root}/control/{user}/", f"{root}/check/{user}/")
+        for topic, _, _ in attacker.heard():
+            if topic not in allowed and not topic.startswith(below):
+                return f"a viewer read {topic}"
+    return ""
+
+
 def _take_over(check: SecuredCheck) -> str:
     first, second = check.parties.devices
     name = first.certificate.user
@@ -339,6 +362,7 @@ RULES = (
     _Rule("device-write", "a device writes only its own topics", _device_writes, True),
     _Rule("device-read", "a device reads only its own and the fleet's topics", _device_reads, True),
     _Rule("viewer", "a viewer writes no topic of devices or of the fleet", _viewer_writes, True),
+    _Rule("viewer-read", "a viewer reads no topic of devices or of others", _viewer_reads, True),
     _Rule("take-over", "nobody takes a device's connection over", _take_over, True),
     _Rule("one-connection", "a device has one connection", _one_connection, True),
     _Rule("revocation", "a removed device is cut off at once", _removed, True),

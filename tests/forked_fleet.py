@@ -1,0 +1,51 @@
+"""The processes of a fleet on one machine, forked as ``tests.forked_programs`` tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from broker.child_process import STOP_SECONDS, ChildProcess
+from edgefed.cli.processes import Processes
+from edgefed.files import make_folder
+from tests.forked_programs import ForkedProgram
+
+
+class ForkedChild(ChildProcess):
+    """A child process that runs a module; it ends with the tests."""
+
+    def __init__(
+        self, words: Sequence[str], *, folder: Path, log: Path, environment: Mapping[str, str]
+    ) -> None:
+        self.log = log
+        self._log_start = log.stat().st_size if log.exists() else 0
+        self._program = ForkedProgram(words, environment, log, folder=make_folder(folder))
+
+    @property
+    def pid(self) -> int:
+        return self._program.pid
+
+    def is_running(self) -> bool:
+        return self._program.poll() is None
+
+    def terminate(self) -> None:
+        self._program.terminate()
+
+    def stop(self, seconds: float = STOP_SECONDS) -> None:
+        self._program.terminate()
+        try:
+            self._program.wait(seconds)
+        except TimeoutError:
+            self._program.kill()
+            self._program.wait()
+
+
+class ForkedProcesses(Processes):
+    """A broker, and a coordinator and agents that need not import torch."""
+
+    def _child(self, name: str, arguments: Sequence[str]) -> ChildProcess:
+        """Start one of our own programs, which is to be a module."""
+        option, *words = arguments
+        assert option == "-m"
+        log = make_folder(self.folder / "logs") / f"{name}.log"
+        return ForkedChild(words, folder=self.folder, log=log, environment=self._environment())

@@ -1,0 +1,208 @@
+"""Secure aggregation behind a Mosquitto with TLS: kills, and a coordinator that lies.
+
+The coordinator that lies is a real one, whose exchanges ``tests.lying_coordinator`` changes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgefed.config.recipe import Recipe
+from edgefed.simulator.local_fleet import device_names
+from tests.faults.fleet_processes import FleetProcesses, fleet, wait_until
+from tests.faults.test_secure_aggregation import LOST, finished, recipe, simulated
+from tests.lying_coordinator import VICTIM
+
+pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
+
+KEYS, SHARES, FIT, LISTS, UNMASK = ORDER = (
+    "secure_keys",
+    "secure_shares",
+    "fit",
+    "secure_lists",
+    "secure_unmask",
+)
+DEVICES = device_names(4)
+
+
+def replies(home: FleetProcesses, run: str, question: str, **wanted: Any) -> list[dict[str, Any]]:
+    """Return the replies to one of a round's exchanges, as the coordinator noted them."""
+    return home.events(run, "reply", question=question, **wanted)
+
+
+def test_two_of_ten_agents_killed_after_sharing_keys_leave_the_plain_sum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # They train for longer than it takes to kill them, and nobody waits for them afterwards.
+    plan = recipe(10, epochs=30, count=1, lost_grace=1.0, quorum=0.5)
+    with fleet(tmp_path / "home", plan, signed=True, ruled=True) as home:
+        home.wait_for_devices(10)
+        run = home.begin()
+        wait_for_answers(home, run, SHARES, {*LOST})
+        for device in LOST:
+            home.kill(device)
+        record = finished(home, run)
+        shared = replies(home, run, SHARES, outcome="accepted")
+        masked = replies(home, run, FIT, outcome="accepted")
+        signed = replies(home, run, LISTS, outcome="accepted")
+        told = [each["text"] for each in home.events(run, "note", level="info")]
+    assert {each["device"] for each in shared} >= set(LOST)
+    assert not {each["device"] for each in (*masked, *signed)} & set(LOST)
+    assert len(masked) == 8
+    assert {(each["samples"], each["loss"]) for each in masked} == {(1, None)}
+    assert "secure aggregation: summed the updates of 8 of 10 devices, the threshold is 7" in told
+    plain = recipe(10, secure=False, epochs=30, count=1)
+    assert record["weights_digest"] == simulated(tmp_path / "plain", plain, monkeypatch, LOST)
+
+
+# -- parts that are killed ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcesses]:
+    """Four devices with certificates, all of which are waited for."""
+    with fleet(tmp_path_factory.mktemp("four"), waiting(), signed=True, ruled=True) as home:
+        home.wait_for_devices(4)
+        yield home
+
+
+def waiting(*, secure: bool = True) -> Recipe:
+    rounds: dict[str, Any] = {
+        "count": 1,
+        "quorum": 0.7,
+        "lost_grace": "deadline",
+        "cohort": 4,
+        "retries": 1,
+    }
+    return recipe(4, secure=secure, **rounds)
+
+
+@contextmanager
+def stopped(home: FleetProcesses, device: str) -> Iterator[None]:
+    """Keep a device from answering, so that an exchange is open until the block ends."""
+    pid = home.processes[device].pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def wait_for_answers(home: FleetProcesses, run: str, question: str, devices: set[str]) -> None:
+    def are_there() -> bool:
+        return {each["device"] for each in replies(home, run, question)} >= devices
+
+    wait_until(are_there, f"answers of {sorted(devices)} to {question}", home.logs)
+
+
+def wait_for_pause(home: FleetProcesses, run: str, exchanges: int) -> None:
+    """Wait until a run pauses, so many exchanges of which have ended."""
+
+    def is_there() -> bool:
+        ended = home.events(run, "exchange", phase="merge") if exchanges else []
+        is_paused = home.record(run)["status"] == "paused"
+        return is_paused and len({each["exchange"] for each in ended}) == exchanges
+
+    wait_until(is_there, f"a pause after {exchanges} exchanges", home.logs)
+
+
+@pytest.mark.parametrize("victim", ["coordinator", "device-01"])
+def test_a_part_killed_in_the_middle_of_any_exchange_comes_back_to_the_same_bits(
+    victim: str, four: FleetProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = four.begin(waiting(), paused=True)
+    for number, question in enumerate(ORDER):
+        wait_for_pause(four, run, number)
+        four.wait_for_devices(4)
+        with stopped(four, "device-03"):
+            four.order(run, "step")
+            wait_for_answers(four, run, question, {*DEVICES} - {"device-03"})
+            four.kill(victim)
+            four.start(victim)
+            if victim == "coordinator":  # it comes back in the same exchange, and forgets the step
+                four.order(run, "pause")
+                wait_for_pause(four, run, number)
+                four.order(run, "step")
+    record = finished(four, run)
+    plain = waiting(secure=False)
+    assert record["exchanges"] == len(ORDER)  # the round has not begun anew
+    assert record["weights_digest"] == simulated(tmp_path / "plain", plain, monkeypatch)
+
+
+# -- a coordinator that lies ----------------------------------------------------------------------
+
+
+@contextmanager
+def lied_to(folder: Path, lie: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FleetProcesses]:
+    monkeypatch.setenv("LIE", lie)
+    differences = {"signed": True, "ruled": True, "coordinator": "tests.lying_coordinator"}
+    with fleet(folder, waiting(), **differences) as home:
+        home.wait_for_devices(4)
+        yield home
+
+
+def failed(home: FleetProcesses, run: str) -> None:
+    """Check that a run has failed because its devices refuse."""
+    record = home.finish(run)
+    assert record["status"] == "failed", record
+    assert "the quorum is 3" in record["reason"]
+
+
+@pytest.mark.parametrize("lie", ["swapped", "unsigned"])
+def test_keys_of_the_coordinator_are_not_taken_for_a_devices(
+    lie: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lied_to(tmp_path / "home", lie, monkeypatch) as home:
+        run = home.begin()
+        failed(home, run)
+        told = {each["device"]: each["reason"] for each in replies(home, run, SHARES)}
+        accepted = home.events(run, "reply", outcome="accepted")
+    others = f"the keys of {VICTIM} are not its own"
+    assert set(told) == set(DEVICES)
+    for device, reason in told.items():
+        own = "its own keys are not among those that it was told"
+        wanted = others if lie == "swapped" else "the keys of device-00 are not signed"
+        assert (own if device == VICTIM else wanted) in reason
+    assert {each["question"] for each in accepted} == {KEYS}  # nobody shared or masked anything
+
+
+REFUSALS = {
+    FIT: "it has masked its update for another cohort in this secure session already",
+    LISTS: "in this secure session it has signed the list of the updates that are summed already",
+    UNMASK: "in this secure session it has uncovered the sum already",
+}
+
+
+@pytest.mark.parametrize("question", REFUSALS)
+def test_a_coordinator_that_asks_twice_with_different_cohorts_is_refused(
+    question: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lied_to(tmp_path / "home", question, monkeypatch) as home:
+        run = home.begin(paused=True)
+        for _ in range(ORDER.index(question) + 1):
+            home.step(run)
+        answered = {each["device"] for each in replies(home, run, question, outcome="accepted")}
+        # A device that was killed in between remembers what it has answered.
+        home.kill("device-01")
+        home.start("device-01")
+        home.wait_for_devices(4)
+        home.step(run)
+        refused = {
+            each["device"]: each["reason"]
+            for each in replies(home, run, question)
+            if each["outcome"] != "accepted"
+        }
+        home.resume(run)
+        failed(home, run)
+        uncovered = replies(home, run, UNMASK, outcome="accepted")
+    assert answered == {*DEVICES}
+    assert set(refused) == {*DEVICES} - {VICTIM}
+    assert all(REFUSALS[question] in reason for reason in refused.values()), refused
+    assert question == UNMASK or not uncovered
