@@ -188,7 +188,7 @@ class ReplyCollector:
             return False
         reply = delivered.reply
         self.relayed += answer.relayed
-        self.stats.accept(reply)
+        self.stats.accept(reply, round(delivered.seconds, 3))
         self._fleet.verdict(reply, "accepted", "")
         self._note(delivered, "accepted", "")
         return True

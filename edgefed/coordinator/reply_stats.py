@@ -22,6 +22,7 @@ class ReplyStats:
         diverged: how many of the declined were so because training diverged; not written down.
         devices: whose answers were merged; not written down.
         reason: why the last of the declined was; not written down.
+        slowest, slowest_seconds: the device whose merged answer took longest, and how long.
     """
 
     accepted: int = 0
@@ -29,16 +30,23 @@ class ReplyStats:
     diverged: int = 0
     devices: set[str] = field(default_factory=set)
     reason: str = ""
+    slowest: str = ""
+    slowest_seconds: float = 0.0
     _loss: float = 0.0
     _samples: int = 0
 
-    def accept(self, reply: Reply) -> None:
-        """Count a merged reply."""
+    def accept(self, reply: Reply, seconds: float = 0.0) -> None:
+        """Count a merged reply that came after so many seconds."""
         self.accepted += 1
         self.devices.add(reply.device)
+        self._slow(reply.device, seconds)
         if "loss" in reply.metrics:
             self._loss += reply.metrics["loss"] * reply.samples
             self._samples += reply.samples
+
+    def _slow(self, device: str, seconds: float) -> None:
+        if seconds > self.slowest_seconds:
+            self.slowest, self.slowest_seconds = device, seconds
 
     def decline(self, reason: str) -> None:
         """Count a reply that is not merged."""
@@ -74,6 +82,8 @@ class ReplyStats:
             "declined": self.declined,
             "loss": self._loss,
             "samples": self._samples,
+            "slowest": self.slowest,
+            "slowest_seconds": self.slowest_seconds,
         }
 
     @classmethod
@@ -82,6 +92,8 @@ class ReplyStats:
         return cls(
             accepted=counts.get("accepted", 0),
             declined=counts.get("declined", 0),
+            slowest=counts.get("slowest", ""),
+            slowest_seconds=counts.get("slowest_seconds", 0.0),
             _loss=counts.get("loss", 0.0),
             _samples=counts.get("samples", 0),
         )
@@ -96,6 +108,7 @@ class ReplyStats:
         self.accepted += other.accepted
         self.declined += other.declined
         self.devices |= other.devices
+        self._slow(other.slowest, other.slowest_seconds)
         self._loss += other._loss
         self._samples += other._samples
 

@@ -192,6 +192,8 @@ class RunRecorder:
             "train_loss": stats.loss,
             "replies": stats.accepted,
             "late": stats.declined,
+            "slowest": stats.slowest,
+            "slowest_seconds": stats.slowest_seconds,
             "seconds": round(now.seconds - began.get("seconds", now.seconds), 3),
             "sent": now.bytes_down - began.get("down", now.bytes_down),
             "received": now.bytes_up - began.get("up", now.bytes_up),

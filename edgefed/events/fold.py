@@ -43,6 +43,8 @@ _COUNTERS = {"accepted": "accepted", "rejected": "rejected", "refused": "rejecte
 REFUSALS = ("rejected", "refused", "failed")
 """Outcomes of a reply that is not used and that says that something is wrong."""
 
+SLOWEST = {"slowest", "slowest_seconds"}
+
 NO_REPLIES: dict[str, Any] = {"slowest": "", "slowest_seconds": 0.0, "refused": 0}
 """What a round knows of its replies before the first one."""
 
@@ -256,8 +258,8 @@ def _unshared(device: DeviceView) -> DeviceView:
 def _scored(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
     del time
     run_view = snapshot.run
-    of_replies = {name: getattr(run_view, name) for name in NO_REPLIES} if run_view else {}
-    point = RoundView(**{**of_replies, **_known(RoundView, fields)})
+    slowest = _known(RoundView, run_view.model_dump(include=SLOWEST)) if run_view else {}
+    point = RoundView(**{**slowest, **_known(RoundView, fields)})
     rounds = (*(row for row in snapshot.rounds if row.round != point.round), point)[-MAX_ROUNDS:]
     update: dict[str, Any] = {"rounds": rounds}
     for name in ("sent", "received"):

@@ -7,7 +7,8 @@
 | ``exchange`` | round, exchange, question, detail, phase, asked, wanted, quorum, deadline, |
 | | waiting |
 | ``reply`` | round, exchange, device, outcome, reason, samples, loss, bytes, seconds, accepted |
-| ``scored`` | run, round, accuracy, loss, replies, late, seconds, sent, received: a round ends |
+| ``scored`` | run, round, accuracy, loss, replies, late, slowest, slowest_seconds, seconds, sent, |
+| | received: a round ends |
 | ``device`` | device and what changed: state, fraction, reason, samples, labels, telemetry, bytes |
 | | ``joined`` with a birth, ``returned`` beside it when the device was known; ``forgotten``; |
 | | trust, standing, trust_reason, trust_since, and ``moved`` when the standing changed |

@@ -46,7 +46,8 @@ class RunView(View):
         deadline: seconds that the exchange may take, from ``opened_at``.
         class_names: its classes in order; empty when labels are plain integers.
         waiting: whom it waits for; None before its quorum while no device is lost.
-        slowest, slowest_seconds, refused: of the round that is under way, as in ``RoundView``.
+        slowest, slowest_seconds: of the round that is under way, as in ``RoundView``.
+        refused: replies of that round that were rejected or refused, or whose device failed.
     """
 
     run: str
@@ -88,7 +89,7 @@ class RoundView(View):
     """One finished round: a point of the curves.
 
     Attributes:
-        refused: replies that were rejected or refused, or whose device failed.
+        late: replies that were late, rejected or refused, or whose device failed.
         slowest, slowest_seconds: the device whose accepted reply took longest, and how long.
     """
 
@@ -99,7 +100,6 @@ class RoundView(View):
     epsilon: float | None = None
     replies: int = 0
     late: int = 0
-    refused: int = 0
     seconds: float = 0.0
     slowest: str = ""
     slowest_seconds: float = 0.0

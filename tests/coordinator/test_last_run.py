@@ -34,12 +34,26 @@ def test_it_is_what_the_events_had_made_of_it(tmp_path: Path) -> None:
     assert (after.run.status, after.run.round, len(after.rounds)) == ("finished", 3, 3)
     assert after.run.weights_digest
     opened = {"exchange", "question", "asked", "wanted", "quorum", "accepted", "deadline"}
+    opened |= {"slowest", "slowest_seconds", "refused"}
     assert after.run.model_dump(exclude=opened | {"opened_at"}) == before.run.model_dump(
         exclude=opened | {"opened_at"}
     )
     assert after.rounds == before.rounds
     assert (after.sent, after.received) == (before.sent, before.received)
     assert after.sent > 0
+
+
+def test_the_run_before_is_there_to_compare_with(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    older, empty, newest = (create_run(store, plan(), Ticking()) for _ in range(3))
+    store.save_round(older, {"round": 1, "accuracy": 0.5, "slowest": "cam-1"})
+    for record in (older, empty, newest):
+        store.save_run(replace(store.run(record.run), status="finished"))
+    previous = with_last_run(FIRST, store).previous
+    store.close()
+    assert previous is not None
+    assert (previous.run, previous.rounds[0].accuracy) == (older.run, 0.5)
+    assert previous.rounds[0].slowest == "cam-1"
 
 
 def test_the_run_that_will_be_resumed_comes_before_a_newer_one(tmp_path: Path) -> None:

@@ -128,8 +128,7 @@ def _scored(state: dict[str, Any], fields: dict[str, Any]) -> None:
     run = state["run"]
     known = _known(RoundView, fields)
     if run is not None:
-        known |= {"slowest": run.slowest, "slowest_seconds": run.slowest_seconds}
-        known |= {"refused": run.refused}
+        known = {"slowest": run.slowest, "slowest_seconds": run.slowest_seconds, **known}
     point = RoundView(**known)
     others = [row for row in state["rounds"] if row.round != point.round]
     state["rounds"] = (*others, point)[-MAX_ROUNDS:]
