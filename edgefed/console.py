@@ -7,7 +7,9 @@ import gc
 import json
 import math
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -113,13 +115,35 @@ def collect_at_end() -> None:
     atexit.unregister(gc.freeze)
 
 
-def columns(rows: Sequence[tuple[str, ...]]) -> str:
-    """Return rows as text, each column as wide as its widest cell."""
+LEAST_WRAPPED = 20
+"""Characters below which the last column of a table is not wrapped; the terminal cuts it then."""
+
+
+def columns(rows: Sequence[tuple[str, ...]], width: int | None = None) -> str:
+    """Return rows as text, each column as wide as its widest cell.
+
+    Args:
+        rows: cells, as many in each row.
+        width: wraps the last column at words, to lines of so many characters; by default the width
+            of the terminal, and nothing is wrapped where stdout is none.
+    """
     if not rows:
         return ""
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows)
+    width = _terminal_width() if width is None else width
+    before = sum(widths[:-1]) + 2 * (len(widths) - 1)
+    room = widths[-1] if width is None else max(width - before, LEAST_WRAPPED)
+    lines = []
+    for row in rows:
+        head = "".join(f"{c.ljust(w)}  " for c, w in zip(row[:-1], widths, strict=False))
+        wrapped = textwrap.wrap(row[-1], room) if len(row[-1]) > room else [row[-1]]
+        lines += [f"{head}{wrapped[0]}", *(f"{'':{before}}{more}" for more in wrapped[1:])]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _terminal_width() -> int | None:
+    """Return the columns of the terminal that stdout is; None for a file or a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _write(stream: TextIO, text: str) -> None:

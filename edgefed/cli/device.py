@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from statistics import fmean
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +21,7 @@ from edgefed.units import counted, size
 MAX_LABELS_WIDTH = 40
 """Characters that the names of a device's labels may take in a list."""
 
+_TIMES = ("seen_at", "state_since", "refused_at", "trust_since")
 _BYTES = ("sent", "received", "memory", "shared_bytes")
 
 app = CommandLine(help="Show, admit and remove the devices of the fleet.")
@@ -201,9 +204,19 @@ def _labels(device: dict[str, Any]) -> str:
     return counted(len(held), "label")
 
 
+def _rounds(rounds: list[dict[str, Any]]) -> str:
+    """Return how often each outcome came in the last rounds, and the mean time of a reply."""
+    counts = Counter(each["outcome"] for each in rounds)
+    told = ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
+    seconds = [each["seconds"] for each in rounds if each["outcome"] == "accepted"]
+    return f"{told}, {fmean(seconds):.1f} s each" if seconds else told
+
+
 def _text(name: str, value: Any, now: str) -> str:
-    if name in ("seen_at", "trust_since"):
-        return ago(value, now)
+    if name in _TIMES:
+        return ago(value, now) if value else ""
+    if name == "rounds":
+        return _rounds(value)
     if name in _BYTES and value is not None:
         return size(value)
     if isinstance(value, list):

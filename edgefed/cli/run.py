@@ -146,6 +146,7 @@ def _follow(options: Globals, run: str, as_json: bool) -> None:
     from edgefed.cli.follow_run import ENDED, follow
     from edgefed.clock import SystemClock
     from edgefed.config.broker_address import broker_address
+    from edgefed.events.snapshot import RoundView
 
     with connected(options) as coordinator:
         record = coordinator.ask("run.show", run=run or newest(coordinator))
@@ -161,6 +162,9 @@ def _follow(options: Globals, run: str, as_json: bool) -> None:
         )
         with connected(options) as coordinator:
             record = coordinator.ask("run.show", run=record["run"])
+    elif as_json:
+        for row in record["history"]:
+            data(RoundView.model_validate(row).model_dump_json())
     failure = failure_of(record)
     if failure is not None:
         raise failure
