@@ -20,6 +20,7 @@ from edgefed.tui.messages import Answered, Fresh
 from edgefed.tui.orders import READ_ONLY, Order, order_for
 from edgefed.tui.screens.abort import AbortScreen
 from edgefed.tui.screens.board import Board
+from edgefed.tui.screens.device import DeviceScreen
 from edgefed.tui.screens.devices import DevicesScreen
 from edgefed.tui.screens.experts import ExpertsScreen
 from edgefed.tui.screens.help import HelpScreen
@@ -36,6 +37,10 @@ SCREENS: dict[ScreenName, Callable[[Board], Screen[None]]] = {
     "devices": DevicesScreen,
     "experts": ExpertsScreen,
 }
+
+
+_DRAWN = OverviewScreen | DevicesScreen | ExpertsScreen | DeviceScreen
+"""Screens that show the newest snapshot."""
 
 
 class Dashboard(App[None]):
@@ -113,7 +118,7 @@ class Dashboard(App[None]):
     def _draw(self) -> None:
         self._drawn_at = self._time.monotonic()
         screen = self.screen
-        if isinstance(screen, OverviewScreen | DevicesScreen | ExpertsScreen) and screen.is_mounted:
+        if isinstance(screen, _DRAWN) and screen.is_mounted:
             screen.draw()
 
     def action_show(self, screen: ScreenName) -> None:

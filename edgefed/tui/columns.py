@@ -65,6 +65,7 @@ class Column:
             text.plain = cut_middle(text.plain, self.width)
         if device.state == "lost" and self.key not in _LIT:
             text.stylize(MUTED)
+        text.truncate(self.width, overflow="ellipsis")
         return _aligned(text, self.right)
 
 

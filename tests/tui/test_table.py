@@ -191,7 +191,7 @@ def test_the_worst_and_oldest_trouble_stands_first() -> None:
 def test_the_reason_says_what_is_wrong(changes: dict[str, object], told: str) -> None:
     view = device_view(1, **{"state": "idle", "temperature": 40.0, **changes})
     assert why(view) == told
-    columns = {column.key: column for column in columns_for([view], 77)}
+    columns = {column.key: column for column in columns_for([view], None)}
     assert ("reason" in columns) is bool(told)
     if told:
         assert columns["reason"].content(view, DisplayState(FakeClock()).shown()).plain == told

@@ -17,13 +17,21 @@ from edgefed.tui.filtering import matches
 from edgefed.tui.panes.device_notice import DeviceNotice
 from edgefed.tui.panes.legend import Legend
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
+from edgefed.tui.screens.device import DeviceScreen
 from edgefed.tui.trouble import by_trouble
 
 TROUBLE = "trouble"
 """The order that the table begins with: the worst trouble first."""
 
 _BORDER_AND_SCROLLBAR = 3
-_KEYS = keys_of("devices.filter", "devices.sort", "devices.reverse", "devices.wide", "devices.copy")
+_KEYS = keys_of(
+    "devices.open",
+    "devices.filter",
+    "devices.sort",
+    "devices.reverse",
+    "devices.wide",
+    "devices.copy",
+)
 
 
 class DevicesScreen(Screen[None]):
@@ -151,6 +159,18 @@ class DevicesScreen(Screen[None]):
         """Show every column, or those that fit."""
         self._all_columns = not self._all_columns
         self.draw()
+
+    @on(DataTable.RowSelected)
+    def open_row(self, event: DataTable.RowSelected) -> None:
+        """Open the device of a row that was chosen by key or click."""
+        event.stop()
+        self.action_open_device()
+
+    def action_open_device(self) -> None:
+        """Show all about the device under the cursor."""
+        device = self.query_one(DeviceTable).selected
+        if device is not None:
+            self.app.push_screen(DeviceScreen(self._board, device))
 
     def action_copy_id(self) -> None:
         """Copy the id of the device under the cursor."""
