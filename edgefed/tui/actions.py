@@ -76,6 +76,8 @@ ACTIONS: tuple[Action, ...] = (
            "accuracy or loss, where only one curve fits", "overview"),
     Action("devices.open", "enter", "enter", "open_device", "Open",
            "all about the device of the row; esc goes back", "devices"),
+    Action("devices.map", "m", "m", "rounds_map", "Map",
+           "devices by rounds: who was slow or missing", "devices"),
     Action("devices.filter", "slash", "/", "filter", "Filter",
            "part of an id, or state:train; esc clears", "devices"),
     Action("devices.clear", "escape", "esc", "clear_filter", "Clear",

@@ -25,6 +25,7 @@ from edgefed.tui.screens.devices import DevicesScreen
 from edgefed.tui.screens.experts import ExpertsScreen
 from edgefed.tui.screens.help import HelpScreen
 from edgefed.tui.screens.overview import OverviewScreen
+from edgefed.tui.screens.rounds_map import RoundsMapScreen
 from edgefed.tui.symbols import Glyphs
 from edgefed.tui.theme import EDGEFED
 
@@ -39,7 +40,7 @@ SCREENS: dict[ScreenName, Callable[[Board], Screen[None]]] = {
 }
 
 
-_DRAWN = OverviewScreen | DevicesScreen | ExpertsScreen | DeviceScreen
+_DRAWN = OverviewScreen | DevicesScreen | ExpertsScreen | DeviceScreen | RoundsMapScreen
 """Screens that show the newest snapshot."""
 
 

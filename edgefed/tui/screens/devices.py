@@ -18,6 +18,7 @@ from edgefed.tui.panes.device_notice import DeviceNotice
 from edgefed.tui.panes.legend import Legend
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
 from edgefed.tui.screens.device import DeviceScreen
+from edgefed.tui.screens.rounds_map import RoundsMapScreen
 from edgefed.tui.trouble import by_trouble
 
 TROUBLE = "trouble"
@@ -26,6 +27,7 @@ TROUBLE = "trouble"
 _BORDER_AND_SCROLLBAR = 3
 _KEYS = keys_of(
     "devices.open",
+    "devices.map",
     "devices.filter",
     "devices.sort",
     "devices.reverse",
@@ -171,6 +173,10 @@ class DevicesScreen(Screen[None]):
         device = self.query_one(DeviceTable).selected
         if device is not None:
             self.app.push_screen(DeviceScreen(self._board, device))
+
+    def action_rounds_map(self) -> None:
+        """Show what became of the devices in the last rounds."""
+        self.app.push_screen(RoundsMapScreen(self._board))
 
     def action_copy_id(self) -> None:
         """Copy the id of the device under the cursor."""
