@@ -387,10 +387,16 @@ def test_devices_without_a_value_sort_last_both_ways() -> None:
         ("state:idle", False),
         ("jetson state:tr", True),
         ("jetson hardware:orin", True),
+        ("reason:norm", True),
+        ("reason:heartbeat", False),
+        ("trust:suspect", True),
         ("colour:blue", False),
         ("state:", False),
     ],
 )
 def test_filter(query: str, fits: bool) -> None:
-    device = DeviceView(device="jetson-07", state="train", hardware="Orin Nano")
+    device = DeviceView(
+        device="jetson-07", state="train", hardware="Orin Nano", standing="suspect",
+        refused_at=ago(5), refused_reason="norm 19.4",
+    )  # fmt: skip
     assert matches(device, query) is fits
