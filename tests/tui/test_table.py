@@ -147,6 +147,7 @@ def test_the_worst_and_oldest_trouble_stands_first() -> None:
     troubles = [
         device_view(1, device="z-lost", state="lost", state_since=ago(90)),
         device_view(1, device="a-lost-later", state="lost", state_since=ago(30)),
+        device_view(1, device="0-lost-at-some-time", state="lost"),
         device_view(1, device="y-failed", state="failed", state_since=ago(500)),
         device_view(1, device="w-refused", state="idle", refused_at=ago(80)),
         device_view(1, device="b-refused-later", state="rejected", refused_at=ago(20)),
