@@ -20,10 +20,12 @@ from edgefed.tui.messages import Answered, Fresh
 from edgefed.tui.orders import READ_ONLY, Order, order_for
 from edgefed.tui.screens.abort import AbortScreen
 from edgefed.tui.screens.board import Board
+from edgefed.tui.screens.device import DeviceScreen
 from edgefed.tui.screens.devices import DevicesScreen
 from edgefed.tui.screens.experts import ExpertsScreen
 from edgefed.tui.screens.help import HelpScreen
 from edgefed.tui.screens.overview import OverviewScreen
+from edgefed.tui.screens.rounds_map import RoundsMapScreen
 from edgefed.tui.symbols import Glyphs
 from edgefed.tui.theme import EDGEFED
 
@@ -36,6 +38,10 @@ SCREENS: dict[ScreenName, Callable[[Board], Screen[None]]] = {
     "devices": DevicesScreen,
     "experts": ExpertsScreen,
 }
+
+
+_DRAWN = OverviewScreen | DevicesScreen | ExpertsScreen | DeviceScreen | RoundsMapScreen
+"""Screens that show the newest snapshot."""
 
 
 class Dashboard(App[None]):
@@ -113,7 +119,7 @@ class Dashboard(App[None]):
     def _draw(self) -> None:
         self._drawn_at = self._time.monotonic()
         screen = self.screen
-        if isinstance(screen, OverviewScreen | DevicesScreen | ExpertsScreen) and screen.is_mounted:
+        if isinstance(screen, _DRAWN) and screen.is_mounted:
             screen.draw()
 
     def action_show(self, screen: ScreenName) -> None:

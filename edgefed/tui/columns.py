@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.text import Text
 
 from edgefed.events.snapshot import DeviceView
+from edgefed.tui import device_cells as cells
+from edgefed.tui.device_cells import BAR, LABEL_BINS, Cell
 from edgefed.tui.display_state import Shown
-from edgefed.tui.symbols import ACTIVE, DEVICE_LOOKS, HOT, STATES
-from edgefed.tui.text_format import MEBIBYTE, age, bar, binned, clean, sparks
-from edgefed.tui.theme import MUTED, ORANGE, RULE, SKY, VERMILLION
-from edgefed.units import size
+from edgefed.tui.symbols import STATES
+from edgefed.tui.text_format import MEBIBYTE, cut_middle
+from edgefed.tui.theme import MUTED, ORANGE, VERMILLION
+from edgefed.tui.trouble import why
 
 PADDING = 2
 """Cells that the table adds to every column."""
 
-_LABEL_BINS = 10
-_BAR = 8
-_ID_WIDTHS = (6, 20)
-_OF_AVERAGES = {"means", "group", "shared"}
-_OF_BOUNTIES = {"bounties", "mixes", "noise"}
-_OF_EXPERTS = {"mixture"}
-_OF_TRUST = {"trust"}
+_ID_WIDTHS = (6, 12, 24)
+"""Of the column of ids: the least, what it may take from other columns, the largest."""
+
+_REASON_WIDTHS = (16, 48)
+"""Of the column of reasons: the least and the largest."""
+
+_LIT = {"state", "seen", "reason"}
+"""Columns that keep their colours in the row of a lost device."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +41,18 @@ class Column:
         cell: what it shows of a device.
         order: what it sorts by; None sorts last in both directions.
         right: whether it is flush right, as numbers are.
+        told: whether a device has something in it; a column of which no device has is hidden.
+            None for one that is always shown.
     """
 
     key: str
     label: str
     width: int
     rank: int
-    cell: Callable[[DeviceView, Shown], Text]
+    cell: Cell
     order: Callable[[DeviceView], Any]
     right: bool = False
+    told: Callable[[DeviceView], bool] | None = None
 
     def head(self) -> Text:
         """Return the heading."""
@@ -54,7 +60,13 @@ class Column:
 
     def content(self, device: DeviceView, shown: Shown) -> Text:
         """Return the cell of a device."""
-        return _aligned(self.cell(device, shown), self.right)
+        text = self.cell(device, shown)
+        if self.key == "device":
+            text.plain = cut_middle(text.plain, self.width)
+        if device.state == "lost" and self.key not in _LIT:
+            text.stylize(MUTED)
+        text.truncate(self.width, overflow="ellipsis")
+        return _aligned(text, self.right)
 
 
 def _aligned(text: Text, right: bool) -> Text:
@@ -63,184 +75,123 @@ def _aligned(text: Text, right: bool) -> Text:
     return text
 
 
-def _device(device: DeviceView, shown: Shown) -> Text:
-    del shown
-    return Text(clean(device.device))
-
-
-def _state(device: DeviceView, shown: Shown) -> Text:
-    del shown
-    look = DEVICE_LOOKS[device.state]
-    return Text(f"{look.symbol} {device.state}", look.colour)
-
-
-def _training(device: DeviceView, shown: Shown) -> Text:
-    del shown
-    if device.state not in ACTIVE and device.fraction <= 0:
-        return Text("·", MUTED)
-    full, empty = bar(device.fraction, _BAR)
-    percent = f"{device.fraction * 100:4.0f} %"
-    return Text.assemble((full, SKY), (empty, RULE), percent)
-
-
-def _seen(device: DeviceView, shown: Shown) -> Text:
-    since = shown.since(device.seen_at)
-    if since is None:
-        return Text("—", MUTED)
-    return Text(age(since.total_seconds()), VERMILLION if device.state == "lost" else "")
-
-
-def _labels(device: DeviceView, shown: Shown) -> Text:
-    del shown
-    return Text(sparks(binned(device.labels, _LABEL_BINS)) if device.labels else "—", MUTED)
-
-
-def _shared(device: DeviceView, shown: Shown) -> Text:
-    del shown
-    return Text(size(device.shared_bytes)) if device.shared_entries else Text("·", MUTED)
-
-
-def _supplement(field: str) -> Callable[[DeviceView, Shown], Text]:
-    """Return what shows a number about a device's label bounties, or that there are none."""
-
-    def cell(device: DeviceView, shown: Shown) -> Text:
-        del shown
-        count = getattr(device, field)
-        return Text(str(count)) if count else Text("·", MUTED)
-
-    return cell
-
-
-def _averages(field: str) -> Callable[[DeviceView, Shown], Text]:
-    """Return what shows a number about shared averages, or that there are none."""
-
-    def cell(device: DeviceView, shown: Shown) -> Text:
-        del shown
-        return Text(str(getattr(device, field))) if device.shared_entries else Text("·", MUTED)
-
-    return cell
-
-
-def _mixture(device: DeviceView, shown: Shown) -> Text:
-    """Return the two largest shares, such as ``e0 .62 e2 .38``."""
-    del shown
-    if not device.mixture:
-        return Text("·", MUTED)
-    order = sorted(range(len(device.mixture)), key=lambda e: (-device.mixture[e], e))[:2]
-    return Text(" ").join(
-        Text(f"e{expert} {_share(device.mixture[expert])}", SKY if place == 0 else "")
-        for place, expert in enumerate(order)
-    )
-
-
-def _trust(device: DeviceView, shown: Shown) -> Text:
-    """Return the score of a device that is not trusted, or that it is quarantined."""
-    del shown
-    if device.standing == "quarantined":
-        return Text("quarantined", VERMILLION)
-    return Text(f"{device.trust:.2f}", ORANGE if device.standing == "suspect" else MUTED)
-
-
 def _trust_order(device: DeviceView) -> float:
     return -1.0 if device.standing == "quarantined" else device.trust
-
-
-def _share(share: float) -> str:
-    """Return a share in three characters."""
-    return "1.0" if share >= 0.995 else f"{share:.2f}"[1:]
 
 
 def _main_expert(device: DeviceView) -> int | None:
     return device.mixture.index(max(device.mixture)) if device.mixture else None
 
 
-def _temperature(device: DeviceView, shown: Shown) -> Text:
-    cell = _number("temperature", "{:.0f}")(device, shown)
-    if (device.temperature or 0.0) >= HOT:
-        cell.stylize(ORANGE)
-    return cell
-
-
-def _number(field: str, form: str, scale: float = 1.0) -> Callable[[DeviceView, Shown], Text]:
-    def cell(device: DeviceView, shown: Shown) -> Text:
-        del shown
-        value = getattr(device, field)
-        return Text("—", MUTED) if value is None else Text(form.format(value / scale))
-
-    return cell
-
-
 def _field(name: str) -> Callable[[DeviceView], Any]:
     return lambda device: getattr(device, name)
-
-
-COLUMNS: tuple[Column, ...] = (
-    Column("device", "DEVICE", 12, 0, _device, _field("device")),
-    Column("state", "STATE", 10, 1, _state, lambda device: STATES.index(device.state)),
-    Column("training", "TRAINING", _BAR + 6, 2, _training, _field("fraction")),
-    Column("seen", "SEEN", 6, 3, _seen, _field("seen_at"), right=True),
-    Column("samples", "SAMPLES", 7, 4, _number("samples", "{:.0f}"), _field("samples"), right=True),
-    Column("trust", "TRUST", 11, 4, _trust, _trust_order),
-    Column("mixture", "EXPERTS", 15, 5, _mixture, _main_expert),
-    Column("labels", "LABELS", _LABEL_BINS, 6, _labels,
-           lambda device: sum(count > 0 for count in device.labels)),
-    Column("sent", "▲ MiB", 7, 9, _number("sent", "{:.1f}", MEBIBYTE), _field("sent"), right=True),
-    Column("received", "▼ MiB", 7, 10, _number("received", "{:.1f}", MEBIBYTE), _field("received"),
-           right=True),
-    Column("temperature", "°C", 3, 7, _temperature, _field("temperature"), right=True),
-    Column("power", "W", 5, 11, _number("power", "{:.1f}"), _field("power"), right=True),
-    Column("gpu", "GPU", 4, 12, _number("gpu", "{:.0f}%"), _field("gpu"), right=True),
-    Column("battery", "BAT", 4, 13, _number("battery", "{:.0f}%"), _field("battery"), right=True),
-    Column("rejected", "REJ", 3, 8, _number("rejected", "{:.0f}"), _field("rejected"), right=True),
-    Column("means", "MEANS", 5, 14, _averages("shared_entries"), _field("shared_entries"),
-           right=True),
-    Column("group", "GROUP", 5, 15, _averages("shared_group"), _field("shared_group"), right=True),
-    Column("shared", "SHARED", 8, 16, _shared, _field("shared_bytes"), right=True),
-    Column("bounties", "BOUNTIES", 8, 17, _supplement("open_bounties"), _field("open_bounties"),
-           right=True),
-    Column("mixes", "MIXES", 6, 18, _supplement("received_mixes"), _field("received_mixes"),
-           right=True),
-    Column("noise", "NOISE", 6, 19, _supplement("noise_samples"), _field("noise_samples"),
-           right=True),
-)  # fmt: skip
-"""All columns, in the order of the screen."""
-
-
-def columns_for(devices: Sequence[DeviceView], width: int | None) -> tuple[Column, ...]:
-    """Return the columns that fit ``width`` cells, the most important first; None is all of them.
-
-    The column of ids is as wide as the longest id; batteries are shown when a device has one, what
-    is shared of averaged data when a device shares some, open bounties, mixes and noise when a
-    device has supplements for labels or asks for some, experts when a device has a mixture, and
-    trust when a device is suspect or quarantined.
-    """
-    longest = max((len(device.device) for device in devices), default=0)
-    low, high = _ID_WIDTHS
-    first = replace(COLUMNS[0], width=min(high, max(low, longest)))
-    hidden = set() if any(device.battery is not None for device in devices) else {"battery"}
-    if not any(device.shared_entries for device in devices):
-        hidden |= _OF_AVERAGES
-    if not any(map(has_supplements, devices)):
-        hidden |= _OF_BOUNTIES
-    if not any(device.mixture for device in devices):
-        hidden |= _OF_EXPERTS
-    if all(device.standing == "trusted" for device in devices):
-        hidden |= _OF_TRUST
-    known = [first, *(column for column in COLUMNS[1:] if column.key not in hidden)]
-    if width is None:
-        return tuple(known)
-    kept: set[str] = set()
-    for column in sorted(known, key=lambda column: column.rank):
-        width -= column.width + PADDING
-        if width < 0:
-            break
-        kept.add(column.key)
-    return tuple(column for column in known if column.key in kept)
 
 
 def has_supplements(device: DeviceView) -> bool:
     """Whether a device asks for mixes, or has mixes or noise, in the current run."""
     return bool(device.open_bounties or device.received_mixes or device.noise_samples)
+
+
+def _has(name: str) -> Callable[[DeviceView], bool]:
+    """Return what tells whether a device has a value that is not zero or empty."""
+    return lambda device: bool(getattr(device, name))
+
+
+def _knows(name: str) -> Callable[[DeviceView], bool]:
+    """Return what tells whether a device has a value, even if it is zero."""
+    return lambda device: getattr(device, name) is not None
+
+
+def _reading(
+    key: str, label: str, width: int, rank: int, form: str = "{:.0f}", scale: float = 1.0
+) -> Column:
+    """Return the column of a number that not every device tells."""
+    cell = cells.temperature if key == "temperature" else cells.number(key, form, scale)
+    return Column(key, label, width, rank, cell, _field(key), right=True, told=_knows(key))
+
+
+def _counter(key: str, label: str, width: int, rank: int, cell: Cell, *, of: str = "") -> Column:
+    """Return the column of a count that most devices lack; ``of`` is its field, else ``key``."""
+    field = of or key
+    return Column(key, label, width, rank, cell, _field(field), right=True, told=_has(field))
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("device", "DEVICE", 12, 0, cells.device_id, _field("device")),
+    Column("state", "STATE", 10, 1, cells.state, lambda device: STATES.index(device.state)),
+    Column("reason", "REASON", _REASON_WIDTHS[0], 2, cells.reason,
+           lambda device: why(device) or None, told=lambda device: bool(why(device))),
+    Column("training", "TRAINING", BAR + 6, 3, cells.training, _field("fraction")),
+    Column("seen", "SEEN", 6, 4, cells.seen, _field("seen_at"), right=True),
+    Column("samples", "SAMPLES", 7, 5, cells.number("samples", "{:.0f}"), _field("samples"),
+           right=True),
+    Column("trust", "TRUST", 11, 6, cells.trust, _trust_order,
+           told=lambda device: device.standing != "trusted"),
+    Column("mixture", "EXPERTS", 15, 7, cells.mixture, _main_expert, told=_has("mixture")),
+    Column("labels", "LABELS", LABEL_BINS, 8, cells.labels,
+           lambda device: sum(count > 0 for count in device.labels), told=_has("labels")),
+    _reading("temperature", "°C", 3, 9),
+    _counter("rejected", "REJ", 3, 10, cells.count("rejected", VERMILLION)),
+    _counter("late", "LATE", 4, 11, cells.count("late", ORANGE)),
+    _reading("loss", "LOSS", 6, 12, "{:.3f}"),
+    _reading("sent", "▲ MiB", 7, 13, "{:.1f}", MEBIBYTE),
+    _reading("received", "▼ MiB", 7, 14, "{:.1f}", MEBIBYTE),
+    Column("memory", "MEMORY", 9, 15, cells.memory, _field("memory"), right=True,
+           told=_knows("memory")),
+    _reading("power", "W", 5, 16, "{:.1f}"),
+    _reading("gpu", "GPU", 4, 17, "{:.0f}%"),
+    _reading("battery", "BAT", 4, 18, "{:.0f}%"),
+    Column("hardware", "HARDWARE", 16, 19, cells.hardware, lambda device: device.hardware or None,
+           told=_has("hardware")),
+    _counter("means", "MEANS", 5, 20, cells.averages("shared_entries"), of="shared_entries"),
+    _counter("group", "GROUP", 5, 21, cells.averages("shared_group"), of="shared_group"),
+    _counter("shared", "SHARED", 9, 22, cells.shared, of="shared_bytes"),
+    Column("bounties", "BOUNTIES", 8, 23, cells.supplement("open_bounties"),
+           _field("open_bounties"), right=True, told=has_supplements),
+    Column("mixes", "MIXES", 6, 24, cells.supplement("received_mixes"), _field("received_mixes"),
+           right=True, told=has_supplements),
+    Column("noise", "NOISE", 6, 25, cells.supplement("noise_samples"), _field("noise_samples"),
+           right=True, told=has_supplements),
+)  # fmt: skip
+"""All columns, in the order of the screen; ``sent`` and ``received`` are from the device's side,
+and ▲ is towards the coordinator, on every screen."""
+
+
+def columns_for(devices: Sequence[DeviceView], width: int | None) -> tuple[Column, ...]:
+    """Return the columns that fit ``width`` cells, the most important first; None is all of them.
+
+    Columns in which no device has anything are hidden. A long id takes no room from other columns:
+    it gets what they leave, as the reasons do after it.
+    """
+    longest = max((len(device.device) for device in devices), default=0)
+    low, modest, high = _ID_WIDTHS
+    least = max(low, min(modest, longest))
+    wanted = max(low, min(high, longest))
+    known = [column for column in COLUMNS if _told(column, devices)]
+    if width is None:
+        return tuple(_widened(known, wanted, _REASON_WIDTHS[1]))
+    kept: set[str] = set()
+    for column in sorted(known, key=lambda column: column.rank):
+        needed = PADDING + (least if column.key == "device" else column.width)
+        if needed > width:
+            break
+        width -= needed
+        kept.add(column.key)
+    more = min(width, wanted - least)
+    reasons = min(_REASON_WIDTHS[1], _REASON_WIDTHS[0] + width - more)
+    fitting = [column for column in known if column.key in kept]
+    return tuple(_widened(fitting, least + more, reasons))
+
+
+def _told(column: Column, devices: Sequence[DeviceView]) -> bool:
+    return column.told is None or any(map(column.told, devices))
+
+
+def _widened(columns: Iterable[Column], ids: int, reasons: int) -> Iterator[Column]:
+    """Yield the columns, those of ids and of reasons as wide as wanted."""
+    widths = {"device": ids, "reason": reasons}
+    for column in columns:
+        yield replace(column, width=widths.get(column.key, column.width))
 
 
 def in_order(devices: Iterable[DeviceView], column: Column, *, reverse: bool) -> list[DeviceView]:

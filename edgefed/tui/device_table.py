@@ -20,7 +20,9 @@ class DeviceTable(DataTable[Text]):
     BINDINGS = bindings_of("table")
 
     def __init__(self, glyphs: Glyphs, *, id: str) -> None:  # noqa: A002
-        super().__init__(id=id, cursor_type="row", zebra_stripes=False)
+        super().__init__(
+            id=id, cursor_type="row", zebra_stripes=False, cursor_foreground_priority="renderable"
+        )
         self.fixed_columns = 1
         self._glyphs = glyphs
         self._columns: tuple[Column, ...] = ()
@@ -66,17 +68,24 @@ class DeviceTable(DataTable[Text]):
         if before is None:
             self.add_row(*cells, key=device)
         else:
-            for column, old, new in zip(self._columns, before, cells, strict=True):
-                if old != new:
-                    self.update_cell(device, column.key, new)
+            for index, column in enumerate(self._columns):
+                if _same(before[index], cells[index]):
+                    cells[index] = before[index]
+                else:
+                    self.update_cell(device, column.key, cells[index])
         self._cells[device] = cells
 
     def _arrange(self, wanted: list[str]) -> None:
         """Bring the rows into the wanted order, if they are not in it."""
         if [row.key.value for row in self.ordered_rows] == wanted:
             return
-        rank = {self._cells[device][0].plain: index for index, device in enumerate(wanted)}
-        self.sort(self._columns[0].key, key=lambda cell: rank[cell.plain])
+        # By the cells themselves: two ids that are cut may look the same.
+        rank = {id(self._cells[device][0]): index for index, device in enumerate(wanted)}
+        self.sort(self._columns[0].key, key=lambda cell: rank[id(cell)])
+
+
+def _same(old: Text, new: Text) -> bool:
+    return old == new and old.style == new.style  # equality leaves out the style of the whole
 
 
 def _layout(columns: tuple[Column, ...]) -> list[tuple[str, int]]:

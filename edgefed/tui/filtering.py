@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from edgefed.events.snapshot import DeviceView
+from collections.abc import Callable
 
-_FIELDS = {
-    "device": "device",
-    "state": "state",
-    "reason": "reason",
-    "hardware": "hardware",
-    "agent": "agent",
+from edgefed.events.snapshot import DeviceView
+from edgefed.tui.trouble import why
+
+_FIELDS: dict[str, Callable[[DeviceView], str]] = {
+    "device": lambda device: device.device,
+    "state": lambda device: device.state,
+    "reason": why,
+    "hardware": lambda device: device.hardware,
+    "agent": lambda device: device.agent,
+    "trust": lambda device: device.standing,
 }
-"""Keys of a filter and the field of a device that each looks into."""
+"""Keys of a filter and what of a device each looks into."""
 
 
 def matches(device: DeviceView, query: str) -> bool:
@@ -26,5 +30,5 @@ def matches(device: DeviceView, query: str) -> bool:
 def _fits(device: DeviceView, word: str) -> bool:
     key, _, value = word.partition(":")
     if value and key in _FIELDS:
-        return value in str(getattr(device, _FIELDS[key])).lower()
+        return value in _FIELDS[key](device).lower()
     return word in device.device.lower()

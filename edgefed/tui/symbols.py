@@ -8,6 +8,7 @@ from typing import get_args
 from rich.text import Text
 
 from edgefed.events.model import RunStatus
+from edgefed.events.snapshot import DeviceOutcome
 from edgefed.tui.theme import GREEN, MUTED, ORANGE, PURPLE, SKY, VERMILLION, YELLOW
 from edgefed.wire.messages import DeviceState
 
@@ -43,6 +44,15 @@ DEVICE_LOOKS: dict[DeviceState, Look] = {
     "rejected": Look("■", VERMILLION, "its answer was refused"),
     "failed": Look("✗", VERMILLION, "could not answer"),
     "lost": Look("✗", VERMILLION, "no heartbeat"),
+}
+
+OUTCOME_LOOKS: dict[DeviceOutcome, Look] = {
+    "accepted": Look("✓", GREEN, "accepted"),
+    "late": DEVICE_LOOKS["late"],
+    "lost": DEVICE_LOOKS["lost"],
+    "refused": Look("■", VERMILLION, "its answer was refused"),
+    "rejected": DEVICE_LOOKS["rejected"],
+    "failed": DEVICE_LOOKS["failed"],
 }
 
 RUN_LOOKS: dict[RunStatus, Look] = {

@@ -16,8 +16,21 @@ from edgefed.tui.columns import COLUMNS, PADDING, columns_for, in_order
 from edgefed.tui.device_table import DeviceTable
 from edgefed.tui.display_state import DisplayState
 from edgefed.tui.filtering import matches
+from edgefed.tui.symbols import HOT
+from edgefed.tui.theme import MUTED, SKY, VERMILLION
+from edgefed.tui.trouble import by_trouble, why
 from tests.tui.driving import drive, notices, press, screen_text, settle, until
-from tests.tui.samples import SHARES, FakeClock, dashboard, device_view, feed, fine, snapshot
+from tests.tui.samples import (
+    MIB,
+    SHARES,
+    FakeClock,
+    ago,
+    dashboard,
+    device_view,
+    feed,
+    fine,
+    snapshot,
+)
 
 
 def table_of(pilot: Pilot[None]) -> DeviceTable:
@@ -32,9 +45,11 @@ def test_an_update_keeps_the_cursor_on_its_device_and_writes_only_changed_cells(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = FakeClock()
-    before = [device_view(index, seen_at="") for index in range(1, 9)]  # no cell with an age
+    before = [
+        device_view(index, seen_at="", state="train", temperature=40.0) for index in range(1, 9)
+    ]  # no cell with an age, and no trouble
     after = [*before[:2], before[2].model_copy(update={"fraction": 0.5}), *before[3:]]
-    after.append(device_view(0, device="a-new-one", seen_at=""))
+    after.append(device_view(9, device="a-new-one", seen_at="", state="train", temperature=40.0))
     source = feed(clock, *(fine(snapshot(devices=0).model_copy(update={"devices": tuple(views)}))
                            for views in (before, after)))  # fmt: skip
     app = Dashboard(source, None, clock, zone=timezone.utc, screen="devices")
@@ -87,7 +102,7 @@ def test_a_lost_device_leaves_the_table_with_the_snapshot() -> None:
         clock.seconds += 0.5
         source.deliver()
         await settle(pilot)
-        assert ids(pilot) == ["jetson-01", "jetson-02", "jetson-03"]
+        assert sorted(map(str, ids(pilot))) == ["jetson-01", "jetson-02", "jetson-03"]
 
     drive(app, scenario)
 
@@ -114,20 +129,165 @@ def test_no_match_says_so() -> None:
 
 def test_sort_and_reverse() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
-        await press(pilot, "O")
+        assert "sort: trouble" in screen_text(pilot)
+        await press(pilot, "o", "O")
         assert ids(pilot)[0] == "jetson-20"
+        assert "sort: device ▼" in screen_text(pilot)
         await press(pilot, "o")
         assert ids(pilot)[0] == "jetson-06"  # the first idle one
         assert "sort: state ▲" in screen_text(pilot)
+        shown = len(table_of(pilot).columns)
+        await press(pilot, *"o" * (shown - 1))
+        assert "sort: trouble" in screen_text(pilot)
 
     drive(dashboard(screen="devices"), scenario)
+
+
+def test_the_worst_and_oldest_trouble_stands_first() -> None:
+    troubles = [
+        device_view(1, device="z-lost", state="lost", state_since=ago(90)),
+        device_view(1, device="a-lost-later", state="lost", state_since=ago(30)),
+        device_view(1, device="0-lost-at-some-time", state="lost"),
+        device_view(1, device="y-failed", state="failed", state_since=ago(500)),
+        device_view(1, device="w-refused", state="idle", refused_at=ago(80)),
+        device_view(1, device="b-refused-later", state="rejected", refused_at=ago(20)),
+        device_view(1, device="v-suspect", state="train", standing="suspect"),
+        device_view(1, device="u-late", state="late", state_since=ago(10)),
+        device_view(1, device="t-paused", state="paused", state_since=ago(900), temperature=90.0),
+        device_view(1, device="s-hot", state="done", temperature=HOT),
+        device_view(1, device="c-invited", state="invited", temperature=HOT - 1),
+        device_view(1, device="r-trains", state="train", state_since=ago(900)),
+        device_view(1, device="d-idle", state="idle"),
+        device_view(1, device="q-done", state="done", state_since=ago(900)),
+    ]
+    wanted = [view.device for view in troubles]
+    shuffled = sorted(troubles, key=lambda view: view.device)
+    assert [view.device for view in by_trouble(shuffled)] == wanted
+    update = fine(snapshot().model_copy(update={"devices": tuple(shuffled)}))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert ids(pilot) == wanted
+        await press(pilot, "O")
+        assert ids(pilot) == wanted[::-1]
+        assert "sort: trouble ▼" in screen_text(pilot)
+
+    drive(dashboard(update, screen="devices"), scenario)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"state": "idle"}, ""),
+        ({"state": "lost"}, "no heartbeat"),
+        ({"state": "lost", "reason": "said goodbye"}, "said goodbye"),
+        ({"state": "failed", "reason": "out of memory"}, "out of memory"),
+        ({"state": "idle", "refused_at": ago(3), "refused_reason": "norm 19.4"}, "norm 19.4"),
+        ({"state": "rejected", "reason": "norm 19.4 exceeds 10.0"}, "norm 19.4 exceeds 10.0"),
+        ({"standing": "quarantined", "trust_reason": "by bas"}, "quarantined: by bas"),
+        ({"standing": "suspect"}, "suspect"),
+        ({"state": "train", "temperature": 91.0}, "hot: 91 °C"),
+        ({"state": "paused", "reason": "battery 9 %"}, "battery 9 %"),
+    ],
+)
+def test_the_reason_says_what_is_wrong(changes: dict[str, object], told: str) -> None:
+    view = device_view(1, **{"state": "idle", "temperature": 40.0, **changes})
+    assert why(view) == told
+    columns = {column.key: column for column in columns_for([view], None)}
+    assert ("reason" in columns) is bool(told)
+    if told:
+        assert columns["reason"].content(view, DisplayState(FakeClock()).shown()).plain == told
+
+
+LONG = "jetson-orin-nano-hall-3-row-14-board-"
+
+
+def test_a_long_id_drops_no_column_that_would_fit() -> None:
+    short = [device_view(index, device=f"jetson-nano{index}") for index in range(1, 21)]
+    long = [*short[:-1], device_view(20, device=f"{LONG}20")]
+    for width in (77, 97, 117, 197):
+        keys = [[column.key for column in columns_for(views, width)] for views in (short, long)]
+        assert keys[0] == keys[1]
+
+
+def test_long_ids_are_cut_in_the_middle_and_keep_their_order() -> None:
+    # The ids look the same once they are cut.
+    names = [f"{LONG}{number:02d}-{'x' * 20}" for number in range(1, 12)]
+    views = [device_view(1, device=name, state="idle", temperature=40.0) for name in names]
+    update = fine(snapshot().model_copy(update={"devices": tuple(views)}))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert "jetson…xxxxxx" in screen_text(pilot)
+        assert "TRAINING" in screen_text(pilot)
+        await press(pilot, "o", "O")
+        assert ids(pilot) == [view.device for view in reversed(views)]
+
+    drive(dashboard(update, screen="devices"), scenario, size=(80, 24))
+
+
+def test_columns_of_which_no_device_has_anything_are_hidden() -> None:
+    bare = DeviceView(device="bare")
+    keys = [column.key for column in columns_for([bare], None)]
+    assert keys == ["device", "state", "training", "seen", "samples", "sent", "received"]
+    told = device_view(
+        1, hardware="Orin Nano", memory=3 * 1024**3, loss=0.25, late=2, rejected=1, reason="hot"
+    )
+    more = {"reason", "hardware", "memory", "loss", "late", "rejected", "labels", "temperature"}
+    columns = {column.key: column for column in columns_for([bare, told], None)}
+    assert more <= columns.keys()
+    shown = DisplayState(FakeClock()).shown()
+    cells = {key: columns[key].content(told, shown).plain for key in more}
+    assert cells["memory"] == "3.0 GiB"
+    assert (cells["hardware"], cells["loss"], cells["late"]) == ("Orin Nano", "0.250", "2")
+    assert {columns[key].content(bare, shown).plain for key in more} <= {"—", "·"}
+
+
+def test_arrows_mean_the_same_on_both_screens() -> None:
+    one = device_view(1, sent=7 * MIB, received=5 * MIB)
+    update = fine(snapshot(sent=5 * MIB, received=7 * MIB).model_copy(update={"devices": (one,)}))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        table = table_of(pilot)
+        heads = {str(column.label): key for key, column in table.columns.items()}
+        assert str(table.get_cell("jetson-01", heads["▲ MiB"])) == "7.0"
+        assert str(table.get_cell("jetson-01", heads["▼ MiB"])) == "5.0"
+        await press(pilot, "1")
+        words = " ".join(screen_text(pilot).split())
+        assert "▲ received 7.0 MiB" in words
+        assert "▼ sent 5.0 MiB" in words
+
+    drive(dashboard(update, screen="devices"), scenario, size=(200, 50))
+
+
+def test_a_lost_row_is_dimmed_and_the_cursor_leaves_colours() -> None:
+    lost = device_view(1, state="lost", reason="no heartbeat")
+    update = fine(snapshot().model_copy(update={"devices": (lost, device_view(2, state="train"))}))
+
+    def colours(pilot: Pilot[None], row: int) -> dict[str, str]:
+        strip = table_of(pilot).render_line(row + 1)
+        return {
+            segment.text.strip(): segment.style.color.name
+            for segment in strip
+            if segment.style and segment.style.color and segment.text.strip()
+        }
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        for _ in range(2):  # with the cursor on the row, then beside it
+            row = colours(pilot, 0)
+            assert row["✗ lost"] == VERMILLION.lower()
+            assert row["jetson-01"] == row["513"] == MUTED.lower()
+            await press(pilot, "j")
+        row = colours(pilot, 1)
+        assert row["● train"] == SKY.lower()
+        assert row["jetson-02"] != MUTED.lower()
+
+    drive(dashboard(update, screen="devices"), scenario)
 
 
 def test_copy_the_id_under_the_cursor() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         await press(pilot, "j", "c")
-        assert pilot.app.clipboard == "jetson-02"
-        assert [text for _, text in notices(pilot)] == ["Copied jetson-02"]
+        assert pilot.app.clipboard == "jetson-10"  # rejected, after the lost one
+        assert [text for _, text in notices(pilot)] == ["Copied jetson-10"]
 
     drive(dashboard(screen="devices"), scenario)
 
@@ -155,8 +315,7 @@ def test_the_columns_fit_and_the_most_important_stay(width: int, name: int) -> N
     chosen = columns_for([device_view(1, device="d" * name)], width)
     assert sum(column.width + PADDING for column in chosen) <= width
     ranks = sorted(column.rank for column in chosen)
-    hidden = ("battery", "mixture", "trust")
-    known = sorted(column.rank for column in COLUMNS if column.key not in hidden)
+    known = sorted(column.rank for column in columns_for([device_view(1)], None))
     assert ranks == known[: len(ranks)]
 
 
@@ -202,7 +361,7 @@ def test_a_device_that_is_not_trusted_brings_the_column_of_trust() -> None:
     quarantined = device_view(3, trust=0.25, standing="quarantined")
     assert "trust" not in {column.key for column in columns_for([trusted], None)}
     shown, devices = DisplayState(FakeClock()).shown(), [trusted, suspect, quarantined]
-    (column,) = [each for each in columns_for(devices, 77) if each.key == "trust"]
+    (column,) = [each for each in columns_for(devices, 97) if each.key == "trust"]
     cells = [column.content(view, shown).plain for view in devices]
     assert cells == ["0.90", "0.75", "quarantined"]
     in_turn = [view.device for view in in_order(devices, column, reverse=False)]
@@ -229,10 +388,16 @@ def test_devices_without_a_value_sort_last_both_ways() -> None:
         ("state:idle", False),
         ("jetson state:tr", True),
         ("jetson hardware:orin", True),
+        ("reason:norm", True),
+        ("reason:heartbeat", False),
+        ("trust:suspect", True),
         ("colour:blue", False),
         ("state:", False),
     ],
 )
 def test_filter(query: str, fits: bool) -> None:
-    device = DeviceView(device="jetson-07", state="train", hardware="Orin Nano")
+    device = DeviceView(
+        device="jetson-07", state="train", hardware="Orin Nano", standing="suspect",
+        refused_at=ago(5), refused_reason="norm 19.4",
+    )  # fmt: skip
     assert matches(device, query) is fits

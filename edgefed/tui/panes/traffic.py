@@ -18,7 +18,10 @@ _NAMED = 32
 
 
 class TrafficPane(Pane):
-    """Totals of the run with the rate of the last round; spark lines where there is room."""
+    """Totals of the run with the rate of the last round; spark lines where there is room.
+
+    The numbers are from the coordinator's side; ▲ is towards it, as in the table of devices.
+    """
 
     def heading(self, shown: Shown) -> str:
         """Return the pane's name."""
@@ -35,11 +38,11 @@ class TrafficPane(Pane):
         snapshot = shown.snapshot
         rounds = snapshot.rounds if snapshot else ()
         sent, received = (snapshot.sent, snapshot.received) if snapshot else (0, 0)
-        up, down = ("▲ sent    ", "▼ received") if width >= _NAMED else ("▲", "▼")
+        out, back = ("▼ sent    ", "▲ received") if width >= _NAMED else ("▼", "▲")
         lines = [
-            _total(up, sent, rounds, [row.sent for row in rounds], SKY),
+            _total(out, sent, rounds, [row.sent for row in rounds], SKY),
             Text(sparks([row.sent for row in rounds[-width:]]), SKY),
-            _total(down, received, rounds, [row.received for row in rounds], GREEN),
+            _total(back, received, rounds, [row.received for row in rounds], GREEN),
             Text(sparks([row.received for row in rounds[-width:]]), GREEN),
             _each_round(rounds),
         ]
@@ -58,7 +61,7 @@ def _total(
 
 def _each_round(rounds: Sequence[RoundView]) -> Text:
     sent, received = (sum(counts) / len(rounds) for counts in _counts(rounds))
-    return Text.assemble(("a round", MUTED), f" ▲ {size(sent)}  ▼ {size(received)}")
+    return Text.assemble(("a round", MUTED), f" ▼ {size(sent)}  ▲ {size(received)}")
 
 
 def _counts(rounds: Sequence[RoundView]) -> tuple[list[int], list[int]]:

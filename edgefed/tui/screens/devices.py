@@ -11,15 +11,29 @@ from textual.widgets import DataTable, Input
 
 from edgefed.events.snapshot import DeviceView
 from edgefed.tui.actions import bindings_of, keys_of
-from edgefed.tui.columns import COLUMNS, Column, columns_for, in_order
+from edgefed.tui.columns import COLUMNS, columns_for, in_order
 from edgefed.tui.device_table import DeviceTable
 from edgefed.tui.filtering import matches
 from edgefed.tui.panes.device_notice import DeviceNotice
 from edgefed.tui.panes.legend import Legend
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
+from edgefed.tui.screens.device import DeviceScreen
+from edgefed.tui.screens.rounds_map import RoundsMapScreen
+from edgefed.tui.trouble import by_trouble
+
+TROUBLE = "trouble"
+"""The order that the table begins with: the worst trouble first."""
 
 _BORDER_AND_SCROLLBAR = 3
-_KEYS = keys_of("devices.filter", "devices.sort", "devices.reverse", "devices.wide", "devices.copy")
+_KEYS = keys_of(
+    "devices.open",
+    "devices.map",
+    "devices.filter",
+    "devices.sort",
+    "devices.reverse",
+    "devices.wide",
+    "devices.copy",
+)
 
 
 class DevicesScreen(Screen[None]):
@@ -34,7 +48,7 @@ class DevicesScreen(Screen[None]):
         super().__init__(classes="board")
         self._board = board
         self._query = ""
-        self._sort = COLUMNS[0].key
+        self._sort = TROUBLE
         self._reverse = False
         self._all_columns = False
 
@@ -70,8 +84,7 @@ class DevicesScreen(Screen[None]):
         columns = columns_for(devices, None if self._all_columns else self._room())
         table = self.query_one(DeviceTable)
         with self.app.batch_update():
-            rows = in_order(kept, self._sort_column(), reverse=self._reverse)
-            table.show(rows, columns, shown)
+            table.show(self._in_order(kept), columns, shown)
             table.display = bool(kept)
             table.set_class(shown.broken, "-stale")
             notice = self.query_one(DeviceNotice)
@@ -83,14 +96,17 @@ class DevicesScreen(Screen[None]):
     def _room(self) -> int:
         return self.size.width - _BORDER_AND_SCROLLBAR
 
-    def _sort_column(self) -> Column:
-        return next(column for column in COLUMNS if column.key == self._sort)
+    def _in_order(self, devices: list[DeviceView]) -> list[DeviceView]:
+        if self._sort == TROUBLE:
+            return by_trouble(devices, reverse=self._reverse)
+        column = next(column for column in COLUMNS if column.key == self._sort)
+        return in_order(devices, column, reverse=self._reverse)
 
     def _write_borders(self, devices: tuple[DeviceView, ...], kept: list[DeviceView]) -> None:
         frame, line = self.query_one("#devices"), self._board.glyphs.line
         count = f"{len(kept)} of {len(devices)}" if self._query else f"{len(devices)}"
-        direction = "▼" if self._reverse else "▲"
-        title = f"Devices {count}   sort: {self._sort} {direction}"
+        direction = " ▼" if self._reverse else "" if self._sort == TROUBLE else " ▲"
+        title = f"Devices {count}   sort: {self._sort}{direction}"
         if self._query:
             title += f"   filter: {self._query}"
         frame.border_title = Content(line(title))
@@ -130,12 +146,11 @@ class DevicesScreen(Screen[None]):
         self.draw()
 
     def action_sort_next(self) -> None:
-        """Sort by the next column that is on the screen."""
-        keys = [str(key.value) for key in self.query_one(DeviceTable).columns]
-        if keys:
-            at = keys.index(self._sort) if self._sort in keys else -1
-            self._sort, self._reverse = keys[(at + 1) % len(keys)], False
-            self.draw()
+        """Sort by the next column that is on the screen; after the last one by trouble."""
+        keys = [TROUBLE, *(str(key.value) for key in self.query_one(DeviceTable).columns)]
+        at = keys.index(self._sort) if self._sort in keys else -1
+        self._sort, self._reverse = keys[(at + 1) % len(keys)], False
+        self.draw()
 
     def action_sort_reverse(self) -> None:
         """Turn the order round."""
@@ -146,6 +161,22 @@ class DevicesScreen(Screen[None]):
         """Show every column, or those that fit."""
         self._all_columns = not self._all_columns
         self.draw()
+
+    @on(DataTable.RowSelected)
+    def open_row(self, event: DataTable.RowSelected) -> None:
+        """Open the device of a row that was chosen by key or click."""
+        event.stop()
+        self.action_open_device()
+
+    def action_open_device(self) -> None:
+        """Show all about the device under the cursor."""
+        device = self.query_one(DeviceTable).selected
+        if device is not None:
+            self.app.push_screen(DeviceScreen(self._board, device))
+
+    def action_rounds_map(self) -> None:
+        """Show what became of the devices in the last rounds."""
+        self.app.push_screen(RoundsMapScreen(self._board))
 
     def action_copy_id(self) -> None:
         """Copy the id of the device under the cursor."""

@@ -1,0 +1,53 @@
+"""The screen with the map of rounds by devices, opened from the device table."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.screen import Screen
+
+from edgefed.tui.panes.rounds_map import RoundsMap
+from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
+
+
+class RoundsMapScreen(Screen[None]):
+    """Who slows the rounds down, and who misses them."""
+
+    HORIZONTAL_BREAKPOINTS = WIDTHS
+    VERTICAL_BREAKPOINTS = HEIGHTS
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("escape,q,m", "dismiss", "Back"),
+        ("j,down", "scroll_rows(1)", "Down"),
+        ("k,up", "scroll_rows(-1)", "Up"),
+        ("pagedown", "scroll_page(1)", "Page down"),
+        ("pageup", "scroll_page(-1)", "Page up"),
+    ]
+
+    def __init__(self, board: Board) -> None:
+        super().__init__(classes="board")
+        self._board = board
+
+    def compose(self) -> ComposeResult:
+        """Lay out the map."""
+        yield from top(self._board)
+        yield RoundsMap(self._board.glyphs, id="rounds-map")
+        yield from bottom(self._board)
+
+    def on_screen_resume(self) -> None:
+        """Catch up with what came while the screen was hidden."""
+        self.draw()
+
+    def draw(self) -> None:
+        """Draw every pane from the newest snapshot."""
+        draw_panes(self, self._board)
+
+    def action_scroll_rows(self, rows: int) -> None:
+        """Move by rows."""
+        self.query_one(RoundsMap).scroll_rows(rows)
+
+    def action_scroll_page(self, pages: int) -> None:
+        """Move by what the screen shows."""
+        pane = self.query_one(RoundsMap)
+        pane.scroll_rows(pages * max(1, pane.size.height - 2))
