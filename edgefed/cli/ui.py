@@ -50,4 +50,5 @@ def ui(
             SystemClock(),
             read_only=read_only,
             ascii=ascii,
+            state=settings.state,
         )

@@ -53,7 +53,15 @@ def up(
             _start(processes, allow_anonymous)
             if not headless and sys.stdout.isatty() and sys.stderr.isatty():
                 near = processes.near_address()
-                show(near, processes.fleet, SystemClock(), read_only=False, ascii=False)
+                state = options.settings().value.state
+                show(
+                    near,
+                    processes.fleet,
+                    SystemClock(),
+                    read_only=False,
+                    ascii=False,
+                    state=state,
+                )
                 return
             while True:
                 processes.check()

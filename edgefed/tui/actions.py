@@ -92,6 +92,8 @@ ACTIONS: tuple[Action, ...] = (
     Action("table.last", "G", "G", "scroll_bottom", "Last", "last row", "table"),
     Action("view.freeze", "space", "space", "freeze", "Freeze",
            "let the display stand still; the run goes on", "everywhere", 7),
+    Action("view.theme", "ctrl+t", "ctrl+t", "other_theme", "Colours",
+           "light or dark; ctrl+p Theme lists more", "everywhere"),
     Action("view.help", "question_mark,f1", "?", "help", "Help",
            "this page", "everywhere", 1),
     Action("app.quit", "ctrl+q", "ctrl+q", "quit", "Quit",

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import tzinfo
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 from textual.app import App, SystemCommand
+from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
 
 from edgefed.clock import Clock
-from edgefed.errors import EdgeFedError
+from edgefed.errors import EdgeFedError, StorageError
 from edgefed.events.feed_update import FeedUpdate
 from edgefed.tui.actions import actions_of, bindings_of
+from edgefed.tui.contrast import ReadableColours
 from edgefed.tui.display_state import DisplayState
 from edgefed.tui.interfaces import Control, Feed
 from edgefed.tui.messages import Answered, Fresh
 from edgefed.tui.orders import READ_ONLY, Order, order_for
+from edgefed.tui.preferences import Preferences, load_preferences, save_preferences
 from edgefed.tui.screens.abort import AbortScreen
 from edgefed.tui.screens.board import Board
 from edgefed.tui.screens.devices import DevicesScreen
@@ -25,7 +29,7 @@ from edgefed.tui.screens.experts import ExpertsScreen
 from edgefed.tui.screens.help import HelpScreen
 from edgefed.tui.screens.overview import OverviewScreen
 from edgefed.tui.symbols import Glyphs
-from edgefed.tui.theme import EDGEFED
+from edgefed.tui.theme import EDGEFED, EDGEFED_LIGHT
 
 DRAW_EVERY = 0.5
 """Least seconds between two drawings."""
@@ -48,6 +52,7 @@ class Dashboard(App[None]):
         ascii: draw letters in place of symbols, for terminals without them.
         zone: zone for times of day; None is this machine's.
         screen: the screen to begin with.
+        preferences: the file that remembers the user's choices; None remembers nothing.
     """
 
     CSS_PATH = "dashboard.tcss"
@@ -63,8 +68,11 @@ class Dashboard(App[None]):
         *,
         zone: tzinfo | None = None,
         screen: ScreenName = "overview",
+        preferences: Path | None = None,
     ) -> None:
         super().__init__()
+        self._preferences = preferences
+        self._readable: dict[str, ReadableColours] = {}
         self._feed = feed
         self._control = control
         self._time = clock
@@ -82,12 +90,44 @@ class Dashboard(App[None]):
 
     async def on_mount(self) -> None:
         """Open the first screen, then begin to listen."""
-        self.register_theme(EDGEFED)
-        self.theme = EDGEFED.name
+        self._choose_theme()
         self.set_class(self._board.glyphs.ascii, "-ascii")
         await self.switch_mode(self._first_screen)
         self.set_interval(DRAW_EVERY, self._draw_if_due)
         self._feed.start(self._listen)
+
+    def _choose_theme(self) -> None:
+        """Begin with the theme that was chosen last, then remember each other choice."""
+        self.register_theme(EDGEFED)
+        self.register_theme(EDGEFED_LIGHT)
+        path = self._preferences
+        chosen = load_preferences(path).theme if path else EDGEFED.name
+        self.theme = chosen if chosen in self.available_themes else EDGEFED.name
+        if path is not None:
+            self.watch(self, "theme", partial(self._remember_theme, path), init=False)
+
+    def _remember_theme(self, path: Path, theme: str) -> None:
+        try:
+            save_preferences(path, Preferences(theme=theme))
+        except StorageError as error:
+            self.notify(error.hint, title=error.message, severity="warning", markup=False)
+
+    @property
+    def sixteen_colours(self) -> bool:
+        """Whether a terminal with only the 16 standard colours shows the app; no picture does."""
+        return not self.is_headless and self.console.color_system == "standard"
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Return Textual's filters, with the one that makes all colours readable as the last."""
+        own = self._readable.get(self.theme)
+        if own is None:
+            own = self._readable[self.theme] = ReadableColours(
+                self.current_theme,
+                colours=not self.no_color,
+                standard=self.sixteen_colours,
+            )
+        others = super().get_line_filters()
+        return [*(each for each in others if not isinstance(each, Monochrome | NoColor)), own]
 
     def on_unmount(self) -> None:
         """Stop listening."""
@@ -128,6 +168,10 @@ class Dashboard(App[None]):
         else:
             watch.freeze()
         self._draw()
+
+    def action_other_theme(self) -> None:
+        """Go from dark colours to light ones, or back."""
+        self.theme = (EDGEFED_LIGHT if self.current_theme.dark else EDGEFED).name
 
     def action_help(self) -> None:
         """Open the page of keys."""
