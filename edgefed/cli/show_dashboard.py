@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from edgefed.config.address import Address
 from edgefed.events.feed_update import FeedUpdate
 from edgefed.tui.app import Dashboard
 from edgefed.tui.preferences import FILE
+from edgefed.tui.terminal_locale import only_ascii
 
 LINGER = 6.0
 """Seconds that the dashboard stays after its run has ended."""
@@ -23,13 +25,23 @@ def show(
     clock: Clock,
     *,
     read_only: bool,
-    ascii: bool,  # noqa: A002
+    ascii: bool | None = None,  # noqa: A002
     state: Path,
 ) -> None:
-    """Show the dashboard until it is closed; the state folder keeps the user's choices."""
+    """Show the dashboard until it is closed.
+
+    Args:
+        address: the broker's.
+        fleet: the fleet's name.
+        clock: where the time comes from.
+        read_only: watch without giving orders.
+        ascii: letters in place of symbols; None follows the locale.
+        state: folder that keeps the user's choices.
+    """
     feed = MqttFeed(address, fleet, clock)
     control = None if read_only else feed
-    Dashboard(feed, control, clock, ascii, preferences=state / FILE).run()
+    letters = only_ascii(os.environ) if ascii is None else ascii
+    Dashboard(feed, control, clock, letters, preferences=state / FILE).run()
 
 
 def show_until_ended(address: Address, fleet: str, run: str, clock: Clock, state: Path) -> bool:
@@ -46,6 +58,6 @@ def show_until_ended(address: Address, fleet: str, run: str, clock: Clock, state
         timer.start()
 
     feed = MqttFeed(address, fleet, clock, look)
-    dashboard = Dashboard(feed, feed, clock, preferences=state / FILE)
+    dashboard = Dashboard(feed, feed, clock, only_ascii(os.environ), preferences=state / FILE)
     dashboard.run()
     return ended.is_set()

@@ -59,7 +59,6 @@ def up(
                     processes.fleet,
                     SystemClock(),
                     read_only=False,
-                    ascii=False,
                     state=state,
                 )
                 return
