@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import tzinfo
 from functools import partial
 from pathlib import Path
@@ -15,12 +15,13 @@ from textual.screen import Screen
 from edgefed.clock import Clock
 from edgefed.errors import EdgeFedError, StorageError
 from edgefed.events.feed_update import FeedUpdate
-from edgefed.tui.actions import actions_of, bindings_of
+from edgefed.tui.actions import Place, actions_of, bindings_of
+from edgefed.tui.commands import Commands
 from edgefed.tui.contrast import ReadableColours
 from edgefed.tui.display_state import DisplayState
 from edgefed.tui.interfaces import Control, Feed
 from edgefed.tui.messages import Answered, Fresh
-from edgefed.tui.orders import READ_ONLY, Order, order_for
+from edgefed.tui.orders import READ_ONLY, Order, order_for, takes_orders
 from edgefed.tui.preferences import Preferences, load_preferences, save_preferences
 from edgefed.tui.screens.abort import AbortScreen
 from edgefed.tui.screens.board import Board
@@ -40,6 +41,8 @@ SCREENS: dict[ScreenName, Callable[[Board], Screen[None]]] = {
     "devices": DevicesScreen,
     "experts": ExpertsScreen,
 }
+FIRST: ScreenName = "overview"
+"""Where going back ends."""
 
 
 class Dashboard(App[None]):
@@ -57,6 +60,7 @@ class Dashboard(App[None]):
 
     CSS_PATH = "dashboard.tcss"
     TITLE = "EdgeFed"
+    COMMANDS = {Commands}  # noqa: RUF012 - as Textual declares it
     BINDINGS = bindings_of("screens", "run", "everywhere")
 
     def __init__(
@@ -160,6 +164,15 @@ class Dashboard(App[None]):
         """Go to a screen."""
         self.switch_mode(screen)
 
+    async def action_back(self) -> None:
+        """Leave a screen for the one before; on the first one, say how to quit."""
+        if len(self.screen_stack) > 1:
+            self.pop_screen()
+        elif self.current_mode != FIRST:
+            await self.switch_mode(FIRST)
+        else:
+            self.notify("This is the first screen: ctrl+q quits.", markup=False)
+
     def action_freeze(self) -> None:
         """Let the display stand still, or go on."""
         watch = self._watch_of_feed
@@ -182,7 +195,7 @@ class Dashboard(App[None]):
         self._order(self._order_for("pause"))
 
     def action_step(self) -> None:
-        """Ask for one phase."""
+        """Ask for one exchange."""
         self._order(self._order_for("step"))
 
     def action_abort(self) -> None:
@@ -236,14 +249,19 @@ class Dashboard(App[None]):
                         markup=False)  # fmt: skip
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Yield the registry's actions for the palette, and Textual's theme and screenshot."""
-        for action in actions_of("screens", "run", "everywhere"):
-            yield SystemCommand(
-                action.word, action.sentence, lambda call=action.call: self._run_call(call)
-            )
+        """Yield the palette's commands: Textual's theme and screenshot, the registry's actions."""
+        yield from self._commands("screens", "everywhere")
         for command in super().get_system_commands(screen):
             if command.title in ("Theme", "Screenshot"):
                 yield command
+        if takes_orders(self.latest.snapshot.run if self.latest.snapshot else None):
+            yield from self._commands("run")
+
+    def _commands(self, *places: Place) -> Iterator[SystemCommand]:
+        for action in actions_of(*places):
+            yield SystemCommand(
+                action.word, action.sentence, lambda call=action.call: self._run_call(call)
+            )
 
     async def _run_call(self, call: str) -> None:
         await self.run_action(call)
