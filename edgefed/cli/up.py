@@ -35,7 +35,7 @@ def up(
         typer.Option("--allow-anonymous", help="Accept clients without a login."),
     ] = False,
 ) -> None:
-    """Start broker, coordinator and dashboard together; closing the dashboard stops them.
+    """Start broker, coordinator and dashboard together; closing the dashboard, after a question, stops them.
 
     It is a demo on this machine: there are no credentials and no encryption. For a real fleet, see
     edgefed init. If a broker already answers at the configured address, that one is used. Runs
@@ -46,6 +46,7 @@ def up(
         from edgefed.cli.processes import running
         from edgefed.cli.show_dashboard import show
         from edgefed.clock import SystemClock
+        from edgefed.tui.closing import ENDS_FLEET
 
         processes = _processes(options)
         signal.signal(signal.SIGTERM, _end)
@@ -60,6 +61,7 @@ def up(
                     SystemClock(),
                     read_only=False,
                     state=state,
+                    closing=ENDS_FLEET,
                 )
                 return
             while True:

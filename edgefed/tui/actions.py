@@ -101,7 +101,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("app.suspend", "ctrl+z", "ctrl+z", "suspend_process", "Suspend",
            "back to the shell; fg shows the dashboard again", "everywhere"),
     Action("app.quit", "ctrl+q", "ctrl+q", "quit", "Quit",
-           "close the dashboard; the run goes on", "everywhere", 8),
+           "close the dashboard", "everywhere", 8),
 )  # fmt: skip
 """Every action, in the order in which help and footer list them."""
 

@@ -16,6 +16,7 @@ from edgefed.clock import Clock
 from edgefed.errors import EdgeFedError, StorageError
 from edgefed.events.feed_update import FeedUpdate
 from edgefed.tui.actions import Place, actions_of, bindings_of
+from edgefed.tui.closing import WATCHES, Closing
 from edgefed.tui.commands import Commands
 from edgefed.tui.contrast import ReadableColours
 from edgefed.tui.display_state import DisplayState
@@ -25,6 +26,7 @@ from edgefed.tui.orders import READ_ONLY, Order, order_for, takes_orders
 from edgefed.tui.preferences import Preferences, load_preferences, save_preferences
 from edgefed.tui.screens.abort import AbortScreen
 from edgefed.tui.screens.board import Board
+from edgefed.tui.screens.close import CloseScreen
 from edgefed.tui.screens.devices import DevicesScreen
 from edgefed.tui.screens.experts import ExpertsScreen
 from edgefed.tui.screens.help import HelpScreen
@@ -41,6 +43,9 @@ SCREENS: dict[ScreenName, Callable[[Board], Screen[None]]] = {
     "devices": DevicesScreen,
     "experts": ExpertsScreen,
 }
+_FOREVER = 7 * 24 * 3600.0
+"""Seconds for which a notice stays that only the user ends."""
+
 FIRST: ScreenName = "overview"
 """Where going back ends."""
 
@@ -56,6 +61,8 @@ class Dashboard(App[None]):
         zone: zone for times of day; None is this machine's.
         screen: the screen to begin with.
         preferences: the file that remembers the user's choices; None remembers nothing.
+        closing: what ends with the dashboard.
+        starting: what to say as long as there is no run, because one was just started.
     """
 
     CSS_PATH = "dashboard.tcss"
@@ -73,14 +80,18 @@ class Dashboard(App[None]):
         zone: tzinfo | None = None,
         screen: ScreenName = "overview",
         preferences: Path | None = None,
+        closing: Closing = WATCHES,
+        starting: str = "",
     ) -> None:
         super().__init__()
         self._preferences = preferences
+        self._closes = closing
+        self._ended = False
         self._readable: dict[str, ReadableColours] = {}
         self._feed = feed
         self._control = control
         self._time = clock
-        self._watch_of_feed = DisplayState(clock, zone)
+        self._watch_of_feed = DisplayState(clock, zone, starting)
         self._board = Board(self._watch_of_feed, Glyphs(ascii), control is None)
         self._first_screen = screen
         self._drawn_at = -DRAW_EVERY
@@ -170,8 +181,28 @@ class Dashboard(App[None]):
             self.pop_screen()
         elif self.current_mode != FIRST:
             await self.switch_mode(FIRST)
+        elif self._ended:
+            self.exit()
         else:
             self.notify("This is the first screen: ctrl+q quits.", markup=False)
+
+    async def action_quit(self) -> None:
+        """Close the dashboard, after a question where more ends with it."""
+        if not self._closes.question or isinstance(self.screen, CloseScreen):
+            self.exit()
+            return
+
+        def decided(sure: bool | None) -> None:
+            if sure:
+                self.exit()
+
+        self.push_screen(CloseScreen(self._board.glyphs, self._closes.question), decided)
+
+    def run_ended(self) -> None:
+        """Stay open when the run for which the dashboard was opened has ended, and say so."""
+        self._ended = True
+        self.notify("q closes the dashboard.", title="The run has ended.", timeout=_FOREVER,
+                    markup=False)  # fmt: skip
 
     def action_freeze(self) -> None:
         """Let the display stand still, or go on."""
@@ -188,7 +219,7 @@ class Dashboard(App[None]):
 
     def action_help(self) -> None:
         """Open the page of keys."""
-        self.push_screen(HelpScreen(self._board.glyphs))
+        self.push_screen(HelpScreen(self._board.glyphs, self._closes))
 
     def action_pause_or_resume(self) -> None:
         """Ask to pause the run, or to resume it."""
