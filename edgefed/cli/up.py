@@ -35,7 +35,7 @@ def up(
         typer.Option("--allow-anonymous", help="Accept clients without a login."),
     ] = False,
 ) -> None:
-    """Start broker, coordinator and dashboard together; closing the dashboard, after a question, stops them.
+    """Start broker, coordinator and dashboard together; closing the dashboard asks, then ends them.
 
     It is a demo on this machine: there are no credentials and no encryption. For a real fleet, see
     edgefed init. If a broker already answers at the configured address, that one is used. Runs
