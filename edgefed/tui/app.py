@@ -128,9 +128,9 @@ class Dashboard(App[None]):
             self.notify(error.hint, title=error.message, severity="warning", markup=False)
 
     @property
-    def sixteen_colours(self) -> bool:
-        """Whether a terminal with only the 16 standard colours shows the app; no picture does."""
-        return not self.is_headless and self.console.color_system == "standard"
+    def colour_system(self) -> str | None:
+        """Rich's name of the terminal's colours; a picture, which has none, shows them all."""
+        return None if self.is_headless else self.console.color_system
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Return Textual's filters, with the one that makes all colours readable as the last."""
@@ -139,7 +139,7 @@ class Dashboard(App[None]):
             own = self._readable[self.theme] = ReadableColours(
                 self.current_theme,
                 colours=not self.no_color,
-                standard=self.sixteen_colours,
+                system=self.colour_system,
             )
         others = super().get_line_filters()
         return [*(each for each in others if not isinstance(each, Monochrome | NoColor)), own]

@@ -6,7 +6,6 @@ from functools import lru_cache
 
 from rich.color import Color as RichColor
 from rich.color_triplet import ColorTriplet
-from rich.palette import Palette
 from rich.segment import Segment
 from rich.style import Style
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME
@@ -20,9 +19,12 @@ TEXT, GRAPHICS = 4.5, 3.0
 """Least contrast of text, and of curves and bars, with their background."""
 
 _STEPS = 25
-_STANDARD = Palette(
-    [RichColor.from_ansi(number).get_truecolor(DEFAULT_TERMINAL_THEME) for number in range(16)]
-)
+_PALETTE = [
+    RichColor.from_ansi(number).get_truecolor(DEFAULT_TERMINAL_THEME) for number in range(256)
+]
+_NUMBERS = {"standard": range(16), "256": range(16, 256)}
+"""Colours of terminals with few; of 256, the first 16 are as their owner likes them."""
+
 _BLACK, _WHITE = ColorTriplet(0, 0, 0), ColorTriplet(255, 255, 255)
 
 
@@ -57,18 +59,18 @@ class ReadableColours(LineFilter):
     Args:
         theme: the theme of the app.
         colours: False draws in shades of grey, as ``NO_COLOR`` asks.
-        standard: whether the terminal has only the 16 standard colours.
+        system: Rich's name of the terminal's colours; ``standard`` are 16 and ``256`` are 256.
     """
 
-    def __init__(self, theme: Theme, *, colours: bool = True, standard: bool = False) -> None:
+    def __init__(self, theme: Theme, *, colours: bool = True, system: str | None = None) -> None:
         super().__init__()
         self._colours = colours
-        self._standard = standard
+        self._numbers = _NUMBERS.get(system or "")
         self._rule = _parsed(theme.variables.get("border", RULE))
         self._alarms = {_parsed(VERMILLION), _parsed(theme.error or VERMILLION)}
         self._warnings = {_parsed(each) for each in (ORANGE, YELLOW, theme.warning or ORANGE)}
         self._foreground = _parsed(theme.foreground or ("#FFFFFF" if theme.dark else "#000000"))
-        self._styles: dict[tuple[Style, ColorTriplet, bool, bool], Style] = {}
+        self._changes: dict[tuple[ColorTriplet, ColorTriplet, bool, bool], Style] = {}
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         """Return the segments with readable colours."""
@@ -83,19 +85,21 @@ class ReadableColours(LineFilter):
     def _style(self, text: str, style: Style, below: ColorTriplet) -> Style:
         drawing = all(map(is_drawing, text))
         quiet = drawing or not any(map(str.isalnum, text))
-        key = (style, below, drawing, quiet)
-        if key not in self._styles:
-            self._styles[key] = self._changed(style, below, drawing, quiet)
-        return self._styles[key]
-
-    def _changed(self, style: Style, below: ColorTriplet, drawing: bool, quiet: bool) -> Style:
         if style.color is None or style.color.triplet is None:
             return style  # the terminal's own colours, which only its owner knows
-        colour, back = style.color.triplet, below
         if style.bgcolor is not None:
             if style.bgcolor.triplet is None:
                 return style
-            back = style.bgcolor.triplet
+            below = style.bgcolor.triplet
+        key = (style.color.triplet, below, drawing, quiet)
+        if key not in self._changes:
+            self._changes[key] = self._change(*key)
+        return style + self._changes[key]
+
+    def _change(
+        self, colour: ColorTriplet, back: ColorTriplet, drawing: bool, quiet: bool
+    ) -> Style:
+        """Return what to add to a style of these colours."""
         extra = Style()
         if not self._colours:
             extra = self._emphasis(colour, drawing)
@@ -105,11 +109,10 @@ class ReadableColours(LineFilter):
         if rule:
             colour = self._rule
         least = 1.0 if rule else GRAPHICS if drawing else TEXT
-        if self._standard:
-            return style + extra + _standard_style(colour, back, least)
+        if self._numbers is not None:
+            return extra + _numbered(colour, back, least, self._numbers)
         shown = RichColor.from_triplet(readable(colour, back, least))
-        bgcolor = None if style.bgcolor is None else RichColor.from_triplet(back)
-        return style + extra + Style(color=shown, bgcolor=bgcolor)
+        return extra + Style(color=shown, bgcolor=RichColor.from_triplet(back))
 
     def _emphasis(self, colour: ColorTriplet, drawing: bool) -> Style:
         """Return what stands in for the colour of an alarm or a warning."""
@@ -124,19 +127,20 @@ def is_drawing(char: str) -> bool:
 
 
 @lru_cache(4096)
-def _standard_style(colour: ColorTriplet, background: ColorTriplet, least: float) -> Style:
-    """Return the nearest of the 16 colours, the text's with enough contrast where one has it."""
-    back = _nearest(background, range(16))
-    enough = [
-        number for number in range(16) if contrast(_STANDARD[number], _STANDARD[back]) >= least
-    ]
-    front = _nearest(colour, enough)
+def _numbered(
+    colour: ColorTriplet, background: ColorTriplet, least: float, numbers: range
+) -> Style:
+    """Return the nearest of a few colours, the text's among those with enough contrast."""
+    back = _nearest(background, numbers)
+    below = _PALETTE[back]
+    enough = [number for number in numbers if contrast(_PALETTE[number], below) >= least]
+    front = _nearest(readable(colour, below, least), enough)
     return Style(color=RichColor.from_ansi(front), bgcolor=RichColor.from_ansi(back))
 
 
 def _nearest(colour: ColorTriplet, numbers: range | list[int]) -> int:
     def distance(number: int) -> int:
-        return sum((a - b) ** 2 for a, b in zip(_STANDARD[number], colour, strict=True))
+        return sum((a - b) ** 2 for a, b in zip(_PALETTE[number], colour, strict=True))
 
     return min(numbers, key=distance)
 

@@ -67,14 +67,19 @@ def test_every_text_has_contrast(screen: ScreenName, theme: str, stale: bool) ->
 
 
 @pytest.mark.parametrize("theme", [EDGEFED.name, EDGEFED_LIGHT.name])
-def test_sixteen_colours_are_readable(theme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Dashboard, "sixteen_colours", True)
+@pytest.mark.parametrize(("system", "least", "most"), [("standard", 0, 15), ("256", 16, 255)])
+def test_few_colours_are_readable(
+    theme: str, system: str, least: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Dashboard, "colour_system", system)
 
     async def scenario(pilot: Pilot[None]) -> None:
         pilot.app.theme = theme
         await press(pilot)
         styles = [segment.style for segment in segments(pilot)]
-        assert all(style and style.color and style.color.number is not None for style in styles)
+        numbers = [style.color.number for style in styles if style and style.color]
+        assert len(numbers) == len(styles)
+        assert all(number is not None and least <= number <= most for number in numbers)
         assert unreadable(pilot) == []
 
     drive(watched("devices"), scenario)
