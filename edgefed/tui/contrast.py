@@ -18,6 +18,7 @@ from edgefed.tui.theme import ORANGE, RULE, VERMILLION, YELLOW
 TEXT, GRAPHICS = 4.5, 3.0
 """Least contrast of text, and of curves and bars, with their background."""
 
+_DEFAULT = Style(color=RichColor.default())
 _STEPS = 25
 _PALETTE = [
     RichColor.from_ansi(number).get_truecolor(DEFAULT_TERMINAL_THEME) for number in range(256)
@@ -88,8 +89,8 @@ class ReadableColours(LineFilter):
         if style.color is None or style.color.triplet is None:
             return style  # the terminal's own colours, which only its owner knows
         if style.bgcolor is not None:
-            if style.bgcolor.triplet is None:
-                return style
+            if style.bgcolor.triplet is None:  # as above, so the text takes the one made for it
+                return style + self._emphasis(style.color.triplet, drawing) + _DEFAULT
             below = style.bgcolor.triplet
         key = (style.color.triplet, below, drawing, quiet)
         if key not in self._changes:
@@ -101,13 +102,13 @@ class ReadableColours(LineFilter):
     ) -> Style:
         """Return what to add to a style of these colours."""
         extra = Style()
+        rule = quiet and colour in (_parsed(RULE), self._rule)
+        if rule:
+            colour = self._rule
         if not self._colours:
             extra = self._emphasis(colour, drawing)
             colour = self._foreground if extra else colour
             colour, back = _grey(colour), _grey(back)
-        rule = quiet and colour in (_parsed(RULE), self._rule)
-        if rule:
-            colour = self._rule
         least = 1.0 if rule else GRAPHICS if drawing else TEXT
         if self._numbers is not None:
             return extra + _numbered(colour, back, least, self._numbers)

@@ -85,6 +85,22 @@ def test_few_colours_are_readable(
     drive(watched("devices"), scenario)
 
 
+@pytest.mark.parametrize("theme", ["ansi-light", "ansi-dark"])
+def test_on_an_unknown_background_text_has_the_terminals_own_colour(theme: str) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        pilot.app.theme = theme
+        await press(pilot)
+        found = segments(pilot)
+        lost = [each.style for each in found if each.text.strip() == "✗ lost"]
+        assert lost and all(style and style.bold and style.reverse for style in lost)
+        for style in (each.style for each in found):
+            assert style is not None and style.bgcolor is not None
+            if style.bgcolor.triplet is None:
+                assert style.color is None or style.color.triplet is None
+
+    drive(dashboard(screen="devices"), scenario)
+
+
 def test_without_colours_alarms_stand_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
 
