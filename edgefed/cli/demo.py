@@ -178,7 +178,7 @@ class _Demo:
         from edgefed.clock import SystemClock
 
         clock = SystemClock()
-        if self._screen and show_until_ended(processes.address, FLEET, run, clock):
+        if self._screen and show_until_ended(processes.address, FLEET, run, clock, self._state):
             return
         follow(processes.address, FLEET, run, clock, quiet=self._quiet, alive=processes.check)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from pathlib import Path
 
 from edgefed.cli.follow_run import ENDED
 from edgefed.cli.mqtt_feed import MqttFeed
@@ -10,19 +12,44 @@ from edgefed.clock import Clock
 from edgefed.config.address import Address
 from edgefed.events.feed_update import FeedUpdate
 from edgefed.tui.app import Dashboard
+from edgefed.tui.closing import ENDS_DEMO, WATCHES, Closing
+from edgefed.tui.preferences import FILE
+from edgefed.tui.terminal_locale import only_ascii
 
-LINGER = 6.0
-"""Seconds that the dashboard stays after its run has ended."""
 
+def show(
+    address: Address,
+    fleet: str,
+    clock: Clock,
+    *,
+    read_only: bool,
+    ascii: bool | None = None,  # noqa: A002
+    state: Path,
+    closing: Closing = WATCHES,
+) -> None:
+    """Show the dashboard until it is closed.
 
-def show(address: Address, fleet: str, clock: Clock, *, read_only: bool, ascii: bool) -> None:  # noqa: A002
-    """Show the dashboard until it is closed."""
+    Args:
+        address: the broker's.
+        fleet: the fleet's name.
+        clock: where the time comes from.
+        read_only: watch without giving orders.
+        ascii: letters in place of symbols; None follows the locale.
+        state: folder that keeps the user's choices.
+        closing: what ends with the dashboard.
+    """
     feed = MqttFeed(address, fleet, clock)
-    Dashboard(feed, None if read_only else feed, clock, ascii).run()
+    control = None if read_only else feed
+    letters = only_ascii(os.environ) if ascii is None else ascii
+    Dashboard(feed, control, clock, letters, preferences=state / FILE, closing=closing).run()
 
 
-def show_until_ended(address: Address, fleet: str, run: str, clock: Clock) -> bool:
-    """Show the dashboard until a run has ended; False when it was closed before that."""
+def show_until_ended(address: Address, fleet: str, run: str, clock: Clock, state: Path) -> bool:
+    """Show the dashboard of a run that was just started until the user closes it.
+
+    Returns:
+        Whether the run had ended by then.
+    """
     ended = threading.Event()
 
     def look(update: FeedUpdate) -> None:
@@ -30,11 +57,17 @@ def show_until_ended(address: Address, fleet: str, run: str, clock: Clock) -> bo
         if shown is None or shown.run != run or shown.status not in ENDED or ended.is_set():
             return
         ended.set()
-        timer = threading.Timer(LINGER, lambda: dashboard.call_from_thread(dashboard.exit))
-        timer.daemon = True
-        timer.start()
+        dashboard.call_later(dashboard.run_ended)
 
     feed = MqttFeed(address, fleet, clock, look)
-    dashboard = Dashboard(feed, feed, clock)
+    dashboard = Dashboard(
+        feed,
+        feed,
+        clock,
+        only_ascii(os.environ),
+        preferences=state / FILE,
+        closing=ENDS_DEMO,
+        starting=f"Starting {run}: the devices connect.",
+    )
     dashboard.run()
     return ended.is_set()

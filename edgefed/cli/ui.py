@@ -22,8 +22,13 @@ def ui(
         bool, typer.Option("--read-only", help="Watch without giving orders.")
     ] = False,
     ascii: Annotated[  # noqa: A002 - the option's name
-        bool, typer.Option("--ascii", help="Use letters instead of symbols.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--ascii/--no-ascii",
+            help="Use letters instead of symbols.",
+            show_default="letters where the locale is not UTF-8",
+        ),
+    ] = None,
 ) -> None:
     """Open the dashboard. Closing it does not stop a run; several people can watch."""
     options = globals_of(context)
@@ -50,4 +55,5 @@ def ui(
             SystemClock(),
             read_only=read_only,
             ascii=ascii,
+            state=settings.state,
         )

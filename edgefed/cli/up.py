@@ -35,7 +35,7 @@ def up(
         typer.Option("--allow-anonymous", help="Accept clients without a login."),
     ] = False,
 ) -> None:
-    """Start broker, coordinator and dashboard together; closing the dashboard stops them.
+    """Start broker, coordinator and dashboard together; closing the dashboard asks, then ends them.
 
     It is a demo on this machine: there are no credentials and no encryption. For a real fleet, see
     edgefed init. If a broker already answers at the configured address, that one is used. Runs
@@ -46,6 +46,7 @@ def up(
         from edgefed.cli.processes import running
         from edgefed.cli.show_dashboard import show
         from edgefed.clock import SystemClock
+        from edgefed.tui.closing import ENDS_FLEET
 
         processes = _processes(options)
         signal.signal(signal.SIGTERM, _end)
@@ -53,7 +54,15 @@ def up(
             _start(processes, allow_anonymous)
             if not headless and sys.stdout.isatty() and sys.stderr.isatty():
                 near = processes.near_address()
-                show(near, processes.fleet, SystemClock(), read_only=False, ascii=False)
+                state = options.settings().value.state
+                show(
+                    near,
+                    processes.fleet,
+                    SystemClock(),
+                    read_only=False,
+                    state=state,
+                    closing=ENDS_FLEET,
+                )
                 return
             while True:
                 processes.check()

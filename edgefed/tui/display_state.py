@@ -27,6 +27,7 @@ class Shown:
         zone: zone for times of day; None is this machine's.
         frozen_at: when the display was frozen, None when it is live.
         waiting: events that came since then.
+        starting: what to say while there is no run, because one was just started.
     """
 
     update: FeedUpdate
@@ -37,6 +38,7 @@ class Shown:
     zone: tzinfo | None = None
     frozen_at: datetime | None = None
     waiting: int = 0
+    starting: str = ""
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -72,9 +74,10 @@ class DisplayState:
     it had when it was made.
     """
 
-    def __init__(self, clock: Clock, zone: tzinfo | None = None) -> None:
+    def __init__(self, clock: Clock, zone: tzinfo | None = None, starting: str = "") -> None:
         self._clock = clock
         self._zone = zone
+        self._starting = starting
         self._started = clock.monotonic()
         self._latest = NOTHING
         self._fleet_time: datetime | None = None
@@ -126,6 +129,7 @@ class DisplayState:
             clock=now,
             waited=monotonic - self._started,
             zone=self._zone,
+            starting=self._starting,
         )
 
 

@@ -19,9 +19,9 @@ NO_RUN = "No run yet. Start one: edgefed run start"
 READ_ONLY = "This dashboard is read-only: it watches and asks for nothing."
 
 ASKED: dict[OrderName, str] = {
-    "pause": "Pausing {run}: it takes effect between phases; devices keep their work.",
+    "pause": "Pausing {run}: it takes effect after the open exchange.",
     "resume": "Resuming {run}.",
-    "step": "{run} runs one phase and pauses again.",
+    "step": "{run} runs one exchange, all its phases, and pauses again.",
     "abort": "Aborting {run}: devices are told to stop.",
 }
 """What the screen says when the coordinator took an order."""
@@ -50,3 +50,8 @@ def order_for(key: Literal["pause", "step", "abort"], run: RunView | None) -> Or
     if key == "step" and run.status not in RESUMABLE:
         return f"{run.run} is {run.status}: pause it first (p), then step."
     return Order(key, run.run)
+
+
+def takes_orders(run: RunView | None) -> bool:
+    """Return whether the keys of a run are worth showing; without a run they say how to start."""
+    return run is None or run.status not in ENDED

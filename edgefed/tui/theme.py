@@ -1,4 +1,7 @@
-"""Colours: the Okabe-Ito palette, which people with any colour vision can tell apart."""
+"""Colours: the Okabe-Ito palette, which people with any colour vision can tell apart.
+
+The constants are hues; ``contrast`` makes each as light or dark as its background asks for.
+"""
 
 from __future__ import annotations
 
@@ -33,5 +36,27 @@ EDGEFED = Theme(
         "scrollbar": "#33404C",
         "scrollbar-background": "#131A21",
         "scrollbar-corner-color": "#131A21",
+    },
+)
+
+EDGEFED_LIGHT = Theme(
+    name="edgefed-light",
+    primary=BLUE,
+    secondary=SKY,
+    accent=ORANGE,
+    warning=ORANGE,
+    error=VERMILLION,
+    success=GREEN,
+    foreground="#14202B",
+    background="#FBFCFD",
+    surface="#F1F4F7",
+    panel="#E3E8ED",
+    dark=False,
+    variables={
+        "border": "#B4BEC8",
+        "border-blurred": "#B4BEC8",
+        "scrollbar": "#B4BEC8",
+        "scrollbar-background": "#F1F4F7",
+        "scrollbar-corner-color": "#F1F4F7",
     },
 )

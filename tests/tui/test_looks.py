@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.text import Text
-from textual.color import Color
 from textual.dom import DOMNode
 from textual.pilot import Pilot
 
@@ -65,21 +64,6 @@ def test_letters_are_as_wide_as_the_symbols(line: str) -> None:
     assert len(shown) == len(line)
     assert shown.isascii()
     assert Glyphs(ascii=True).text(Text(line, "bold")).plain == shown
-
-
-def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    async def scenario(pilot: Pilot[None]) -> None:
-        strips = pilot.app.screen._compositor.render_strips()
-        for each in pilot.app._filters:
-            strips = [strip.apply_filter(each, Color(0, 0, 0)) for strip in strips]
-        styles = [segment.style for strip in strips for segment in strip]
-        colours = [style.color.triplet for style in styles if style and style.color]
-        assert colours
-        assert all(rgb is None or rgb.red == rgb.green == rgb.blue for rgb in colours)
-
-    drive(dashboard(), scenario)
 
 
 @pytest.mark.parametrize("control", [None, RecordingControl()])

@@ -5,14 +5,18 @@ from __future__ import annotations
 import threading
 
 import pytest
+from textual.command import Command, CommandList
 from textual.pilot import Pilot
 from textual.widgets import Button, Input
 
+from edgefed.coordinator.run_controls import RunControls
 from edgefed.events.snapshot import Snapshot
+from edgefed.tui.actions import ACTIONS
+from edgefed.tui.app import Dashboard
 from edgefed.tui.orders import NO_RUN, READ_ONLY, Order, order_for
 from edgefed.tui.screens.abort import AbortScreen
 from edgefed.tui.screens.overview import OverviewScreen
-from tests.tui.driving import drive, notices, press, screen_text
+from tests.tui.driving import drive, notices, press, screen_text, until
 from tests.tui.samples import (
     REFUSAL,
     RecordingControl,
@@ -144,11 +148,15 @@ def test_without_a_run_the_keys_say_how_to_start_one(key: str) -> None:
     assert control.orders == []
 
 
-def test_q_does_nothing() -> None:
+def test_q_goes_back_and_says_on_the_first_screen_how_to_quit() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
-        await press(pilot, "q")
-        assert pilot.app.is_running
+        await press(pilot, "2", "q")
         assert isinstance(pilot.app.screen, OverviewScreen)
+        assert notices(pilot) == []
+        await press(pilot, "q")
+        assert isinstance(pilot.app.screen, OverviewScreen)
+        assert pilot.app.is_running
+        assert ["ctrl+q quits" in text for _, text in notices(pilot)] == [True]
 
     drive(dashboard(), scenario)
 
@@ -157,7 +165,7 @@ def test_q_does_nothing() -> None:
 def test_help_closes(key: str) -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         await press(pilot, "question_mark")
-        assert "pause between phases" in screen_text(pilot)
+        assert "pause after the open exchange" in screen_text(pilot)
         await press(pilot, key)
         assert isinstance(pilot.app.screen, OverviewScreen)
 
@@ -187,3 +195,57 @@ def test_an_ended_run_takes_no_orders(key: str, status: str) -> None:
 def test_step_wants_a_paused_run() -> None:
     assert order_for("step", run_view(status="paused")) == Order("step", RUN)
     assert isinstance(order_for("step", run_view(status="running")), str)
+
+
+@pytest.mark.parametrize("status", ["finished", "aborted", "failed"])
+def test_an_ended_run_offers_no_orders(status: str) -> None:
+    words = ["Pause", "Resume", "Step", "Abort"]
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        footer = screen_text(pilot).splitlines()[-1]
+        assert not [word for word in words if word in footer]
+        assert "ctrl+q Quit" in footer
+        assert not {*words, "Abort…"} & await palette(pilot)
+
+    app = dashboard(fine(snapshot(run=run_view(status=status))), control=RecordingControl())
+    drive(app, scenario)
+
+
+def test_the_palette_begins_with_a_command_that_does_no_harm() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        listed = await palette(pilot)
+        assert {"Pause", "Step", "Abort…", "Theme"} <= listed
+        await press(pilot, "enter")
+        assert isinstance(pilot.app.screen, OverviewScreen)
+
+    drive(dashboard(control=RecordingControl()), scenario)
+
+
+async def palette(pilot: Pilot[None]) -> set[str]:
+    """Open the palette and return its commands, once the harmless first one is highlighted."""
+    await press(pilot, "ctrl+p")
+    await until(pilot, lambda: pilot.app.screen.query_one(CommandList).option_count > 0)
+    commands = pilot.app.screen.query_one(CommandList)
+    first = commands.get_option_at_index(commands.highlighted or 0)
+    assert isinstance(first, Command)
+    assert str(first.hit.text) == "Overview"
+    return {str(each.hit.text) for each in commands.options if isinstance(each, Command)}
+
+
+def test_ctrl_z_suspends(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(Dashboard, "action_suspend_process", lambda app: asked.append("suspend"))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "ctrl+z")
+        await press(pilot, "2", "ctrl+z")
+
+    drive(dashboard(), scenario)
+    assert asked == ["suspend", "suspend"]
+
+
+def test_a_step_is_called_what_the_engine_does() -> None:
+    controls = RunControls(paused=True)
+    assert "exchange" in controls.order("step")
+    assert "one exchange" in Order("step", RUN).taken()
+    assert "exchange" in next(each.sentence for each in ACTIONS if each.name == "run.step")

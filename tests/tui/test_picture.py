@@ -27,7 +27,7 @@ def test_a_picture_of_the_devices(tmp_path: Path) -> None:
 def test_keys_are_pressed_before(tmp_path: Path) -> None:
     clock, path = FakeClock(), tmp_path / "help.svg"
     save_picture(feed(clock, fine(snapshot())), (120, 36), path, clock=clock, press=["f1"])
-    assert "pause between phases" in _words(path)
+    assert "pause after the open exchange" in _words(path)
 
 
 def test_a_feed_without_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

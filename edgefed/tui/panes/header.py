@@ -56,6 +56,8 @@ def _names(shown: Shown, width: int, wide: bool) -> Text:
     head = f"EdgeFed  {fleet}".rstrip()
     if len(head) + len(_DIVIDER[0]) + len(run) > width:
         head = "EdgeFed"
+    if run and len(head) + len(_DIVIDER[0]) + len(shown.run.run if shown.run else "") > width:
+        return Text(cut(run, width), "bold")
     names = Text(head, f"bold {SKY}")
     if run:
         room = max(0, width - len(head) - len(_DIVIDER[0]))
@@ -79,7 +81,7 @@ def _epsilon(snapshot: Snapshot | None) -> str:
 def _state(shown: Shown, wide: bool) -> Text:
     run = shown.run
     if run is None:
-        return Text("no run", MUTED)
+        return Text("starting" if shown.starting else "no run", MUTED)
     look = RUN_LOOKS[run.status]
     state = Text.assemble((f"{look.symbol} {run.status.upper()}", f"bold {look.colour}"))
     state.append(f"  round {run.round}/{run.rounds}" if wide else f" {run.round}/{run.rounds}")

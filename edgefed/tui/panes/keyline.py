@@ -8,7 +8,7 @@ from textual import events
 
 from edgefed.tui.actions import ACTIONS, Action
 from edgefed.tui.display_state import Shown
-from edgefed.tui.orders import RESUMABLE
+from edgefed.tui.orders import RESUMABLE, takes_orders
 from edgefed.tui.panes.pane import Pane
 from edgefed.tui.symbols import Glyphs
 from edgefed.tui.theme import MUTED, SKY
@@ -36,7 +36,7 @@ class KeyLine(Pane):
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
         """Return the keys that fit."""
-        offered = sorted((action for action in ACTIONS if action.footer), key=lambda a: a.footer)
+        offered = sorted(_offered(shown), key=lambda action: action.footer)
         kept: set[str] = set()
         for action in offered:
             width -= self._key(action, shown).cell_len
@@ -60,6 +60,13 @@ class KeyLine(Pane):
         )
         key.stylize(Style(meta={_CALL: f"app.{action.call}"}))
         return key
+
+
+def _offered(shown: Shown) -> list[Action]:
+    """Return the actions of the line; a run that has ended takes no orders."""
+    run = shown.latest.snapshot.run if shown.latest.snapshot else None
+    listed = (action for action in ACTIONS if action.footer)
+    return [action for action in listed if action.place != "run" or takes_orders(run)]
 
 
 def _word(action: Action, shown: Shown) -> str:

@@ -46,7 +46,7 @@ class Pane(Widget):
 
     def nothing(self, shown: Shown) -> str:
         """Return why there are no numbers and what to do next, empty when there are some."""
-        return "" if shown.run else NO_RUN
+        return "" if shown.run else shown.starting or NO_RUN
 
     def error(self, shown: Shown) -> Text:
         """Return what to show when there never were numbers because something is wrong."""
@@ -103,4 +103,5 @@ def what_and_next(shown: Shown) -> Text:
 
 
 def _loading(shown: Shown) -> Text:
-    return Text("Waiting for the coordinator…" if shown.waited >= LOADING_AFTER else "", MUTED)
+    waits = "Waiting for the coordinator…" if shown.waited >= LOADING_AFTER else ""
+    return Text(shown.starting or waits, MUTED)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
+
 from rich.text import Text
 
 from edgefed.tui.display_state import Shown
@@ -26,7 +28,8 @@ class TooSmall(Pane):
         """Return None: the line does not depend on the snapshot."""
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
-        """Return the line."""
+        """Return the message, in as many lines as it takes."""
         size = self.screen.size
         least = f"{LEAST[0]}x{LEAST[1]}"
-        return Text(f"Please enlarge the window to {least} (it is {size.width}x{size.height}).")
+        message = f"Please enlarge the window to {least} (it is {size.width}x{size.height})."
+        return Text("\n".join(wrap(message, max(1, size.width))))

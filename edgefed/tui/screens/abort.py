@@ -90,14 +90,19 @@ def question(snapshot: Snapshot, run: RunView) -> Text:
     busy = sum(device.state in ACTIVE for device in snapshot.devices)
     finished = snapshot.rounds[-1].round if snapshot.rounds else None
     model = f"model of round {finished}, " if finished is not None else ""
+    scored = finished is not None and finished >= run.round
+    state = "is scored" if scored else "is under way"
     return Text.assemble(
-        f"Round {run.round} is under way; {_count(busy, 'device is', 'devices are')} working.\n",
+        f"Round {run.round} {state}; {_count(busy, 'device is', 'devices are')} working.\n",
         ("Kept:   ", GREEN), f"{model}all logs, the event file\n",
-        ("Lost:   ", VERMILLION), _lost(run),
+        ("Lost:   ", VERMILLION), _lost(run, busy, scored=scored),
     )  # fmt: skip
 
 
-def _lost(run: RunView) -> str:
+def _lost(run: RunView, busy: int, *, scored: bool) -> str:
+    """Return what is not kept: the answers of a round that is scored are in its model."""
+    if scored:
+        return "what devices compute now" if busy else "nothing: no round is open"
     answers = _count(run.accepted, "answer", "answers")
     return f"{answers} of round {run.round} and what devices train now"
 

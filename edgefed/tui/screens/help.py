@@ -13,6 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from edgefed.tui.actions import PLACES, Place, actions_of
+from edgefed.tui.closing import Closing
 from edgefed.tui.panes.legend import legend
 from edgefed.tui.screens.board import WIDTHS
 from edgefed.tui.symbols import DEVICE_LOOKS, Glyphs
@@ -20,9 +21,8 @@ from edgefed.tui.theme import MUTED, SKY
 
 _KEY_WIDTH = 8
 
-NOTES = (
-    "It only watches and asks. Closing it stops nothing:",
-    "the coordinator is its own process.",
+_NOTES = (
+    "It only watches and asks.",
     "Words and shapes carry the meaning, colour helps.",
     "Dimmed numbers are old. ctrl+p lists all commands.",
 )
@@ -34,8 +34,9 @@ class HelpScreen(ModalScreen[None]):
     HORIZONTAL_BREAKPOINTS = WIDTHS
     BINDINGS: ClassVar[list[BindingType]] = [("escape,q,question_mark,f1", "dismiss", "Close")]
 
-    def __init__(self, glyphs: Glyphs) -> None:
+    def __init__(self, glyphs: Glyphs, closing: Closing) -> None:
         super().__init__()
+        self._closes = closing
         self._glyphs = glyphs
 
     def compose(self) -> ComposeResult:
@@ -44,7 +45,7 @@ class HelpScreen(ModalScreen[None]):
             page.border_title = Content("Keys")
             page.border_subtitle = Content("esc Close")
             yield Static(self._glyphs.text(keys_text()), id="help-keys")
-            yield Static(self._glyphs.text(notes_text()), id="help-notes")
+            yield Static(self._glyphs.text(notes_text(self._closes)), id="help-notes")
 
 
 def keys_text() -> Text:
@@ -56,11 +57,11 @@ def keys_text() -> Text:
     return page
 
 
-def notes_text() -> Text:
+def notes_text(closing: Closing) -> Text:
     """Return the states of a device, and what the dashboard is."""
     page = Text().append("States\n", f"bold {SKY}").append_text(legend(len(DEVICE_LOOKS)))
     page.append("\n\nThe dashboard\n", f"bold {SKY}")
-    return page.append(" ".join(NOTES), MUTED)
+    return page.append(" ".join((_NOTES[0], closing.note, *_NOTES[1:])), MUTED)
 
 
 def _keys(place: Place) -> Text:

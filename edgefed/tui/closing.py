@@ -1,0 +1,30 @@
+"""What ends when the dashboard is closed, said by the help page and asked before closing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Closing:
+    """What closing the dashboard means where it was started.
+
+    Attributes:
+        note: for the help page.
+        question: asked before it closes; empty closes it at once.
+    """
+
+    note: str
+    question: str = ""
+
+
+WATCHES = Closing("Closing it stops nothing: the coordinator is its own process.")
+
+ENDS_FLEET = Closing(
+    "Closing it ends the coordinator, and the broker if edgefed up started it. Runs go on at the "
+    "next start.",
+    "The coordinator ends too, and the broker if edgefed up started it.\n"
+    "Devices wait. A run goes on at the next edgefed up.",
+)
+
+ENDS_DEMO = Closing("Closing it shows the demo's progress in a line; ctrl+c then ends the demo.")
