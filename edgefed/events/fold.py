@@ -293,10 +293,18 @@ def _changed(
     elif fields.get("state") != "lost":
         update["seen_at"] = time
     elif before.state != "lost":
-        update["rounds"] = with_loss(before, run)
+        update |= {"rounds": with_loss(before, run), "before_lost": _doing(before)}
     if update.get("state", before.state) != before.state or not before.state_since:
         update["state_since"] = time
+    if update.get("state", before.state) != "lost":
+        update["before_lost"] = ""
     return before.model_copy(update=update)
+
+
+def _doing(view: DeviceView) -> str:
+    """Return what a device does, with the share of it that is done."""
+    at_work = 0 < view.fraction < 1
+    return f"{view.state} {view.fraction * 100:.0f} %" if at_work else view.state
 
 
 def _roster(devices: Devices, fields: dict[str, Any], time: str, run: RunView | None) -> Changes:

@@ -155,6 +155,12 @@ def _device(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
             update["rounds"] = _device_rounds(before, run.round, "lost", 0.0)
     if before.state_since == "" or fields.get("state", before.state) != before.state:
         update["state_since"] = time
+    if fields.get("state", before.state) != "lost":
+        update["before_lost"] = ""
+    elif before.state != "lost":
+        share = before.fraction
+        done = f" {share * 100:.0f} %" if share not in (0, 1) else ""
+        update["before_lost"] = before.state + done
     _put(state, before.model_copy(update=update))
 
 
