@@ -24,6 +24,19 @@ def cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"[:width]
 
 
+def cut_middle(text: str, width: int) -> str:
+    """Return ``text`` in at most ``width`` characters, its middle replaced by … when it is longer.
+
+    Ids of one fleet often differ only in their ends.
+    """
+    if len(text) <= width:
+        return text
+    if width < 3:
+        return cut(text, width)
+    end = width // 2
+    return f"{text[: width - 1 - end]}…{text[-end:]}"
+
+
 @lru_cache(maxsize=4096)
 def moment(stamp: str) -> datetime | None:
     """Return an ISO 8601 time, or None when there is none; without a zone it is UTC."""

@@ -20,7 +20,7 @@ from edgefed.tui.device_table import DeviceTable
 from edgefed.tui.panes.curve import labels, rounds_below
 from edgefed.tui.screens.help import keys_text
 from edgefed.tui.symbols import DEVICE_LOOKS, RUN_LOOKS, STATES, Glyphs
-from edgefed.tui.text_format import age, bar, binned, cut, sparks
+from edgefed.tui.text_format import age, bar, binned, cut, cut_middle, sparks
 from tests.tui.driving import drive, press, screen_text
 from tests.tui.samples import RecordingControl, dashboard, device_view, fine, mixing
 
@@ -171,3 +171,11 @@ def test_small_pictures_of_numbers() -> None:
     assert binned([1, 2, 3, 4, 5], 2) == [3, 12]
     assert cut("jetson-07", 6) == "jetso…"
     assert cut("jetson", 6) == "jetson"
+
+
+def test_an_id_is_cut_in_the_middle() -> None:
+    assert cut_middle("jetson-orin-nano-07", 12) == "jetso…ano-07"
+    assert cut_middle("jetson-orin-nano-07", 3) == "j…7"
+    assert cut_middle("jetson", 6) == "jetson"
+    for width in range(20):
+        assert len(cut_middle("jetson-orin-nano-07", width)) == width
