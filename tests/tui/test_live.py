@@ -97,7 +97,7 @@ def test_a_frozen_display_stands_still_until_space() -> None:
     drive(player.app, scenario)
 
 
-PANES = ("round", "accuracy", "fleet", "events")
+PANES = ("round", "accuracy", "attention", "events")
 
 
 def test_a_hidden_screen_catches_up_when_it_is_shown() -> None:
