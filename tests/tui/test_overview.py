@@ -7,8 +7,9 @@ from textual.pilot import Pilot
 
 from edgefed.events.snapshot import LineView, Snapshot
 from edgefed.tui.panes.attention import AttentionPane
+from edgefed.tui.panes.round import RoundPane
 from tests.tui.driving import drive, screen_text
-from tests.tui.samples import ago, dashboard, device_view, fine, snapshot
+from tests.tui.samples import ago, dashboard, device_view, fine, round_views, run_view, snapshot
 
 SIZES = [(120, 36), (80, 24), (200, 50)]
 
@@ -103,3 +104,123 @@ def test_odd_text_of_a_warning_keeps_to_its_line() -> None:
         assert lines[0].endswith("5 s")
 
     drive(dashboard(fine(shown)), scenario)
+
+
+def round_of(pilot: Pilot[None]) -> tuple[str, list[str]]:
+    pane = pilot.app.screen.query_one(RoundPane)
+    box = pane.content_region
+    rows = screen_text(pilot).splitlines()[box.y : box.bottom]
+    return pane.border_title or "", [row[box.x : box.right].rstrip() for row in rows]
+
+
+def test_the_round_names_whom_it_waits_for_the_lost_ones_first() -> None:
+    views = (
+        device_view(1, state="train", fraction=0.67, exchange="e-12"),
+        device_view(2, state="train", fraction=0.5, exchange="e-12"),
+        device_view(3, state="lost", exchange="e-12"),
+        device_view(4, state="invited", exchange="e-12"),
+        device_view(5, state="done", exchange="e-12", replied="e-12"),
+        device_view(6, state="train", fraction=0.1, exchange="e-11"),
+    )
+    shown = snapshot().model_copy(update={"devices": views})
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert round_of(pilot)[1][2] == (
+            "waits for 4: jetson-03 lost · jetson-04 invited · jetson-02 50 % · jetson-01 67 %"
+        )
+
+    drive(dashboard(fine(shown)), scenario)
+
+
+@pytest.mark.parametrize("width", [100, 120, 200])
+def test_those_without_room_in_the_line_are_counted(width: int) -> None:
+    views = tuple(
+        device_view(i, state="train", fraction=i / 41, exchange="e-12") for i in range(1, 41)
+    )
+    shown = snapshot().model_copy(update={"devices": views})
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        line = round_of(pilot)[1][2]
+        assert line.startswith("waits for 40: jetson-01 2 % · jetson-02 5 %")
+        assert line.endswith(f" and {40 - line.count('jetson')} more")
+
+    drive(dashboard(fine(shown)), scenario, (width, 36))
+
+
+def test_once_all_have_answered_the_slowest_is_named() -> None:
+    run = run_view(slowest="jetson-05", slowest_seconds=41.0, refused=1)
+    shown = snapshot(run=run).model_copy(update={"devices": ()})
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert round_of(pilot)[1][2] == "slowest jetson-05, 41 s · refused 1"
+
+    drive(dashboard(fine(shown)), scenario)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_quorum_is_marked_on_the_bar(size: tuple[int, int]) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        cells = round_of(pilot)[1][1].rpartition("  ")[0].rstrip()
+        assert cells.count("│") == 1
+        assert cells.index("│") / len(cells) == pytest.approx(0.8, abs=0.02)
+        assert cells.index("░") / len(cells) == pytest.approx(0.7, abs=0.02)
+
+    drive(dashboard(fine(snapshot())), scenario, size)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_run_that_waits_says_for_how_many_and_since_when(size: tuple[int, int]) -> None:
+    views = tuple(device_view(i, state="idle", seen_at=ago(1)) for i in range(1, 4))
+    run = run_view(status="waiting", round=0, min_devices=8, started_at=ago(130), exchange="",
+                   phase="select")  # fmt: skip
+    shown = snapshot(run=run, rounds=()).model_copy(update={"devices": views})
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert round_of(pilot)[1][0].endswith("waiting for devices: 3 of 8, for 02:10")
+
+    drive(dashboard(fine(shown)), scenario, size)
+
+
+def test_a_run_that_waits_for_the_disk_says_so() -> None:
+    run = run_view(reason="No space left. Waiting for space.")
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert round_of(pilot)[1][0].endswith("No space left. Waiting for space.")
+
+    drive(dashboard(fine(snapshot(run=run))), scenario)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_failed_run_is_loud_and_says_how_to_go_on(size: tuple[int, int]) -> None:
+    run = run_view(status="failed", phase="done", reason="Only 2 of 3 devices.", ended_at=ago(9))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        title, lines = round_of(pilot)
+        assert title == "Run r-0142 ── FAILED"
+        assert lines[:2] == [
+            "✗ FAILED  Only 2 of 3 devices.", "go on with edgefed run resume r-0142",
+        ]  # fmt: skip
+        assert attention_of(pilot)[1][0].startswith("✗ r-0142 failed:")
+        pane = pilot.app.screen.query_one(RoundPane)
+        error = pilot.app.theme_variables["error"].lower()
+        assert pane.styles.border_top[1].hex.lower() == error
+
+    drive(dashboard(fine(snapshot(run=run))), scenario, size)
+
+
+@pytest.mark.parametrize("status", ["finished", "aborted"])
+def test_a_run_that_has_ended_is_summed_up(status: str) -> None:
+    best = round_views(20)
+    rows = (*best, best[-1].model_copy(update={"round": 21, "accuracy": 0.7}))
+    run = run_view(status=status, phase="done", round=21, rounds=21, reason="",
+                   started_at=ago(1500), ended_at=ago(20))  # fmt: skip
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        lines = round_of(pilot)[1]
+        assert lines[0].endswith(status.upper())
+        assert lines[1] == (
+            "21 of 21 rounds · best accuracy 0.746 in round 20 · final 0.700 · in 00:24:40"
+        )
+        assert "run resume" not in screen_text(pilot)
+
+    drive(dashboard(fine(snapshot(run=run, rounds=rows))), scenario)
