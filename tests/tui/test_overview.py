@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from textual.pilot import Pilot
 
+from edgefed.events.feed_update import FeedUpdate
 from edgefed.events.snapshot import LineView, Snapshot
 from edgefed.tui.panes.attention import AttentionPane
+from edgefed.tui.panes.header import Header
 from edgefed.tui.panes.round import RoundPane
 from tests.tui.driving import drive, screen_text
 from tests.tui.samples import ago, dashboard, device_view, fine, round_views, run_view, snapshot
@@ -224,3 +226,78 @@ def test_a_run_that_has_ended_is_summed_up(status: str) -> None:
         assert "run resume" not in screen_text(pilot)
 
     drive(dashboard(fine(snapshot(run=run, rounds=rows))), scenario)
+
+
+LONG_RUN = "r-0142-ab12"
+
+
+def top_line(pilot: Pilot[None]) -> str:
+    return screen_text(pilot).splitlines()[0]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (100, 30), (120, 36), (200, 50)])
+@pytest.mark.parametrize("status", ["running", "finishing", "pausing"])
+def test_the_header_keeps_state_and_run(size: tuple[int, int], status: str) -> None:
+    run = run_view(run=LONG_RUN, status=status, round=120, rounds=500)
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        line = top_line(pilot)
+        assert f" {LONG_RUN} " in line
+        assert f"{status.upper()} " in line
+        assert "120/500" in line
+        assert "broker ✓ coord ✓" in line
+        assert ("EdgeFed" in line) == (size[0] == 200)
+        assert len(line.rstrip()) <= size[0]
+
+    drive(dashboard(fine(snapshot(40, run=run))), scenario, size)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("broker", "coordinator", "marks"),
+    [(True, False, "broker ✓ coord ✗"), (False, True, "broker ✗ coord ?")],
+)
+def test_cut_off_nothing_is_shown_as_live(
+    size: tuple[int, int], broker: bool, coordinator: bool, marks: str
+) -> None:
+    away = FeedUpdate(snapshot(), broker, coordinator, problem="Away.", since=ago(12))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        line = top_line(pilot)
+        assert marks in line
+        assert "RUNNING" in line
+        assert "as of 14:02" in line
+        assert "ETA" not in line
+        state = next(each for each in header_parts(pilot) if "RUNNING" in each[0])
+        assert "bold" not in str(state[1])
+        assert "deadline" not in screen_text(pilot)
+        assert round_of(pilot)[1][0].endswith("as of 14:02:19")
+
+    drive(dashboard(away), scenario, size)
+
+
+def header_parts(pilot: Pilot[None]) -> list[tuple[str, str]]:
+    text = pilot.app.screen.query_one(Header).render()
+    return [(text.plain[span.start : span.end], str(span.style)) for span in text.spans]
+
+
+def test_an_ended_run_stays_ended_when_cut_off() -> None:
+    run = run_view(status="finished", phase="done")
+    away = FeedUpdate(snapshot(run=run), True, False, since=ago(12))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert "✓ FINISHED" in top_line(pilot)
+        assert "as of" not in top_line(pilot)
+
+    drive(dashboard(away), scenario)
+
+
+@pytest.mark.parametrize(("size", "left"), [((80, 24), "15 s"), ((200, 50), "00:00:15")])
+def test_the_eta_is_not_zero_while_time_is_left(size: tuple[int, int], left: str) -> None:
+    rows = tuple(row.model_copy(update={"seconds": 15.0}) for row in round_views(49))
+    run = run_view(round=50)
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert f"ETA {left} " in top_line(pilot)
+
+    drive(dashboard(fine(snapshot(run=run, rounds=rows))), scenario, size)
