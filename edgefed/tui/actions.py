@@ -74,6 +74,8 @@ ACTIONS: tuple[Action, ...] = (
            "stop the run now (asks for its name)", "run", 6),
     Action("overview.curve", "l", "l", "other_curve", "Loss",
            "accuracy or loss, where only one curve fits", "overview"),
+    Action("overview.events", "v", "v", "all_events", "All",
+           "all events, or problems and rounds alone", "overview"),
     Action("devices.filter", "slash", "/", "filter", "Filter",
            "part of an id, or state:train; esc clears", "devices"),
     Action("devices.clear", "escape", "esc", "clear_filter", "Clear",

@@ -8,9 +8,10 @@ from textual.pilot import Pilot
 from edgefed.events.feed_update import FeedUpdate
 from edgefed.events.snapshot import LineView, Snapshot
 from edgefed.tui.panes.attention import AttentionPane
+from edgefed.tui.panes.events import EventsPane
 from edgefed.tui.panes.header import Header
 from edgefed.tui.panes.round import RoundPane
-from tests.tui.driving import drive, screen_text
+from tests.tui.driving import drive, press, screen_text
 from tests.tui.samples import ago, dashboard, device_view, fine, round_views, run_view, snapshot
 
 SIZES = [(120, 36), (80, 24), (200, 50)]
@@ -301,3 +302,38 @@ def test_the_eta_is_not_zero_while_time_is_left(size: tuple[int, int], left: str
         assert f"ETA {left} " in top_line(pilot)
 
     drive(dashboard(fine(snapshot(run=run, rounds=rows))), scenario, size)
+
+
+def events_of(pilot: Pilot[None]) -> list[str]:
+    box = pilot.app.screen.query_one(EventsPane).content_region
+    rows = screen_text(pilot).splitlines()[box.y : box.bottom]
+    return [row[box.x : box.right].strip() for row in rows if row[box.x : box.right].strip()]
+
+
+def reply_line(seconds: float) -> LineView:
+    return LineView(time=ago(seconds), mark="✓", text=f"jetson-08  r12  n={seconds}", routine=True)
+
+
+def test_accepted_replies_are_folded_until_v() -> None:
+    rejected = LineView(time=ago(4), mark="■", text="jetson-10  rejected: norm")
+    replies = [reply_line(seconds) for seconds in range(40)]
+    shown = snapshot(lines=(*replies[:20], rejected, *replies[20:]))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert events_of(pilot) == ["14:02:27  ■  jetson-10  rejected: norm"]
+        assert "v All" in screen_text(pilot)
+        await press(pilot, "v")
+        assert len(events_of(pilot)) == 6
+        assert events_of(pilot)[0] == "14:02:31  ✓  jetson-08  r12  n=0"
+        assert "v Fewer" in screen_text(pilot)
+        await press(pilot, "v")
+        assert len(events_of(pilot)) == 1
+
+    drive(dashboard(fine(shown)), scenario)
+
+
+def test_events_that_are_all_folded_are_named() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert events_of(pilot) == ["Nothing but accepted replies; v shows them."]
+
+    drive(dashboard(fine(snapshot(lines=(reply_line(3),)))), scenario)

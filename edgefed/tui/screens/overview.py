@@ -52,3 +52,9 @@ class OverviewScreen(Screen[None]):
     def action_other_curve(self) -> None:
         """Show the other curve, where only one fits."""
         self.toggle_class("-loss")
+
+    def action_all_events(self) -> None:
+        """Show accepted replies among the events, or hide them."""
+        events = self.query_one(EventsPane)
+        events.routine = not events.routine
+        self.draw()
