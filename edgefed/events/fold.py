@@ -15,6 +15,7 @@ from edgefed.events.model import Event, EventKind
 from edgefed.events.roster import roster_rows
 from edgefed.events.snapshot import (
     DeviceView,
+    LineView,
     PreviousRunView,
     RoundView,
     RunView,
@@ -92,7 +93,7 @@ class SnapshotBuilder:
         update: dict[str, Any] = {"time": event.time}
         line = describe(event)
         if line is not None:
-            update["lines"] = (line, *rest.lines)[:MAX_LINES]
+            update["lines"] = _kept((line, *rest.lines))
         if _run_id(rest) != _run_id(self._rest):
             changed = {view.device: _unshared(view) for view in self._devices.values()}
             self._labels.clear()
@@ -149,6 +150,15 @@ class SnapshotBuilder:
             }
             self._frozen = self._rest.model_copy(update=update)
         return self._frozen
+
+
+def _kept(lines: tuple[LineView, ...]) -> tuple[LineView, ...]:
+    """Return lines within their limit; replies may take half of it, and so may all the others."""
+    if len(lines) <= MAX_LINES:
+        return lines
+    routine = sum(line.routine for line in lines) > MAX_LINES // 2
+    oldest = max(index for index, line in enumerate(lines) if line.routine == routine)
+    return (*lines[:oldest], *lines[oldest + 1 :])
 
 
 def _run_id(snapshot: Snapshot) -> str | None:

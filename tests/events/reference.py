@@ -31,6 +31,18 @@ from edgefed.events.waiting import without
 COUNTERS = {"accepted": "accepted", "rejected": "rejected", "refused": "rejected", "late": "late"}
 
 
+def _lines_within_limit(lines: list[LineView]) -> tuple[LineView, ...]:
+    if len(lines) > MAX_LINES:
+        replies = [each for each in lines if each.routine]
+        others = [each for each in lines if not each.routine]
+        gone = (replies if len(replies) > len(others) else others)[-1]
+        position = len(lines) - 1
+        while lines[position] is not gone:
+            position -= 1
+        del lines[position]
+    return tuple(lines)
+
+
 def plain_fold(snapshot: Snapshot, event: Event) -> Snapshot:
     """Return the snapshot after ``event``."""
     state = {name: getattr(snapshot, name) for name in Snapshot.model_fields}
@@ -60,7 +72,7 @@ def plain_fold(snapshot: Snapshot, event: Event) -> Snapshot:
             of_run[event.kind](state, fields)
     line = describe(event)
     if line is not None:
-        state["lines"] = (line, *state["lines"])[:MAX_LINES]
+        state["lines"] = _lines_within_limit([line, *state["lines"]])
     state["devices"] = tuple(_with_run(view, state) for view in state["devices"])
     return Snapshot(**{**state, "time": time})
 
