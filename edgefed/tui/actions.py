@@ -61,7 +61,7 @@ class Action:
 
 ACTIONS: tuple[Action, ...] = (
     Action("screen.overview", "1", "1", "show('overview')", "Overview",
-           "the run: round, curves, fleet, bytes, events", "screens", 2),
+           "the run: round, curves, attention, events", "screens", 2),
     Action("screen.devices", "2", "2", "show('devices')", "Devices",
            "one row for each device", "screens", 3),
     Action("screen.experts", "3", "3", "show('experts')", "Experts",

@@ -17,6 +17,7 @@ from edgefed.events.snapshot import (
     ExpertRoundView,
     ExpertsView,
     LayerMatchView,
+    LineView,
     MatchingView,
     MatchRoundView,
     MixtureView,

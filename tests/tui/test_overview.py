@@ -11,6 +11,7 @@ from edgefed.tui.panes.attention import AttentionPane
 from edgefed.tui.panes.events import EventsPane
 from edgefed.tui.panes.header import Header
 from edgefed.tui.panes.round import RoundPane
+from edgefed.tui.panes.traffic import TrafficPane
 from tests.tui.driving import drive, press, screen_text
 from tests.tui.samples import ago, dashboard, device_view, fine, round_views, run_view, snapshot
 
@@ -308,6 +309,35 @@ def events_of(pilot: Pilot[None]) -> list[str]:
     box = pilot.app.screen.query_one(EventsPane).content_region
     rows = screen_text(pilot).splitlines()[box.y : box.bottom]
     return [row[box.x : box.right].strip() for row in rows if row[box.x : box.right].strip()]
+
+
+def rounds_of(pilot: Pilot[None]) -> list[str]:
+    box = pilot.app.screen.query_one(TrafficPane).content_region
+    rows = screen_text(pilot).splitlines()[box.y : box.bottom]
+    return [row[box.x : box.right].rstrip() for row in rows]
+
+
+def test_rounds_have_their_times_and_the_device_that_is_slowest_most_often() -> None:
+    rows = tuple(
+        row.model_copy(update={
+            "seconds": 80.0 if row.round == 7 else 20.0,
+            "slowest": "jetson-05" if row.round % 3 else "jetson-01",
+            "slowest_seconds": float(row.round),
+        })
+        for row in round_views(11)
+    )  # fmt: skip
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        lines = rounds_of(pilot)
+        assert lines[0] == "time ▂▂▂▂▂▂█▂▂▂▂  median 20 s"
+        if len(lines) > 2:
+            assert lines[1] == "slowest jetson-05 in 8 of 11, 11 s"
+            assert lines[2].startswith("▲ sent     412.0 MiB")
+        else:
+            assert lines[1] == "▲ 412.0 MiB  ▼ 388.0 MiB"
+
+    for size in SIZES:
+        drive(dashboard(fine(snapshot(rounds=rows))), scenario, size)
 
 
 def reply_line(seconds: float) -> LineView:
