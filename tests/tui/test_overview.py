@@ -6,8 +6,9 @@ import pytest
 from textual.pilot import Pilot
 
 from edgefed.events.feed_update import FeedUpdate
-from edgefed.events.snapshot import LineView, Snapshot
+from edgefed.events.snapshot import LineView, PreviousRunView, Snapshot
 from edgefed.tui.panes.attention import AttentionPane
+from edgefed.tui.panes.curve import CurvePane
 from edgefed.tui.panes.events import EventsPane
 from edgefed.tui.panes.header import Header
 from edgefed.tui.panes.round import RoundPane
@@ -338,6 +339,41 @@ def test_rounds_have_their_times_and_the_device_that_is_slowest_most_often() -> 
 
     for size in SIZES:
         drive(dashboard(fine(snapshot(rounds=rows))), scenario, size)
+
+
+def curve_of(pilot: Pilot[None]) -> list[list[tuple[str, str]]]:
+    pane = pilot.app.screen.query_one("#accuracy", CurvePane)
+    strips = [pane.render_line(y) for y in range(pane.size.height)]
+    return [[(part.text, str(part.style)) for part in strip] for strip in strips]
+
+
+def test_the_best_round_is_marked_and_named() -> None:
+    rows = tuple(
+        row.model_copy(update={"accuracy": 0.5 if row.round == 4 else 0.2})
+        for row in round_views(11)
+    )
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        marked = [line for line in curve_of(pilot) if any("●" in text for text, _ in line)]
+        assert marked == curve_of(pilot)[:1]
+        assert "best 0.500 r4" in screen_text(pilot)
+
+    drive(dashboard(fine(snapshot(rounds=rows))), scenario, (200, 50))
+
+
+def test_the_previous_run_is_drawn_below_the_curve() -> None:
+    before = PreviousRunView(run="r-0141", rounds=round_views(30))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        dots = [
+            style for line in curve_of(pilot) for text, style in line
+            if any(0x2800 < ord(char) < 0x2900 for char in text)
+        ]  # fmt: skip
+        assert len(set(dots)) == 2
+        assert "30" in "".join(text for text, _ in curve_of(pilot)[-1])
+
+    now = tuple(row.model_copy(update={"accuracy": 0.3}) for row in round_views(11))
+    drive(dashboard(fine(snapshot(rounds=now, previous=before))), scenario)
 
 
 def reply_line(seconds: float) -> LineView:
