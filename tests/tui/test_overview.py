@@ -333,9 +333,9 @@ def test_rounds_have_their_times_and_the_device_that_is_slowest_most_often() -> 
         assert lines[0] == "time ▂▂▂▂▂▂█▂▂▂▂  median 20 s"
         if len(lines) > 2:
             assert lines[1] == "slowest jetson-05 in 8 of 11, 11 s"
-            assert lines[2].startswith("▲ sent     412.0 MiB")
+            assert lines[2].startswith("▼ sent     412.0 MiB")
         else:
-            assert lines[1] == "▲ 412.0 MiB  ▼ 388.0 MiB"
+            assert lines[1] == "▼ 412.0 MiB  ▲ 388.0 MiB"
 
     for size in SIZES:
         drive(dashboard(fine(snapshot(rounds=rows))), scenario, size)

@@ -20,7 +20,10 @@ _LATEST = 20
 
 
 class TrafficPane(Pane):
-    """Two lines of times, and totals of bytes; all totals on one line where there is no room."""
+    """Two lines of times, and totals of bytes; all totals on one line where there is no room.
+
+    The numbers are from the coordinator's side; ▲ is towards it, as in the table of devices.
+    """
 
     def heading(self, shown: Shown) -> str:
         """Return the pane's name."""
@@ -67,14 +70,14 @@ def _slowest(rounds: Sequence[RoundView], width: int) -> Text:
 
 def _totals(snapshot: Snapshot) -> Text:
     sent, received = size(snapshot.sent), size(snapshot.received)
-    return Text.assemble(("▲ ", SKY), f"{sent}  ", ("▼ ", GREEN), received)
+    return Text.assemble(("▼ ", SKY), f"{sent}  ", ("▲ ", GREEN), received)
 
 
 def _bytes(snapshot: Snapshot) -> list[Text]:
     last = snapshot.rounds[-1]
     return [
-        _total("▲ sent    ", snapshot.sent, last.sent, last.seconds, SKY),
-        _total("▼ received", snapshot.received, last.received, last.seconds, GREEN),
+        _total("▼ sent    ", snapshot.sent, last.sent, last.seconds, SKY),
+        _total("▲ received", snapshot.received, last.received, last.seconds, GREEN),
     ]
 
 
@@ -86,4 +89,4 @@ def _total(word: str, total: int, count: int, seconds: float, colour: str) -> Te
 def _each_round(rounds: Sequence[RoundView]) -> Text:
     sent = sum(row.sent for row in rounds) / len(rounds)
     received = sum(row.received for row in rounds) / len(rounds)
-    return Text.assemble(("a round", MUTED), f" ▲ {size(sent)}  ▼ {size(received)}")
+    return Text.assemble(("a round", MUTED), f" ▼ {size(sent)}  ▲ {size(received)}")
