@@ -53,7 +53,10 @@ def _begun(
     downlink: DownlinkEncoder,
 ) -> RunState:
     recipe, run = deps.prepared_recipe, recorder.record.run
-    recorder.status("running" if checkpoint else "waiting")
+    if checkpoint:
+        recorder.status("running")
+    else:
+        recorder.wait_for_devices(recipe.rounds.min_devices)
     admission = _admitted(deps, recorder, begins=checkpoint is None)
     run_model = make_run_model(
         recipe,

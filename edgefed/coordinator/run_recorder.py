@@ -89,6 +89,11 @@ class RunRecorder:
         self.save(status=status, reason=reason, **changes)
         self._tell()
 
+    def wait_for_devices(self, min_devices: int) -> None:
+        """Write the row of a run that waits, and tell the journal how many devices it needs."""
+        self.save(status="waiting", reason="")
+        self._tell(min_devices=min_devices)
+
     def end(self, status: RunStatus, reason: str, **changes: Any) -> None:
         """Write the last row; where the disk does not even take that, tell everybody all the same.
 
@@ -104,7 +109,7 @@ class RunRecorder:
             self._on_record(self.record)
         self._tell()
 
-    def _tell(self) -> None:
+    def _tell(self, **more: Any) -> None:
         record = self.record
         self._journal.emit(
             "run",
@@ -120,6 +125,7 @@ class RunRecorder:
             loss=record.loss,
             weights_digest=record.weights_digest,
             class_names=list(record.class_names),
+            **more,
         )
 
     def _wait_for_space(self, why: str) -> None:

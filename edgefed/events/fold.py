@@ -15,6 +15,7 @@ from edgefed.events.model import Event, EventKind
 from edgefed.events.roster import roster_rows
 from edgefed.events.snapshot import (
     DeviceView,
+    LineView,
     PreviousRunView,
     RoundView,
     RunView,
@@ -94,7 +95,7 @@ class SnapshotBuilder:
         update: dict[str, Any] = {"time": event.time}
         line = describe(event)
         if line is not None:
-            update["lines"] = (line, *rest.lines)[:MAX_LINES]
+            update["lines"] = _kept((line, *rest.lines))
         if _run_id(rest) != _run_id(self._rest):
             changed = {view.device: _unshared(view) for view in self._devices.values()}
             self._labels.clear()
@@ -151,6 +152,15 @@ class SnapshotBuilder:
             }
             self._frozen = self._rest.model_copy(update=update)
         return self._frozen
+
+
+def _kept(lines: tuple[LineView, ...]) -> tuple[LineView, ...]:
+    """Return lines within their limit; replies may take half of it, and so may all the others."""
+    if len(lines) <= MAX_LINES:
+        return lines
+    routine = sum(line.routine for line in lines) > MAX_LINES // 2
+    oldest = max(index for index, line in enumerate(lines) if line.routine == routine)
+    return (*lines[:oldest], *lines[oldest + 1 :])
 
 
 def _run_id(snapshot: Snapshot) -> str | None:
@@ -295,10 +305,18 @@ def _changed(
     elif fields.get("state") != "lost":
         update["seen_at"] = time
     elif before.state != "lost":
-        update["rounds"] = with_loss(before, run)
+        update |= {"rounds": with_loss(before, run), "before_lost": _doing(before)}
     if update.get("state", before.state) != before.state or not before.state_since:
         update["state_since"] = time
+    if update.get("state", before.state) != "lost":
+        update["before_lost"] = ""
     return before.model_copy(update=update)
+
+
+def _doing(view: DeviceView) -> str:
+    """Return what a device does, with the share of it that is done."""
+    at_work = 0 < view.fraction < 1
+    return f"{view.state} {view.fraction * 100:.0f} %" if at_work else view.state
 
 
 def _roster(devices: Devices, fields: dict[str, Any], time: str, run: RunView | None) -> Changes:

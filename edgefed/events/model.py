@@ -2,7 +2,8 @@
 
 | kind | fields |
 |---|---|
-| ``run`` | run, name, algorithm, model, rounds, status, reason, accuracy, weights_digest |
+| ``run`` | run, name, algorithm, model, rounds, status, reason, accuracy, weights_digest; |
+| | min_devices when it waits for the devices that it begins with |
 | ``round`` | run, round: a round begins |
 | ``exchange`` | round, exchange, question, detail, phase, asked, wanted, quorum, deadline, |
 | | waiting |

@@ -41,6 +41,7 @@ class RunView(View):
 
     Attributes:
         question, detail: name of the open exchange, and what the algorithm says of it beside.
+        min_devices: devices that the run begins with; 0 where nobody says.
         wanted, quorum: answers that the open exchange wants, and how many suffice.
         accepted: answers merged so far in it.
         deadline: seconds that the exchange may take, from ``opened_at``.
@@ -58,6 +59,7 @@ class RunView(View):
     reason: str = ""
     round: int = 0
     rounds: int = 0
+    min_devices: int = 0
     exchange: str = ""
     question: str = ""
     detail: str = ""
@@ -144,6 +146,7 @@ class DeviceView(View):
     Attributes:
         seen_at: UTC time of its last message.
         state_since: UTC time since when it is in its state.
+        before_lost: what a lost device did last, such as ``train 83 %``; empty for any other.
         exchange, replied: exchange that it works on, and the last one that it replied to.
         refused_at, refused_reason: when and why its last reply in the current run was refused;
             empty once another one was accepted.
@@ -171,6 +174,7 @@ class DeviceView(View):
     fraction: float = 0.0
     reason: str = ""
     state_since: str = ""
+    before_lost: str = ""
     seen_at: str = ""
     exchange: str = ""
     replied: str = ""

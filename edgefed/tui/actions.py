@@ -61,7 +61,7 @@ class Action:
 
 ACTIONS: tuple[Action, ...] = (
     Action("screen.overview", "1", "1", "show('overview')", "Overview",
-           "the run: round, curves, fleet, bytes, events", "screens", 2),
+           "the run: round, curves, attention, events", "screens", 2),
     Action("screen.devices", "2", "2", "show('devices')", "Devices",
            "one row for each device", "screens", 3),
     Action("screen.experts", "3", "3", "show('experts')", "Experts",
@@ -78,6 +78,8 @@ ACTIONS: tuple[Action, ...] = (
            "all about the device of the row; esc goes back", "devices"),
     Action("devices.map", "m", "m", "rounds_map", "Map",
            "devices by rounds: who was slow or missing", "devices"),
+    Action("overview.events", "v", "v", "all_events", "All",
+           "all events, or problems and rounds alone", "overview"),
     Action("devices.filter", "slash", "/", "filter", "Filter",
            "part of an id, or state:train; esc clears", "devices"),
     Action("devices.clear", "escape", "esc", "clear_filter", "Clear",

@@ -56,6 +56,18 @@ class Shown:
         update = self.update
         return bool(update.problem) or not (update.broker and update.coordinator)
 
+    @property
+    def cut_off(self) -> bool:
+        """Whether broker or coordinator is away, so that nothing that is shown goes on for sure."""
+        return not (self.latest.broker and self.latest.coordinator)
+
+    @property
+    def as_of(self) -> str:
+        """The time of day from which the numbers are."""
+        since = moment(self.latest.since)
+        known = moment(self.snapshot.time) if self.snapshot else None
+        return wall_time(since or known, self.zone)
+
     def time_of(self, stamp: str, *, seconds: bool = True) -> str:
         """Return the time of day of an ISO 8601 stamp in the screen's zone."""
         return wall_time(moment(stamp), self.zone, seconds=seconds)

@@ -7,6 +7,7 @@ from typing import get_args
 
 from rich.text import Text
 
+from edgefed.events.attention import HOT_FROM
 from edgefed.events.model import RunStatus
 from edgefed.events.snapshot import DeviceOutcome
 from edgefed.tui.theme import GREEN, MUTED, ORANGE, PURPLE, SKY, VERMILLION, YELLOW
@@ -18,8 +19,8 @@ STATES: tuple[DeviceState, ...] = get_args(DeviceState)
 ACTIVE: tuple[DeviceState, ...] = ("download", "train", "evaluate", "upload")
 """States in which a device works on an exchange, so that its fraction means something."""
 
-HOT = 80.0
-"""°C from which a temperature is marked; boards of the Jetson class throttle not far above."""
+HOT = HOT_FROM
+"""°C from which a temperature is marked."""
 
 
 @dataclass(frozen=True)

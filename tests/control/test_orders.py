@@ -65,8 +65,10 @@ class Scene:
     def listen(self) -> None:
         answer = self.service._requests._handler.answer
 
-        def recorded(request: Request, signer: Certificate | None = None) -> list[Response]:
-            answers = answer(request, signer)
+        def recorded(
+            request: Request, signer: Certificate | None = None, by: str = ""
+        ) -> list[Response]:
+            answers = answer(request, signer, by)
             self.heard.append((request.action, answers[0].ok))
             return answers
 

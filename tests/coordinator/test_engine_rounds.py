@@ -138,6 +138,14 @@ def test_too_few_devices_end_the_run_before_it_begins(
     assert here.stores[0].checkpoint(here.run) is None
 
 
+def test_watchers_are_told_how_many_devices_a_run_waits_for(world: MakeWorld) -> None:
+    engine = world(recipe(rounds={"min_devices": 3}), shards((5, 9))).engine()
+    engine.run()
+    shown = engine._deps.journal.snapshot.run
+    assert shown is not None
+    assert shown.min_devices == 3
+
+
 def test_a_run_that_lacked_devices_begins_when_they_are_there(world: MakeWorld) -> None:
     few, many = world(recipe(rounds={"min_devices": 3}), shards((5, 9))), world()
     assert few.engine().run().error == "run.devices"

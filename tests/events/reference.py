@@ -17,6 +17,7 @@ from edgefed.events.snapshot import (
     ExpertRoundView,
     ExpertsView,
     LayerMatchView,
+    LineView,
     MatchingView,
     MatchRoundView,
     MixtureView,
@@ -29,6 +30,18 @@ from edgefed.events.snapshot import (
 from edgefed.events.waiting import without
 
 COUNTERS = {"accepted": "accepted", "rejected": "rejected", "refused": "rejected", "late": "late"}
+
+
+def _lines_within_limit(lines: list[LineView]) -> tuple[LineView, ...]:
+    if len(lines) > MAX_LINES:
+        replies = [each for each in lines if each.routine]
+        others = [each for each in lines if not each.routine]
+        gone = (replies if len(replies) > len(others) else others)[-1]
+        position = len(lines) - 1
+        while lines[position] is not gone:
+            position -= 1
+        del lines[position]
+    return tuple(lines)
 
 
 def plain_fold(snapshot: Snapshot, event: Event) -> Snapshot:
@@ -60,7 +73,7 @@ def plain_fold(snapshot: Snapshot, event: Event) -> Snapshot:
             of_run[event.kind](state, fields)
     line = describe(event)
     if line is not None:
-        state["lines"] = (line, *state["lines"])[:MAX_LINES]
+        state["lines"] = _lines_within_limit([line, *state["lines"]])
     state["devices"] = tuple(_with_run(view, state) for view in state["devices"])
     return Snapshot(**{**state, "time": time})
 
@@ -154,6 +167,12 @@ def _device(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
             update["rounds"] = _device_rounds(before, run.round, "lost", 0.0)
     if before.state_since == "" or fields.get("state", before.state) != before.state:
         update["state_since"] = time
+    if fields.get("state", before.state) != "lost":
+        update["before_lost"] = ""
+    elif before.state != "lost":
+        share = before.fraction
+        done = f" {share * 100:.0f} %" if share not in (0, 1) else ""
+        update["before_lost"] = before.state + done
     _put(state, before.model_copy(update=update))
 
 

@@ -378,6 +378,15 @@ def test_curves_and_lines_are_bounded() -> None:
     assert str(MAX_ROUNDS + 4) in snapshot.lines[0].text, "newest first"
 
 
+def test_accepted_replies_do_not_push_out_what_went_wrong() -> None:
+    wrong = happens("note", level="warning", text="slow")
+    accepted = happens("reply", round=1, exchange="e", device="d", outcome="accepted", accepted=1)
+    snapshot = folded(wrong, *[accepted] * (2 * MAX_LINES), wrong, start=begun())
+    assert len(snapshot.lines) == MAX_LINES
+    assert [line.mark for line in snapshot.lines if not line.routine] == ["!", "!", "·"]
+    assert [line.mark for line in snapshot.lines[:2]] == ["!", "✓"], "newest first"
+
+
 def opened(exchange: str = "r-1-0", **fields: Any) -> Event:
     return happens("exchange", exchange=exchange, phase="broadcast", wanted=3, **fields)
 

@@ -97,7 +97,7 @@ def test_a_frozen_display_stands_still_until_space() -> None:
     drive(player.app, scenario)
 
 
-PANES = ("round", "accuracy", "fleet", "events")
+PANES = ("round", "accuracy", "attention", "events")
 
 
 def test_a_hidden_screen_catches_up_when_it_is_shown() -> None:
@@ -132,9 +132,10 @@ WAITING = {"lost": ("jetson-07",), "online": ("jetson-08",), "more": 3, "until":
 @pytest.mark.parametrize(
     ("size", "words"),
     [
-        ((160, 40), "waiting for jetson-07 (lost), jetson-08 and 3 more, 00:23"),
-        ((100, 36), "waiting for jetson-07 (lost) and 4 more, 00:23"),
+        ((160, 28), "waiting for jetson-07 (lost), jetson-08 and 3 more, 00:23"),
+        ((100, 28), "waiting for jetson-07 (lost) and 4 more, 00:23"),
         ((80, 24), "awaits 5 devices, 00:23"),
+        ((120, 36), "awaits 5 devices, 00:23"),
     ],
 )
 def test_the_round_names_whom_it_waits_for_and_how_long(size: tuple[int, int], words: str) -> None:

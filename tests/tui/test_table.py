@@ -87,7 +87,7 @@ def test_two_hundred_devices() -> None:
         assert table_of(pilot).selected == "jetson-99"
         assert "jetson-99" in screen_text(pilot)
         await press(pilot, "w", "o", "O", "1")
-        assert "train 50" in screen_text(pilot)
+        assert "Attention 52" in screen_text(pilot)
 
     drive(dashboard(fine(snapshot(devices=200)), screen="devices"), scenario)
 

@@ -1,9 +1,10 @@
-"""A curve over the rounds, drawn with Braille dots line by line."""
+"""A curve over the rounds, with that of the run before, drawn with Braille dots line by line."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Literal
 
 from rich.segment import Segment
@@ -11,7 +12,7 @@ from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
-from edgefed.events.snapshot import Snapshot
+from edgefed.events.snapshot import RoundView, Snapshot
 from edgefed.tui.braille import plot
 from edgefed.tui.display_state import Shown
 from edgefed.tui.panes.pane import Pane
@@ -29,6 +30,9 @@ _AXIS = _NUMBER + 1
 
 _TICKS_EVERY = 5
 """Lines between two numbers on the vertical axis."""
+
+_BEST = "●"
+"""Mark of the round with the best value."""
 
 _FLAT = 0.05
 """Half the height of the drawing when all values are equal."""
@@ -53,7 +57,9 @@ class CurvePane(Pane):
         if len(points) > 1:
             change = points[-1][1] - points[-2][1]
             heading += f" {'▲' if change > 0 else '▼' if change < 0 else '·'} {change:+.3f}"
-        return heading
+        at, value = best(points, self._measure)
+        told = f"{heading}  best {value:.3f} r{at}"
+        return told if len(told) + 4 <= self.size.width else heading
 
     def footing(self, shown: Shown) -> str:
         """Return how to see the other curve where only one fits."""
@@ -70,41 +76,52 @@ class CurvePane(Pane):
 
     def points(self, snapshot: Snapshot | None) -> list[Point]:
         """Return round and value of every round that has one."""
-        if snapshot is None:
-            return []
-        found = ((row.round, getattr(row, self._measure)) for row in snapshot.rounds)
+        return self._measured(snapshot.rounds) if snapshot else []
+
+    def previous(self, snapshot: Snapshot | None) -> list[Point]:
+        """Return the same of the run before."""
+        return self._measured(snapshot.previous.rounds) if snapshot and snapshot.previous else []
+
+    def _measured(self, rounds: Sequence[RoundView]) -> list[Point]:
+        found = ((row.round, getattr(row, self._measure)) for row in rounds)
         return [(at, value) for at, value in found if value is not None and math.isfinite(value)]
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
         """Return the points as text: a change of it is what makes the pane draw again."""
-        return Text(str(self.points(shown.snapshot)))
+        return Text(str((self.points(shown.snapshot), self.previous(shown.snapshot))))
 
     def render_line(self, y: int) -> Strip:
         """Return one line of the drawing."""
         if self.shown is None or self.face(self.shown) is not None:
             return super().render_line(y)
-        rows = self._drawing(self.points(self.shown.snapshot))
+        snapshot = self.shown.snapshot
+        rows = self._drawing(self.points(snapshot), self.previous(snapshot))
         return rows[y] if y < len(rows) else Strip.blank(self.size.width, self.rich_style)
 
-    def _drawing(self, points: list[Point]) -> list[Strip]:
-        key = (self.size, self.rich_style, tuple(points))
+    def _drawing(self, points: list[Point], before: list[Point]) -> list[Strip]:
+        key = (self.size, self.rich_style, tuple(points), tuple(before))
         if self._rows is None or self._rows[0] != key:
-            self._rows = (key, self._strips(points))
+            self._rows = (key, self._strips(points, before))
         return self._rows[1]
 
-    def _strips(self, points: list[Point]) -> list[Strip]:
+    def _strips(self, points: list[Point], before: list[Point]) -> list[Strip]:
+        """Return the lines: the curve over that of the run before, and its best round marked."""
         width, height = self.size.width - _AXIS - 1, self.size.height - 2
         if width < 4 or height < 2:
             return []
-        across, up = (points[0][0], points[-1][0]), value_range(points, self._measure)
+        every = [*points, *before]
+        across = (min(at for at, _ in every), max(at for at, _ in every))
+        up = value_range(every, self._measure)
         lines = plot(points, width=width, height=height, across=across, up=up)
+        lines = _with_dot(lines, best(points, self._measure), across, up)
+        under = plot(before, width=width, height=height, across=across, up=up)
         axis, curve = (
             self.rich_style + Style(color=MUTED),
             self.rich_style + Style(color=self._colour),
         )
         rows = [
-            self._strip((label, axis), (line, curve))
-            for label, line in zip(labels(up, height), lines, strict=True)
+            self._strip((label, axis), *_overlaid(line, old, curve, axis))
+            for label, line, old in zip(labels(up, height), lines, under, strict=True)
         ]
         rows.append(self._strip((" " * _NUMBER + "└" + "─" * width, axis)))
         rows.append(self._strip((" " * _AXIS + rounds_below(across, width), axis)))
@@ -113,6 +130,33 @@ class CurvePane(Pane):
     def _strip(self, *parts: tuple[str, Style]) -> Strip:
         segments = [Segment(self.glyphs.line(text), style) for text, style in parts]
         return Strip(segments).adjust_cell_length(self.size.width, self.rich_style)
+
+
+def best(points: Sequence[Point], measure: Measure) -> Point:
+    """Return the round with the best value, the first of equal ones."""
+    sign = 1 if measure == "accuracy" else -1
+    return max(points, key=lambda point: sign * point[1])
+
+
+def _with_dot(
+    lines: list[str], point: Point, across: tuple[int, int], up: tuple[float, float]
+) -> list[str]:
+    """Return the lines of a curve with a mark in the cell of a point."""
+    alone = plot([point], width=len(lines[0]), height=len(lines), across=across, up=up)
+    return [
+        "".join(_BEST if dot != " " else cell for cell, dot in zip(line, dots, strict=True))
+        for line, dots in zip(lines, alone, strict=True)
+    ]
+
+
+def _overlaid(line: str, under: str, style: Style, below: Style) -> list[tuple[str, Style]]:
+    """Return a line of the curve, with what lies below it where it is empty."""
+    cells = [
+        (cell, style) if cell != " " else (old, below)
+        for cell, old in zip(line, under, strict=True)
+    ]
+    runs = groupby(cells, key=lambda cell: cell[1])
+    return [("".join(cell for cell, _ in run), used) for used, run in runs]
 
 
 def value_range(points: Sequence[Point], measure: Measure) -> tuple[float, float]:

@@ -1,35 +1,53 @@
-"""The newest events, one line each."""
+"""The newest events, one line each; accepted replies, of which every round has many, on demand."""
 
 from __future__ import annotations
 
 from rich.text import Text
 
 from edgefed.events.snapshot import LineView
+from edgefed.tui.actions import keys_of
 from edgefed.tui.display_state import Shown
 from edgefed.tui.panes.pane import Pane
-from edgefed.tui.symbols import MARK_COLOURS
+from edgefed.tui.symbols import MARK_COLOURS, Glyphs
 from edgefed.tui.text_format import clean
 from edgefed.tui.theme import MUTED
 
+_ALL = keys_of("overview.events")
+_KEY = _ALL.split()[0]
+
 
 class EventsPane(Pane):
-    """As many lines as fit, the newest on top."""
+    """As many lines as fit, the newest on top, without accepted replies unless asked for."""
+
+    def __init__(self, glyphs: Glyphs, *, id: str) -> None:  # noqa: A002
+        super().__init__(glyphs, id=id)
+        self.routine = False
 
     def heading(self, shown: Shown) -> str:
         """Return the pane's name."""
         return "Events"
 
+    def footing(self, shown: Shown) -> str:
+        """Return how to see accepted replies too, or how to hide them."""
+        return super().footing(shown) or (f"{_KEY} Fewer" if self.routine else _ALL)
+
     def nothing(self, shown: Shown) -> str:
-        """Return what to do before anything happened."""
-        if shown.snapshot and shown.snapshot.lines:
+        """Return what to do before anything happened that is shown."""
+        if self._lines(shown):
             return ""
-        return "Nothing has happened yet."
+        some = shown.snapshot is not None and bool(shown.snapshot.lines)
+        return (
+            "Nothing but accepted replies; v shows them." if some else "Nothing has happened yet."
+        )
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
         """Return the lines."""
-        lines = shown.snapshot.lines[:height] if shown.snapshot else ()
-        rows = [_row(shown, line, width) for line in lines]
+        rows = [_row(shown, line, width) for line in self._lines(shown)[:height]]
         return Text("\n", no_wrap=True, overflow="ellipsis").join(rows)
+
+    def _lines(self, shown: Shown) -> list[LineView]:
+        lines = shown.snapshot.lines if shown.snapshot else ()
+        return [line for line in lines if self.routine or not line.routine]
 
 
 def _row(shown: Shown, line: LineView, width: int) -> Text:

@@ -7,47 +7,27 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from edgefed.events.expert_events import problem_in_words
 from edgefed.events.snapshot import DeviceView
-from edgefed.tui.actions import keys_of
 from edgefed.tui.columns import has_supplements
 from edgefed.tui.display_state import Shown
-from edgefed.tui.panes.experts import experts_of, problem_line
-from edgefed.tui.panes.pane import Pane
+from edgefed.tui.panes.experts import experts_of
 from edgefed.tui.symbols import DEVICE_LOOKS, HOT, STATES
 from edgefed.tui.text_format import clean, cut, sparks
-from edgefed.tui.theme import MUTED, ORANGE, SKY, VERMILLION
+from edgefed.tui.theme import MUTED, ORANGE, SKY
 from edgefed.units import counted
-
-_EXPERTS_KEY = keys_of("screen.experts")
 
 NO_DEVICE = "No device yet. Start its agent: edgefed-agent run"
 
 
-class FleetPane(Pane):
-    """States in two columns, then the devices worth a look."""
+def fleet_counts(shown: Shown, width: int) -> list[Text]:
+    """Return how many devices are in each state, two states a line."""
+    return _counts(shown.snapshot.devices if shown.snapshot else (), width)
 
-    def heading(self, shown: Shown) -> str:
-        """Return the pane's name."""
-        return "Fleet"
 
-    def footing(self, shown: Shown) -> str:
-        """Return how to see the experts, in a run that has some."""
-        return super().footing(shown) or (_EXPERTS_KEY if experts_of(shown) else "")
-
-    def nothing(self, shown: Shown) -> str:
-        """Return what to do when no device ever answered."""
-        return "" if shown.snapshot and shown.snapshot.devices else NO_DEVICE
-
-    def body(self, shown: Shown, width: int, height: int) -> Text:
-        """Return the counts and as many of the notes as there is room for."""
-        devices = shown.snapshot.devices if shown.snapshot else ()
-        lines = _counts(devices, width)
-        notes = [*_experts(shown, width), *_notes(devices, width)]
-        notes = [note for note in notes if note.plain]
-        if len(lines) + 1 + len(notes) <= height:
-            lines.append(Text())
-        return Text("\n", no_wrap=True, overflow="ellipsis").join([*lines, *notes][:height])
+def fleet_notes(shown: Shown, width: int) -> list[Text]:
+    """Return the load of the experts, the slowest and the hottest device, and sums of answers."""
+    devices = shown.snapshot.devices if shown.snapshot else ()
+    return [note for note in [*_experts(shown, width), *_notes(devices, width)] if note.plain]
 
 
 def _counts(devices: Sequence[DeviceView], width: int) -> list[Text]:
@@ -67,7 +47,7 @@ def _count(state: str, count: int, width: int) -> Text:
 def _notes(devices: Sequence[DeviceView], width: int) -> list[Text]:
     name_width = width - 18
     training = [device for device in devices if device.state == "train"]
-    warm = [device for device in devices if device.temperature is not None]
+    warm = [device for device in devices if _measured(device)]
     notes = []
     if len(training) > 1:
         slow = min(training, key=lambda device: (device.fraction, device.device))
@@ -75,11 +55,6 @@ def _notes(devices: Sequence[DeviceView], width: int) -> list[Text]:
         notes.append(Text.assemble(("slowest ", MUTED), f"{name}  {slow.fraction * 100:.0f} %"))
     if warm:
         notes.append(_hottest(warm, width))
-    for standing, colour in (("quarantined", VERMILLION), ("suspect", ORANGE)):
-        if names := [clean(each.device) for each in devices if each.standing == standing]:
-            told = Text.assemble((f"{standing} ", colour), ", ".join(names))
-            told.truncate(width, overflow="ellipsis")
-            notes.append(told)
     refused = sum(device.rejected for device in devices)
     late = sum(device.late for device in devices)
     if refused or late:
@@ -106,14 +81,19 @@ def _supplements(devices: Sequence[DeviceView]) -> list[Text]:
 
 
 def _experts(shown: Shown, width: int) -> list[Text]:
-    """Return what is wrong with the experts, and their load; nothing without any."""
+    """Return the load of the experts; nothing without any."""
     view = experts_of(shown)
     if view is None or not view.load:
         return []
     load = sparks([share if share >= 0.01 else 0.0 for share in view.load])
     line = Text.assemble(("experts ", MUTED), (cut(load, width - 24), SKY))
     line.append(f"  entropy {view.entropy or 0.0:.2f}")
-    return [problem_line(view), line] if problem_in_words(view) else [line]
+    return [line]
+
+
+def _measured(device: DeviceView) -> bool:
+    """Whether a device's temperature is of now: a lost one had it before it was lost."""
+    return device.temperature is not None and device.state != "lost"
 
 
 def _hottest(warm: Sequence[DeviceView], width: int) -> Text:

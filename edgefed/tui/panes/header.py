@@ -1,4 +1,4 @@
-"""The top line: fleet, run, state, broker, devices online, time."""
+"""The top line: fleet, run, state, broker, coordinator, devices online, time."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from rich.text import Text
 
 from edgefed.events.snapshot import RunView, Snapshot
 from edgefed.tui.display_state import Shown
+from edgefed.tui.orders import ENDED
 from edgefed.tui.panes.pane import Pane
 from edgefed.tui.symbols import RUN_LOOKS
-from edgefed.tui.text_format import clean, cut, wall_time
+from edgefed.tui.text_format import clean, cut_middle, wall_time
 from edgefed.tui.theme import GREEN, MUTED, RULE, SKY, VERMILLION
-from edgefed.units import clock_time
+from edgefed.units import clock_time, short_time
 
 WIDE = 100
-"""Columns from which the header names the fleet and shows seconds."""
+"""Columns from which the header has words beside numbers and shows seconds."""
 
 _DIVIDER = (" │ ", RULE)
 _ROUNDS_FOR_ETA = 5
 
 
 class Header(Pane):
-    """One line; the names of fleet and run give way first when it gets too long."""
+    """One line; the state and the run's id stay whole longest, the program's name goes first."""
 
     def heading(self, shown: Shown) -> str:
         """Return nothing: the line has no border."""
@@ -38,38 +39,53 @@ class Header(Pane):
     def body(self, shown: Shown, width: int, height: int) -> Text:
         """Return the line for this width."""
         wide = width >= WIDE
-        parts = [_state(shown, wide), _devices(shown, wide), _time(shown, wide)]
-        left = width - 2 - sum(part.cell_len + len(_DIVIDER[0]) for part in parts)
-        line = Text(" ", no_wrap=True, overflow="ellipsis")
-        line.append_text(_names(shown, left, wide))
+        names = _names(shown)
+        forms = [(name, _parts(shown, wide)) for name in names]
+        forms += [(names[-1], _parts(shown, False, dropped)) for dropped in (0, 1, 2, 3)]
+        fitting = (form for form in forms if _length(*form) <= width)
+        name, parts = next(fitting, forms[-1])
+        if _length(name, parts) > width:
+            room = len(name.plain) - _length(name, parts) + width
+            name = Text(cut_middle(names[-1].plain, max(3, room)), "bold")
+        line = Text(" ", no_wrap=True, overflow="ellipsis").append_text(name)
         for part in parts[:-1]:
             line.append(*_DIVIDER).append_text(part)
         gap = width - 1 - line.cell_len - len(_DIVIDER[0]) - parts[-1].cell_len
         return line.append(" " * max(0, gap)).append(*_DIVIDER).append_text(parts[-1])
 
 
-def _names(shown: Shown, width: int, wide: bool) -> Text:
+def _length(name: Text, parts: list[Text]) -> int:
+    return 2 + name.cell_len + sum(part.cell_len + len(_DIVIDER[0]) for part in parts)
+
+
+def _parts(shown: Shown, wide: bool, dropped: int = 0) -> list[Text]:
+    """Return what stands behind the names; of time, ETA and devices the first ones dropped."""
+    state = _state(shown, wide, eta_shown=dropped < 2)
+    parts = [state, _links(shown)]
+    if dropped < 3:
+        parts.append(_devices(shown, wide))
+    return parts if dropped else [*parts, _time(shown, wide)]
+
+
+def _names(shown: Shown) -> list[Text]:
+    """Return fleet and run, from the longest form to the shortest one."""
     fleet = clean(shown.snapshot.fleet) if shown.snapshot else ""
-    run = clean(_run_name(shown.run, wide))
-    if not wide:
-        return Text(cut(run or fleet or "EdgeFed", width), "bold")
-    head = f"EdgeFed  {fleet}".rstrip()
-    if len(head) + len(_DIVIDER[0]) + len(run) > width:
-        head = "EdgeFed"
-    if run and len(head) + len(_DIVIDER[0]) + len(shown.run.run if shown.run else "") > width:
-        return Text(cut(run, width), "bold")
-    names = Text(head, f"bold {SKY}")
-    if run:
-        room = max(0, width - len(head) - len(_DIVIDER[0]))
-        names.append(*_DIVIDER).append(cut(run, room), "bold")
-    return names
+    if shown.run is None:
+        short = fleet or "EdgeFed"
+        return [Text(f"EdgeFed  {fleet}".rstrip(), f"bold {SKY}"), Text(short, f"bold {SKY}")]
+    run = shown.run
+    words = [clean(word) for word in (run.run, run.algorithm, run.model) if word]
+    heads = (f"EdgeFed  {fleet}".rstrip(), fleet) if fleet else ("EdgeFed",)
+    forms = [_name(head, words) for head in heads]
+    forms += [_name(fleet, words[:most]) for most in (2, 1) if fleet]
+    return [*forms, _name("", words[:2]), _name("", words[:1])]
 
 
-def _run_name(run: RunView | None, wide: bool) -> str:
-    if run is None:
-        return ""
-    parts = (run.run, run.algorithm, run.model) if wide else (run.run, run.algorithm)
-    return " ".join(part for part in parts if part)
+def _name(head: str, words: list[str]) -> Text:
+    name = Text(head, f"bold {SKY}")
+    if head:
+        name.append(*_DIVIDER)
+    return name.append(" ".join(words), "bold")
 
 
 def _epsilon(snapshot: Snapshot | None) -> str:
@@ -78,18 +94,21 @@ def _epsilon(snapshot: Snapshot | None) -> str:
     return "" if last is None or last.epsilon is None else f"ε {last.epsilon:.3g}"
 
 
-def _state(shown: Shown, wide: bool) -> Text:
+def _state(shown: Shown, wide: bool, *, eta_shown: bool) -> Text:
     run = shown.run
     if run is None:
         return Text("starting" if shown.starting else "no run", MUTED)
-    look = RUN_LOOKS[run.status]
-    state = Text.assemble((f"{look.symbol} {run.status.upper()}", f"bold {look.colour}"))
+    look, old = RUN_LOOKS[run.status], shown.cut_off and run.status not in ENDED
+    state = Text(f"{look.symbol} {run.status.upper()}", MUTED if old else f"bold {look.colour}")
     state.append(f"  round {run.round}/{run.rounds}" if wide else f" {run.round}/{run.rounds}")
     if wide and (spent := _epsilon(shown.snapshot)):
         state.append(f"  {spent}")
+    if old:  # nobody knows whether it still is so
+        return state.append(f" as of {shown.as_of if wide else shown.as_of[:5]}", MUTED)
     left = eta(shown.snapshot, run) if shown.snapshot and run.status == "running" else None
-    if left is not None:
-        state.append("  ETA ", MUTED).append(clock_time(left) if wide else clock_time(left)[:5])
+    if left is not None and eta_shown:
+        left = max(1.0, left)
+        state.append("  ETA ", MUTED).append(clock_time(left) if wide else short_time(left))
     return state
 
 
@@ -101,15 +120,21 @@ def eta(snapshot: Snapshot, run: RunView) -> float | None:
     return mean(row.seconds for row in rounds) * (run.rounds - rounds[-1].round)
 
 
-def _devices(shown: Shown, wide: bool) -> Text:
+def _links(shown: Shown) -> Text:
+    """Return whether broker and coordinator are there; without a broker nobody knows the latter."""
     latest = shown.latest
-    mark, colour = ("✓", GREEN) if latest.broker else ("✗", VERMILLION)
-    line = Text.assemble("broker ", (mark, colour))
+    line = Text("broker ").append_text(_mark(latest.broker)).append(" coord ")
+    return line.append_text(_mark(latest.coordinator) if latest.broker else Text("?", MUTED))
+
+
+def _mark(there: bool) -> Text:
+    return Text("✓", GREEN) if there else Text("✗", VERMILLION)
+
+
+def _devices(shown: Shown, wide: bool) -> Text:
     devices = shown.snapshot.devices if shown.snapshot else ()
     online = sum(device.state != "lost" for device in devices)
-    return line.append(
-        f"  devices {online}/{len(devices)}" if wide else f"  {online}/{len(devices)}"
-    )
+    return Text(f"devices {online}/{len(devices)}" if wide else f"{online}/{len(devices)}")
 
 
 def _time(shown: Shown, wide: bool) -> Text:

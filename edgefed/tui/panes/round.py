@@ -1,19 +1,24 @@
-"""The round: its phases, the answers so far, and the time that is left."""
+"""The round: its phases, the answers so far, whom it waits for, and the time that is left."""
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from typing import get_args
 
 from rich.text import Text
 
+from edgefed.events.attention import device_count, devices_there
+from edgefed.events.device_rounds import ASKING
 from edgefed.events.model import Phase
 from edgefed.events.snapshot import RunView, WaitingView
 from edgefed.events.waiting import MOST_NAMED, waiting_in_words
 from edgefed.tui.display_state import Shown
 from edgefed.tui.orders import ENDED
 from edgefed.tui.panes.pane import Pane, what_and_next
-from edgefed.tui.text_format import bar, clean, countdown
+from edgefed.tui.panes.run_result import ended_lines
+from edgefed.tui.panes.waited_devices import waits_line
+from edgefed.tui.text_format import bar, clean, countdown, cut
 from edgefed.tui.theme import GREEN, MUTED, ORANGE, RULE, SKY
 
 PHASES: tuple[Phase, ...] = tuple(phase for phase in get_args(Phase) if phase != "done")
@@ -21,7 +26,10 @@ _SHORT: dict[Phase, str] = {"select": "sel", "broadcast": "bcast", "evaluate": "
 
 
 class RoundPane(Pane):
-    """Two lines: the phases with the deadline, and a bar of the answers."""
+    """The phases with the deadline, a bar of the answers, and where it fits whom it waits for.
+
+    A run that has ended has its result there instead.
+    """
 
     def heading(self, shown: Shown) -> str:
         """Return round, phase and answers, shorter where the long form does not fit."""
@@ -29,7 +37,8 @@ class RoundPane(Pane):
         if run is None:
             return "Round"
         if run.status in ENDED:
-            return f"Run {run.run} ── {run.status}"
+            loud = run.status.upper() if run.status == "failed" else run.status
+            return f"Run {run.run} ── {loud}"
         if run.round == 0:
             return f"Run {run.run} ── not begun"
         number = PHASES.index(run.phase) + 1 if run.phase in PHASES else len(PHASES)
@@ -57,21 +66,28 @@ class RoundPane(Pane):
         """Return the phases and the bar."""
         run = shown.run
         assert run is not None  # without a run the pane shows its empty face
+        if run.status in ENDED:
+            return Text("\n", no_wrap=True, overflow="ellipsis").join(ended_lines(shown, run))
         phases, short = _phases(run, " ───── ", {}), _phases(run, "  ", _SHORT)
-        right = _right(shown, run, width - short.cell_len - 2)
+        named = height > 2
+        right = _right(shown, run, width - short.cell_len - 2, named=named)
         if phases.cell_len + right.cell_len + 2 > width:
-            phases = short
+            phases = short if short.cell_len + right.cell_len + 1 <= width else Text()
         gap = max(1, width - phases.cell_len - right.cell_len)
         lines = Text(no_wrap=True, overflow="ellipsis").append_text(phases)
         lines.append(" " * gap).append_text(right).append("\n")
-        return lines.append_text(_progress(run, width))
+        lines.append_text(_progress(run, width))
+        return lines.append("\n").append_text(waits_line(shown, run, width)) if named else lines
+
+    def show(self, shown: Shown) -> None:
+        """Take a new drawing; the border of a failed run is as loud as its text."""
+        self.set_class(shown.run is not None and shown.run.status == "failed", "-failed")
+        super().show(shown)
 
 
 def _phases(run: RunView, between: str, words: dict[Phase, str]) -> Text:
     line = Text()
     current = PHASES.index(run.phase) if run.phase in PHASES else len(PHASES)
-    if run.status in ("aborted", "failed"):
-        current = -1
     for index, phase in enumerate(PHASES):
         if index:
             line.append(between, RULE)
@@ -85,26 +101,43 @@ def _phases(run: RunView, between: str, words: dict[Phase, str]) -> Text:
     return line
 
 
-def _right(shown: Shown, run: RunView, width: int) -> Text:
-    """Return what the phases wait for: the deadline, the operator or the devices."""
+def _right(shown: Shown, run: RunView, width: int, *, named: bool) -> Text:
+    """Return what the phases wait for: the deadline, the operator or the devices.
+
+    ``named`` says that the devices stand on a line of their own.
+    """
     match run.status:
         case "waiting":
-            return Text("waiting for devices", ORANGE)
+            return _for_devices(shown, run)
         case "paused":
             return Text("paused: p resumes, . steps", ORANGE)
         case "pausing":
             return Text(f"pausing after {run.phase}", ORANGE)
-        case "finished" | "aborted" | "failed":
-            return Text(clean(run.reason), ORANGE)
+    if run.reason:  # such as a full disk
+        return Text(cut(clean(run.reason), width), ORANGE)
+    if shown.cut_off:  # nobody knows whether it is still open
+        return Text(f"as of {shown.as_of}", MUTED)
     if run.waiting is not None:
-        return _waiting(shown, run.waiting, width)
+        return _waiting(shown, run.waiting, 0 if named else width)
+    return _deadline(shown, run)
+
+
+def _deadline(shown: Shown, run: RunView) -> Text:
     elapsed = shown.since(run.opened_at)
-    if elapsed is None or run.deadline <= 0 or run.phase not in ("broadcast", "collect"):
+    if elapsed is None or run.deadline <= 0 or run.phase not in ASKING:
         return Text("ends after this round" if run.status == "finishing" else "")
     left = timedelta(seconds=run.deadline) - elapsed
     if left <= timedelta(0):
         return Text("deadline passed", ORANGE)
     return Text.assemble(("deadline in ", MUTED), countdown(left))
+
+
+def _for_devices(shown: Shown, run: RunView) -> Text:
+    """Return how many devices are there of those that a run begins with, and since when."""
+    there = devices_there(shown.snapshot) if shown.snapshot else 0
+    line = Text(f"waiting for devices: {device_count(there, run.min_devices)}", ORANGE)
+    since = shown.since(run.started_at)
+    return line if since is None else line.append(f", for {countdown(since)}")
 
 
 def _waiting(shown: Shown, waiting: WaitingView, width: int) -> Text:
@@ -121,11 +154,15 @@ def _waiting(shown: Shown, waiting: WaitingView, width: int) -> Text:
 
 
 def _progress(run: RunView, width: int) -> Text:
-    """Return the share of the wanted answers, or of all rounds when the run has ended."""
-    done, wanted = run.accepted, run.wanted
-    if run.status in ENDED:
-        done, wanted = run.round, run.rounds
-    fraction = done / wanted if wanted else 0.0
+    """Return the share of the wanted answers with the quorum marked on it."""
+    fraction = run.accepted / run.wanted if run.wanted else 0.0
     percent = f"{min(1.0, fraction):5.0%}".replace("%", " %")
-    full, empty = bar(fraction, max(0, width - len(percent) - 1))
-    return Text.assemble((full, SKY), (empty, RULE), f" {percent}")
+    room = max(0, width - len(percent) - 1)
+    full, empty = bar(fraction, room)
+    line = Text.assemble((full, SKY), (empty, RULE))
+    if 0 < run.quorum < run.wanted and room:
+        at = min(room - 1, math.ceil(run.quorum / run.wanted * room))
+        met = run.accepted >= run.quorum
+        mark = Text("│", f"bold {GREEN if met else ORANGE}")
+        line = Text().append_text(line[:at]).append_text(mark).append_text(line[at + 1 :])
+    return line.append(f" {percent}")

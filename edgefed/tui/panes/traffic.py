@@ -1,31 +1,33 @@
-"""Traffic: bytes sent and received, in total and by round."""
+"""Rounds: how long each took, which device was slowest most often, and the bytes of the run."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from statistics import median
 
 from rich.text import Text
 
-from edgefed.events.snapshot import RoundView
+from edgefed.events.snapshot import RoundView, Snapshot
 from edgefed.tui.display_state import Shown
 from edgefed.tui.panes.pane import Pane
-from edgefed.tui.text_format import sparks
+from edgefed.tui.text_format import clean, cut_middle, sparks
 from edgefed.tui.theme import GREEN, MUTED, SKY
-from edgefed.units import size
+from edgefed.units import short_time, size
 
-_NAMED = 32
-"""Cells from which the arrows have words beside them."""
+_LATEST = 20
+"""Rounds among which the slowest device is looked for."""
 
 
 class TrafficPane(Pane):
-    """Totals of the run with the rate of the last round; spark lines where there is room.
+    """Two lines of times, and totals of bytes; all totals on one line where there is no room.
 
     The numbers are from the coordinator's side; ▲ is towards it, as in the table of devices.
     """
 
     def heading(self, shown: Shown) -> str:
         """Return the pane's name."""
-        return "Bytes"
+        return "Rounds"
 
     def nothing(self, shown: Shown) -> str:
         """Return what to wait for before the first round ended."""
@@ -34,35 +36,57 @@ class TrafficPane(Pane):
         return "Counted when the first round ends."
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
-        """Return totals, spark lines and the mean of a round."""
+        """Return the times and the bytes."""
         snapshot = shown.snapshot
-        rounds = snapshot.rounds if snapshot else ()
-        sent, received = (snapshot.sent, snapshot.received) if snapshot else (0, 0)
-        out, back = ("▼ sent    ", "▲ received") if width >= _NAMED else ("▼", "▲")
-        lines = [
-            _total(out, sent, rounds, [row.sent for row in rounds], SKY),
-            Text(sparks([row.sent for row in rounds[-width:]]), SKY),
-            _total(back, received, rounds, [row.received for row in rounds], GREEN),
-            Text(sparks([row.received for row in rounds[-width:]]), GREEN),
-            _each_round(rounds),
-        ]
-        if height < len(lines):
-            lines = [lines[0], lines[2]]
-        return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
+        assert snapshot is not None  # without rounds the pane shows its empty face
+        rounds = snapshot.rounds
+        lines = [_times(rounds, width), _totals(snapshot)]
+        if height > len(lines):
+            lines[1:] = [_slowest(rounds, width), *_bytes(snapshot), _each_round(rounds)]
+        return Text("\n", no_wrap=True, overflow="ellipsis").join(lines[:height])
 
 
-def _total(
-    word: str, total: int, rounds: Sequence[RoundView], counts: Sequence[int], colour: str
-) -> Text:
+def _times(rounds: Sequence[RoundView], width: int) -> Text:
+    """Return the duration of the last rounds, and their median."""
+    told = f"  median {short_time(median(row.seconds for row in rounds))}"
+    room = max(1, width - len("time ") - len(told))
+    past = sparks([row.seconds for row in rounds[-room:]])
+    return Text.assemble(("time ", MUTED), (past, SKY), told)
+
+
+def _slowest(rounds: Sequence[RoundView], width: int) -> Text:
+    """Return the device that was slowest in most of the last rounds, and its longest time."""
+    latest = [row for row in rounds[-_LATEST:] if row.slowest]
+    if not latest:
+        return Text()
+    counts = Counter(row.slowest for row in latest)
+    name = min(counts, key=lambda device: (-counts[device], device))
+    longest = max(row.slowest_seconds for row in latest if row.slowest == name)
+    told = f" in {counts[name]} of {len(latest)}, {short_time(longest)}"
+    return Text.assemble(
+        ("slowest ", MUTED), cut_middle(clean(name), max(3, width - 8 - len(told))), told
+    )
+
+
+def _totals(snapshot: Snapshot) -> Text:
+    sent, received = size(snapshot.sent), size(snapshot.received)
+    return Text.assemble(("▼ ", SKY), f"{sent}  ", ("▲ ", GREEN), received)
+
+
+def _bytes(snapshot: Snapshot) -> list[Text]:
+    last = snapshot.rounds[-1]
+    return [
+        _total("▼ sent    ", snapshot.sent, last.sent, last.seconds, SKY),
+        _total("▲ received", snapshot.received, last.received, last.seconds, GREEN),
+    ]
+
+
+def _total(word: str, total: int, count: int, seconds: float, colour: str) -> Text:
     line = Text.assemble((word, colour), f" {size(total):>9}")
-    seconds = rounds[-1].seconds
-    return line.append(f"  {size(counts[-1] / seconds):>9}/s", MUTED) if seconds > 0 else line
+    return line.append(f"  {size(count / seconds):>9}/s", MUTED) if seconds > 0 else line
 
 
 def _each_round(rounds: Sequence[RoundView]) -> Text:
-    sent, received = (sum(counts) / len(rounds) for counts in _counts(rounds))
+    sent = sum(row.sent for row in rounds) / len(rounds)
+    received = sum(row.received for row in rounds) / len(rounds)
     return Text.assemble(("a round", MUTED), f" ▼ {size(sent)}  ▲ {size(received)}")
-
-
-def _counts(rounds: Sequence[RoundView]) -> tuple[list[int], list[int]]:
-    return [row.sent for row in rounds], [row.received for row in rounds]

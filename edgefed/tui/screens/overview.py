@@ -7,9 +7,9 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
 
 from edgefed.tui.actions import bindings_of
+from edgefed.tui.panes.attention import AttentionPane
 from edgefed.tui.panes.curve import CurvePane
 from edgefed.tui.panes.events import EventsPane
-from edgefed.tui.panes.fleet_summary import FleetPane
 from edgefed.tui.panes.round import RoundPane
 from edgefed.tui.panes.traffic import TrafficPane
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
@@ -17,7 +17,7 @@ from edgefed.tui.theme import ORANGE, SKY
 
 
 class OverviewScreen(Screen[None]):
-    """Round, curves, fleet, bytes and events."""
+    """Round, attention, curves, bytes and events."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
@@ -36,7 +36,7 @@ class OverviewScreen(Screen[None]):
             yield CurvePane(glyphs, "accuracy", SKY)
             yield CurvePane(glyphs, "loss", ORANGE)
             with Vertical(id="side"):
-                yield FleetPane(glyphs, id="fleet")
+                yield AttentionPane(glyphs, id="attention")
                 yield TrafficPane(glyphs, id="traffic")
         yield EventsPane(glyphs, id="events")
         yield from bottom(self._board)
@@ -52,3 +52,9 @@ class OverviewScreen(Screen[None]):
     def action_other_curve(self) -> None:
         """Show the other curve, where only one fits."""
         self.toggle_class("-loss")
+
+    def action_all_events(self) -> None:
+        """Show accepted replies among the events, or hide them."""
+        events = self.query_one(EventsPane)
+        events.routine = not events.routine
+        self.draw()

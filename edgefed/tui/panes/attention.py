@@ -1,0 +1,96 @@
+"""What is wrong, named, with its age, the worst first; the fleet in a few lines when nothing is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import wrap
+
+from rich.text import Text
+
+from edgefed.events.attention import AttentionItem, AttentionKind, attention
+from edgefed.events.expert_events import problem_in_words
+from edgefed.tui.actions import keys_of
+from edgefed.tui.display_state import Shown
+from edgefed.tui.panes.experts import experts_of, problem_line
+from edgefed.tui.panes.fleet_summary import NO_DEVICE, fleet_counts, fleet_notes
+from edgefed.tui.panes.pane import Pane
+from edgefed.tui.text_format import age, clean, cut, cut_middle
+from edgefed.tui.theme import MUTED, ORANGE, VERMILLION
+
+_EXPERTS_KEY = keys_of("screen.experts")
+_MARKS: dict[AttentionKind, str] = {
+    "run": "✗", "waited": "✗", "lost": "✗", "failed": "✗", "refused": "■", "standing": "!",
+    "hot": "▲", "paused": "◌", "battery": "▽", "waiting": "◔", "warning": "!",
+}  # fmt: skip
+_LONGEST_NAME = 18
+
+
+class AttentionPane(Pane):
+    """One item a line, long ones on more where there is room; then the fleet, if that fits."""
+
+    def heading(self, shown: Shown) -> str:
+        """Return how many things are wrong, or the name of the summary that is there instead."""
+        count = len(_items(shown))
+        return f"Attention {count}" if count else "Fleet"
+
+    def footing(self, shown: Shown) -> str:
+        """Return how to see the experts, in a run that has some."""
+        return super().footing(shown) or (_EXPERTS_KEY if experts_of(shown) else "")
+
+    def nothing(self, shown: Shown) -> str:
+        """Return what to do when no device ever answered and nothing else is wrong."""
+        there = shown.snapshot is not None and bool(shown.snapshot.devices)
+        return "" if there or _items(shown) else NO_DEVICE
+
+    def body(self, shown: Shown, width: int, height: int) -> Text:
+        """Return the items, and counts and notes of the fleet in the room that is left."""
+        experts = experts_of(shown)
+        last = [problem_line(experts)] if experts and problem_in_words(experts) else []
+        lines = [*item_lines(shown, _items(shown), width, height - len(last)), *last]
+        for part in (fleet_counts(shown, width), fleet_notes(shown, width)):
+            gap = [Text()] if lines else []
+            if not lines or len(lines) + len(gap) + len(part) <= height:
+                lines += [*gap, *part]
+        return Text("\n", no_wrap=True, overflow="ellipsis").join(lines[:height])
+
+
+def _items(shown: Shown) -> tuple[AttentionItem, ...]:
+    return attention(shown.snapshot, shown.now) if shown.snapshot else ()
+
+
+def item_lines(shown: Shown, items: Sequence[AttentionItem], width: int, height: int) -> list[Text]:
+    """Return the items in at most ``height`` lines; the last one counts those without room."""
+    if len(items) > height:
+        kept = items[: max(0, height - 1)]
+        more = Text(f"+ {len(items) - len(kept)} more", MUTED)
+        return [*(_lines(shown, item, width, 1)[0] for item in kept), more]
+    spare = height - len(items)
+    lines: list[Text] = []
+    for item in items:
+        found = _lines(shown, item, width, 1 + spare)
+        spare -= len(found) - 1
+        lines += found
+    return lines
+
+
+def _lines(shown: Shown, item: AttentionItem, width: int, most: int) -> list[Text]:
+    """Return an item in at most ``most`` lines: mark, name and text, and its age at the right."""
+    colour = VERMILLION if item.severity == "alarm" else ORANGE
+    name = cut_middle(clean(item.subject), min(_LONGEST_NAME, width // 2))
+    since = shown.since(item.since)
+    old = "" if since is None else age(since.total_seconds())
+    first = Text.assemble((f"{_MARKS[item.kind]} ", f"bold {colour}"), (name, "bold"))
+    first.append(" " if name else "")
+    room = width - first.cell_len - (len(old) + 1 if old else 0)
+    text = clean(item.text)
+    if most == 1 or len(text) <= room:
+        told = [cut(text, room)]
+    else:
+        begins = (wrap(text, max(1, room), break_on_hyphens=False) or [""])[0]
+        rest = wrap(text[len(begins) :].strip(), max(1, width - 2), break_on_hyphens=False)
+        told = [begins, *rest[: most - 1]]
+        if len(rest) > most - 1:
+            told[-1] = cut(f"{told[-1]} …", width - 2)
+    first.append(told[0])
+    first.append(" " * max(0, width - first.cell_len - len(old))).append(old, MUTED)
+    return [first, *(Text(f"  {line}") for line in told[1:])]
