@@ -7,7 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from edgefed.algorithms.base import Answer, Exchange, Question
-from edgefed.algorithms.secure_keys import MAX_SIGNATURE, SIGNATURE, wrong_keys
+from edgefed.algorithms.secure_keys import (
+    CERTIFICATE,
+    MAX_CERTIFICATE,
+    MAX_SIGNATURE,
+    SIGNATURE,
+    wrong_keys,
+)
 from edgefed.algorithms.secure_phases import (
     ADVERTISED,
     COMMITMENTS,
@@ -52,10 +58,13 @@ def _wrong_shares(question: Question, answer: Answer) -> str:
 
 
 def _wrong_signature(arrays: Mapping[str, Array]) -> str:
-    signature = arrays.get(SIGNATURE)
-    if signature is None or len(arrays) != 1 or signature.dtype != np.uint8 or signature.ndim != 1:
+    if set(arrays) != {SIGNATURE, CERTIFICATE}:
         return "it does not sign"
-    return "" if 0 < signature.size <= MAX_SIGNATURE else "its signature has a wrong size"
+    for name, most in ((SIGNATURE, MAX_SIGNATURE), (CERTIFICATE, MAX_CERTIFICATE)):
+        each = arrays[name]
+        if each.dtype != np.uint8 or each.ndim != 1 or not 0 < each.size <= most:
+            return f"its {name} has a wrong size"
+    return ""
 
 
 def _wrong_uncovering(question: Question, arrays: Mapping[str, Array]) -> str:

@@ -181,7 +181,10 @@ def sign_list(task: DeviceTask, device: DeviceView) -> Answer:
         raise Withheld("it has no certificate to sign with")
     signature = device.trust.sign(list_text(task.run, record.number, survivors))
     after = replace(record, phase="listed", listed=survivors)
-    arrays = {SIGNATURE: np.frombuffer(signature, np.uint8)}
+    arrays = {
+        SIGNATURE: np.frombuffer(signature, np.uint8),
+        CERTIFICATE: np.frombuffer(device.trust.certificate, np.uint8),  # keys may be new by now
+    }
     return _answer(task, {SIGNED: arrays}, after.to_private())
 
 

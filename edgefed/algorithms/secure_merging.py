@@ -38,7 +38,7 @@ from edgefed.algorithms.secure_records import (
 )
 from edgefed.errors import DataError, EdgeFedError, UnmergeableError
 from edgefed.learn.summed_grid import SummedGrid
-from edgefed.learn.types import Array
+from edgefed.learn.types import Array, Tensors
 from edgefed.sharing.masking import add_mask, signed, unpacked
 from edgefed.sharing.pairwise_keys import agreed_key, commitment, public_key
 from edgefed.sharing.shamir import combine
@@ -118,13 +118,11 @@ def merge_masked(state: State, grid: SummedGrid, answers: Iterable[Answer]) -> S
 def merge_lists(state: State, answers: Iterable[Answer]) -> State:
     """Return the state with the signatures of the list of updates in the sum."""
     records, session = open_session(state)
-    found = {each.device: _arrays(each, SIGNED)[SIGNATURE].tobytes() for each in answers}
+    found = {each.device: _arrays(each, SIGNED) for each in answers}
     after = replace(session, next="unmask", listed=tuple(sorted(found)))
-    keys = keys_of(state, session)
-    group = {
-        **joined(SIGNATURE, [found[name] for name in after.listed]),
-        **joined(CERTIFICATE, [keys.of(name).certificate for name in after.listed]),
-    }
+    group: Tensors = {}
+    for part in (SIGNATURE, CERTIFICATE):
+        group = {**group, **joined(part, [found[name][part].tobytes() for name in after.listed])}
     return replace(records, session=after).kept_in(state, {LISTS_GROUP: group})
 
 

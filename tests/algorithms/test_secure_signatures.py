@@ -34,9 +34,13 @@ ME = "device-03"
 
 
 @pytest.fixture
-def signed(tmp_path: Path) -> Round:
+def trust(tmp_path: Path) -> Trust:
+    return Trust(tmp_path / "trust")
+
+
+@pytest.fixture
+def signed(trust: Trust) -> Round:
     """A round of devices with certificates."""
-    trust = Trust(tmp_path / "trust")
     there = devices()
     there.trust = {name: of(trust.issue("device", name)) for name in ALL}
     return Round.of(algorithm(), there)
@@ -147,6 +151,19 @@ def test_a_sum_is_uncovered_only_if_enough_devices_signed_the_same_list(signed: 
     assert "fewer than 7 devices signed the list" in refused(signed, asking(signers=few))
     twice = [*few, *few[:4]]
     assert "fewer than 7 devices signed the list" in refused(signed, asking(signers=twice))
+
+
+def test_a_device_whose_keys_are_replaced_in_mid_round_takes_part(
+    signed: Round, trust: Trust
+) -> None:
+    lists = signed.until(LISTS)
+    before = signed.devices.trust["device-05"]
+    signed.devices.trust["device-05"] = of(trust.issue("device", "device-05"))
+    assert signed.devices.trust["device-05"].certificate != before.certificate
+    signed.merge(lists, signed.answers(lists))
+    planned = signed.plan()
+    signed.merge(planned, signed.answers(planned))
+    assert bits(signed.half.weights(signed.state)) == bits(signed.half.weights(plain(())))
 
 
 def test_a_signature_of_another_list_does_not_count(signed: Round) -> None:

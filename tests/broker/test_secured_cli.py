@@ -60,7 +60,11 @@ def test_up_and_check_prove_every_rule_and_leave_nothing(state: Path) -> None:
             rule.name: "holds" for rule in RULES
         }
         assert (access / "acl").read_text() == before
-        assert run(state, "broker", "up")[0] == 2  # the port is busy
+        for words in ((), ("--port", str(free_ports()))):  # its folder is in use
+            code, _, err = run(state, "broker", "up", *words)
+            assert (code, "[state.locked]" in err) == (4, True)
+        code, _, err = run(state, "broker", "up", "--folder", str(state / "other"))
+        assert (code, "[broker.port_in_use]" in err) == (2, True)
     assert process.returncode == 0
     assert until(lambda: is_gone(int(told["pid"])))
 
