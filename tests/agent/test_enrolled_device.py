@@ -9,7 +9,7 @@ import pytest
 
 from device_agent.options import agent_settings
 from edgefed.common_options import CommonOptions
-from edgefed.errors import UsageError
+from edgefed.errors import NotAllowedError, UsageError
 
 
 def credentials(state: Path, fleet: str, name: str, role: str = "device") -> None:
@@ -45,9 +45,23 @@ def test_the_only_credentials_say_who_this_is(tmp_path: Path) -> None:
 
 def test_what_is_set_counts(tmp_path: Path) -> None:
     credentials(tmp_path, "plant-a", "cam-1")
-    assert chosen(tmp_path, name="cam-9") == ("default", "cam-9")
-    assert chosen(tmp_path, fleet="plant-b") == ("plant-b", None)
-    assert chosen(tmp_path, broker="mqtt://127.0.0.1:1883") == ("default", None)
+    plain = "mqtt://127.0.0.1:1883"
+    assert chosen(tmp_path, name="cam-9", broker=plain) == ("default", "cam-9")
+    assert chosen(tmp_path, fleet="plant-b", broker=plain) == ("plant-b", None)
+    assert chosen(tmp_path, broker=plain) == ("default", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "fleet"), [("cam-9", None), (None, "plant-b"), ("cam-9", "plant-a")]
+)
+def test_a_device_that_is_enrolled_elsewhere_is_told(
+    tmp_path: Path, name: str | None, fleet: str | None
+) -> None:
+    credentials(tmp_path, "plant-a", "cam-1")
+    typed = {} if fleet is None else {"fleet": fleet}
+    with pytest.raises(NotAllowedError, match="enrolled as cam-1 of fleet plant-a") as caught:
+        chosen(tmp_path, name, **typed)
+    assert caught.value.code == "trust.missing"
 
 
 def test_of_several_one_is_chosen(tmp_path: Path) -> None:
