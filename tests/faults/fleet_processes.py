@@ -222,9 +222,13 @@ class FleetProcesses:
         wait_until(there, f"{count} devices", self.logs)
 
     def events(self, run: str, kind: str, **wanted: Any) -> list[dict[str, Any]]:
-        """Return a run's events of a kind that hold what is wanted, as they are on disk."""
+        """Return a run's events of a kind that hold what is wanted, as they are on disk.
+
+        A run that has not begun has none yet.
+        """
         log = self.folder / "state" / "coordinator" / FLEET / "runs" / run / "events.jsonl"
-        events = [json.loads(line) for line in log.read_text().splitlines()]
+        lines = log.read_text().splitlines() if log.exists() else []
+        events = [json.loads(line) for line in lines]
         return [each for each in events if each["kind"] == kind and wanted.items() <= each.items()]
 
     def record(self, run: str) -> dict[str, Any]:

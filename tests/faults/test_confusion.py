@@ -41,7 +41,7 @@ def run_command(home: FleetProcesses, *words: str) -> Told:
 
 def scores(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return what rounds measured, without times and bytes."""
-    moved = ("seconds", "sent", "received")
+    moved = ("seconds", "slowest", "slowest_seconds", "sent", "received")
     return [{name: row[name] for name in row if name not in moved} for row in history]
 
 
