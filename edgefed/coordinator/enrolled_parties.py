@@ -101,6 +101,12 @@ class EnrolledParties:
         """Return who has, or had, a name; None for nobody."""
         return self._parties.get(user)
 
+    def valid_certificates(self, user: str) -> list[Certificate]:
+        """Return the certificates of a party that count now, in the order of issue."""
+        with self._lock:
+            found = [read_certificate(each.der) for each in self._of(user)]
+        return [each for each in found if each.is_valid_at(self._clock.now())]
+
     def is_enrolled(self, user: str) -> bool:
         """Whether a party is enrolled now."""
         party = self._parties.get(user)

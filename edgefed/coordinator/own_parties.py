@@ -102,6 +102,14 @@ class OwnParties:
         ours = own.role not in ("device", "authority") and self._parties.issued(own)
         return own if ours else None
 
+    def _is_of_the_future(self, own: Certificate) -> bool:
+        """Whether a certificate was issued while the clock was ahead, which has been set back.
+
+        The one before it is valid then. A clock that is slow finds none that is.
+        """
+        known = self._parties.valid_certificates(own.user)
+        return self._clock.now() < own.not_before and bool(known)
+
     def _renew(self, folder: Path) -> str:
         """Renew the certificate in a folder when it is due; return its user, empty when not."""
         own = self._certificate(folder)
@@ -109,8 +117,7 @@ class OwnParties:
             return ""
         try:
             self._parties.note_use(own)  # a rotation that was killed may not have
-            now = self._clock.now()
-            if now >= own.not_before and not renewal_due(own, now):  # the clock may be set back
+            if not (renewal_due(own, self._clock.now()) or self._is_of_the_future(own)):
                 return ""
             write_atomic(folder / CERTIFICATE, self._parties.reissue(own).pem())
         except (EdgeFedError, OSError) as error:

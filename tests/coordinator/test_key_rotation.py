@@ -211,3 +211,14 @@ def test_a_clock_that_was_ahead_lets_no_revoked_certificate_come_back(scene: Sce
     scene.hub.restart()
     scene.hub.membership.publish_access()
     assert scene.revoked() == {old.serial}
+
+
+def test_a_clock_that_is_slow_has_no_certificate_made(scene: Scene) -> None:
+    scene.hub.clock.passed += 3 * LIFE.total_seconds()
+    scene.hub.restart()
+    assert "coordinator" in scene.hub.membership.own.renew()
+    now = scene.saved_whenever("coordinator")
+    scene.hub.clock.passed -= 1.5 * LIFE.total_seconds()  # after the first one, before this one
+    scene.hub.restart()
+    assert scene.hub.membership.own.renew() == []
+    assert scene.saved_whenever("coordinator") == now
