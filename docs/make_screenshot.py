@@ -25,7 +25,7 @@ STOP_ROUND = 25
 """The picture shows the run in the round after this one."""
 
 STOP_REPLIES = 5
-"""Answers of that round which have come; the next device is at work."""
+"""Answers of that round which have come."""
 
 
 class StoppedClock:
@@ -64,8 +64,10 @@ def cut(log: Path, path: Path, run: str) -> Path:
         kept.append(line)
         scored = scored or (event.kind == "scored" and event.fields["round"] == STOP_ROUND)
         replies += scored and event.kind == "reply"
-        if replies == STOP_REPLIES and event.fields.get("state") == "train":
+        if replies == STOP_REPLIES:
             break
+    else:
+        raise ValueError("the run ended before the moment of the picture")
     told = "\n".join(kept) + "\n"
     first = next(event.fields["run"] for event in read_events(log) if event.kind == "run")
     path.write_text(told.replace(str(first), run))
