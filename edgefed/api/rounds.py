@@ -13,7 +13,7 @@ from edgefed.coordinator.trackers.base import Row, numbers
 from edgefed.errors import EdgeFedError
 from edgefed.learn.types import Tensors
 
-ACCOUNTS = ("replies", "late", "seconds", "sent", "received")
+ACCOUNTS = ("replies", "late", "slowest", "slowest_seconds", "seconds", "sent", "received")
 """What of a round's row counts its work and is no measurement of the model."""
 
 

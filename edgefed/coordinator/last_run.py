@@ -79,11 +79,13 @@ def _reports(folder: Path) -> dict[str, Any]:
 
 def _run_view(record: RunRecord) -> RunView:
     ended = record.status not in UNFINISHED
+    recipe = json.loads(record.recipe)
     return RunView(
         run=record.run,
         name=record.name,
         algorithm=record.algorithm,
-        model=json.loads(record.recipe)["model"]["name"],
+        model=recipe["model"]["name"],
+        min_devices=recipe["rounds"]["min_devices"],
         status=record.status,
         reason=record.reason,
         round=record.round,

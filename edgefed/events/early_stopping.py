@@ -22,7 +22,19 @@ LOWER = frozenset({"loss", "error"})
 USUAL = ("accuracy", "loss")
 """The scores that say which round is best if the recipe names none: the first that there is."""
 
-NO_SCORES = frozenset({"round", "train_loss", "replies", "late", "seconds", "sent", "received"})
+NO_SCORES = frozenset(
+    {
+        "round",
+        "train_loss",
+        "replies",
+        "late",
+        "slowest",
+        "slowest_seconds",
+        "seconds",
+        "sent",
+        "received",
+    }
+)
 """What a row has beside the scores of an evaluation."""
 
 

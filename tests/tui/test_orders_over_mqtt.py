@@ -16,7 +16,7 @@ from edgefed.control import coordinator_client
 from edgefed.tui.app import Dashboard
 from tests.control.test_orders import FLEET, SHORT, Scene, at_work
 from tests.transport.listening import PATIENCE
-from tests.tui.driving import drive, notices, press
+from tests.tui.driving import drive, notices, press, screen_text
 
 pytestmark = pytest.mark.mosquitto
 
@@ -79,3 +79,17 @@ def test_a_key_pressed_while_the_broker_is_there_is_carried_out(tmp_path: Path) 
         told = press_resume(scene, lambda: None, lambda app: True)
         assert [text for _, text in told] == [f"Resuming {scene.run}."]
         assert scene.orders() == [True]
+
+
+def test_the_screen_says_who_gave_an_order(tmp_path: Path) -> None:
+    with at_work(tmp_path) as scene:
+        feed = MqttFeed(scene.address, FLEET, SystemClock())
+        app = Dashboard(feed, feed, SystemClock())
+
+        async def scenario(pilot: Pilot[None]) -> None:
+            await until(lambda: shown_status(app) == "paused", "the paused run")
+            await press(pilot, "full_stop")
+            told = "local ordered run.order step"
+            await until(lambda: told in screen_text(pilot), "the order on the screen")
+
+        drive(app, scenario)
