@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,7 +16,6 @@ from edgefed.algorithms.base import Answer, Exchange, State
 from edgefed.algorithms.fedavg import FedAvg
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
-from edgefed.coordinator.engine import Engine
 from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.service import Service
 from edgefed.coordinator.service_settings import ServiceSettings
@@ -63,23 +61,21 @@ def running_service(service: Service) -> Iterator[None]:
         thread.join()
 
 
-def test_nothing_of_an_ended_run_stays_in_memory(
-    mosquitto: MosquittoBroker, tmp_path: Path
+def test_memory_is_released_once_a_run_has_ended(
+    mosquitto: MosquittoBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gc.collect()
-    gc.disable()  # what waits for a collection is not gone
-    try:
-        with serving(mosquitto, tmp_path) as service:
-            for _ in range(2):
-                service.start(plan())
-                wait_until(lambda: service._store.runs()[0].status == "finished", "the end")
-                wait_until(lambda: not engines(), "the engine's end")
-    finally:
-        gc.enable()
+    released: list[tuple[str, bool]] = []
+    with serving(mosquitto, tmp_path) as service:
 
+        def release() -> None:
+            released.append((service._store.runs()[0].status, bool(service._jobs)))
 
-def engines() -> list[Engine]:
-    return [each for each in gc.get_objects() if type(each) is Engine]
+        monkeypatch.setattr("edgefed.coordinator.service.release_memory", release)
+        for _ in range(2):
+            before = len(released)
+            service.start(plan())
+            wait_until(lambda count=before: len(released) > count, "the release")  # type: ignore[misc]
+    assert released == [("finished", False)] * 2
 
 
 def test_a_bug_in_the_middle_gives_no_index_away_twice(
