@@ -289,12 +289,11 @@ def _check_role(known: Invitation, roles: tuple[Role, ...]) -> None:
     """Check that a token was entered into the program that it is for, before it is used up."""
     if known.role in roles:
         return
-    device = known.role == "device"
-    command = "edgefed-agent enroll" if device else "edgefed operator enroll"
+    command = "edgefed-agent" if known.role == "device" else "edgefed operator"
     raise NotAllowedError(
         f"The token is for the {known.role} {known.name}".rstrip() + ".",
         code="enrol.role",
-        hint=f"use it with: {command} TOKEN",
+        hint=f"use it with: {command} enroll TOKEN",
     )
 
 

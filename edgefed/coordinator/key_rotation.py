@@ -96,5 +96,6 @@ def _check(user: str, role: str | None, own: list[str]) -> None:
         raise NotAllowedError(
             f"The keys of {user} are on another machine.",
             code="enrol.elsewhere",
-            hint=f"edgefed {role} remove, then invite again with edgefed operator invite",
+            hint="end the membership with edgefed operator remove, and invite again with edgefed"
+            " operator invite",
         )

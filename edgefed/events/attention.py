@@ -96,13 +96,18 @@ def _of_run(snapshot: Snapshot) -> Iterator[AttentionItem]:
 
 def _of_devices(snapshot: Snapshot) -> Iterator[AttentionItem]:
     for view in snapshot.devices:
-        if view.state == "lost":
-            yield _lost(view, snapshot.run)
-        else:
-            yield from _of_hardware(view)
-        reply = _of_replies(view)
-        if reply is not None:
-            yield reply
+        yield from of_device(view, snapshot.run)
+
+
+def of_device(view: DeviceView, run: RunView | None = None) -> Iterator[AttentionItem]:
+    """Yield what is wrong with one device, in a run if one is given."""
+    if view.state == "lost":
+        yield _lost(view, run)
+    else:
+        yield from _of_hardware(view)
+    reply = _of_replies(view)
+    if reply is not None:
+        yield reply
 
 
 def _lost(view: DeviceView, run: RunView | None) -> AttentionItem:

@@ -5,55 +5,54 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from edgefed.events.attention import AttentionItem, of_device
 from edgefed.events.snapshot import DeviceView
-from edgefed.tui.symbols import ACTIVE, HOT
+from edgefed.tui.symbols import ACTIVE
 from edgefed.tui.text_format import moment
 
-_WORKING, _IDLE = 7, 8
-
-_OF_STATE = {"lost": 0, "failed": 1, "rejected": 2, "late": 4, "paused": 5}
-"""Ranks of the states that are trouble."""
+_RANKS = (
+    "lost", "failed", "refused", "standing", "late", "hot", "paused", "battery", "working", "idle",
+)  # fmt: skip
+"""The worst first: kinds of ``AttentionItem``, with late between, and devices without trouble."""
 
 _WITHOUT_REASON = {"lost": "no heartbeat", "late": "after the deadline"}
 """What a state means when its device gave no reason."""
 
 
-def trouble(device: DeviceView) -> int:
-    """Return how bad a device's trouble is, 0 for the worst; working and idle devices have none."""
-    working = _WORKING if device.state in (*ACTIVE, "invited") else _IDLE
-    return min(
-        _OF_STATE.get(device.state, working),
-        2 if device.refused_at else working,
-        3 if device.standing != "trusted" else working,
-        6 if is_hot(device) else working,
-    )
+def _worst(device: DeviceView) -> AttentionItem | None:
+    """Return the worst thing that is wrong with a device; being late alone is none."""
+    return min(of_device(device), key=lambda item: _RANKS.index(item.kind), default=None)
 
 
-def is_hot(device: DeviceView) -> bool:
-    """Whether a device is so hot that it may slow itself down."""
-    return device.temperature is not None and device.temperature >= HOT
+def _rank(device: DeviceView) -> int:
+    worst = _worst(device)
+    kinds = ["working" if device.state in (*ACTIVE, "invited") else "idle"]
+    kinds += ["late"] if device.state == "late" else []
+    kinds += [worst.kind] if worst is not None else []
+    return min(map(_RANKS.index, kinds))
 
 
 def why(device: DeviceView) -> str:
-    """Return what is wrong with a device in words; empty when nothing is."""
-    rank = trouble(device)
-    if rank == 2:
+    """Return what is wrong with a device in words, without its state; empty when nothing is."""
+    worst = _worst(device)
+    kind = worst.kind if worst is not None else ""
+    if kind == "refused":
         return device.refused_reason or device.reason or "refused"
-    if rank == 3:
+    if kind == "standing":
         return ": ".join(filter(None, (device.standing, device.trust_reason)))
-    if rank == 6:
+    if kind == "hot":
         return device.reason or f"hot: {device.temperature:.0f} °C"
+    if kind == "battery" and worst is not None:
+        return device.reason or worst.text
     return device.reason or _WITHOUT_REASON.get(device.state, "")
 
 
 def since(device: DeviceView) -> str:
     """Return the UTC time since when a device has its trouble; empty where nothing tells."""
-    rank = trouble(device)
-    if rank == 2 and device.refused_at:
-        return device.refused_at
-    if rank == 3:
-        return device.trust_since
-    return device.state_since if device.state in _OF_STATE else ""
+    worst = _worst(device)
+    if worst is not None:
+        return worst.since
+    return device.state_since if device.state == "late" else ""
 
 
 def by_trouble(devices: Iterable[DeviceView], *, reverse: bool = False) -> list[DeviceView]:
@@ -63,4 +62,4 @@ def by_trouble(devices: Iterable[DeviceView], *, reverse: bool = False) -> list[
 
 def _key(device: DeviceView) -> tuple[int, float, str]:
     began = moment(since(device))
-    return trouble(device), began.timestamp() if began else math.inf, device.device
+    return _rank(device), began.timestamp() if began else math.inf, device.device

@@ -155,6 +155,8 @@ def test_the_worst_and_oldest_trouble_stands_first() -> None:
         device_view(1, device="u-late", state="late", state_since=ago(10)),
         device_view(1, device="t-paused", state="paused", state_since=ago(900), temperature=90.0),
         device_view(1, device="s-hot", state="done", temperature=HOT),
+        device_view(1, device="r-paused", state="paused", state_since=ago(20)),
+        device_view(1, device="e-battery", state="train", battery=9.0),
         device_view(1, device="c-invited", state="invited", temperature=HOT - 1),
         device_view(1, device="r-trains", state="train", state_since=ago(900)),
         device_view(1, device="d-idle", state="idle"),
@@ -187,6 +189,7 @@ def test_the_worst_and_oldest_trouble_stands_first() -> None:
         ({"standing": "suspect"}, "suspect"),
         ({"state": "train", "temperature": 91.0}, "hot: 91 °C"),
         ({"state": "paused", "reason": "battery 9 %"}, "battery 9 %"),
+        ({"state": "train", "battery": 9.0}, "battery 9 %"),
     ],
 )
 def test_the_reason_says_what_is_wrong(changes: dict[str, object], told: str) -> None:
