@@ -147,7 +147,7 @@ def write_access_locked(
 def access_lock(trust: Path) -> Iterator[None]:
     """Hold the lock of the access files, which the coordinator and a check of the rules change.
 
-    Whoever writes something that depends on what the files hold keeps it from reading to writing.
+    Hold it from reading the files until the new contents that depend on them are written.
 
     Raises:
         StorageError: the folder cannot be used.

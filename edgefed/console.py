@@ -177,7 +177,7 @@ def _plain(value: Any) -> Any:
 
 
 def confirm(action: str, question: str, *, yes: bool) -> None:
-    """Ask before something that cannot be undone; whoever declines ends the program.
+    """Ask before an action that cannot be undone; the answer no ends the program.
 
     Args:
         action: what needs it, as the beginning of a sentence.

@@ -183,6 +183,23 @@ def reset_members(membership: Membership, clock: FuzzClock) -> None:
     enrolment._random_bytes = random.Random(clock.monotonic()).randbytes
 
 
+def _handler(
+    store: Store, journal: EventJournal, challenges: Challenges, members: MembershipMessages
+) -> RequestHandler:
+    """Return what answers requests; only those about members have an effect."""
+    return RequestHandler(
+        "c" * 16,
+        store,
+        journal,
+        RefusingService(),
+        challenges,
+        InboxCounts,
+        lambda name: None,
+        RefusingService(),
+        enrolment_actions(members),
+    )
+
+
 @contextmanager
 def dispatcher(folder: Path) -> Iterator[Reader]:
     """Hand signed messages to a dispatcher with an authority, whose requests are answered."""
@@ -198,17 +215,7 @@ def dispatcher(folder: Path) -> Iterator[Reader]:
     accepts = membership.parties.accepts
     verifier = NotingVerifier(certificate_of("authority"), lambda found: not accepts(found))
     challenges = Challenges(clock, lambda: "0" * 8)
-    handler = RequestHandler(
-        "c" * 16,
-        store,
-        journal,
-        RefusingService(),
-        challenges,
-        InboxCounts,
-        lambda name: None,
-        RefusingService(),
-        enrolment_actions(members),
-    )
+    handler = _handler(store, journal, challenges, members)
 
     def answer(client: str, request: Request, signer: Any) -> None:
         challenges.issue()

@@ -83,7 +83,7 @@ NUMBERED = ("key.pem", "encryption.pem", "certificate.pem", "authority.pem", "fl
 
 @lru_cache
 def _whole(name: str) -> tuple[bytes, ...]:
-    """Return what may stand in a file: what belongs there first, then the like of others."""
+    """Return candidate contents for a file: the right one first, then similar wrong ones."""
     own, other = keys_of("dev-1"), keys_of("dev-2")
     certificates = tuple(map(certificate_of, ("dev-1", AUTHORITY, "renewed", "stranger", "broker")))
     pems = tuple(each.pem() for each in certificates)

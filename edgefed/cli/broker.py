@@ -86,8 +86,6 @@ def up(
     options = replace(globals_of(context), json=as_json or globals_of(context).json)
     as_json = options.json
     with reported(as_json), ExitStack() as stack:
-        from broker.foreground import sigterm_as_event, wait_for_end
-        from broker.start_broker import start_broker
         from edgefed.cli import secured_broker
         from edgefed.lock import FolderLock
 
@@ -104,15 +102,7 @@ def up(
             return
         address = _address(options, bind, port)
         secured_broker.refuse_without_tls(address, settings)
-        with sigterm_as_event() as told:
-            broker = start_broker(
-                address, place, kind.value, allow_anonymous=allow_anonymous or None
-            )
-            try:
-                _announce(broker, options, as_json)
-                wait_for_end(broker, told)
-            finally:
-                broker.stop()
+        _run_without_tls(options, address, place, kind, allow_anonymous=allow_anonymous)
 
 
 @app.command(
@@ -263,8 +253,24 @@ def _anonymous(typed: bool, password_file: Path | None) -> bool | None:
     return True if typed else False if password_file else None
 
 
-def _announce(broker: RunningBroker, options: Globals, as_json: bool) -> None:
-    if as_json:
+def _run_without_tls(
+    options: Globals, address: Address, folder: Path, kind: Kind, *, allow_anonymous: bool
+) -> None:
+    """Run a broker for this machine or a closed network until SIGTERM or Ctrl-C."""
+    from broker.foreground import sigterm_as_event, wait_for_end
+    from broker.start_broker import start_broker
+
+    with sigterm_as_event() as told:
+        broker = start_broker(address, folder, kind.value, allow_anonymous=allow_anonymous or None)
+        try:
+            _announce(broker, options)
+            wait_for_end(broker, told)
+        finally:
+            broker.stop()
+
+
+def _announce(broker: RunningBroker, options: Globals) -> None:
+    if options.json:
         json_out({"address": str(broker.address), "kind": broker.name, "pid": broker.pid})
     else:
         data(f"{broker.address}  {broker.name}")

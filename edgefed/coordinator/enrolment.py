@@ -227,8 +227,8 @@ class Enrolment:
         try:
             return self.parties.enrol(invitation.role, invitation.name, request, invitation)
         finally:
-            # Read back: who is enrolled and what was used up are one transaction, which may have
-            # succeeded although the broker could not be told.
+            # Read back: membership and used token are one transaction. It may have succeeded even
+            # if the write of the broker's files failed.
             self._invitations |= {each.id: each for each in self._store.invitations()}
 
     def _enrolled(self, known: Invitation) -> EnrolmentResponse:

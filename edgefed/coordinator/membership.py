@@ -145,7 +145,7 @@ class Membership:
             self._settings.write_access(self.parties.users(), revoked)
 
     def repeat_access(self) -> None:
-        """Tell the broker what it could not be told before; called often.
+        """Write the broker's files again after a write failed; called often.
 
         Raises:
             StorageError: the files still cannot be written.

@@ -9,7 +9,7 @@ from edgefed.errors import EdgeFedError
 from edgefed.wire.messages import Request
 
 MAX_ABOUT = 80
-"""Characters of what an order is about; it comes from whoever gives it."""
+"""Most characters of ``about``, which the sender of an order chooses."""
 
 UNKNOWN_USER = "somebody"
 

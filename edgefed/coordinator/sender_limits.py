@@ -50,7 +50,7 @@ FIRST_REQUESTS = Rate(50, 500)
 """Requests of all the clients that have not."""
 
 ENROLMENTS = Rate(50, 500)
-"""Requests of those who want to enrol, whom nobody knows: no command waits for their flood."""
+"""Requests for enrolment, which strangers send; a flood of them delays no command."""
 
 COORDINATOR_STATES = Rate(5, 100)
 """Messages on the topic of the coordinator's state."""

@@ -139,7 +139,7 @@ def _of_hardware(view: DeviceView) -> Iterator[AttentionItem]:
 
 
 def _of_replies(view: DeviceView) -> AttentionItem | None:
-    """Return why its last reply was not used, and what its trust score makes of it."""
+    """Return why the device's last reply was refused, and its trust if that is low."""
     trust = "" if view.standing == "trusted" else f"{view.standing}, trust {view.trust:.2f}"
     outcome = _outcome(view)
     if outcome:

@@ -59,7 +59,7 @@ def _describe_reply(fields: dict[str, Any]) -> str:
 
 
 def shared_in_words(entries: int, group: int) -> str:
-    """Return how many averages there are, and how many samples stand behind each at least."""
+    """Return the number of averages, and the smallest number of samples behind one."""
     told = f"{counted(entries, 'entry', 'entries')} of {counted(group, 'sample')}"
     return told if entries == 1 else f"{told} or more"
 

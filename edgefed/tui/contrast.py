@@ -116,7 +116,7 @@ class ReadableColours(LineFilter):
         return extra + Style(color=shown, bgcolor=RichColor.from_triplet(back))
 
     def _emphasis(self, colour: ColorTriplet, drawing: bool) -> Style:
-        """Return what stands in for the colour of an alarm or a warning."""
+        """Return the style that marks an alarm or a warning without its colour."""
         if colour in self._alarms:
             return Style(bold=True, reverse=not drawing)
         return Style(bold=True) if colour in self._warnings else Style()

@@ -59,7 +59,7 @@ def _length(name: Text, parts: list[Text]) -> int:
 
 
 def _parts(shown: Shown, wide: bool, dropped: int = 0) -> list[Text]:
-    """Return what stands behind the names; of time, ETA and devices the first ones dropped."""
+    """Return the parts after the names, without the first ``dropped`` of time, ETA and devices."""
     state = _state(shown, wide, eta_shown=dropped < 2)
     parts = [state, _links(shown)]
     if dropped < 3:
