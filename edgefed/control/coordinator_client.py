@@ -7,6 +7,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,7 @@ import zstandard
 
 from edgefed.clock import Clock, SystemClock
 from edgefed.config.address import Address
-from edgefed.errors import EdgeFedError, UnreachableError, WireError
+from edgefed.errors import EdgeFedError, NotAllowedError, UnreachableError, WireError
 from edgefed.transport.link import Arrival, Incoming, Link, LinkDown, LinkUp
 from edgefed.transport.reading import read_arrival
 from edgefed.trust.credentials import newer_credentials
@@ -111,9 +112,11 @@ class CoordinatorClient:
             if self._own is None:
                 return
             newer = newer_credentials(self._own, self._clock.now())
-            if newer is not None:
-                self._own = newer
+            if newer is None:
+                return
+            with suppress(NotAllowedError):  # they are being replaced again; the next call finds it
                 self._link.renew(newer)
+                self._own = newer
                 self._link.wait_until_connected(RECONNECT_TIMEOUT)
 
     def close(self) -> None:

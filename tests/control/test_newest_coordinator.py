@@ -6,7 +6,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
+import pytest
+
 from edgefed.control.coordinator_client import CoordinatorClient
+from edgefed.errors import NotAllowedError
 from edgefed.transport.link import Incoming
 from edgefed.trust.credentials import Credentials
 from edgefed.trust.signatures import Signer
@@ -40,3 +43,26 @@ def test_a_client_no_longer_accepts_the_coordinators_old_keys(tmp_path: Path) ->
     ]
     assert say(client(), old, "online") is False  # nor in another process
     assert say(client(), new, "online") is True
+
+
+def test_credentials_that_are_replaced_again_meanwhile_are_tried_at_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trust = Trust(tmp_path / "trust")
+    client = CoordinatorClient(trust.address(trust.issue("operator", "maria")), trust.fleet)
+    renewed: list[Credentials] = []
+
+    def renew(credentials: Credentials) -> None:
+        renewed.append(credentials)
+        if len(renewed) == 1:
+            raise NotAllowedError("The files do not fit.", code="trust.credentials")
+
+    monkeypatch.setattr(client._link, "renew", renew)
+    monkeypatch.setattr(client._link, "wait_until_connected", lambda timeout: True)
+    client.refresh_credentials()
+    assert renewed == []
+    made = trust.issue("operator", "maria")
+    for calls in (1, 2, 2):
+        client.refresh_credentials()
+        assert len(renewed) == calls
+    assert renewed[-1].certificate == made.certificate
