@@ -9,13 +9,15 @@ from typing import Literal, get_args
 
 from edgefed.clock import moment_of
 from edgefed.events.device_rounds import waits_for
+from edgefed.events.operator_pause import who_paused
 from edgefed.events.snapshot import DeviceView, RunView, Snapshot
 
 AttentionKind = Literal[
-    "run", "waited", "lost", "failed", "refused", "standing", "hot", "paused", "battery", "waiting",
-    "warning",
+    "run", "alert", "waited", "lost", "failed", "refused", "standing", "hot", "paused", "battery",
+    "waiting", "warning",
 ]  # fmt: skip
-"""What an item is about, the worst first: a failed run, then a lost device that a round waits for.
+"""What an item is about, the worst first: a failed run, an alert that is not over, and a lost
+device that a round waits for.
 
 ``waiting`` is a run that waits for devices or for space on the disk."""
 
@@ -32,7 +34,7 @@ WARNINGS_FOR = timedelta(minutes=5)
 """How long a warning stays."""
 
 _ORDER = get_args(AttentionKind)
-_ALARMS = ("run", "waited", "lost", "failed", "refused")
+_ALARMS = ("run", "alert", "waited", "lost", "failed", "refused")
 _REFUSALS = ("refused", "rejected", "failed")
 
 
@@ -55,18 +57,24 @@ class AttentionItem:
 
 def attention(snapshot: Snapshot, now: datetime) -> tuple[AttentionItem, ...]:
     """Return what is wrong at ``now``, the fleet's time: the worst first, of equals the newest."""
-    found = [*_of_run(snapshot), *_of_devices(snapshot), *_warnings(snapshot, now)]
+    found = [*_of_run(snapshot), *_alerts(snapshot)]
+    found += [*_of_devices(snapshot), *_warnings(snapshot, now)]
     found.sort(key=lambda item: item.subject)
     found.sort(key=lambda item: item.since, reverse=True)
     return tuple(sorted(found, key=lambda item: _ORDER.index(item.kind)))
 
 
 def devices_there(snapshot: Snapshot) -> int:
-    """Return how many devices a run can begin with: they are there, with data, not quarantined."""
-    return sum(
-        view.state != "lost" and view.standing != "quarantined" and view.samples > 0
-        for view in snapshot.devices
-    )
+    """Return how many devices a run can begin with.
+
+    They are there and have data, and are neither paused nor quarantined.
+    """
+    return sum(map(_can_begin, snapshot.devices))
+
+
+def _can_begin(view: DeviceView) -> bool:
+    asked = not view.paused_by and view.standing != "quarantined"
+    return asked and view.state not in ("lost", "paused") and view.samples > 0
 
 
 def device_count(there: int, needed: int) -> str:
@@ -92,6 +100,13 @@ def _of_run(snapshot: Snapshot) -> Iterator[AttentionItem]:
     elif run.status == "waiting":
         there = device_count(devices_there(snapshot), run.min_devices)
         yield _item(run.run, "waiting", f"waits for devices: {there}", run.started_at)
+
+
+def _alerts(snapshot: Snapshot) -> Iterator[AttentionItem]:
+    """Yield the alerts that are not over; a failed run is an item of its own."""
+    for alert in snapshot.alerts:
+        if alert.alert != "run_failed":
+            yield _item(alert.about, "alert", alert.text, alert.since)
 
 
 def _of_devices(snapshot: Snapshot) -> Iterator[AttentionItem]:
@@ -133,7 +148,9 @@ def _of_hardware(view: DeviceView) -> Iterator[AttentionItem]:
         text = f"{view.temperature:.0f} °C{', paused' if paused else ''}"
         yield _item(view.device, "hot", text, since if paused else "")
     elif paused:
-        yield _item(view.device, "paused", _because("paused", view.reason), since)
+        by = who_paused(view)
+        text = f"paused {by}" if by else _because("paused", view.reason)
+        yield _item(view.device, "paused", text, since)
     elif view.battery is not None and view.battery <= LOW_BATTERY:
         yield _item(view.device, "battery", f"battery {view.battery:.0f} %", "")
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgefed.evaluation.classification import ClassScore, class_scores, worst_first
+from edgefed.events.class_names import name_of
 from edgefed.events.confusion_events import confusion_of
-from edgefed.events.snapshot import ConfusionView
+from edgefed.events.evaluation_views import ConfusionView
 from edgefed.units import counted
 
 
@@ -23,11 +24,6 @@ def confusion_json(view: ConfusionView, names: Sequence[str]) -> dict[str, Any]:
     rows = worst_first(class_scores(confusion))
     told = view.model_dump(mode="json", exclude={"counts"})
     return {**told, "matrix": matrix, "classes": [_row(each, names) for each in rows]}
-
-
-def name_of(label: int, names: Sequence[str]) -> str:
-    """Return what a label is called: its name, or else its number."""
-    return names[label] if label < len(names) and names[label] else str(label)
 
 
 def whose(test: Mapping[str, Any]) -> str:

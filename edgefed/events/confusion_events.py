@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from edgefed.evaluation.confusion import Confusion
-from edgefed.events.snapshot import ConfusionView
+from edgefed.events.evaluation_views import ConfusionView
 
 
 def with_confusion(

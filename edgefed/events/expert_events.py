@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,14 +131,6 @@ def _checked(number: Any) -> int:
     if not 0 <= int(number) < MAX_CELLS:
         raise ValueError(f"a table has no row {number}")
     return int(number)
-
-
-def label_names(class_names: Sequence[str], count: int) -> list[str]:
-    """Return what ``count`` labels are called: their classes, or numbers where those lack names."""
-    return [
-        class_names[number] if number < len(class_names) and class_names[number] else str(number)
-        for number in range(count)
-    ]
 
 
 def problem_in_words(view: ExpertsView) -> str:

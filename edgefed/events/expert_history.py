@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgefed.events.expert_events import ExpertChange, ExpertTable, Row
-from edgefed.events.snapshot import ExpertRoundView, ExpertsView, MixtureView, View
+from edgefed.events.snapshot import ExpertRoundView, ExpertsView, MixtureView
 from edgefed.events.thinned import Thinned
+from edgefed.events.view import View
 
 MAX_MIXTURES = 2000
 """Devices whose mixtures are told; the first by name."""

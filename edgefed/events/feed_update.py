@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgefed.events.snapshot import Snapshot
 
@@ -24,3 +24,8 @@ class FeedUpdate:
     coordinator: bool
     problem: str = ""
     since: str = ""
+
+    def is_news_after(self, before: FeedUpdate) -> bool:
+        """Return whether it says anything that the update before it did not."""
+        other = self.snapshot is not before.snapshot  # an equal one is the same object
+        return other or replace(self, snapshot=None) != replace(before, snapshot=None)

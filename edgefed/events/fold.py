@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from edgefed.events.alert_events import with_alert
 from edgefed.events.bounty_events import NO_BOUNTIES, LabelChange, LabelTable
 from edgefed.events.confusion_events import with_confusion
 from edgefed.events.device_rounds import with_loss, with_reply
+from edgefed.events.device_tests import NO_TEST, DeviceTests, device_test
 from edgefed.events.expert_events import NO_MIXTURE, ExpertChange, ExpertTable
 from edgefed.events.lines import describe
 from edgefed.events.matching_events import MatchingChange, MatchingTable
 from edgefed.events.model import Event, EventKind
+from edgefed.events.operator_pause import with_pause
 from edgefed.events.roster import roster_rows
 from edgefed.events.snapshot import (
     DeviceView,
@@ -44,6 +47,9 @@ _COUNTERS = {"accepted": "accepted", "rejected": "rejected", "refused": "rejecte
 REFUSALS = ("rejected", "refused", "failed")
 """Outcomes of a reply that is not used and that says that something is wrong."""
 
+_OF_COORDINATOR = {"standing", "paused_by"}
+"""Fields of a ``device`` event that tells what the coordinator knows; the device said nothing."""
+
 SLOWEST = {"slowest", "slowest_seconds"}
 
 NO_REPLIES: dict[str, Any] = {"slowest": "", "slowest_seconds": 0.0, "refused": 0}
@@ -56,6 +62,7 @@ _EMPTY = {
     "experts": None,
     "mixtures": (),
     "matching": None,
+    "tests": (),
 }
 """What a builder keeps beside the rest of a snapshot."""
 
@@ -76,6 +83,7 @@ class SnapshotBuilder:
         self._labels = LabelTable(start.bounties, start.budgets)
         self._experts = ExpertTable(start.experts, start.mixtures)
         self._matching = MatchingTable(start.matching)
+        self._tests = DeviceTests(start.tests)
         self._rest = start.model_copy(update=_EMPTY)
         self._frozen: Snapshot | None = None
 
@@ -92,6 +100,7 @@ class SnapshotBuilder:
         labels = self._change(event, "labels", LabelChange.of)
         experts = self._change(event, "experts", ExpertChange.of)
         matching = self._change(event, "matching", MatchingChange.of)
+        test = device_test(event.fields) if event.kind == "reply" else None
         update: dict[str, Any] = {"time": event.time}
         line = describe(event)
         if line is not None:
@@ -101,11 +110,15 @@ class SnapshotBuilder:
             self._labels.clear()
             self._experts.clear()
             self._matching.clear()
+            self._tests.clear()
         self._rest = rest.model_copy(update=update)
         for device, view in changed.items():
             self._put(device, view)
         of_run = self._labels.apply(labels) if labels is not None else set[str]()
         of_run |= self._experts.apply(experts) if experts is not None else set[str]()
+        if test is not None:
+            self._tests.put(test)
+            of_run.add(test.device)
         if matching is not None:
             self._matching.apply(matching)
         for device in of_run & self._devices.keys():
@@ -131,9 +144,10 @@ class SnapshotBuilder:
             self._devices[device] = view if known else self._with_run(view)
 
     def _with_run(self, view: DeviceView) -> DeviceView:
-        """Return a device with its bounties and its mixture of experts."""
-        labels = self._labels.of_device(view.device)
-        return view.model_copy(update={**labels, **self._experts.of_device(view.device)})
+        """Return a device with its bounties, its mixture of experts and its test."""
+        tables = (self._labels, self._experts, self._tests)
+        told = (table.of_device(view.device) for table in tables)
+        return view.model_copy(update={key: value for each in told for key, value in each.items()})
 
     def snapshot(self) -> Snapshot:
         """Return the fleet as all events so far make it; made once for each event at most."""
@@ -149,6 +163,7 @@ class SnapshotBuilder:
                 "experts": self._experts.view(),
                 "mixtures": self._experts.mixtures(),
                 "matching": self._matching.view(),
+                "tests": self._tests.rows(),
             }
             self._frozen = self._rest.model_copy(update=update)
         return self._frozen
@@ -259,10 +274,10 @@ def shared_by(fields: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _unshared(device: DeviceView) -> DeviceView:
-    """Return a device that has no rounds, averaged data, bounties or mixture in a new run yet."""
+    """Return a device that has no rounds, averaged data, bounties, mixture or test in a run yet."""
     shared = {"shared_entries": 0, "shared_group": 0, "shared_bytes": 0}
     replies = {"rounds": (), "refused_at": "", "refused_reason": ""}
-    return device.model_copy(update={**shared, **replies, **NO_BOUNTIES, **NO_MIXTURE})
+    return device.model_copy(update={**shared, **replies, **NO_BOUNTIES, **NO_MIXTURE, **NO_TEST})
 
 
 def _scored(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
@@ -288,6 +303,10 @@ def _confusion(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapsho
     return snapshot.model_copy(update={"confusions": views}) if of_run else snapshot
 
 
+def _alert(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
+    return snapshot.model_copy(update={"alerts": with_alert(snapshot.alerts, fields, time)})
+
+
 def _device(devices: Devices, fields: dict[str, Any], time: str, run: RunView | None) -> Changes:
     if "forgotten" in fields:
         return {fields["device"]: None}
@@ -299,7 +318,7 @@ def _changed(
 ) -> DeviceView:
     before = _device_of(devices, fields["device"])
     update = _known(DeviceView, fields)
-    if "standing" in fields and "joined" not in fields:  # the device itself said nothing
+    if not _OF_COORDINATOR.isdisjoint(fields) and "joined" not in fields:
         if not before.seen_at:
             update["state"] = "lost"
     elif fields.get("state") != "lost":
@@ -310,7 +329,7 @@ def _changed(
         update["state_since"] = time
     if update.get("state", before.state) != "lost":
         update["before_lost"] = ""
-    return before.model_copy(update=update)
+    return with_pause(before, before.model_copy(update=update), time)
 
 
 def _doing(view: DeviceView) -> str:
@@ -348,6 +367,7 @@ _FOLDS = {
     "experts": _unchanged,
     "matching": _unchanged,
     "confusion": _confusion,
+    "alert": _alert,
     "note": _unchanged,
     "order": _unchanged,
 }

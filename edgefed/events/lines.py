@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgefed.events.alert_events import alert_in_words
 from edgefed.events.bounty_events import totals_in_words
 from edgefed.events.model import Event
 from edgefed.events.snapshot import LineView
@@ -30,6 +31,8 @@ def describe(event: Event) -> LineView | None:
             mark, text = "·", f"label bounties: {totals_in_words(fields['totals'])}"
         case "order":
             mark, text = "›" if fields["outcome"] == "taken" else "■", _describe_order(fields)
+        case "alert":
+            mark, text = "·" if fields["over"] else "✗", alert_in_words(fields)
         case "note":
             mark, text = "!" if fields.get("level") == "warning" else "·", fields["text"]
         case _:
@@ -100,7 +103,8 @@ def _describe_device(fields: dict[str, Any]) -> str:
 
 
 def _describe_order(fields: dict[str, Any]) -> str:
-    told = " ".join(part for part in (fields["action"], fields.get("about", "")) if part)
+    command = fields["action"].replace("run.order", "run").replace(".", " ")
+    told = " ".join(part for part in (command, fields.get("about", "")) if part)
     because = f": {fields['reason']}" if fields.get("reason") else ""
     refused = "" if fields["outcome"] == "taken" else f", {fields['outcome']}{because}"
     return f"{fields['by']} ordered {told}{refused}"

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgefed.events.matching_events import MatchingChange, MatchingTable
-from edgefed.events.snapshot import MatchingView, MatchRoundView, View
+from edgefed.events.snapshot import MatchingView, MatchRoundView
 from edgefed.events.thinned import Thinned
+from edgefed.events.view import View
 
 MAX_POINTS = 60
 """Rounds that are told; of more, every so many."""

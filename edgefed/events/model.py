@@ -12,13 +12,15 @@
 | | received: a round ends |
 | ``device`` | device and what changed: state, fraction, reason, samples, labels, telemetry, bytes |
 | | ``joined`` with a birth, ``returned`` beside it when the device was known; ``forgotten``; |
-| | trust, standing, trust_reason, trust_since, and ``moved`` when the standing changed |
+| | trust, standing, trust_reason, trust_since, and ``moved`` when the standing changed; |
+| | paused_by and pause_reason, empty where no operator has paused it |
 | ``roster`` | devices; joined; and fields of ``device`` as columns with a value for each device |
 | ``labels`` | run, bounties, budgets, removed, totals: label bounties or budgets changed |
 | ``experts`` | run, rows, mixtures, and the fields of ``ExpertsView``: who uses which expert |
 | ``matching`` | run, layers, and the fields of ``MatchingView``: what the layers' matching found |
 | ``confusion`` | run, and the fields of ``ConfusionView``: counts of an evaluation by label |
 | ``order`` | action, by, about, outcome, reason: somebody gave an order |
+| ``alert`` | alert, about, text, over: something that the operator is told begins, or is over |
 | ``note`` | level, text |
 
 A ``reply`` also has its ``question``, and ``shared``: null, or the number of ``entries`` of its
@@ -41,9 +43,15 @@ A ``reply`` to the question ``evaluate`` that was accepted has the device's ``ac
 ``confusion`` precedes the ``scored`` of a round that was evaluated, once for the coordinator's test
 and once for the devices'.
 
+``roster`` tells of many devices at once: those that are there when a log begins, and what devices
+that report often have said within a quarter of a second.
+
 ``order`` follows each order, carried out or not: ``action`` as requests name it, such as
 ``run.order pause``; ``by`` whom, as certificates name them, or the client's name in a fleet
 without; ``about`` which run or device; ``outcome`` ``taken`` or ``refused``, with the ``reason``.
+
+``alert`` names in ``alert`` what it is about, as in ``AlertView``, and in ``about`` the run, empty
+for the fleet. ``over`` is true in the event that ends it.
 
 ``matching`` follows each merge of an algorithm that matches layers, and a restart. ``layers`` has
 number and row, as in ``LayerMatchView``, of the layers that changed, of the first 1024 layers.
@@ -69,6 +77,7 @@ EventKind = Literal[
     "matching",
     "confusion",
     "order",
+    "alert",
     "note",
 ]
 

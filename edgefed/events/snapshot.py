@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
+from edgefed.events.alert_events import AlertView
+from edgefed.events.evaluation_views import ConfusionView, DeviceTestView
 from edgefed.events.model import Phase, RunStatus
+from edgefed.events.view import View
 from edgefed.sharing.bounty_report import BountyStatus
 from edgefed.wire.messages import DeviceState
-
-TestPlace = Literal["coordinator", "devices"]
-"""Whose held-out samples are tested."""
-
-
-class View(BaseModel):
-    """A frozen part of a snapshot."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class WaitingView(View):
@@ -163,10 +155,13 @@ class DeviceView(View):
         noise_samples: samples that natural noise fills in the current run, of all labels.
         mixture: its share of each expert in the current run; empty without experts.
         kept_experts: numbers of the experts that it uses.
+        accuracy: of its last accepted test in the current run; None without one.
+        accuracy_round: the round whose model it tested.
         trust: score from 0 to 1, which refused replies lower.
         standing: what follows of it; a device that is ``quarantined`` is not asked.
         trust_reason: why its last reply was refused, or who quarantined it.
         trust_since: UTC time since when it has this standing.
+        paused_by, pause_reason: the operator who has paused it, and why; empty where nobody has.
     """
 
     device: str
@@ -208,10 +203,14 @@ class DeviceView(View):
     noise_samples: int = 0
     mixture: tuple[float, ...] = ()
     kept_experts: tuple[int, ...] = ()
+    accuracy: float | None = None
+    accuracy_round: int = 0
     trust: float = 1.0
     standing: Standing = "trusted"
     trust_reason: str = ""
     trust_since: str = ""
+    paused_by: str = ""
+    pause_reason: str = ""
 
 
 class BountyView(View):
@@ -323,25 +322,6 @@ class MatchingView(View):
     rounds: tuple[MatchRoundView, ...] = ()
 
 
-class ConfusionView(View):
-    """The counts of the last evaluation, by true and predicted label.
-
-    Attributes:
-        place: whose held-out samples were tested.
-        round: the round that was evaluated.
-        devices: how many devices' counts are summed; 0 for the coordinator's test.
-        tested: how many devices tested; more than ``devices`` where some do not share their labels.
-        counts: rows as in ``Confusion``: samples of a true label by predicted label, or three rows
-            of sums for many classes.
-    """
-
-    place: TestPlace
-    round: int = 0
-    devices: int = 0
-    tested: int = 0
-    counts: tuple[tuple[int, ...], ...] = ()
-
-
 class LineView(View):
     """One line of the event pane.
 
@@ -369,6 +349,8 @@ class Snapshot(View):
         mixtures: of the devices that have answered in a run with experts, sorted by device.
         matching: of the current run; None for an algorithm without matching.
         confusions: of the current run's last evaluation, of each place at most one.
+        tests: the last accepted test of each device in the current run, sorted by device.
+        alerts: those that are not over, oldest first.
         lines: the last events, newest first.
         sent, received: payload bytes of this run, from the coordinator's side.
     """
@@ -385,6 +367,8 @@ class Snapshot(View):
     mixtures: tuple[MixtureView, ...] = ()
     matching: MatchingView | None = None
     confusions: tuple[ConfusionView, ...] = ()
+    tests: tuple[DeviceTestView, ...] = ()
+    alerts: tuple[AlertView, ...] = ()
     lines: tuple[LineView, ...] = ()
     sent: int = 0
     received: int = 0

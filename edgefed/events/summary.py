@@ -9,13 +9,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from edgefed.events.confusion_events import with_confusion
+from edgefed.events.evaluation_views import ConfusionView
 from edgefed.events.expert_history import ExpertHistory, GatheredExperts
 from edgefed.events.fold import SnapshotBuilder, shared_by
 from edgefed.events.lines import describe
 from edgefed.events.matching_history import GatheredMatching, MatchingHistory
 from edgefed.events.model import Event
 from edgefed.events.roster import roster_rows
-from edgefed.events.snapshot import ConfusionView, LineView, RunView, Snapshot, View
+from edgefed.events.snapshot import LineView, RunView, Snapshot
+from edgefed.events.view import View
 
 MAX_DEVICES = 2000
 """Devices that a summary tells of; the first by name."""
@@ -138,7 +140,7 @@ class _Gathered:
         else:
             self._take_report(event)
         if (
-            kind in ("run", "note", "device", "labels")
+            kind in ("run", "note", "device", "labels", "alert")
             or event.get("outcome", "accepted") != "accepted"
         ):
             self._take_line(event)

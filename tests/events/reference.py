@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from edgefed.events import expert_events
+from edgefed.events.alert_events import AlertView
+from edgefed.events.evaluation_views import ConfusionView, DeviceTestView
 from edgefed.events.fold import MAX_LINES, MAX_ROUNDS
 from edgefed.events.lines import describe
 from edgefed.events.model import Event
 from edgefed.events.snapshot import (
     BountyView,
     BudgetView,
-    ConfusionView,
     DeviceRoundView,
     DeviceView,
     ExpertRoundView,
@@ -71,11 +72,20 @@ def plain_fold(snapshot: Snapshot, event: Event) -> Snapshot:
             of_run = {"labels": _labels, "experts": _experts, "matching": _matching}
             of_run["confusion"] = _confusion
             of_run[event.kind](state, fields)
+    state["alerts"] = _alerts(state["alerts"], event)
     line = describe(event)
     if line is not None:
         state["lines"] = _lines_within_limit([line, *state["lines"]])
     state["devices"] = tuple(_with_run(view, state) for view in state["devices"])
     return Snapshot(**{**state, "time": time})
+
+
+def _alerts(alerts: tuple[AlertView, ...], event: Event) -> tuple[AlertView, ...]:
+    if event.kind != "alert":
+        return alerts
+    others = [each for each in alerts if each.alert != event.fields["alert"]]
+    new = [] if event.fields["over"] else [AlertView(**{**event.fields, "since": event.time})]
+    return (*others, *new)
 
 
 def _run(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
@@ -90,7 +100,7 @@ def _run(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
         devices = [view.model_copy(update=unshared) for view in state["devices"]]
         state |= {"sent": 0, "received": 0, "devices": tuple(devices)}
         state |= {"bounties": (), "budgets": (), "experts": None, "mixtures": ()}
-        state |= {"matching": None, "confusions": ()}
+        state |= {"matching": None, "confusions": (), "tests": ()}
         return
     if fields.get("status") in ("finished", "aborted", "failed"):
         known |= {"ended_at": time, "phase": "done", "waiting": None}
@@ -133,6 +143,14 @@ def _reply(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
         update |= {"shared_entries": shared["entries"], "shared_group": shared["group"]}
         update["shared_bytes"] = fields.get("bytes", 0)
     _put(state, before.model_copy(update=update))
+    if fields.get("accuracy") is not None:
+        tests = {row.device: row for row in state["tests"]}
+        last = tests.get(before.device)
+        if last is None or number >= last.round:
+            tests[before.device] = DeviceTestView(
+                device=before.device, round=number, accuracy=fields["accuracy"]
+            )
+        state["tests"] = tuple(tests[name] for name in sorted(tests))
     waiting = without(state["run"].waiting, fields["device"]) if state["run"] else None
     _of_run(state, accepted=fields["accepted"], waiting=waiting)
 
@@ -256,6 +274,9 @@ def _with_run(view: DeviceView, state: dict[str, Any]) -> DeviceView:
     mixed = [mixture for mixture in state["mixtures"] if mixture.device == view.device]
     told["mixture"] = mixed[0].shares if mixed else ()
     told["kept_experts"] = mixed[0].kept if mixed else ()
+    tested = [test for test in state["tests"] if test.device == view.device]
+    told["accuracy"] = tested[0].accuracy if tested else None
+    told["accuracy_round"] = tested[0].round if tested else 0
     return view.model_copy(update=told)
 
 

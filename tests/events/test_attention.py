@@ -7,6 +7,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from edgefed.clock import timestamp
+from edgefed.events.alert_events import AlertView
 from edgefed.events.attention import AttentionItem, attention
 from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.model import Event
@@ -170,3 +171,18 @@ def test_events_tell_what_a_lost_device_did() -> None:
     assert tell(state="lost", fraction=0.0).before_lost == "train 83 %"
     assert tell(state="lost", fraction=0.0).before_lost == "train 83 %"
     assert tell(state="idle").before_lost == ""
+
+
+def test_alerts_that_are_not_over_are_items_and_a_failed_run_is_one_only_once() -> None:
+    failed = AlertView(alert="run_failed", about="r-1", text="failed: disk", since=ago(9))
+    slow = AlertView(alert="no_round", about="r-1", text="no round finished for 60 s", since=ago(3))
+    lost = AlertView(alert="lost_devices", text="2 of 3 devices lost", since=ago(5))
+    run = collecting(status="failed", reason="disk", ended_at=ago(9))
+    items = found(fleet(run=run, alerts=(failed, slow, lost)))
+    assert items == [
+        ("r-1", "failed: disk"),
+        ("r-1", "no round finished for 60 s"),
+        ("", "2 of 3 devices lost"),
+    ]
+    graves = {item.severity for item in attention(fleet(alerts=(slow, lost)), NOW)}
+    assert graves == {"alarm"}

@@ -112,6 +112,7 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
         },
         optional={
             "question": texts,
+            "accuracy": st.none() | share,
             "shared": st.none() | st.fixed_dictionaries({"entries": counts, "group": counts}),
         },
     ),
@@ -217,6 +218,14 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
             "reason": texts,
         }
     ),
+    "alert": st.fixed_dictionaries(
+        {
+            "alert": st.sampled_from(["run_failed", "lost_devices", "no_round"]),
+            "about": texts,
+            "text": texts,
+            "over": st.booleans(),
+        }
+    ),
     "note": st.fixed_dictionaries(
         {"text": texts}, optional={"level": st.sampled_from(["info", "warning"])}
     ),
@@ -306,6 +315,7 @@ def _parsed(line: str) -> dict[str, Any]:
         Event(time=NOW, kind="device", fields={"state": "lost"}),
         Event(time=NOW, kind="note", fields={}),
         Event(time=NOW, kind="run", fields={"status": "finished"}),
+        Event(time=NOW, kind="alert", fields={"alert": "no_round", "over": False}),
         Event(time=NOW, kind="labels", fields={"bounties": [], "budgets": [], "removed": []}),
         Event(time=NOW, kind="labels", fields={"run": "r-1", "bounties": [], "budgets": []}),
     ],
@@ -531,6 +541,14 @@ REPLY = {"device": "d", "round": 2, "bytes": 2048, "samples": 9, "seconds": 3.0,
         (happens("device", device="d", state="lost"), ("✗", "d  lost")),
         (happens("device", device="d", state="paused", reason="hot"), ("◌", "d  paused: hot")),
         (happens("device", device="d", state="failed", reason="x"), ("✗", "d  failed: x")),
+        (
+            happens("alert", alert="no_round", about="r-1", text="no round", over=False),
+            ("✗", "alert: r-1 no round"),
+        ),
+        (
+            happens("alert", alert="lost_devices", about="", text="2 of 3 lost", over=True),
+            ("·", "alert over: 2 of 3 lost"),
+        ),
         (happens("note", text="hello", level="warning"), ("!", "hello")),
         (happens("note", text="hello"), ("·", "hello")),
         (happens("device", device="d", state="train", fraction=0.5), None),

@@ -1,0 +1,145 @@
+"""The conditions of alerts: what is told to an operator, once each time that it begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from edgefed.config.alert_settings import AlertSettings
+from edgefed.events.alert_events import AlertName
+from edgefed.events.model import RunStatus
+from edgefed.events.snapshot import RunView, Snapshot
+from edgefed.units import counted, short_time
+
+LOST_FOR = 5.0
+"""Seconds for which the share of lost devices has to last: longer than those that were never
+really away take to come back after a restart of the coordinator."""
+
+OVER_AT = 0.8
+"""The share of lost devices is an alert no more below this fraction of the share at which it was
+one, so that a device that comes and goes is not told each time."""
+
+MOST_NAMED = 100
+"""Lost devices that an alert names."""
+
+_AT_WORK: tuple[RunStatus, ...] = ("waiting", "running", "finishing")
+"""States of a run in which a round is to be finished."""
+
+
+@dataclass(frozen=True)
+class Alert:
+    """Something that an operator is told, or its end.
+
+    Attributes:
+        name: what it is about.
+        text: what is wrong, without the run's id.
+        run: id of the run; empty where it is about the fleet.
+        occurrence: tells two failures of one run apart.
+        lost: devices that are lost, where it is about them.
+        known: how many devices are known, where it is about them.
+        over: whether this is the end of it.
+    """
+
+    name: AlertName
+    text: str
+    run: str = ""
+    occurrence: str = ""
+    lost: tuple[str, ...] = ()
+    known: int = 0
+    over: bool = False
+
+    def event(self) -> dict[str, Any]:
+        """Return the fields of the ``alert`` event."""
+        return {"alert": self.name, "about": self.run, "text": self.text, "over": self.over}
+
+    def to_json(self, fleet: str, time: str) -> dict[str, Any]:
+        """Return what a command or a webhook is told."""
+        told = {"alert": self.name, "fleet": fleet, "run": self.run, "text": self.text}
+        if self.name != "lost_devices":
+            return {**told, "time": time}
+        return {**told, "time": time, "lost": list(self.lost), "known": self.known}
+
+    def is_same(self, other: Alert | None) -> bool:
+        """Whether both are about one occurrence."""
+        known = other is not None and (other.name, other.run, other.occurrence)
+        return known == (self.name, self.run, self.occurrence)
+
+
+class AlertConditions:
+    """Says of one snapshot after the other which alerts begin, and which are over.
+
+    Args:
+        settings: what counts as an alert.
+        start: the fleet before; a run that had failed by then is not told.
+    """
+
+    def __init__(self, settings: AlertSettings, start: Snapshot) -> None:
+        self._settings = settings
+        self._open: dict[AlertName, Alert] = {}
+        self._told = _failure(start.run)
+        self._lost_since: float | None = None
+        self._progress: tuple[str, int] | None = None
+        self._progress_at = 0.0
+
+    def look(self, snapshot: Snapshot, now: float) -> tuple[Alert, ...]:
+        """Return what begins, and what is over, in the order in which to tell it.
+
+        Args:
+            snapshot: the fleet as it stands.
+            now: time in seconds that never goes back.
+        """
+        found = (
+            self._failed(snapshot.run),
+            self._too_many_lost(snapshot, now),
+            self._no_round(snapshot, now),
+        )
+        wrong = {alert.name: alert for alert in found if alert is not None}
+        ended = [a for a in self._open.values() if not a.is_same(wrong.get(a.name))]
+        begun = [a for a in wrong.values() if not a.is_same(self._open.get(a.name))]
+        for alert in ended:
+            del self._open[alert.name]
+        self._open |= {alert.name: alert for alert in begun}
+        return (*(replace(alert, over=True) for alert in ended), *begun)
+
+    def _failed(self, run: RunView | None) -> Alert | None:
+        """Return the failure of a run, unless it is the one of before the start."""
+        failure = _failure(run)
+        if failure is None or failure.is_same(self._told):
+            return None
+        self._told = None
+        return failure
+
+    def _too_many_lost(self, snapshot: Snapshot, now: float) -> Alert | None:
+        """Return that too many devices are lost, once they have been for a while."""
+        lost = tuple(view.device for view in snapshot.devices if view.state == "lost")
+        known = len(snapshot.devices)
+        least = self._settings.lost_share * (OVER_AT if "lost_devices" in self._open else 1.0)
+        if not lost or not least or len(lost) / known < least:
+            self._lost_since = None
+            return None
+        self._lost_since = now if self._lost_since is None else self._lost_since
+        if now - self._lost_since < LOST_FOR:
+            return None
+        text = f"{len(lost)} of {counted(known, 'device')} lost"
+        return Alert("lost_devices", text, lost=lost[:MOST_NAMED], known=known)
+
+    def _no_round(self, snapshot: Snapshot, now: float) -> Alert | None:
+        """Return that the run at work has finished no round for too long."""
+        run, limit = snapshot.run, self._settings.round_seconds
+        if run is None or run.status not in _AT_WORK or not limit:
+            self._progress = None
+            return None
+        progress = run.run, snapshot.rounds[-1].round if snapshot.rounds else 0
+        if progress != self._progress:
+            self._progress, self._progress_at = progress, now
+        if now - self._progress_at < limit:
+            return None
+        text = f"no round finished for {short_time(limit)}"
+        return Alert("no_round", text, run.run, occurrence=str(progress[1]))
+
+
+def _failure(run: RunView | None) -> Alert | None:
+    if run is None or run.status != "failed":
+        return None
+    text = f"failed: {run.reason}" if run.reason else "failed"
+    return Alert("run_failed", text, run.run, occurrence=run.ended_at)
