@@ -14,10 +14,12 @@ import threading
 
 from device_agent.arrival_limits import ArrivalLimits
 from device_agent.device_store import DeviceStore
+from device_agent.diagnostics import Diagnostics
 from device_agent.downloads import Downloads
 from device_agent.duplicate_name_guard import DuplicateNameGuard
 from device_agent.earlier_lives import EarlierLives
 from device_agent.identity import Identity, agent_link, agent_verifier
+from device_agent.log_ring import LogRing
 from device_agent.overflow_report import OverflowReport
 from device_agent.presence_check import PresenceCheck, unheard
 from device_agent.progress_reporter import ProgressReporter, log_receipt
@@ -76,6 +78,7 @@ class Agent:
         worker: the device's data and trainers.
         sensors: the board's health.
         renewal: the device's credentials; None in a fleet without certificates.
+        log: the last lines of the log; None where the device's owner does not share them.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class Agent:
         sensors: Sensors,
         clock: Clock,
         renewal: Renewal | None = None,
+        log: LogRing | None = None,
     ) -> None:
         self._identity = identity
         self._address = address
@@ -106,6 +110,7 @@ class Agent:
         self._link = agent_link(identity, address, self._inbox.put)
         self._verifier = agent_verifier(address, store.folder, clock)
         self._publisher = Publisher(self._link, self._topics, self._device)
+        self._diagnostics = Diagnostics(self._publisher, self._session, log)
         self._sender = ChunkSender(self._link)
         services = self._task_services(worker)
         self._downloads = services.downloads
@@ -298,6 +303,8 @@ class Agent:
                 self._take_certificate(message)
             case Leave() if message.session == self._session:
                 self._removed()
+            case _:
+                self._diagnostics.take(message)
 
     def _removed(self) -> None:
         """End: the coordinator has removed this device."""

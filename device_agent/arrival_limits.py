@@ -25,11 +25,17 @@ RATES = {
     "renewal": Rate(1, 10),
     "certificate": Rate(1, 10),
     "leave": Rate(1, 10),
+    "ping": Rate(5, 50),
+    "log": Rate(2, 20),
     "coordinator": Rate(20, 200),
 }
 """By the last word of a topic; a message of 4 KiB or more counts as several, but a chunk as one."""
 
-WORDS = {CHUNK_LEAF: "chunk", "coordinator": "state of the coordinator"}
+WORDS = {
+    CHUNK_LEAF: "chunk",
+    "coordinator": "state of the coordinator",
+    "log": "request for the log",
+}
 
 
 class ArrivalLimits:

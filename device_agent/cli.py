@@ -9,12 +9,13 @@ import typer
 
 from device_agent import membership_cli, mixes_cli
 from device_agent.options import Data, Holdout, Name, Threads, agent_settings, loaded_settings
+from edgefed.clock import SystemClock, moment_of
 from edgefed.command_line import program
 from edgefed.common_options import common_options
-from edgefed.console import columns, data, json_out, reported, start, talk
+from edgefed.console import checks, columns, data, json_out, reported, start, talk
 from edgefed.prediction.options import Csv, Inputs, ModelName, Processor, Top, UserModels
 from edgefed.stop_signals import stop_signals
-from edgefed.units import counted
+from edgefed.units import age, counted
 
 if TYPE_CHECKING:
     from edgefed.config.settings import AgentSettings
@@ -158,7 +159,7 @@ def doctor(
         if options.json:
             json_out(diagnostics.as_json(findings))
         else:
-            data(columns(diagnostics.as_rows(findings)))
+            data(checks(diagnostics.as_rows(findings)))
         problem = diagnostics.verdict(findings)
         if problem is not None:
             raise problem
@@ -222,11 +223,15 @@ def status(
         if options.json:
             json_out(status)
         else:
-            data(columns([(key, _in_words(value)) for key, value in status.items()]))
+            data(columns([(key, _in_words(key, value)) for key, value in status.items()]))
 
 
-def _in_words(value: object) -> str:
-    """Return a value of the status file as text: counts by kind in one line."""
+def _in_words(key: str, value: object) -> str:
+    """Return a value of the status file as text: how long ago, counts by kind in one line."""
+    if key == "since" and isinstance(value, str):
+        return age((SystemClock().now() - moment_of(value)).total_seconds())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, dict):
         return ", ".join(f"{kind} {count}" for kind, count in value.items()) or "none"
     return str(value)

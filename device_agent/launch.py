@@ -11,6 +11,7 @@ from device_agent.agent import Agent
 from device_agent.device_name import agent_folder, device_name
 from device_agent.device_store import DeviceStore
 from device_agent.identity import Identity
+from device_agent.log_ring import keep_log
 from device_agent.renewal import Renewal
 from device_agent.telemetry import Sensors
 from edgefed.clock import SystemClock
@@ -48,6 +49,7 @@ def run_agent(settings: AgentSettings, data: DeviceData, signals: StopSignals) -
         EdgeFedError: it cannot work.
     """
     clock = SystemClock()
+    log = keep_log() if settings.share_log else None
     set_threads(settings.threads)
     folder = agent_folder(settings)
     lock = FolderLock(folder, f"the agent of {device_name(settings)}")
@@ -72,6 +74,7 @@ def run_agent(settings: AgentSettings, data: DeviceData, signals: StopSignals) -
         sensors,
         clock,
         renewal,
+        log,
     )
     # The handler runs inside whatever this thread does, perhaps inside the inbox's lock.
     signals.call(lambda: threading.Thread(target=agent.stop, daemon=True).start())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edgefed.transport.link import Link
+from edgefed.wire.diagnostic_messages import LogTail, Pong
 from edgefed.wire.enrolment_messages import RenewalRequest
 from edgefed.wire.messages import Birth, Message, Need, Progress, Reply, Telemetry
 from edgefed.wire.topics import Topics
@@ -45,6 +46,14 @@ class Publisher:
     def renewal(self, asked: RenewalRequest) -> None:
         """Ask for the device's next certificate."""
         self._publish(self._topics.renewal(self._device), asked)
+
+    def pong(self, pong: Pong) -> None:
+        """Answer a ping; one that waited for a connection would tell a wrong time."""
+        self._publish(self._topics.pong(self._device), pong, qos=0)
+
+    def log_tail(self, tail: LogTail) -> None:
+        """Send lines of the log, best effort."""
+        self._publish(self._topics.log_tail(self._device), tail, qos=0)
 
     def _publish(self, topic: str, message: Message, *, qos: int = 1, retain: bool = False) -> None:
         self._link.send(topic, message, qos=qos, retain=retain)

@@ -1,10 +1,11 @@
-"""Carry out an operator's orders about devices: forget, quarantine, release."""
+"""Carry out an operator's orders about devices: forget, pause, resume, quarantine, release."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from edgefed.clock import Clock, timestamp
+from edgefed.coordinator.device_pauses import NOT_PAUSED, DevicePauses, Pause
 from edgefed.coordinator.device_registry import DeviceRegistry
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.trust_scores import TrustScores
@@ -17,6 +18,7 @@ class DeviceOrders:
     Args:
         registry: the devices that are connected.
         trust: who is quarantined.
+        pauses: who is paused.
         journal: told what changes.
         clock: for since when.
         clear: deletes what the broker retains of a device.
@@ -26,12 +28,14 @@ class DeviceOrders:
         self,
         registry: DeviceRegistry,
         trust: TrustScores,
+        pauses: DevicePauses,
         journal: EventJournal,
         clock: Clock,
         clear: Callable[[str], object],
     ) -> None:
         self._registry = registry
         self._trust = trust
+        self._pauses = pauses
         self._journal = journal
         self._clock = clock
         self._clear = clear
@@ -40,7 +44,7 @@ class DeviceOrders:
         """Forget a lost device, or every lost device for an empty name; return which.
 
         What the broker keeps of a device is cleared, so that a restart does not bring it back. Its
-        trust score stays, and with it a quarantine.
+        trust score stays, and with it a quarantine; so does a pause.
 
         Raises:
             UnknownNameError: there is no such device.
@@ -59,11 +63,7 @@ class DeviceOrders:
             UnknownNameError: ``device.unknown``: it has never been heard of.
             UsageError: ``device.quarantined``: it is quarantined already.
         """
-        known = any(each.device == device for each in self._journal.snapshot.devices)
-        if not known:
-            raise UnknownNameError(
-                f"No device {device}.", code="device.unknown", hint="edgefed device list"
-            )
+        self._check_known(device)
         self._trust.quarantine(device, timestamp(self._clock.now()))
         self._tell()
 
@@ -76,6 +76,38 @@ class DeviceOrders:
         self._trust.release(device, timestamp(self._clock.now()))
         self._tell()
         self._registry.wake()
+
+    def pause(self, device: str, operator: str, reason: str) -> None:
+        """Ask a device no more until it is resumed; what it was asked already it may finish.
+
+        Raises:
+            UnknownNameError: ``device.unknown``: it has never been heard of.
+            UsageError: ``device.paused``: it is paused already.
+        """
+        self._check_known(device)
+        pause = Pause(device, operator, reason, timestamp(self._clock.now()))
+        self._pauses.pause(pause)
+        self._journal.emit("device", device=device, **pause.fields())
+
+    def resume(self, device: str) -> None:
+        """End a device's pause.
+
+        Raises:
+            UnknownNameError: ``device.not_paused``: no operator has paused it.
+        """
+        self._pauses.resume(device)
+        if self._is_known(device):  # else an event would bring back a device that was forgotten
+            self._journal.emit("device", device=device, **NOT_PAUSED)
+        self._registry.wake()
+
+    def _is_known(self, device: str) -> bool:
+        return any(each.device == device for each in self._journal.snapshot.devices)
+
+    def _check_known(self, device: str) -> None:
+        if not self._is_known(device):
+            raise UnknownNameError(
+                f"No device {device}.", code="device.unknown", hint="edgefed device list"
+            )
 
     def _tell(self) -> None:
         """Emit an event for each device whose standing changed."""

@@ -9,6 +9,8 @@ from typing import Any
 
 from edgefed.algorithms.base import Member, Roster
 from edgefed.clock import Clock
+from edgefed.coordinator.device_pauses import DevicePauses
+from edgefed.coordinator.device_reports import DeviceReports
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.sender_limits import everybody
 from edgefed.coordinator.trust_scores import TrustScores
@@ -21,6 +23,8 @@ REPORT_EVERY = 0.5
 
 MEASURED_EVERY = 1.0
 """Seconds between two events about one device's health."""
+
+_PROGRESS = {"state", "fraction", "exchange", "reason"}
 
 DOUBT = 150.0
 """Seconds in which a device that only a retained birth speaks for has to be heard of: more than
@@ -48,6 +52,7 @@ class DeviceRegistry:
         clock: for how often it is told.
         trust: what is known of a device beside what it says of itself.
         enrolled: whether a device is enrolled; one that is not any more is not in the roster.
+        pauses: whom operators have paused; such a device is not in the roster.
     """
 
     def __init__(
@@ -56,17 +61,37 @@ class DeviceRegistry:
         clock: Clock,
         trust: TrustScores | None = None,
         enrolled: Callable[[str], bool] = everybody,
+        pauses: DevicePauses | None = None,
     ) -> None:
         self._enrolled = enrolled
         self._journal = journal
         self._trust = trust or TrustScores()
+        self._pauses = pauses or DevicePauses()
+        self._absent: set[str] = set()  # known from disk alone
         for known in self._trust.all():
             if known.standing != "trusted":
-                journal.emit("device", **known.fields())
+                self._tell_of_absent(known.device, known.fields())
+        for pause in self._pauses.all():
+            self._tell_of_absent(pause.device, pause.fields())
         self._clock = clock
+        self._reports = DeviceReports(journal.emit, clock)
         self._entries: dict[str, _Entry] = {}
         self._changed = threading.Condition()
         self._listeners: list[Callable[[str], None]] = []
+
+    def _tell_of_absent(self, device: str, fields: dict[str, Any]) -> None:
+        """Tell of a device that has not been heard of since the start, unless it was removed."""
+        if self._enrolled(device):
+            self._absent.add(device)
+            self._journal.emit("device", **{**fields, "device": device})
+
+    def due(self) -> None:
+        """Tell what the devices have reported meanwhile, if it is time."""
+        self._reports.due()
+
+    def next_due(self) -> float | None:
+        """Return the monotonic second at which ``due`` has something to tell; None for never."""
+        return self._reports.next_due()
 
     def listen(self, listener: Callable[[str], None]) -> None:
         """Call ``listener`` with every device that comes or is lost from now on."""
@@ -78,8 +103,12 @@ class DeviceRegistry:
             return tuple(
                 _member(device, entry.birth)
                 for device, entry in sorted(self._entries.items())
-                if entry.online and entry.state != "paused" and self._enrolled(device)
+                if entry.online and not self._is_paused(device, entry) and self._enrolled(device)
             )
+
+    def _is_paused(self, device: str, entry: _Entry) -> bool:
+        """Whether a device has paused, or an operator has paused it."""
+        return entry.state == "paused" or device in self._pauses
 
     def knows(self, device: str) -> bool:
         """Whether a device has joined, and was not forgotten; it may be lost."""
@@ -178,17 +207,20 @@ class DeviceRegistry:
                 )
                 return False
             else:
+                self._absent.discard(device)
                 certificate = b"" if signer is None else signer.der
                 doubted = None if live else now
                 self._entries[device] = _Entry(
                     birth, online=True, doubted=doubted, certificate=certificate
                 )
             self._changed.notify_all()
+        self._reports.drop(device)
         if birth.status == "lost":
             self._journal.emit("device", device=device, state="lost", fraction=0.0)
         else:
             returned = {"returned": True} if before is not None else {}
             described = {**_described(device, birth), **self._trust.of(device).fields()}
+            described |= self._pauses.fields(device)
             self._journal.emit("device", **described, **returned)
         self._tell(device)
         return birth.status != "lost"
@@ -223,6 +255,7 @@ class DeviceRegistry:
             if silent:
                 self._changed.notify_all()
         for device in silent:
+            self._reports.drop(device)
             self._journal.emit("device", device=device, state="lost", fraction=0.0)
             self._tell(device)
         return silent
@@ -236,32 +269,37 @@ class DeviceRegistry:
         """
         with self._changed:
             entry = self._entries.get(device)
-            if entry is None:
+            if entry is None and device not in self._absent:
                 raise UnknownNameError(
                     f"No device {device}.", code="device.unknown", hint="edgefed device list"
                 )
-            if entry.online:
+            if entry is not None and entry.online:
                 raise NotAllowedError(
                     f"Device {device} is online.",
                     code="device.online",
                     hint="stop its agent first; a device that is online rejoins at once",
                 )
-            del self._entries[device]
+            self._entries.pop(device, None)
+            self._absent.discard(device)
+        self._reports.drop(device)
         self._journal.emit("device", device=device, forgotten=True)
 
     def remove(self, device: str) -> None:
         """Forget a device that is no longer a member, online or not, and tell who waits for it."""
         with self._changed:
-            if self._entries.pop(device, None) is None:
+            if self._entries.pop(device, None) is None and device not in self._absent:
                 return
+            self._absent.discard(device)
             self._changed.notify_all()
+        self._reports.drop(device)
         self._journal.emit("device", device=device, forgotten=True)
         self._tell(device)
 
     def lost(self) -> list[str]:
         """Return the devices that are known and not there, sorted by id."""
         with self._changed:
-            return sorted(device for device, entry in self._entries.items() if not entry.online)
+            away = {device for device, entry in self._entries.items() if not entry.online}
+            return sorted(away | self._absent)
 
     def _tell(self, device: str) -> None:
         for listener in self._listeners:
@@ -284,15 +322,12 @@ class DeviceRegistry:
             )
             if moved:
                 self._changed.notify_all()
-        if not quiet:
-            self._journal.emit(
-                "device",
-                device=device,
-                state=progress.state,
-                fraction=progress.fraction,
-                exchange=progress.exchange,
-                reason=progress.reason,
-            )
+        told = progress.model_dump(include=_PROGRESS)
+        if moved:
+            self._reports.drop(device, *told)
+            self._journal.emit("device", device=device, **told)
+        elif not quiet:
+            self._reports.add(device, **told)
         return True
 
     def take_telemetry(self, device: str, telemetry: Telemetry) -> bool:
@@ -306,8 +341,7 @@ class DeviceRegistry:
             if not quiet:
                 self._entries[device] = replace(entry, measured=now)
         if not quiet:
-            fields = telemetry.model_dump(exclude={"session"})
-            self._journal.emit("device", device=device, **fields)
+            self._reports.add(device, **telemetry.model_dump(exclude={"session"}))
         return True
 
 

@@ -50,6 +50,15 @@ MAX_CLASS_NAMES_BYTES = 64 * 1024
 CLASS_NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*$"
 """What a name of a class consists of: no control characters, which a terminal would obey."""
 
+MAX_LOG_LINES = 200
+"""Most lines of an agent's log in one message."""
+
+MAX_LOG_LINE = 500
+"""Longest line of an agent's log, in characters; longer ones are cut."""
+
+MAX_LOG_BYTES = 64 * 1024
+"""Most bytes of the log lines in one message, in UTF-8."""
+
 MAX_TENSORS = 10_000
 """Most tensors in one blob."""
 

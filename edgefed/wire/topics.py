@@ -16,6 +16,7 @@ from typing import Literal
 from edgefed.errors import WireError
 from edgefed.trust.certificates import Role
 from edgefed.wire import limits
+from edgefed.wire.diagnostic_messages import LogRequest, LogTail, Ping, Pong
 from edgefed.wire.enrolment_messages import (
     EnrolmentRequest,
     EnrolmentResponse,
@@ -104,6 +105,8 @@ _LANES = (
     TopicSpec("down", "renewal", RenewalOrder),
     TopicSpec("down", "certificate", IssuedCertificate),
     TopicSpec("down", "leave", Leave),
+    TopicSpec("down", "ping", Ping, qos=0),
+    TopicSpec("down", "log", LogRequest, qos=0),
     TopicSpec("up", "birth", Birth, retained=True),
     TopicSpec("up", "progress", Progress),
     TopicSpec("up", "telemetry", Telemetry, qos=0),
@@ -112,6 +115,8 @@ _LANES = (
     TopicSpec("up", CHUNK_LEAF, Chunk),
     TopicSpec("up", "renewal", RenewalRequest),
     TopicSpec("up", "leave", Leave),
+    TopicSpec("up", "ping", Pong, qos=0),
+    TopicSpec("up", "log", LogTail, qos=0),
     TopicSpec("control", "request", Request),
     TopicSpec("control", "response", Response),
     TopicSpec("events", "events", EventMessage, qos=0),
@@ -254,6 +259,22 @@ class Topics:
     def left(self, device: str) -> str:
         """Where a device is told that the coordinator has noted it."""
         return self._down(device, "leave")
+
+    def ping(self, device: str) -> str:
+        """Where a device is pinged."""
+        return self._down(device, "ping")
+
+    def pong(self, device: str) -> str:
+        """Where a device answers a ping."""
+        return self._up(device, "ping")
+
+    def log_request(self, device: str) -> str:
+        """Where a device is asked for lines of its log."""
+        return self._down(device, "log")
+
+    def log_tail(self, device: str) -> str:
+        """Where a device sends lines of its log."""
+        return self._up(device, "log")
 
     def enrolment_request(self, token: str) -> str:
         """Where the holder of a token asks for a certificate."""

@@ -32,6 +32,7 @@ from edgefed.worker.outcome import Outcome
 from edgefed.worker.persistent_state import PersistentState
 from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system, words_of
 from edgefed.worker.relays import ReadRelay, no_relays, relays_by_sender, without_relays
+from edgefed.worker.sent_groups import SentGroups
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.uplink import FEEDBACK
 
@@ -274,7 +275,7 @@ def _seen(task: Task, read: Callable[[str], Tensors], read_relay: ReadRelay) -> 
         round=task.round,
         device=task.device,
         seed=task.seed,
-        groups={role: read(role) for role in task.blobs if role != FROZEN},
+        groups=SentGroups({role: read(role) for role in task.blobs if role != FROZEN}),
         params=task.params,
         receivers=task.receivers,
         max_relay_bytes=task.max_relay_bytes,

@@ -21,6 +21,8 @@ KINDS = {
     TOPICS.down_chunk("d", BLOB, 1): "c",
     TOPICS.broadcast_chunk(BLOB, 1): "c",
     TOPICS.birth("d"): "birth",
+    TOPICS.ping("d"): "ping",
+    TOPICS.log_request("d"): "log",
     TOPICS.coordinator(): "coordinator",
 }
 

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from edgefed.wire import limits
+from edgefed.wire.diagnostic_messages import LogRequest, LogTail, Ping, Pong
 from edgefed.wire.enrolment_messages import (
     EnrolmentRequest,
     EnrolmentResponse,
@@ -181,6 +182,23 @@ messages: dict[type[Message], st.SearchStrategy[Any]] = {
     RenewalOrder: st.builds(RenewalOrder, key=st.binary(min_size=8, max_size=8)),
     IssuedCertificate: st.builds(IssuedCertificate, certificate=der),
     Leave: st.builds(Leave, session=sessions),
+    Ping: st.builds(Ping, nonce=sessions, session=sessions),
+    Pong: st.builds(Pong, nonce=sessions, session=sessions),
+    LogRequest: st.builds(
+        LogRequest,
+        nonce=sessions,
+        session=sessions,
+        lines=st.integers(1, limits.MAX_LOG_LINES),
+        after=st.none() | counts,
+    ),
+    LogTail: st.builds(
+        LogTail,
+        nonce=sessions,
+        session=sessions,
+        shared=st.booleans(),
+        first=counts,
+        lines=st.lists(words, max_size=4).map(tuple),
+    ),
 }
 any_message: st.SearchStrategy[Message] = st.one_of(*messages.values())
 

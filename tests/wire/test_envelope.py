@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from edgefed.errors import WireError
 from edgefed.version import PROTOCOL
 from edgefed.wire import limits
+from edgefed.wire.diagnostic_messages import DIAGNOSTIC_MESSAGES, LogTail
+from edgefed.wire.enrolment_messages import ENROLMENT_MESSAGES
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import (
     MESSAGES,
@@ -52,7 +54,7 @@ def test_bytes_on_the_wire_do_not_drift() -> None:
     assert decode(CANCEL, Cancel) == Cancel(exchange="e1")
 
 
-@pytest.mark.parametrize("model", MESSAGES, ids=lambda model: model.kind)
+@pytest.mark.parametrize("model", (*MESSAGES, *DIAGNOSTIC_MESSAGES), ids=lambda model: model.kind)
 def test_every_message_returns_as_it_was(model: type[Message]) -> None:
     @settings(max_examples=25, deadline=None)
     @given(messages[model])
@@ -63,7 +65,17 @@ def test_every_message_returns_as_it_was(model: type[Message]) -> None:
 
 
 def test_kinds_are_unique() -> None:
-    assert len({model.kind for model in MESSAGES}) == len(MESSAGES)
+    everything = (*MESSAGES, *ENROLMENT_MESSAGES, *DIAGNOSTIC_MESSAGES)
+    assert len({model.kind for model in everything}) == len(everything)
+
+
+def test_a_log_tail_is_bounded() -> None:
+    full = tuple("é" * 160 for _ in range(limits.MAX_LOG_LINES))  # 64,000 bytes
+    tail = LogTail(nonce=SESSION, session=SESSION, first=1, lines=full)
+    assert decode(encode(tail), LogTail) == tail
+    for lines in (["x"] * 201, ["x" * 501], ["é" * 165] * 200):
+        body = {"nonce": SESSION, "session": SESSION, "first": 1, "lines": lines}
+        assert code_of(envelope("log_tail", body), LogTail) == "wire.malformed"
 
 
 def test_open_values_return_as_json_would_return_them() -> None:

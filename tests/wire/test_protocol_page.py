@@ -9,6 +9,7 @@ import pytest
 
 from edgefed.version import PROTOCOL
 from edgefed.wire import limits
+from edgefed.wire.diagnostic_messages import DIAGNOSTIC_MESSAGES
 from edgefed.wire.enrolment_messages import ENROLMENT_MESSAGES
 from edgefed.wire.message_parts import BlobRef, DeliveredRelay, Part, Patch, SentRelay
 from edgefed.wire.messages import MESSAGES, Message
@@ -44,7 +45,10 @@ def test_every_topic_is_told(spec: TopicSpec) -> None:
 
 @pytest.mark.parametrize(
     "model",
-    [*MESSAGES, *ENROLMENT_MESSAGES, BlobRef, Patch, SentRelay, DeliveredRelay],
+    [
+        *(*MESSAGES, *ENROLMENT_MESSAGES, *DIAGNOSTIC_MESSAGES),
+        *(BlobRef, Patch, SentRelay, DeliveredRelay),
+    ],
     ids=lambda model: model.__name__,
 )
 def test_every_field_is_told(model: type[Message] | type[Part]) -> None:
@@ -65,6 +69,9 @@ def test_limits_and_version_are_told() -> None:
         limits.MAX_TENSORS,
         limits.MAX_DIMENSIONS,
         limits.MAX_RELAYS,
+        limits.MAX_LOG_LINES,
+        limits.MAX_LOG_LINE,
+        limits.MAX_LOG_BYTES,
     ):
         assert f" {number:,} " in PAGE.replace("|", " ")
     assert f"version is {PROTOCOL}." in PAGE

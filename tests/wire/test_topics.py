@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefed.errors import WireError
+from edgefed.wire.diagnostic_messages import DIAGNOSTIC_MESSAGES
 from edgefed.wire.enrolment_messages import ENROLMENT_MESSAGES
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import MESSAGES, Message
@@ -37,6 +38,10 @@ PARSED = {
     TOPICS.certificate("d-1"): ParsedTopic("down", "d-1", "certificate"),
     TOPICS.leave("d-1"): ParsedTopic("up", "d-1", "leave"),
     TOPICS.left("d-1"): ParsedTopic("down", "d-1", "leave"),
+    TOPICS.ping("d-1"): ParsedTopic("down", "d-1", "ping"),
+    TOPICS.pong("d-1"): ParsedTopic("up", "d-1", "ping"),
+    TOPICS.log_request("d-1"): ParsedTopic("down", "d-1", "log"),
+    TOPICS.log_tail("d-1"): ParsedTopic("up", "d-1", "log"),
     TOPICS.enrolment_request("0a1b"): ParsedTopic("enrol", "0a1b", "request"),
     TOPICS.enrolment_response("0a1b"): ParsedTopic("enrol", "0a1b", "response"),
     TOPICS.events(): ParsedTopic("events", "", "events"),
@@ -58,16 +63,18 @@ def test_every_topic_means_its_place(topic: str) -> None:
 
 def test_every_lane_has_a_topic_and_every_message_a_lane() -> None:
     assert {(parsed.branch, parsed.leaf) for parsed in PARSED.values()} == set(TOPIC_SPECS)
-    assert {spec.message for spec in TOPIC_SPECS.values()} == {*MESSAGES, *ENROLMENT_MESSAGES}
-    assert set(messages) == {*MESSAGES, *ENROLMENT_MESSAGES}
+    everything = {*MESSAGES, *ENROLMENT_MESSAGES, *DIAGNOSTIC_MESSAGES}
+    assert {spec.message for spec in TOPIC_SPECS.values()} == everything
+    assert set(messages) == everything
 
 
-def test_only_presence_is_retained_and_only_telemetry_and_events_may_be_lost() -> None:
+def test_only_presence_is_retained_and_only_what_is_asked_again_may_be_lost() -> None:
     assert {key for key, spec in TOPIC_SPECS.items() if spec.retained} == {
         ("all", "coordinator"),
         ("up", "birth"),
     }
-    harmless = {("up", "telemetry"), ("events", "events")}
+    diagnostics = {(branch, leaf) for branch in ("up", "down") for leaf in ("ping", "log")}
+    harmless = {("up", "telemetry"), ("events", "events"), *diagnostics}
     assert {key for key, spec in TOPIC_SPECS.items() if spec.qos == 0} == harmless
 
 

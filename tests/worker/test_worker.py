@@ -94,7 +94,7 @@ def test_what_a_device_cannot_do_it_refuses(given: Task, whom: Worker, reason: s
         (task(training={"learning_rate": 100, "weight_decay": 1, "epochs": 30}), "diverged"),
         (task(training={"learning_rate": -1}), "learning_rate"),
         (task(codec="morse"), "morse"),
-        (task(blobs={}), "weights"),
+        (task(blobs={}), "without the arrays 'weights' that its algorithm needs.  [wire.missing"),
     ],
     ids=["settings", "shape", "diverged", "training", "codec", "blobs"],
 )
