@@ -1,8 +1,8 @@
 """``EDGEFED_*`` variables as layers of settings and of the recipe; unknown names are errors.
 
-``EDGEFED_BROKER`` sets ``broker``. A recipe's key has two underscores between table and key:
-``EDGEFED_TRAINING__EPOCHS=3``; the recipe's own keys are ``EDGEFED_RECIPE__NAME`` and
-``EDGEFED_RECIPE__SEED``. An empty variable counts as not set.
+``EDGEFED_BROKER`` sets ``broker``. A key of a table has two underscores between table and key:
+``EDGEFED_ALERTS__BELL=false``, and in a recipe ``EDGEFED_TRAINING__EPOCHS=3``; the recipe's own
+keys are ``EDGEFED_RECIPE__NAME`` and ``EDGEFED_RECIPE__SEED``. An empty variable counts as not set.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel
 
+from edgefed.config.alert_settings import ALERT_PARTS
 from edgefed.config.layers import Layer, Origin, single
 from edgefed.config.models import has_extras, tables
 from edgefed.config.nearest import did_you_mean, nearest_name
@@ -27,6 +28,7 @@ OTHER_NAMES = {
     "EDGEFED_CONFIG": "the settings file to read instead of all others, as --config",
     "EDGEFED_NO_CONFIG": "1 to read no settings file, as --no-config",
     VARIABLE: "0 to do without the compiled kernels",
+    **{f"{PREFIX}ALERT_{name}": "what the command of an alert is told" for name in ALERT_PARTS},
 }
 """Variables that are no key of a settings file or a recipe, and what they do."""
 
@@ -35,7 +37,7 @@ def settings_layers(
     environment: Mapping[str, str], model: type[BaseModel]
 ) -> tuple[list[Layer], list[Problem]]:
     """Return a layer for each variable that sets a key of ``model``."""
-    names = {PREFIX + key.upper(): (key,) for key in model.model_fields}
+    names = {_variable(path): path for path in _setting_paths(model)}
     return _layers(
         {name: path for name, path in names.items() if environment.get(name)}, environment
     )
@@ -97,9 +99,21 @@ def _known_names() -> list[str]:
     """Return every name that can be listed; open tables have more."""
     sections = tables(Recipe)
     own = [key for key in Recipe.model_fields if key not in sections]
-    keys = [*Settings.model_fields, *AgentSettings.model_fields]
-    keys += [*(f"recipe__{key}" for key in own)]
+    keys = [f"recipe__{key}" for key in own]
     keys += [
         f"{table}__{key}" for table, section in sections.items() for key in section.model_fields
     ]
-    return [*(PREFIX + key.upper() for key in keys), *OTHER_NAMES]
+    settings = [*_setting_paths(Settings), *_setting_paths(AgentSettings)]
+    names = [*map(_variable, settings), *(PREFIX + key.upper() for key in keys)]
+    return [*names, *OTHER_NAMES]
+
+
+def _setting_paths(model: type[BaseModel]) -> list[tuple[str, ...]]:
+    """Return the path of every key of settings; those of its tables have two parts."""
+    inner = tables(model)
+    own = [(key,) for key in model.model_fields if key not in inner]
+    return [*own, *((table, key) for table in inner for key in inner[table].model_fields)]
+
+
+def _variable(path: tuple[str, ...]) -> str:
+    return PREFIX + "__".join(path).upper()

@@ -49,6 +49,21 @@ class Problem:
         }
 
 
+class ProblemsError(RecipeError):
+    """Values with problems, each of which is told in a line.
+
+    Attributes:
+        problems: all of them, in the order of their places.
+    """
+
+    def __init__(self, problems: Sequence[Problem], hint: str = "") -> None:
+        lines = list(dict.fromkeys(str(problem) for problem in problems))
+        hints = (problem.hint for problem in problems if problem.hint)
+        hint = hint or next(hints, "")
+        super().__init__("\n".join(lines), code=problems[0].code, hint=hint)
+        self.problems = tuple(problems)
+
+
 def dotted(path: KeyPath) -> str:
     """Return a key path as people write it: ``training.epochs``, ``stages[2].width``."""
     text = ""
@@ -66,9 +81,7 @@ def text_problem(text: str, origin: Origin, path: KeyPath) -> list[Problem]:
     return []
 
 
-def problems_error(problems: Sequence[Problem], hint: str = "") -> RecipeError:
+def problems_error(problems: Sequence[Problem], hint: str = "") -> ProblemsError:
     """Return one error that lists every problem, one a line, with the code of the first."""
     ordered = sorted(problems, key=lambda problem: (problem.origin.name, problem.origin.line))
-    lines = list(dict.fromkeys(str(problem) for problem in ordered))
-    hints = (problem.hint for problem in ordered if problem.hint)
-    return RecipeError("\n".join(lines), code=ordered[0].code, hint=hint or next(hints, ""))
+    return ProblemsError(ordered, hint)

@@ -37,7 +37,8 @@ def _known_part(value: Any) -> Any:
     names = isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
     if not known and not names:
         raise ValueError("must be all, head, last:N from 1, or a list of names of weights")
-    return value
+    # Behind this function, a strict tuple is not made of an array any more.
+    return tuple(value) if isinstance(value, list) else value
 
 
 TrainChoice = Annotated[str | WeightPatterns, BeforeValidator(_known_part)]

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
+from edgefed.config.alert_settings import AlertSettings
+from edgefed.config.dashboard_settings import DashboardSettings
 from edgefed.config.recipe import NAME_PATTERN
 from edgefed.config.sections import Section
 from edgefed.errors import UsageError
@@ -85,6 +87,10 @@ class Settings(FleetSettings):
     """Days for which the fleet's authority issues certificates; after two thirds of them, each
     party gets the next one."""
 
+    alerts: AlertSettings = AlertSettings()
+
+    dashboard: DashboardSettings = DashboardSettings()
+
     @field_validator("trackers", mode="before")
     @classmethod
     def _words(cls, value: Any) -> Any:
@@ -113,6 +119,9 @@ class AgentSettings(FleetSettings):
 
     share_labels: bool = True
     """Whether the coordinator learns the number of samples of each label."""
+
+    share_log: bool = True
+    """Whether operators may read the last lines of this agent's log."""
 
     share_means: bool = True
     """Whether averages of this device's samples may leave it, for methods that train with them."""

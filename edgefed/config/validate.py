@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from edgefed.config.address import without_password
+from edgefed.config.alert_settings import WEBHOOK_PATTERN
 from edgefed.config.layers import Layer
 from edgefed.config.models import model_at, tables
 from edgefed.config.nearest import did_you_mean, nearest_name
@@ -38,6 +39,7 @@ _PATTERN_WORDS = {
     LOSS_PATTERN: "be 'cross_entropy', 'squared_error' or 'package.module:function'",
     FUNCTION_PATTERN: "be 'package.module:function'",
     CLASS_NAME_PATTERN: "have no control characters",
+    WEBHOOK_PATTERN: "be an address without a login, https://HOST/PATH or http://HOST/PATH",
     BROKER_PATTERN: "be a broker address, mqtts://HOST:PORT or mqtt://HOST:PORT",
 }
 _MUST: dict[str, Callable[[Mapping[str, Any]], str]] = {

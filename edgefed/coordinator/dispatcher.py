@@ -30,6 +30,7 @@ from edgefed.transport.rate_limits import Buckets, Rate
 from edgefed.transport.reading import read_arrival
 from edgefed.transport.sender import ChunkSender
 from edgefed.trust.certificates import Certificate
+from edgefed.wire.diagnostic_messages import LogTail, Pong
 from edgefed.wire.enrolment_messages import EnrolmentRequest, Leave, RenewalRequest
 from edgefed.wire.limits import MAX_MESSAGE_BYTES
 from edgefed.wire.messages import (
@@ -190,7 +191,8 @@ class Dispatcher:
             self._replies.ask_again()
 
     def _patience(self) -> float:
-        dues = (self._distributor.next_due(), self._replies.next_due())
+        parts = (self._distributor, self._replies, self._registry)
+        dues = (part.next_due() for part in parts)
         nearest = min((due for due in dues if due is not None), default=None)
         if nearest is None:
             return TICK
@@ -200,6 +202,7 @@ class Dispatcher:
         now = self._clock.monotonic()
         self._distributor.due(now)
         self._overflow.due(now)
+        self._registry.due()
         if not self._deps.link.connected:
             return
         self._see_whether_full(now)
@@ -307,6 +310,8 @@ class Dispatcher:
                 self._take_need(device, message)
             case Chunk():
                 self._replies.take_chunk(device, parsed.digest, parsed.index, message.data)
+            case Pong() | LogTail():
+                self._deps.on_diagnostic(device, message)
 
     def _take_device_state(self, device: str, message: Progress | Telemetry) -> None:
         if isinstance(message, Progress):

@@ -19,6 +19,7 @@ from edgefed.transport.link import Link
 from edgefed.trust.certificates import Certificate
 from edgefed.trust.signatures import Verifier
 from edgefed.wire.blobs import BlobCache
+from edgefed.wire.diagnostic_messages import LogTail, Pong
 from edgefed.wire.messages import Request
 from edgefed.wire.topics import Topics
 
@@ -46,6 +47,7 @@ class DispatcherDeps:
         enrolled: whether a device is enrolled; one that is not is never heard.
         expect: told whose retained birth was asked for.
         verifier: of a signed fleet; None where messages are not signed.
+        on_diagnostic: takes what devices answer to pings and requests for their logs.
     """
 
     link: Link
@@ -66,3 +68,4 @@ class DispatcherDeps:
     expect: Callable[[str], None] = lambda device: None
     verifier: Verifier | None = None
     members: MembershipMessages | None = None
+    on_diagnostic: Callable[[str, Pong | LogTail], None] = lambda device, answer: None

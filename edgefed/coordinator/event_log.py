@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 from edgefed.clock import Clock
+from edgefed.events.alert_events import alert_in_words
 from edgefed.events.lines import describe
 from edgefed.events.model import Event
 from edgefed.units import counted, score
@@ -23,7 +24,7 @@ _ENDED = ("finished", "aborted", "failed")
 
 
 class EventLog:
-    """Listens to a journal: runs, rounds, bounties, notes, devices that come and go, bad replies.
+    """Listens to a journal: runs, rounds, bounties, alerts, notes, devices, and bad replies.
 
     Args:
         clock: for the rate of lines about devices.
@@ -50,6 +51,9 @@ class EventLog:
             case "note":
                 serious = fields.get("level") == "warning"
                 log.log(logging.WARNING if serious else logging.INFO, "%s", fields["text"])
+            case "alert":
+                level = logging.INFO if fields["over"] else logging.WARNING
+                log.log(level, "%s", alert_in_words(fields))
             case "device":
                 self._device(event, str(fields.get("state", "")))
             case "reply" if fields["outcome"] != "accepted":

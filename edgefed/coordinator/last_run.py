@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,14 @@ from edgefed.coordinator.bounty_updates import saved_report
 from edgefed.coordinator.run_records import UNFINISHED, RunRecord
 from edgefed.coordinator.saved_events import Taker, replay_events
 from edgefed.coordinator.store import Store
+from edgefed.events.device_tests import DeviceTests, device_test
+from edgefed.events.evaluation_views import ConfusionView
 from edgefed.events.expert_events import ExpertChange, ExpertTable
 from edgefed.events.fold import MAX_ROUNDS
 from edgefed.events.matching_events import MatchingChange, MatchingTable
 from edgefed.events.snapshot import (
     BountyView,
     BudgetView,
-    ConfusionView,
     PreviousRunView,
     RoundView,
     RunView,
@@ -63,17 +65,25 @@ def _previous(store: Store, records: list[RunRecord], record: RunRecord) -> Prev
 
 
 def _reports(folder: Path) -> dict[str, Any]:
-    """Return what the event log says of experts and matched layers, as fields of a snapshot."""
-    experts, matching = ExpertTable(None, ()), MatchingTable(None)
+    """Return what the event log says of experts, layers and tests, as fields of a snapshot."""
+    experts, matching, tests = ExpertTable(None, ()), MatchingTable(None), DeviceTests(())
+
+    def take_reply(event: Mapping[str, Any]) -> None:
+        test = device_test(event)
+        if test is not None:
+            tests.put(test)
+
     takers: dict[str, Taker] = {
         "experts": lambda event: experts.apply(ExpertChange.of(event)),
         "matching": lambda event: matching.apply(MatchingChange.of(event)),
+        "reply": take_reply,
     }
     replay_events(folder, takers)
     return {
         "experts": experts.view(),
         "mixtures": experts.mixtures(),
         "matching": matching.view(),
+        "tests": tests.rows(),
     }
 
 

@@ -24,6 +24,9 @@ from edgefed.wire.blobs import BlobCache
 
 log = logging.getLogger(__name__)
 
+CACHE_BYTES = 4 * 1024**3
+"""Most bytes of blobs on disk; the least recently used are deleted first."""
+
 MAX_HELD_BYTES = 2 * 1024**3
 """Most bytes of blobs that were sent and not yet delivered; answers with more are rejected."""
 
@@ -190,7 +193,7 @@ class RelayedBlobs:
 
 
 def open_blobs(
-    folder: Path, limit_bytes: int, stored: Collection[Relay] = ()
+    folder: Path, limit_bytes: int = CACHE_BYTES, stored: Collection[Relay] = ()
 ) -> tuple[BlobCache, RelayedBlobs]:
     """Return the cache of a state directory, and what holds the blobs between devices in it.
 

@@ -27,11 +27,13 @@ class Action:
         arguments: checks them.
         act: returns the answer's body.
         order: whether it changes something, and so has to return a challenge.
-        costly: whether it makes the coordinator read files that it names; like an order, it is not
-            for viewers.
+        costly: whether it makes the coordinator read files that it names, or ask devices; like an
+            order, it is not for viewers.
+        by_user: whether ``act`` also takes the user who asks.
     """
 
     arguments: type[Arguments]
-    act: Callable[[Any], Any]
+    act: Callable[..., Any]
     order: bool = False
     costly: bool = False
+    by_user: bool = False

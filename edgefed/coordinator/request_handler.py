@@ -33,8 +33,9 @@ from edgefed.wire.messages import Request, Response
 
 log = logging.getLogger(__name__)
 
-SLOW = ("run.check",)
-"""What reads data for its answer, and so must not be done by the thread that serves the link."""
+SLOW = ("run.check", "device.ping", "device.log")
+"""What reads data or waits for devices, and so must not be done by the thread that serves the
+link, which brings the devices' answers."""
 
 NONCES = 256
 """Requests that are remembered, since a broker may hand one over twice."""
@@ -62,22 +63,6 @@ class RunService(Protocol):
 
     def evaluate(self, run: str, on: EvaluationPlace | None, mode: str, *, best: bool) -> str:
         """Begin to test the model of a run and return the test's id."""
-        ...
-
-
-class DeviceService(Protocol):
-    """What a request may do with devices."""
-
-    def forget(self, device: str) -> list[str]:
-        """Forget a lost device, or every lost device for an empty name; return which."""
-        ...
-
-    def quarantine(self, device: str) -> None:
-        """Ask a device no more."""
-        ...
-
-    def release(self, device: str) -> None:
-        """End a device's quarantine."""
         ...
 
 
@@ -112,15 +97,6 @@ class _Evaluation(Arguments):
     evaluation: str
 
 
-class _Forget(Arguments):
-    device: str
-    """Empty for every lost device."""
-
-
-class _OneDevice(Arguments):
-    device: str
-
-
 class _LabelOrder(Arguments):
     run: str
     action: BountyAction
@@ -141,7 +117,6 @@ class RequestHandler:
         challenges: admit orders.
         inbox_counts: returns what the coordinator's inbox dropped and replaced.
         evaluation_result: returns the result of a test by its id, or None while it goes on.
-        devices: forgets, quarantines and releases devices.
         more: further actions, by name.
     """
 
@@ -154,7 +129,6 @@ class RequestHandler:
         challenges: Challenges,
         inbox_counts: Callable[[], InboxCounts],
         evaluation_result: Callable[[str], dict[str, Any] | None],
-        devices: DeviceService,
         more: Mapping[str, Action] = MappingProxyType({}),
     ) -> None:
         self._session = session
@@ -164,7 +138,6 @@ class RequestHandler:
         self._challenges = challenges
         self._inbox_counts = inbox_counts
         self._evaluation_result = evaluation_result
-        self._devices = devices
         self._nonces: deque[str] = deque(maxlen=NONCES)
         self._actions: Mapping[str, Action] = {
             "challenge": Action(Nothing, self._challenge),
@@ -177,9 +150,6 @@ class RequestHandler:
             "run.order": Action(_Order, self._order, order=True),
             "run.evaluate": Action(_Evaluate, self._evaluate, order=True),
             "run.evaluation": Action(_Evaluation, self._evaluation),
-            "device.forget": Action(_Forget, self._forget, order=True),
-            "device.quarantine": Action(_OneDevice, self._quarantine, order=True),
-            "device.release": Action(_OneDevice, self._release, order=True),
             "label.order": Action(_LabelOrder, self._order_labels, order=True),
             **more,
         }
@@ -204,7 +174,7 @@ class RequestHandler:
         problem: EdgeFedError | None = None
         body: Any = None
         try:
-            body = self._carry_out(request, signer)
+            body = self._carry_out(request, signer, by)
         except ValidationError as error:
             problem = UsageError(_first(error), code="request.arguments")
         except EdgeFedError as error:
@@ -222,7 +192,7 @@ class RequestHandler:
         """Return the answer that a request is not carried out."""
         return list(_answers(request.nonce, False, _failure(error)))
 
-    def _carry_out(self, request: Request, signer: Certificate | None) -> Any:
+    def _carry_out(self, request: Request, signer: Certificate | None, by: str = "") -> Any:
         action = self._actions.get(request.action)
         if action is None:
             raise UsageError(f"The coordinator has no action '{request.action}'.", code="request")
@@ -235,7 +205,8 @@ class RequestHandler:
             )
         if action.order:
             self._challenges.redeem(request.challenge)
-        return action.act(action.arguments.model_validate(request.arguments))
+        arguments = action.arguments.model_validate(request.arguments)
+        return action.act(arguments, by) if action.by_user else action.act(arguments)
 
     def _challenge(self, arguments: Nothing) -> dict[str, Any]:
         del arguments
@@ -287,17 +258,6 @@ class RequestHandler:
 
     def _evaluation(self, arguments: _Evaluation) -> dict[str, Any]:
         return {"result": self._evaluation_result(arguments.evaluation)}
-
-    def _forget(self, arguments: _Forget) -> dict[str, Any]:
-        return {"forgotten": self._devices.forget(arguments.device)}
-
-    def _quarantine(self, arguments: _OneDevice) -> dict[str, Any]:
-        self._devices.quarantine(arguments.device)
-        return {"quarantined": arguments.device}
-
-    def _release(self, arguments: _OneDevice) -> dict[str, Any]:
-        self._devices.release(arguments.device)
-        return {"released": arguments.device}
 
     def _order_labels(self, arguments: _LabelOrder) -> dict[str, Any]:
         record, snapshot = self._store.run(arguments.run), self._journal.snapshot

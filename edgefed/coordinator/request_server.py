@@ -1,4 +1,4 @@
-"""Answer requests as they arrive: most at once, those that read data in a few threads."""
+"""Answer requests as they arrive: most at once, those that take long in a few threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from edgefed.wire.messages import Request, Response
 from edgefed.wire.topics import Topics
 
 MAX_SLOW = 4
-"""Requests that are answered in threads at one time; another one is told to try again."""
+"""Requests of one action that are answered in threads at one time; another one is told to try
+again. Devices that do not answer thereby keep nobody from checking a recipe."""
 
 
 class RequestServer:
@@ -28,15 +29,16 @@ class RequestServer:
         self._handler = handler
         self._link = link
         self._topics = topics
-        self._places = threading.BoundedSemaphore(MAX_SLOW)
+        self._places = {action: threading.BoundedSemaphore(MAX_SLOW) for action in SLOW}
 
     def take(self, client: str, request: Request, signer: Certificate | None) -> None:
         """Answer a request unless it came before; called by the dispatcher's thread."""
         if self._handler.is_repeated(request):
             return
-        if request.action not in SLOW:
+        places = self._places.get(request.action)
+        if places is None:
             self._publish(client, self._handler.answer(request, signer, _user(client)))
-        elif self._places.acquire(blocking=False):
+        elif places.acquire(blocking=False):
             threading.Thread(
                 target=self._answer, args=(client, request, signer), daemon=True
             ).start()
@@ -52,7 +54,7 @@ class RequestServer:
         try:
             self._publish(client, self._handler.answer(request, signer, _user(client)))
         finally:
-            self._places.release()
+            self._places[request.action].release()
 
     def _publish(self, client: str, answers: list[Response]) -> None:
         for answer in answers:

@@ -13,7 +13,7 @@ from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.store import Store
 from edgefed.events.class_table import confusion_json
 from edgefed.events.early_stopping import history_of
-from edgefed.events.snapshot import ConfusionView
+from edgefed.events.evaluation_views import ConfusionView
 from edgefed.learn.model_files import BEST_FILE, MODEL_FILE
 
 

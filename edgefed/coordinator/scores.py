@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from edgefed.evaluation.classification import averages
 from edgefed.evaluation.confusion import Confusion
-from edgefed.events.snapshot import ConfusionView, TestPlace
+from edgefed.events.evaluation_views import ConfusionView, TestPlace
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,8 @@ FIRST_REQUESTS = Rate(50, 500)
 ENROLMENTS = Rate(50, 500)
 """Requests for enrolment, which strangers send; a flood of them delays no command."""
 
-COORDINATOR_STATES = Rate(5, 100)
-"""Messages on the topic of the coordinator's state."""
+COORDINATOR_STATES = Rate(50, 500)
+"""Messages on the topic of the coordinator's state, to which it writes several times a round."""
 
 MAX_DEVICES = 16_384
 """Devices, and names on their way to become one, that have a bucket at one time."""

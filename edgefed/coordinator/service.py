@@ -14,9 +14,13 @@ from typing import Any, NoReturn
 from edgefed.algorithms.registry import make
 from edgefed.clock import Clock, timestamp
 from edgefed.config.recipe import EvaluationPlace, Recipe
+from edgefed.coordinator.alert_watch import AlertWatch
 from edgefed.coordinator.announcements import Announcements
 from edgefed.coordinator.challenges import Challenges
+from edgefed.coordinator.device_actions import device_actions
+from edgefed.coordinator.device_diagnostics import DeviceDiagnostics
 from edgefed.coordinator.device_orders import DeviceOrders
+from edgefed.coordinator.device_pauses import DevicePauses
 from edgefed.coordinator.device_registry import DeviceRegistry
 from edgefed.coordinator.dispatcher import Dispatcher
 from edgefed.coordinator.dispatcher_deps import DispatcherDeps
@@ -28,6 +32,7 @@ from edgefed.coordinator.evaluation_request import EvaluationRequest
 from edgefed.coordinator.evaluations import Evaluations
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.event_log import EventLog
+from edgefed.coordinator.failed_run import note_failure
 from edgefed.coordinator.known_devices import KnownDevices
 from edgefed.coordinator.last_run import with_last_run
 from edgefed.coordinator.membership import member_verifier, open_membership
@@ -45,7 +50,7 @@ from edgefed.coordinator.sender_limits import SenderLimits, either, everybody
 from edgefed.coordinator.service_settings import ServiceSettings, owner_of
 from edgefed.coordinator.store import Store
 from edgefed.coordinator.trust_scores import TrustScores
-from edgefed.errors import EdgeFedError, NotAllowedError, StorageError, UsageError
+from edgefed.errors import EdgeFedError, NotAllowedError, UsageError
 from edgefed.learn.devices import set_threads
 from edgefed.lock import FolderLock
 from edgefed.released_memory import release_memory
@@ -57,8 +62,6 @@ from edgefed.wire.messages import CoordinatorState, Request
 from edgefed.wire.topics import Topics
 
 log = logging.getLogger(__name__)
-
-CACHE_BYTES = 4 * 1024**3
 
 
 class Service:
@@ -88,27 +91,27 @@ class Service:
             self._lock.release()
             raise
         self._store = Store(settings.folder)
-        relays = self._store.relays()
-        self._cache, self._relays = open_blobs(settings.folder, CACHE_BYTES, relays)
+        self._cache, self._relays = open_blobs(settings.folder, stored=self._store.relays())
         self._journal = EventJournal(settings.fleet, clock)
         self._journal.begin_with(lambda snapshot: with_last_run(snapshot, self._store))
         self._known = KnownDevices(self._store)
-        self._trust = TrustScores(settings.folder)
+        self._trust, self._pauses = TrustScores(settings.folder), DevicePauses(settings.folder)
         self._membership = open_membership(settings.membership, clock)
         self._enrolled = self._membership.parties.is_enrolled if self._membership else everybody
-        self._registry = DeviceRegistry(self._journal, clock, self._trust, self._enrolled)
-        self._run_check = RunCheck(settings, self._trust.is_quarantined)
-        joined = (
-            self._enrolled
-            if self._membership
-            else either(self._registry.knows, self._known.__contains__)
+        self._registry = DeviceRegistry(
+            self._journal, clock, self._trust, self._enrolled, self._pauses
         )
-        self._limits = SenderLimits(self._topics, clock, joined, self._enrolled)
+        self._run_check = RunCheck(settings, self._trust.is_quarantined)
+        self._limits = SenderLimits(self._topics, clock, self._joined(), self._enrolled)
         inbox: Inbox[NoReturn] = Inbox(clock, gate=self._limits)
         state = CoordinatorState(session=self._session, owner=self._owner, status="online")
         self._link = self._make_link(inbox, state)
         self._announcements = Announcements(self._link, self._topics, state)
         self._members = self._make_members()
+        self._diagnostics = DeviceDiagnostics(
+            *(self._link, self._topics, self._registry, self._journal, clock),
+            lambda: secrets.token_hex(8),
+        )
         self._dispatcher = self._make_dispatcher(inbox)
         self._fleet = MqttFleet(
             *(self._dispatcher, self._registry, self._journal, clock),
@@ -122,6 +125,12 @@ class Service:
         self._stopping = False
         self._journal.listen(self._announcements.event)
         self._journal.listen(EventLog(clock).take)
+        self._alerts = AlertWatch(settings.alerts, self._journal, clock)
+
+    def _joined(self) -> Callable[[str], bool]:
+        if self._membership:
+            return self._enrolled
+        return either(self._registry.knows, self._known.__contains__)
 
     def _make_link(self, inbox: Inbox[NoReturn], state: CoordinatorState) -> Link:
         topics = self._topics
@@ -148,8 +157,16 @@ class Service:
             Challenges(self._clock, lambda: secrets.token_hex(16)),
             lambda: inbox.counts,
             self._evaluations.result,
-            DeviceOrders(self._registry, self._trust, self._journal, self._clock, self._clear),
-            enrolment_actions(self._members),
+            {
+                **device_actions(self._make_device_orders(), self._diagnostics),
+                **enrolment_actions(self._members),
+            },
+        )
+
+    def _make_device_orders(self) -> DeviceOrders:
+        return DeviceOrders(
+            *(self._registry, self._trust, self._pauses),
+            *(self._journal, self._clock, self._clear),
         )
 
     def _make_dispatcher(self, inbox: Inbox[NoReturn]) -> Dispatcher:
@@ -173,6 +190,7 @@ class Service:
                 enrolled=self._enrolled,
                 expect=self._limits.expect,
                 members=self._members,
+                on_diagnostic=self._diagnostics.take,
             )
         )
 
@@ -196,6 +214,7 @@ class Service:
         self._link.start_now(timeout=10)
         self._take_up_unfinished()  # before a request could start another run
         self._dispatcher.start()
+        self._alerts.start()
         try:
             while not self._stopping:
                 work = self._pending.get()
@@ -213,12 +232,14 @@ class Service:
         self._pending.put(None)
 
     def _close(self) -> None:
+        self._alerts.stop()
         self._announcements.change(status="lost")
         self._dispatcher.stop()
         self._link.stop()
         self._journal.close()
         self._store.close()
         self._trust.close()
+        self._pauses.close()
         if self._membership is not None:
             self._membership.close()
         self._lock.release()
@@ -325,10 +346,11 @@ class Service:
             self._journal.open(self._store.run_folder(record.run) / "events.jsonl")
             Engine(record, self._engine_deps(recipe, controls), self._announcements.record).run()
         except EdgeFedError as error:
-            self._fail(record.run, error.message, error.code, error.hint)
+            self._fail(record.run, error)
         except Exception as error:
             log.exception("run %s failed", record.run)
-            self._fail(record.run, f"{type(error).__name__}: {error}", "internal", "see the log")
+            text = f"{type(error).__name__}: {error}"
+            self._fail(record.run, EdgeFedError(text, code="internal", hint="see the log"))
         finally:
             self._journal.close()
             with self._guard:
@@ -356,35 +378,11 @@ class Service:
             release=self._dispatcher.release_space,
         )
 
-    def _fail(self, run: str, reason: str, code: str, hint: str) -> None:
+    def _fail(self, run: str, error: EdgeFedError) -> None:
         ended = timestamp(self._clock.now())
-        known_round: dict[str, int] = {}
-        try:
-            # As it stands now: an older count of exchanges would give an index away twice.
-            known = self._store.run(run)
-            failed = replace(
-                known,
-                status="failed",
-                round=known.finished_rounds,
-                reason=reason,
-                error=code,
-                hint=hint,
-                ended=ended,
-            )
-            try:
-                self._store.save_run(failed)
-            except StorageError as error:
-                log.warning("the end of run %s was not written: %s", run, error.message)
-                self._store.show_unwritten(failed)
-            self._announcements.record(failed)
-            self._relays.sync(self._store.relays())
-            known_round = {"round": failed.round}
-        except StorageError as error:
-            log.warning("the row of run %s cannot be read: %s", run, error.message)
-            self._announcements.change(run_status="failed")
-        self._journal.emit("run", run=run, status="failed", reason=reason, **known_round)
-
-    # -- requests -----------------------------------------------------------------------------
+        note_failure(
+            self._store, self._announcements, self._relays, self._journal, run, error, ended
+        )
 
     def _clear(self, device: str) -> None:
         """Forget that a device took part, and delete what the broker retains of it."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgefed.config.address import Address
+from edgefed.config.alert_settings import AlertSettings
 from edgefed.coordinator.membership import MembershipSettings
 from edgefed.coordinator.trackers.base import Tracker
 from edgefed.errors import StorageError
@@ -24,6 +25,7 @@ class ServiceSettings:
         user_models: whether a run may name a user's own code as its model, which is then imported.
         memory: most bytes that training a model may take here; 0 for half of what is free.
         membership: the fleet's authority; None where there is none on this machine.
+        alerts: what counts as an alert, and who is told.
     """
 
     address: Address
@@ -33,6 +35,7 @@ class ServiceSettings:
     user_models: bool = False
     memory: int = 0
     membership: MembershipSettings | None = None
+    alerts: AlertSettings = field(default_factory=AlertSettings)
 
 
 def owner_of(folder: Path) -> str:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any
 
 from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.carried_state import check_carried_state
 from edgefed.algorithms.evaluation_place import evaluation_place
 from edgefed.config.recipe import Recipe
+from edgefed.config.user_functions import metric_name
 from edgefed.coordinator.augmentation import check_augmentation
-from edgefed.coordinator.user_code_check import try_out_code
+from edgefed.coordinator.user_code_check import TAKEN_BEGINNINGS, try_out_code
 from edgefed.data.types import Dataset
 from edgefed.errors import UsageError
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.smoothing_and_weights import check_class_weights
+
+SCORES = ("accuracy", "balanced_accuracy", "loss", "macro_f1", "macro_precision", "device_accuracy")
+"""Scores with which a mistyped ``evaluation.best_metric`` is compared."""
 
 
 def check_training(
@@ -49,9 +54,21 @@ def _check_best_metric(recipe: Recipe, algorithm: Algorithm[Any]) -> None:
     place = evaluation_place(recipe, algorithm)
     if metric.startswith("device_") and place == "coordinator":
         reason = "devices do not evaluate the model"
+    if meant := _meant(metric, recipe):
+        reason = f"did you mean {meant!r}?"
     if reason:
         raise UsageError(
             f"No evaluation gives {metric!r}: {reason}.",
             code="evaluation.metric",
             hint="set evaluation.best_metric to loss, or change evaluation.on",
         )
+
+
+def _meant(metric: str, recipe: Recipe) -> str:
+    """Return the score that a mistyped name resembles; nothing for names that may be given."""
+    own = [metric_name(each) for each in recipe.evaluation.metrics]
+    names = [*SCORES, *own]
+    if metric in names or metric.startswith(TAKEN_BEGINNINGS):
+        return ""
+    near = get_close_matches(metric, names, n=1, cutoff=0.8)
+    return near[0] if near else ""

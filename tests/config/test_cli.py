@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from edgefed.cli.config import app
+from edgefed.config.alert_settings import AlertSettings
 
 runner = CliRunner()
 
@@ -40,7 +42,87 @@ def test_show_prints_each_value_and_its_origin(machine: Path) -> None:
         ["trackers", "[]", "default"],
         ["user_models", "false", "default"],
         ["certificate_days", "90.0", "default"],
+        ["alerts.command", "[]", "default"],
+        ["alerts.webhook", "-", "default"],
+        ["alerts.lost_share", "0.3", "default"],
+        ["alerts.round_seconds", "0.0", "default"],
+        ["alerts.bell", "true", "default"],
+        ["dashboard.keys", "{}", "default"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("address", "good"),
+    [
+        ("https://hooks.example/T0/B0?x=1", True),
+        ("http://[::1]:8080/x", True),
+        ("http://127.0.0.1:80", True),
+        ("https://hooks.example/s3cr\x7ft", False),
+        ("https://hooks.example/s3crét", False),
+        ("https://hööks.example/x", False),
+        ("ftp://hooks.example/x", False),
+    ],
+)
+def test_a_webhook_is_an_address_that_can_be_posted_to_as_it_is(address: str, good: bool) -> None:
+    if good:
+        assert AlertSettings(webhook=address).webhook == address
+    else:
+        with pytest.raises(ValidationError):
+            AlertSettings(webhook=address)
+
+
+def test_show_hides_what_a_webhook_may_hold_of_secrets(machine: Path) -> None:
+    text = '[alerts]\nwebhook = "https://hooks.example/T0/s3cret"\nlost_share = 0.5\n'
+    (machine / "cwd/edgefed.toml").write_text(text)
+    for words in (["show"], ["show", "--json"]):
+        told = runner.invoke(app, words).stdout
+        assert "https://hooks.example/…" in told
+        assert "s3cret" not in told
+    rows = [line.split()[:2] for line in runner.invoke(app, ["show"]).stdout.splitlines()]
+    assert ["alerts.lost_share", "0.5"] in rows
+
+
+def test_check_reports_wrong_alerts(machine: Path) -> None:
+    file = machine / "cwd/edgefed.toml"
+    file.write_text('[alerts]\nwebhok = "x"\ncommand = "ls"\nwebhook = "https://a:b@c/d"\n')
+    result = runner.invoke(app, ["check", str(file)])
+    assert result.exit_code == 8
+    assert 'alerts.webhok: unknown key; did you mean "webhook"?' in result.stdout
+    assert "alerts.command: must be an array" in result.stdout
+    assert "alerts.webhook: must be an address without a login" in result.stdout
+
+
+def test_check_reports_wrong_keys_of_the_dashboard_with_their_lines(machine: Path) -> None:
+    file = machine / "cwd/edgefed.toml"
+    text = '[dashboard.keys]\n"run.paus" = "P"\n"run.step" = "nokey"\n"run.abort" = 5\n'
+    file.write_text(text)
+    result = runner.invoke(app, ["check", str(file)])
+    assert result.exit_code == 8
+    assert [line.partition("edgefed.toml:")[2] for line in result.stdout.splitlines()] == [
+        '2: dashboard.keys.run.paus: there is no such action; did you mean "run.pause"?',
+        '3: dashboard.keys.run.step: there is no key "nokey"',
+        "4: dashboard.keys.run.abort: must be text, in quotes, got 5",
+    ]
+
+
+def test_show_prints_the_chosen_keys(machine: Path) -> None:
+    (machine / "cwd/edgefed.toml").write_text('[dashboard.keys]\n"run.pause" = "P"\n')
+    shown = json.loads(runner.invoke(app, ["show", "--json"]).stdout)["settings"]
+    assert shown["dashboard.keys.run.pause"]["value"] == "P"
+    assert shown["dashboard.keys.run.pause"]["line"] == 2
+
+
+def test_the_schema_of_settings_lists_the_dashboards_actions() -> None:
+    schema = json.loads(runner.invoke(app, ["schema", "settings"]).stdout)
+    keys = schema["$defs"]["DashboardSettings"]["properties"]["keys"]["properties"]
+    assert keys["run.pause"]["default"] == "p"
+
+
+def test_the_schema_of_settings_describes_alerts() -> None:
+    schema = json.loads(runner.invoke(app, ["schema", "settings"]).stdout)
+    described = schema["$defs"]["AlertSettings"]["properties"]
+    assert "without a shell" in " ".join(described["command"]["description"].split())
+    assert described["lost_share"]["maximum"] == 1
 
 
 def test_show_a_recipe_as_json(machine: Path) -> None:

@@ -345,3 +345,10 @@ def test_every_key_of_a_schema_is_described(kind: Literal["recipe", "settings", 
 def test_the_settings_schema_has_the_recipe_table() -> None:
     assert "recipe" in schema("settings")["properties"]
     assert "recipe" not in schema("agent")["properties"]
+
+
+def test_names_of_weights_to_train_are_an_array(folders: Path, around: MakeAround) -> None:
+    (folders / "cwd/run.toml").write_text('[model]\ntrain = ["fc*", "conv1.*"]\n')
+    assert load_recipe(Path("run.toml"), around()).value.model.train == ("fc*", "conv1.*")
+    with pytest.raises(RecipeError, match="must be all, head"):
+        load_recipe(None, around(), sets={"model.train": '["fc*", 3]'})

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from device_agent.launch import owners_policy
+from edgefed.config.alert_settings import ALERT_PARTS
 from edgefed.config.load import Flag, load_agent_settings, load_settings
 from edgefed.config.settings_files import places
 from edgefed.errors import RecipeError
@@ -58,7 +59,28 @@ def test_values_of_different_levels_come_together(folders: Path, around: MakeAro
         ("trackers", "()", "default"),
         ("user_models", "False", "default"),
         ("certificate_days", "90.0", "default"),
+        ("alerts.command", "()", "default"),
+        ("alerts.webhook", "None", "default"),
+        ("alerts.lost_share", "0.3", "default"),
+        ("alerts.round_seconds", "0.0", "default"),
+        ("alerts.bell", "True", "default"),
+        ("dashboard.keys", "{}", "default"),
     ]
+
+
+def test_a_variable_sets_a_key_of_a_table(folders: Path, around: MakeAround) -> None:
+    (folders / "cwd/edgefed.toml").write_text("[alerts]\nlost_share = 0.5\nround_seconds = 9\n")
+    variables = {"EDGEFED_ALERTS__LOST_SHARE": "0.7", "EDGEFED_ALERTS__COMMAND": '["page", "me"]'}
+    alerts = load_settings(around(**variables)).value.alerts
+    assert (alerts.lost_share, alerts.round_seconds) == (0.7, 9.0)
+    assert alerts.command == ("page", "me")
+
+
+def test_what_the_command_of_an_alert_is_told_is_no_unknown_variable(around: MakeAround) -> None:
+    told = {f"EDGEFED_ALERT_{part}": "x" for part in ALERT_PARTS}
+    assert load_settings(around(**told)).value.fleet == "default"
+    with pytest.raises(RecipeError, match="unknown variable"):
+        load_settings(around(EDGEFED_ALERT_OTHER="x"))
 
 
 def test_config_replaces_every_other_file(folders: Path, around: MakeAround) -> None:

@@ -218,7 +218,8 @@ class Fleet:
 
     def total(self, what: str) -> Counter[tuple[str, str]]:
         """Return a count of all devices: ``replies``, ``tasks`` or ``receipts``."""
-        return sum((getattr(group, what) for group in self.groups), Counter())
+        counts = (dict(getattr(group, what)) for group in self.groups)  # threads still add to them
+        return sum(map(Counter, counts), Counter())
 
     def states(self) -> Counter[str]:
         """Return how many devices are in each state, as the fleet's snapshot has it."""

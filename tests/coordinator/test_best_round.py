@@ -159,10 +159,15 @@ def test_a_best_metric_that_no_evaluation_gives_ends_the_run_at_the_first(world:
     assert "accuracy, loss" in record.hint
 
 
+@pytest.mark.parametrize(
+    ("metric", "told"),
+    [("device_loss", "devices do not"), ("acuracy", "'accuracy'"), ("macro_fl", "'macro_f1'")],
+)
 def test_a_best_metric_that_cannot_be_is_refused_before_any_device_is_asked(
-    world: MakeWorld,
+    metric: str, told: str, world: MakeWorld
 ) -> None:
-    here = world(stopping(best_metric="device_loss"), parts())
+    here = world(stopping(best_metric=metric), parts())
     record = here.engine().run()
     assert (record.status, record.error) == ("failed", "evaluation.metric")
+    assert told in record.reason
     assert not here.seen("exchange")

@@ -13,14 +13,17 @@ from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.last_run import with_last_run
 from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.store import Store
-from edgefed.events.fold import MAX_ROUNDS
+from edgefed.events.fold import MAX_ROUNDS, SnapshotBuilder
+from edgefed.events.model import Event
 from edgefed.events.snapshot import Snapshot
 from tests.coordinator.test_service_orders import plan, serving
+from tests.coordinator.told_events import logged
 from tests.events.reference import plain_fold
-from tests.run_fixture import Ticking, World
+from tests.run_fixture import Ticking, World, recipe, shards
 from tests.transport.listening import wait_until
 
 FIRST = Snapshot(fleet="tests")
+NOW = "2024-05-06T07:08:09.000Z"
 
 
 def test_it_is_what_the_events_had_made_of_it(tmp_path: Path) -> None:
@@ -41,6 +44,25 @@ def test_it_is_what_the_events_had_made_of_it(tmp_path: Path) -> None:
     assert after.rounds == before.rounds
     assert (after.sent, after.received) == (before.sent, before.received)
     assert after.sent > 0
+
+
+def test_the_accuracy_of_each_device_is_there_again(tmp_path: Path) -> None:
+    tested = recipe(evaluation={"on": "devices"})
+    world = World(tmp_path, tested, shards((5, 9, 6), tested=10))
+    told: list[Snapshot] = [FIRST]
+    world.engine(listener=lambda event: told.append(plain_fold(told[-1], event))).run()
+    logged(world)
+    after = with_last_run(FIRST, world.store()).tests
+    world.close()
+    assert after == told[-1].tests
+    assert [(test.device, test.round) for test in after] == [
+        (view.device, 3) for view in told[-1].devices
+    ]
+    builder = SnapshotBuilder(Snapshot(tests=after))
+    device = after[1].device
+    builder.apply(Event(time=NOW, kind="device", fields={"device": device, "state": "idle"}))
+    (view,) = builder.snapshot().devices
+    assert (view.accuracy, view.accuracy_round) == (after[1].accuracy, 3)
 
 
 def test_the_run_before_is_there_to_compare_with(tmp_path: Path) -> None:

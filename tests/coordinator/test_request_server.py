@@ -19,7 +19,7 @@ from edgefed.coordinator.store import Store
 from edgefed.transport.inbox import Inbox, InboxCounts
 from edgefed.wire.messages import Message, Request, Response
 from edgefed.wire.topics import Topics
-from tests.cli.test_report import Nobody, NoDevices
+from tests.cli.test_report import Nobody
 from tests.coordinator.light_devices import HandClock
 from tests.transport.listening import PATIENCE, wait_until
 
@@ -48,6 +48,11 @@ class Slow(Nobody):
         return {"checked": recipe.name}
 
 
+def code(answer: Response) -> str:
+    body = json.loads(zstandard.ZstdDecompressor().decompress(answer.body, 2**20))
+    return str(body["error"]["code"])
+
+
 def test_slow_requests_have_a_few_places(tmp_path: Path) -> None:
     clock, slow, link = HandClock(), Slow(), Recorded()
     store = Store(tmp_path)
@@ -59,7 +64,6 @@ def test_slow_requests_have_a_few_places(tmp_path: Path) -> None:
         Challenges(clock, lambda: "0" * 8),
         InboxCounts,
         lambda name: None,
-        NoDevices(),
     )
     server = RequestServer(handler, link, Topics("served"))
 
@@ -71,13 +75,15 @@ def test_slow_requests_have_a_few_places(tmp_path: Path) -> None:
         check(number)
     check(0)  # it came before
     assert [answer.ok for answer in link.answers] == [False, False]
-    body = json.loads(zstandard.ZstdDecompressor().decompress(link.answers[0].body, 2**20))
-    assert body["error"]["code"] == "request.busy"
+    assert code(link.answers[0]) == "request.busy"
     server.take("local/client", Request(nonce="f" * 8, action="run.list"), None)
     assert link.answers[-1].ok, "others are answered meanwhile"
+    server.take("local/client", Request(nonce="e" * 8, action="device.ping"), None)
+    wait_until(lambda: len(link.answers) == 4, "an answer of another kind")
+    assert code(link.answers[-1]) == "request", "it had a place, and nobody to carry it out"
     slow.go_on.set()
-    wait_until(lambda: len(link.answers) == MAX_SLOW + 3, "the answers")
-    wait_until(lambda: server._places._value == MAX_SLOW, "the places")
+    wait_until(lambda: len(link.answers) == MAX_SLOW + 4, "the answers")
+    wait_until(lambda: server._places["run.check"]._value == MAX_SLOW, "the places")
     check(99)
     wait_until(lambda: link.answers[-1].nonce == f"{99:08x}" and link.answers[-1].ok, "one more")
     store.close()

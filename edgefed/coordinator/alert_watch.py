@@ -1,0 +1,92 @@
+"""Watch the fleet for alerts, in a thread of its own, and tell them."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+
+from edgefed.clock import Clock
+from edgefed.config.alert_settings import AlertSettings
+from edgefed.coordinator.alert_command import AlertCommand
+from edgefed.coordinator.alert_courier import AlertCourier
+from edgefed.coordinator.alert_webhook import AlertWebhook
+from edgefed.coordinator.event_journal import EventJournal
+from edgefed.events.alerts import AlertConditions
+from edgefed.events.model import Event
+from edgefed.events.snapshot import Snapshot
+
+log = logging.getLogger(__name__)
+
+EVERY = 1.0
+"""Seconds between two looks at the fleet."""
+
+
+class AlertWatch:
+    """Makes alerts events of the journal, and tells them to the operator's command and webhook.
+
+    A run's change of status is looked at for itself, so that a run that fails and is resumed at
+    once is told too.
+
+    Args:
+        settings: what counts as an alert, and who is told.
+        journal: what happens, and who is told of alerts and of receivers that fail.
+        clock: for how long something lasts.
+    """
+
+    def __init__(self, settings: AlertSettings, journal: EventJournal, clock: Clock) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._conditions = AlertConditions(settings, journal.snapshot)
+        self._couriers: list[AlertCourier] = []
+        if settings.command:
+            self._add("the command", AlertCommand(settings.command))
+        if settings.webhook:
+            self._add("the webhook", AlertWebhook(settings.webhook))
+        self._changes: queue.SimpleQueue[Snapshot | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._watch, name="alerts", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._journal.listen(self._hear)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; alerts that wait for a receiver are still told, if it takes them soon."""
+        self._changes.put(None)
+        if self._thread.is_alive():
+            self._thread.join()
+        for courier in self._couriers:
+            courier.stop()
+
+    def _add(self, name: str, receiver: AlertCommand | AlertWebhook) -> None:
+        self._couriers.append(AlertCourier(name, receiver, self._warn))
+
+    def _warn(self, text: str) -> None:
+        self._journal.emit("note", level="warning", text=text)
+
+    def _hear(self, event: Event, number: int) -> None:
+        del number
+        if event.kind == "run" and "status" in event.fields:
+            self._changes.put(self._journal.snapshot)
+
+    def _watch(self) -> None:
+        while True:
+            try:
+                snapshot = self._changes.get(timeout=EVERY)
+            except queue.Empty:
+                snapshot = self._journal.snapshot
+            if snapshot is None:
+                return
+            try:
+                self._look(snapshot)
+            except Exception:  # the run is worth more than what is told of it
+                log.exception("alerts could not be looked for")
+
+    def _look(self, snapshot: Snapshot) -> None:
+        for alert in self._conditions.look(snapshot, self._clock.monotonic()):
+            self._journal.emit("alert", **alert.event())
+            if not alert.over:
+                told = alert.to_json(snapshot.fleet, self._journal.now())
+                for courier in self._couriers:
+                    courier.give(told)
