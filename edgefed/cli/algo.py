@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from edgefed.cli import completion
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import Json
@@ -42,7 +43,10 @@ app.command("ls", hidden=True)(list_)
 @app.command(epilog=examples("edgefed algo show fedprox", "edgefed algo show fedopt --schema"))
 def show(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Algorithm.", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(help="Algorithm.", show_default=False, autocompletion=completion.algorithms),
+    ],
     schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON Schema of its settings.")
     ] = False,

@@ -15,6 +15,7 @@ from edgefed.console import columns, data, json_out, reported, talk
 
 if TYPE_CHECKING:
     from edgefed.config.check import Checked
+    from edgefed.config.layers import Layer
     from edgefed.config.load import Effective, Loaded
     from edgefed.config.problems import Problem
     from edgefed.config.recipe import Recipe
@@ -173,6 +174,8 @@ def schema(
 def _problems(checked: Checked) -> list[Problem]:
     """Return all that is wrong with a file, in the order of its lines."""
     problems = checked.problems
+    if checked.kind == "settings" and checked.layer is not None:
+        problems = [*problems, *_key_problems(checked.layer)]
     if checked.kind == "recipe" and checked.layer is not None:
         from edgefed.api.recipe_sections import open_problems
 
@@ -180,26 +183,33 @@ def _problems(checked: Checked) -> list[Problem]:
     return sorted(dict.fromkeys(problems), key=lambda problem: problem.origin.line)
 
 
+def _key_problems(layer: Layer) -> list[Problem]:
+    """Return what is wrong with the dashboard's keys, as far as they are texts."""
+    from edgefed.tui.keymap import read_keymap
+
+    table = layer.values.get("dashboard")
+    keys = table.get("keys") if isinstance(table, dict) else None
+    texts = keys.items() if isinstance(keys, dict) else ()
+    written = {name: text for name, text in texts if isinstance(text, str)}
+    return read_keymap(written, layer)[1] if written else []
+
+
 def _listing(values: list[Effective]) -> str:
     """Return values as columns: key, value, where it was written."""
+    from edgefed.config.shown_values import shown_value
     from edgefed.config.write import toml_value
 
     def told(one: Effective) -> str:
-        return "-" if one.value is None else toml_value(_shown(one))
+        return "-" if one.value is None else toml_value(shown_value(one))
 
     return columns([(one.key, told(one), str(one.origin)) for one in values])
 
 
 def _by_key(values: list[Effective]) -> dict[str, Any]:
     """Return values as the object that ``--json`` prints."""
-    return {one.key: {"value": _shown(one), **one.origin.to_json()} for one in values}
+    from edgefed.config.shown_values import shown_value
 
-
-def _shown(one: Effective) -> Any:
-    """Return a value without the password that the broker's address may hold."""
-    from edgefed.config.address import without_password
-
-    return without_password(one.value) if one.key == "broker" and one.value else one.value
+    return {one.key: {"value": shown_value(one), **one.origin.to_json()} for one in values}
 
 
 def _exists(file: Path) -> bool:

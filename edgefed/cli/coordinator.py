@@ -55,6 +55,7 @@ def coordinator(context: typer.Context) -> None:
             settings.user_models,
             settings.memory,
             membership if address.tls else None,
+            settings.alerts,
         )
         service = Service(chosen, clock)
         signals.call(service.stop)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,7 @@ from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import Devices, Json, RecipeFile, Seed, Sets
 from edgefed.command_line import CommandLine
-from edgefed.console import data, json_out, reported, talk
+from edgefed.console import data, hide_progress, json_out, reported, show_progress, talk
 from edgefed.units import counted
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def split(
 
         check_target(out, force)
         made, shards, about = _dealt(options, Typed(recipe, sets, seed=seed, devices=devices))
-        index = write_split(out, shards, about, force=force)
+        index = write_split(out, _shown(shards, quiet=options.quiet), about, force=force)
         if as_json:
             json_out(index)
         else:
@@ -112,6 +113,15 @@ def show(
             json_out(found)
         else:
             data(_drawn(found))
+
+
+def _shown(shards: list[tuple[str, Shard]], *, quiet: bool) -> Iterator[tuple[str, Shard]]:
+    """Yield shards, and show how many are written."""
+    for number, each in enumerate(shards):
+        if not quiet:
+            show_progress("writing shards", number, len(shards), each[0])
+        yield each
+    hide_progress()
 
 
 def _found(options: Globals, target: str | None, typed: Typed) -> dict[str, Any]:

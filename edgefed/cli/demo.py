@@ -15,7 +15,10 @@ from edgefed.console import data, json_out, reported, talk
 
 if TYPE_CHECKING:
     from edgefed.cli.processes import Processes
+    from edgefed.config.load import Loaded
     from edgefed.config.recipe import Recipe
+    from edgefed.config.settings import Settings
+    from edgefed.tui.keymap import Keymap
 
 EPILOG = examples(
     "edgefed demo",
@@ -104,10 +107,11 @@ class _Demo:
     ) -> None:
         self._recipe = recipe
         self._kind = kind
-        self._screen = screen
         self._say = (lambda text: None) if as_json or options.quiet else talk
         self._quiet = as_json or options.quiet
-        settings = options.settings().value
+        loaded = options.settings()
+        settings = loaded.value
+        self._keys = _keys(loaded) if screen else None
         self._state = settings.state
         self._user_models = settings.user_models
 
@@ -177,10 +181,17 @@ class _Demo:
         from edgefed.cli.show_dashboard import show_until_ended
         from edgefed.clock import SystemClock
 
-        clock = SystemClock()
-        if self._screen and show_until_ended(processes.address, FLEET, run, clock, self._state):
+        clock, address = SystemClock(), processes.address
+        if self._keys and show_until_ended(address, FLEET, run, clock, self._state, self._keys):
             return
         follow(processes.address, FLEET, run, clock, quiet=self._quiet, alive=processes.check)
+
+
+def _keys(loaded: Loaded[Settings]) -> Keymap:
+    """Return the dashboard's keys, which are checked before anything is started."""
+    from edgefed.tui.keymap import checked_keymap
+
+    return checked_keymap(loaded)
 
 
 def _new_folder(base: Path) -> Path:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from statistics import fmean
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
+from edgefed.cli import device_diagnostics, device_membership, device_orders
 from edgefed.cli.ages import ago
 from edgefed.cli.context import globals_of
-from edgefed.cli.device_membership import add_commands
 from edgefed.cli.help import examples
-from edgefed.cli.options import Json
+from edgefed.cli.options import DeviceId, Json
+from edgefed.cli.state_marks import STANDING_COLOURS, device_state
 from edgefed.command_line import CommandLine
-from edgefed.console import columns, data, json_out, reported, talk
+from edgefed.console import Coloured, columns, data, json_out, reported, talk
 from edgefed.units import counted, size
 
 MAX_LABELS_WIDTH = 40
@@ -23,9 +24,9 @@ MAX_LABELS_WIDTH = 40
 
 _TIMES = ("seen_at", "state_since", "refused_at", "trust_since")
 _BYTES = ("sent", "received", "memory", "shared_bytes")
+_UNITS = {"cpu": "%", "gpu": "%", "temperature": "°C", "power": "W", "battery": "%"}
 
 app = CommandLine(help="Show, admit and remove the devices of the fleet.")
-add_commands(app)
 
 
 @app.command("list", epilog=examples("edgefed device list", "edgefed device list --json"))
@@ -59,7 +60,7 @@ app.command("ls", hidden=True)(list_)
 )
 def show(
     context: typer.Context,
-    device: Annotated[str, typer.Argument(help="Device id.", show_default=False)],
+    device: DeviceId,
     as_json: Json = False,
 ) -> None:
     """Show everything known about one device."""
@@ -78,71 +79,9 @@ def show(
             data(columns([row for row in rows if row[1]]))
 
 
-@app.command(
-    epilog=examples("edgefed device forget jetson-07", "edgefed device forget --all-lost --json")
-)
-def forget(
-    context: typer.Context,
-    device: Annotated[str, typer.Argument(help="Device id.", show_default=False)] = "",
-    *,
-    all_lost: Annotated[bool, typer.Option("--all-lost", help="Forget every lost device.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Forget a lost device until its agent connects again.
-
-    A device that is online cannot be forgotten.
-    """
-    options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.cli.connection import connected
-        from edgefed.errors import UsageError
-
-        if bool(device) == all_lost:
-            raise UsageError(
-                "Name one device, or --all-lost.", hint="edgefed device list shows which are lost"
-            )
-        with connected(options) as coordinator:
-            told = coordinator.order("device.forget", device=device)
-        if as_json:
-            json_out(told)
-        elif not options.quiet:
-            talk(f"forgotten: {', '.join(told['forgotten']) or 'no device is lost'}")
-
-
-@app.command(epilog=examples("edgefed device quarantine jetson-07"))
-def quarantine(
-    context: typer.Context,
-    device: Annotated[str, typer.Argument(help="Device id.", show_default=False)],
-    as_json: Json = False,
-) -> None:
-    """Ask a device no more until it is released, and refuse what it still replies."""
-    _order(context, "device.quarantine", device, as_json)
-
-
-@app.command(epilog=examples("edgefed device release jetson-07"))
-def release(
-    context: typer.Context,
-    device: Annotated[str, typer.Argument(help="Device id.", show_default=False)],
-    as_json: Json = False,
-) -> None:
-    """Let a quarantined device take part again; it stays suspect for a while."""
-    _order(context, "device.release", device, as_json)
-
-
-def _order(context: typer.Context, action: str, device: str, as_json: bool) -> None:
-    """Give an order about one device and say what it did."""
-    options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.cli.connection import connected
-
-        with connected(options) as coordinator:
-            told = coordinator.order(action, device=device)
-        if as_json:
-            json_out(told)
-        elif not options.quiet:
-            talk("; ".join(f"{done}: {name}" for done, name in told.items()))
+device_orders.add_commands(app)
+device_diagnostics.add_commands(app)
+device_membership.add_commands(app)
 
 
 def _find(devices: list[dict[str, Any]], name: str) -> dict[str, Any]:
@@ -169,7 +108,7 @@ def _rows(devices: list[dict[str, Any]], now: str) -> list[tuple[str, ...]]:
     sharing = any(device["shared_entries"] for device in devices)
     shown: list[tuple[str, _Cell]] = [
         ("DEVICE", lambda device: str(device["device"])),
-        ("STATE", lambda device: str(device["state"])),
+        ("STATE", lambda device: device_state(device["state"])),
         *([("TRUST", _trust)] if untrusted else []),
         ("SEEN", lambda device: ago(device["seen_at"], now)),
         ("SAMPLES", lambda device: str(device["samples"])),
@@ -184,7 +123,8 @@ def _rows(devices: list[dict[str, Any]], now: str) -> list[tuple[str, ...]]:
 def _trust(device: dict[str, Any]) -> str:
     """Return a device's trust score, or that it is quarantined."""
     standing = device["standing"]
-    return "quarantined" if standing == "quarantined" else f"{device['trust']:.2f}"
+    shown = "quarantined" if standing == "quarantined" else f"{device['trust']:.2f}"
+    return Coloured(shown, STANDING_COLOURS[standing]) if standing in STANDING_COLOURS else shown
 
 
 def _shared(what: str) -> _Cell:
@@ -212,15 +152,25 @@ def _rounds(rounds: list[dict[str, Any]]) -> str:
     return f"{told}, {fmean(seconds):.1f} s each" if seconds else told
 
 
+_IN_WORDS: dict[str, Callable[[Any], str]] = {
+    "rounds": _rounds,
+    "state": device_state,
+    "fraction": "{:.0%}".format,
+}
+
+
 def _text(name: str, value: Any, now: str) -> str:
+    """Return a field of a device for people."""
+    if value is None:
+        return ""
+    if name in _IN_WORDS:
+        return _IN_WORDS[name](value)
     if name in _TIMES:
         return ago(value, now) if value else ""
-    if name == "rounds":
-        return _rounds(value)
-    if name in _BYTES and value is not None:
+    if name in _BYTES:
         return size(value)
+    if name in _UNITS:
+        return f"{value:.4g} {_UNITS[name]}"
     if isinstance(value, list):
         return " ".join(str(each) for each in value)
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return "" if value is None else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

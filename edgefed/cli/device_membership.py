@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from edgefed.cli import completion
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.membership import EXPIRES, Expires, Qr, Yes, invite, listing, order
@@ -14,7 +15,18 @@ from edgefed.cli.membership import remove as end_membership
 from edgefed.cli.options import Json
 from edgefed.command_line import CommandLine
 
-Device = Annotated[str, typer.Argument(help="Name of the device.", show_default=False)]
+Waiting = Annotated[
+    str,
+    typer.Argument(
+        help="Name of the device.", show_default=False, autocompletion=completion.waiting_devices
+    ),
+]
+Enrolled = Annotated[
+    str,
+    typer.Argument(
+        help="Name of the device.", show_default=False, autocompletion=completion.enrolled_devices
+    ),
+]
 
 
 def add_commands(app: CommandLine) -> None:
@@ -51,7 +63,7 @@ def invite_(
     invite(_with_json(context, as_json), "device", device, expires, qr=qr)
 
 
-def approve(context: typer.Context, device: Device, as_json: Json = False) -> None:
+def approve(context: typer.Context, device: Waiting, as_json: Json = False) -> None:
     """Enrol a device that waits for approval.
 
     Compare the key that the device shows with the one in edgefed device enrolled first.
@@ -60,13 +72,13 @@ def approve(context: typer.Context, device: Device, as_json: Json = False) -> No
     order(_with_json(context, as_json), "member.approve", done, name=device)
 
 
-def reject(context: typer.Context, device: Device, as_json: Json = False) -> None:
+def reject(context: typer.Context, device: Waiting, as_json: Json = False) -> None:
     """Refuse a device that waits for approval."""
     order(_with_json(context, as_json), "member.reject", "rejected: {name}", name=device)
 
 
 def remove(
-    context: typer.Context, device: Device, *, yes: Yes = False, as_json: Json = False
+    context: typer.Context, device: Enrolled, *, yes: Yes = False, as_json: Json = False
 ) -> None:
     """Remove a device from the fleet for good: its certificate is revoked at once.
 

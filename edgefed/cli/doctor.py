@@ -9,7 +9,7 @@ import typer
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import Json
-from edgefed.console import columns, data, json_out, reported
+from edgefed.console import checks, data, json_out, reported
 
 if TYPE_CHECKING:
     from edgefed.diagnostics import Finding
@@ -24,17 +24,18 @@ def doctor(context: typer.Context, as_json: Json = False) -> None:
     with reported(as_json):
         from edgefed import diagnostics
 
-        findings = _findings(options)
+        findings = find(options)
         if as_json:
             json_out(diagnostics.as_json(findings))
         else:
-            data(columns(diagnostics.as_rows(findings)))
+            data(checks(diagnostics.as_rows(findings)))
         problem = diagnostics.verdict(findings)
         if problem is not None:
             raise problem
 
 
-def _findings(options: Globals) -> list[Finding]:
+def find(options: Globals) -> list[Finding]:
+    """Return what is found on this machine, without an error for what is bad."""
     from broker.mosquitto import find_mosquitto
     from edgefed import diagnostics
     from edgefed.algorithms.installed_plugins import installed_plugins

@@ -11,8 +11,8 @@ from edgefed.cli.class_output import class_tables
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.newest_run import newest
-from edgefed.cli.options import Json, Local
-from edgefed.console import columns, data, json_out, reported
+from edgefed.cli.options import Json, Local, RunIdOrLast
+from edgefed.console import columns, data, hide_progress, json_out, reported, show_progress
 from edgefed.units import counted
 
 if TYPE_CHECKING:
@@ -52,9 +52,7 @@ Mode = Annotated[
 
 def evaluate(
     context: typer.Context,
-    run: Annotated[
-        str, typer.Argument(help="Run id or its beginning; by default the newest run.")
-    ] = "",
+    run: RunIdOrLast = "",
     *,
     on: Place = None,
     mode: Mode = None,
@@ -87,13 +85,16 @@ def _by_coordinator(options: Globals, run: str, wanted: dict[str, Any]) -> dict[
     command = f"edgefed run evaluate {run}".rstrip()
     with suggesting_local(command), connected(options) as coordinator:
         started = coordinator.order("run.evaluate", run=run or newest(coordinator), **wanted)
-        return _result(coordinator, started["evaluation"])
+        return _result(coordinator, started["evaluation"], quiet=options.quiet)
 
 
-def _result(coordinator: CoordinatorClient, evaluation: str) -> dict[str, Any]:
+def _result(coordinator: CoordinatorClient, evaluation: str, *, quiet: bool) -> dict[str, Any]:
     """Wait for an evaluation, which the deadline of its exchange ends."""
     while (found := coordinator.ask("run.evaluation", evaluation=evaluation)["result"]) is None:
+        if not quiet:
+            show_progress("evaluating", 0, 0)
         time.sleep(ASK_EVERY)
+    hide_progress()
     return dict(found)
 
 

@@ -31,7 +31,7 @@ Form = Annotated[
     typer.Option(
         "--format",
         help="safetensors: the weights. torch-export: a program for torch.export.load. onnx: a"
-        " program for ONNX Runtime and others; needs edgefed[onnx].",
+        " program for ONNX Runtime and others; needs the extra onnx.",
     ),
 ]
 Out = Annotated[
@@ -58,6 +58,7 @@ def export(
     model: ModelName = "",
     best: Best = False,
     no_resize: NoResize = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
     user_models: UserModels = False,
     as_json: Json = False,
 ) -> None:
@@ -77,6 +78,7 @@ def export(
         found = model_source(settings.state, source)
         allowed = user_models or settings.user_models or found.is_simulated
         file = (out or Path(_name(found) + SUFFIXES[form])).expanduser().absolute()
+        _refuse_existing(file, force)
         told = _written(model_path(found.path, best), file, form, model, not no_resize, allowed)
         if as_json:
             json_out({"file": str(file), "format": form, "metadata": told})
@@ -85,6 +87,22 @@ def export(
         if not options.quiet and form != "safetensors":
             shape = ", ".join(map(str, told["input_shape"]))
             talk(f"  {told['input']}: {told['input_type']} ({shape}), to {told['output']}")
+
+
+def _refuse_existing(file: Path, force: bool) -> None:
+    """Raise if a file would be replaced.
+
+    Raises:
+        UsageError: ``export.exists``.
+    """
+    from edgefed.errors import UsageError
+
+    if file.exists() and not force:
+        raise UsageError(
+            f"{file} exists.",
+            code="export.exists",
+            hint="--force replaces it; --out names another file",
+        )
 
 
 def _name(found: ModelSource) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 from collections.abc import Callable
 
@@ -11,7 +10,7 @@ import typer
 
 from edgefed.clock import Clock
 from edgefed.config.address import Address
-from edgefed.console import data, talk
+from edgefed.console import data, hide_progress, show_progress, talk
 from edgefed.control.snapshot_watcher import SnapshotWatcher
 from edgefed.events.feed_update import FeedUpdate
 from edgefed.events.snapshot import RunView, Snapshot, WaitingView
@@ -54,7 +53,7 @@ def follow(
             alive()
     finally:
         watcher.stop()
-        printer.end()
+        hide_progress()
     if printer.left is not None:
         raise printer.left
     assert printer.last is not None
@@ -80,7 +79,6 @@ class _Printer:
         self._problem = ""
         self._waiting = ""
         self._warned: set[tuple[str, str]] = set()
-        self._live = sys.stderr.isatty() and not quiet and not as_json
 
     def take(self, update: FeedUpdate) -> None:
         if update.problem != self._problem and not self._quiet:
@@ -99,25 +97,22 @@ class _Printer:
         if snapshot.run.status in ENDED:
             self._ended.set()
 
-    def end(self) -> None:
-        """Leave the progress line standing."""
-        if self._live:
-            sys.stderr.write("\n")
-
     def _print(self, snapshot: Snapshot, run: RunView) -> None:
-        if self._live:
-            sys.stderr.write(f"\r\x1b[K{_line(snapshot, run)}")
-            sys.stderr.flush()
-        elif not self._json and not self._quiet:
-            self._print_lost(run.waiting)
+        live = False
+        if not self._json and not self._quiet:
             self._print_warnings(snapshot)
+            live = show_progress(
+                f"{run.run}  {run.status}", _finished(snapshot), run.rounds, _note(snapshot, run)
+            )
+            if not live:
+                self._print_lost(run.waiting)
         for point in snapshot.rounds:
             if point.round <= self._round:
                 continue
             self._round = point.round
             if self._json:
                 data(json.dumps(point.model_dump(mode="json")))
-            elif not self._live and not self._quiet:
+            elif not live and not self._quiet:
                 found = score(point.accuracy, point.loss)
                 tested = f"  {found}" if found else ""
                 replies = counted(point.replies, "reply", "replies")
@@ -125,7 +120,10 @@ class _Printer:
 
     def _print_warnings(self, snapshot: Snapshot) -> None:
         """Print each warning, and why devices did not do what they were asked, once."""
+        failed = f"alert: {snapshot.run.run} failed" if snapshot.run else ""
         for line in reversed(snapshot.lines):
+            if failed and line.text.startswith(failed):
+                continue  # the error that ends the command says so
             if line.mark in _WARNINGS and (line.time, line.text) not in self._warned:
                 self._warned.add((line.time, line.text))
                 talk(f"{line.mark} {line.text}")
@@ -138,13 +136,21 @@ class _Printer:
         self._waiting = told
 
 
-def _line(snapshot: Snapshot, run: RunView) -> str:
-    found = score(run.accuracy, run.loss)
-    tested = f"  {found}" if found else ""
+def _finished(snapshot: Snapshot) -> int:
+    """Return the number of the last round that has ended."""
+    return snapshot.rounds[-1].round if snapshot.rounds else 0
+
+
+def _note(snapshot: Snapshot, run: RunView) -> str:
+    """Return what a bar of rounds does not say: the round at work, who replied, what was found."""
     devices = [device for device in snapshot.devices if device.state != "lost"]
     done = f"{run.accepted}/{run.wanted}" if run.wanted else counted(len(devices), "device")
-    reason = f": {run.reason}" if run.reason else ""
-    waiting = f"  waiting for {waiting_until(run.waiting)}" if run.waiting else ""
-    question = f"  {run.question_in_words}" if run.detail else ""
-    shown = f"{run.run}  {run.status}{reason}  round {run.round}/{run.rounds}{question}"
-    return f"{shown}  {done}{tested}{waiting}"
+    parts = [
+        run.reason,
+        f"round {run.round}",
+        run.question_in_words if run.detail else "",
+        done,
+        score(run.accuracy, run.loss),
+        f"waiting for {waiting_until(run.waiting)}" if run.waiting else "",
+    ]
+    return "  ".join(filter(None, parts))

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from edgefed.cli import completion
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.newest_run import newest
-from edgefed.cli.options import Json, Local
+from edgefed.cli.options import Json, Local, RunIdOrLast
 from edgefed.command_line import CommandLine
 from edgefed.console import columns, data, json_out, reported, talk
 from edgefed.units import counted
@@ -25,18 +26,27 @@ Run = Annotated[
     str,
     typer.Argument(
         help="Run id or its beginning; by default the coordinator's current or last run,"
-        " with --local the newest."
+        " with --local the newest.",
+        autocompletion=completion.runs,
     ),
 ]
-OrderedRun = Annotated[
-    str, typer.Argument(help="Run id or its beginning; by default the newest run.")
-]
 OfDevice = Annotated[
-    str | None, typer.Option("--device", metavar="NAME", help="Bounties of this device only.")
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        help="Bounties of this device only.",
+        autocompletion=completion.devices,
+    ),
 ]
 OfLabel = Annotated[
     str | None,
-    typer.Option("--label", metavar="LABEL", help="Bounties for this class or label number only."),
+    typer.Option(
+        "--label",
+        metavar="LABEL",
+        help="Bounties for this class or label number only.",
+        autocompletion=completion.labels,
+    ),
 ]
 All = Annotated[bool, typer.Option("--all", help="All bounties of the run.")]
 
@@ -54,7 +64,12 @@ def skew(
     *,
     device: Annotated[
         str | None,
-        typer.Option("--device", metavar="NAME", help="Show each label of this device."),
+        typer.Option(
+            "--device",
+            metavar="NAME",
+            help="Show each label of this device.",
+            autocompletion=completion.devices,
+        ),
     ] = None,
     local: Local = False,
     as_json: Json = False,
@@ -135,7 +150,7 @@ def budget(
 )
 def open_(
     context: typer.Context,
-    run: OrderedRun = "",
+    run: RunIdOrLast = "",
     *,
     device: OfDevice = None,
     label: OfLabel = None,
@@ -151,7 +166,7 @@ def open_(
 )
 def cancel(
     context: typer.Context,
-    run: OrderedRun = "",
+    run: RunIdOrLast = "",
     *,
     device: OfDevice = None,
     label: OfLabel = None,

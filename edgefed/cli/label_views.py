@@ -41,8 +41,9 @@ class LabelView:
 
     def name(self, label: int) -> str:
         """Return what a label is called, which is its number where the classes have no names."""
-        names = self.snapshot.run.class_names if self.snapshot.run else ()
-        return names[label] if label < len(names) and names[label] else str(label)
+        from edgefed.events.class_names import name_of
+
+        return name_of(label, self.snapshot.run.class_names if self.snapshot.run else ())
 
 
 def label_view(options: Globals, run: str, local: bool) -> LabelView:

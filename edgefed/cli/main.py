@@ -5,6 +5,7 @@ from __future__ import annotations
 from edgefed.cli import (
     algo,
     broker,
+    bug_report,
     config,
     coordinator,
     data,
@@ -62,6 +63,7 @@ app.add_typer(privacy.app, name="privacy")
 app.add_typer(broker.app, name="broker")
 app.add_typer(config.app, name="config")
 app.command(epilog=doctor.EPILOG)(doctor.doctor)
+app.command(epilog=bug_report.EPILOG)(bug_report.report)
 app.command(epilog=version.EPILOG)(version.version)
 
 

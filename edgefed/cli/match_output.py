@@ -7,20 +7,19 @@ from typing import Any
 
 from edgefed.cli.run_part import RunPart
 from edgefed.console import columns
-from edgefed.events.matching_events import matching_in_words
-from edgefed.events.matching_history import MatchingHistory
-from edgefed.events.snapshot import LayerMatchView
-from edgefed.events.thinned import evenly_spaced
-from edgefed.report.matching import (
+from edgefed.events.layer_table import (
     LAYER_HEAD,
-    growth_by_round,
     growth_of,
     layer_cells,
     layer_names,
     layers_left_out,
-    matching_picture,
     width_of,
 )
+from edgefed.events.matching_events import matching_in_words
+from edgefed.events.matching_history import MatchingHistory
+from edgefed.events.snapshot import LayerMatchView
+from edgefed.events.thinned import evenly_spaced
+from edgefed.report.matching import growth_by_round, matching_picture
 from edgefed.report.run_data import RunData
 from edgefed.units import counted
 

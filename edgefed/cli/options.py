@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from edgefed.cli import completion
+
 Json = Annotated[
     bool, typer.Option("--json", help="Print JSON on stdout.", rich_help_panel="Output")
 ]
@@ -27,7 +29,12 @@ Sets = Annotated[
 ]
 AlgorithmName = Annotated[
     str | None,
-    typer.Option("--algorithm", help="Algorithm; see edgefed algo list.", rich_help_panel="Run"),
+    typer.Option(
+        "--algorithm",
+        help="Algorithm; see edgefed algo list.",
+        rich_help_panel="Run",
+        autocompletion=completion.algorithms,
+    ),
 ]
 Rounds = Annotated[
     int | None, typer.Option("--rounds", help="Rounds to train.", rich_help_panel="Run")
@@ -57,8 +64,31 @@ RayAddress = Annotated[
         rich_help_panel="Place",
     ),
 ]
+Ascii = Annotated[
+    bool | None,
+    typer.Option(
+        "--ascii/--no-ascii",
+        help="Use letters instead of symbols.",
+        show_default="letters where the locale is not UTF-8",
+    ),
+]
 RunOrFolder = Annotated[
-    str, typer.Argument(help="Run id, its beginning, or a run's folder; by default the newest run.")
+    str,
+    typer.Argument(
+        help="Run id, its beginning, or a run's folder; by default the newest run.",
+        autocompletion=completion.runs,
+    ),
+]
+RunIdOrLast = Annotated[
+    str,
+    typer.Argument(
+        help="Run id or its beginning; by default the newest run.",
+        autocompletion=completion.runs,
+    ),
+]
+DeviceId = Annotated[
+    str,
+    typer.Argument(help="Device id.", show_default=False, autocompletion=completion.devices),
 ]
 Local = Annotated[
     bool,

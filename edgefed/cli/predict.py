@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from edgefed.cli import completion
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import Json
@@ -24,6 +25,7 @@ Source = Annotated[
         metavar="MODEL",
         help="Run id or its beginning, latest, a run's folder, or a model.safetensors.",
         show_default=False,
+        autocompletion=completion.local_runs,
     ),
 ]
 

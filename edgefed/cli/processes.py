@@ -14,6 +14,8 @@ from broker.address import connect_host, port_is_free
 from broker.child_process import ChildProcess
 from broker.start_broker import Kind, RunningBroker, start_broker
 from edgefed.config.address import Address
+from edgefed.config.alert_settings import AlertSettings
+from edgefed.config.write import toml_value
 from edgefed.errors import EdgeFedError
 from edgefed.files import make_folder
 
@@ -29,6 +31,7 @@ class Processes:
         user_models: whether coordinator and agents run models of a user's own code.
         share_mixes: whether the agents let mixes of their samples go.
         share_gate: whether they let their gates of a mixture of experts go, and densities.
+        alerts: what the coordinator alerts its operator of, and how.
     """
 
     address: Address
@@ -41,6 +44,7 @@ class Processes:
     user_models: bool = False
     share_mixes: bool = False
     share_gate: bool = False
+    alerts: AlertSettings = field(default_factory=AlertSettings)
 
     def start_broker(self, kind: Kind, allow_anonymous: bool | None = None) -> RunningBroker:
         """Start a broker of our own."""
@@ -117,6 +121,8 @@ class Processes:
         keep["EDGEFED_BROKER"] = self.near_address().with_login()
         keep["EDGEFED_TRACKERS"] = ",".join(self.trackers)
         keep["EDGEFED_USER_MODELS"] = str(self.user_models).lower()
+        for key, value in self.alerts.model_dump(exclude_none=True).items():
+            keep[f"EDGEFED_ALERTS__{key.upper()}"] = toml_value(value)
         keep["EDGEFED_SHARE_MIXES"] = str(self.share_mixes).lower()
         keep["EDGEFED_SHARE_GATE"] = str(self.share_gate).lower()
         keep["EDGEFED_SHARE_DENSITY"] = str(self.share_gate).lower()

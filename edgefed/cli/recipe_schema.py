@@ -21,6 +21,8 @@ def full_schema(kind: Kind) -> dict[str, Any]:
     """
     described = schema(kind)
     definitions = described.get("$defs", {})
+    if kind == "settings":
+        definitions["DashboardSettings"]["properties"]["keys"]["properties"] = _actions()
     for table, key, known in _open_tables():
         if table.__name__ not in definitions:
             continue
@@ -28,6 +30,16 @@ def full_schema(kind: Kind) -> dict[str, Any]:
         cases = [_case(key, name, name == default, known[name], definitions) for name in known]
         definitions[table.__name__].setdefault("allOf", []).extend(cases)
     return described
+
+
+def _actions() -> dict[str, Any]:
+    """Return the actions of the dashboard, whose keys a user may choose, with their own keys."""
+    from edgefed.tui.actions import ACTIONS
+
+    return {
+        each.name: {"type": "string", "description": each.sentence, "default": each.key}
+        for each in ACTIONS
+    }
 
 
 def _open_tables() -> Iterator[tuple[type[BaseModel], str, Known]]:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from edgefed.cli import completion
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import Json
@@ -33,6 +34,7 @@ def rotate_keys(
             metavar="USER...",
             help="coordinator, broker, operator.NAME or the name of a device.",
             show_default=False,
+            autocompletion=completion.enrolled_users,
         ),
     ] = None,
     *,

@@ -11,6 +11,8 @@ from edgefed.cli.ages import ago
 from edgefed.cli.audit import EPILOG as AUDIT_EPILOG
 from edgefed.cli.audit import audit
 from edgefed.cli.class_output import class_tables
+from edgefed.cli.compare import EPILOG as COMPARE_EPILOG
+from edgefed.cli.compare import compare
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.evaluate import EPILOG as EVALUATE_EPILOG
 from edgefed.cli.evaluate import evaluate
@@ -20,28 +22,37 @@ from edgefed.cli.help import examples
 from edgefed.cli.means import EPILOG as MEANS_EPILOG
 from edgefed.cli.means import means
 from edgefed.cli.newest_run import newest
-from edgefed.cli.options import AlgorithmName, Json, Local, RecipeFile, Rounds, Seed, Sets
+from edgefed.cli.options import (
+    AlgorithmName,
+    Json,
+    Local,
+    RecipeFile,
+    Rounds,
+    RunIdOrLast,
+    Seed,
+    Sets,
+)
+from edgefed.cli.replay import EPILOG as REPLAY_EPILOG
+from edgefed.cli.replay import replay
 from edgefed.cli.report import EPILOG as REPORT_EPILOG
 from edgefed.cli.report import report
 from edgefed.cli.run_check import EPILOG as CHECK_EPILOG
 from edgefed.cli.run_check import check
 from edgefed.cli.run_models import model_rows
+from edgefed.cli.state_marks import run_status
 from edgefed.command_line import CommandLine
 from edgefed.console import columns, confirm, data, json_out, reported, talk
 from edgefed.units import counted, short_time, size
 
 app = CommandLine(help="Start, show, follow and control runs.")
 app.command(epilog=REPORT_EPILOG)(report)
+app.command(epilog=COMPARE_EPILOG)(compare)
+app.command(epilog=REPLAY_EPILOG)(replay)
 app.command(epilog=MEANS_EPILOG)(means)
 app.command(epilog=AUDIT_EPILOG)(audit)
 app.command(epilog=CHECK_EPILOG)(check)
 app.command(epilog=EVALUATE_EPILOG)(evaluate)
 app.command(epilog=EXPORT_EPILOG)(export)
-
-RunId = Annotated[str, typer.Argument(help="Run id or its beginning.", show_default=False)]
-RunIdOrLast = Annotated[
-    str, typer.Argument(help="Run id or its beginning; by default the newest run.")
-]
 
 
 @app.command(
@@ -258,7 +269,15 @@ def _row(run: dict[str, Any]) -> tuple[str, ...]:
     progress = f"{run['round']}/{run['rounds']}"
     moved = size(run["bytes_up"] + run["bytes_down"])
     started = ago(run["created"])
-    known = run["run"], run["status"], run["algorithm"], progress, accuracy, started, moved
+    known = (
+        run["run"],
+        run_status(run["status"]),
+        run["algorithm"],
+        progress,
+        accuracy,
+        started,
+        moved,
+    )
     return (*known, run["name"])
 
 
@@ -346,7 +365,7 @@ def _shown(record: dict[str, Any]) -> str:
     rows = [
         ("run", record["run"]),
         ("name", record["name"]),
-        ("status", record["status"] + reason),
+        ("status", run_status(record["status"], reason)),
         ("hint", record["hint"] if record["status"] == "failed" else ""),
         ("algorithm", record["algorithm"]),
         ("model", record["recipe"]["model"]["name"]),

@@ -37,9 +37,11 @@ def suggesting_local(command: str) -> Iterator[None]:
 
 def is_folder(run: str) -> bool:
     """Whether what was typed for a run is a folder, and no id."""
+    from edgefed.config.settings_files import expand
+    from edgefed.files import file_exists
     from edgefed.report.run_data import EVENTS
 
-    return "/" in run or (bool(run) and (Path(run).expanduser() / EVENTS).is_file())
+    return "/" in run or (bool(run) and file_exists(expand(Path(run)) / EVENTS))
 
 
 def folder_of(options: Globals, run: str, local: bool, command: str) -> Path:

@@ -1,4 +1,4 @@
-"""Show the dashboard of a live fleet."""
+"""Show the dashboard of a live fleet, or of a recording."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from pathlib import Path
 
 from edgefed.cli.follow_run import ENDED
 from edgefed.cli.mqtt_feed import MqttFeed
+from edgefed.cli.run_launcher import RunLauncher, StartOptions
+from edgefed.cli.state_folder_runs import StateFolderRuns
 from edgefed.clock import Clock
 from edgefed.config.address import Address
 from edgefed.events.feed_update import FeedUpdate
+from edgefed.events.recording import Recording
 from edgefed.tui.app import Dashboard
-from edgefed.tui.closing import ENDS_DEMO, WATCHES, Closing
+from edgefed.tui.closing import ENDS_DEMO, ENDS_REPLAY, WATCHES, Closing
+from edgefed.tui.keymap import OWN_KEYS, Keymap
 from edgefed.tui.preferences import FILE
+from edgefed.tui.replay_feed import ReplayFeed
 from edgefed.tui.terminal_locale import only_ascii
 
 
@@ -26,6 +31,9 @@ def show(
     ascii: bool | None = None,  # noqa: A002
     state: Path,
     closing: Closing = WATCHES,
+    bell: bool = True,
+    keys: Keymap = OWN_KEYS,
+    start: StartOptions | None = None,
 ) -> None:
     """Show the dashboard until it is closed.
 
@@ -37,14 +45,69 @@ def show(
         ascii: letters in place of symbols; None follows the locale.
         state: folder that keeps the user's choices.
         closing: what ends with the dashboard.
+        bell: ring the terminal's bell for an alert.
+        keys: the keys that the user chose.
+        start: what runs that are started from the screen go by; None starts none.
     """
     feed = MqttFeed(address, fleet, clock)
     control = None if read_only else feed
+    launcher = None
+    if start is not None and not read_only:
+        launcher = RunLauncher(feed.coordinator, start.around, start.words)
     letters = only_ascii(os.environ) if ascii is None else ascii
-    Dashboard(feed, control, clock, letters, preferences=state / FILE, closing=closing).run()
+    Dashboard(
+        feed,
+        control,
+        clock,
+        letters,
+        preferences=state / FILE,
+        closing=closing,
+        bell=bell,
+        keys=keys,
+        launcher=launcher,
+        runs=feed,
+    ).run()
 
 
-def show_until_ended(address: Address, fleet: str, run: str, clock: Clock, state: Path) -> bool:
+def show_recording(
+    recording: Recording,
+    fleet: str,
+    clock: Clock,
+    *,
+    speed: float,
+    ascii: bool | None = None,  # noqa: A002
+    state: Path,
+    keys: Keymap = OWN_KEYS,
+) -> None:
+    """Show the dashboard on a recording until it is closed.
+
+    Args:
+        recording: what to replay.
+        fleet: the fleet's name; empty where nobody knows it.
+        clock: where the time comes from.
+        speed: recorded seconds that pass in one; infinite for no waiting.
+        ascii: letters in place of symbols; None follows the locale.
+        state: folder with the user's choices, and with the runs to compare.
+        keys: the keys that the user chose.
+    """
+    feed = ReplayFeed(recording, clock, fleet, speed=speed)
+    Dashboard(
+        feed,
+        None,
+        clock,
+        only_ascii(os.environ) if ascii is None else ascii,
+        preferences=state / FILE,
+        closing=ENDS_REPLAY,
+        starting="The recording has not come to a run yet.",
+        runs=StateFolderRuns(state),
+        replay=feed,
+        keys=keys,
+    ).run()
+
+
+def show_until_ended(
+    address: Address, fleet: str, run: str, clock: Clock, state: Path, keys: Keymap = OWN_KEYS
+) -> bool:
     """Show the dashboard of a run that was just started until the user closes it.
 
     Returns:
@@ -68,6 +131,8 @@ def show_until_ended(address: Address, fleet: str, run: str, clock: Clock, state
         preferences=state / FILE,
         closing=ENDS_DEMO,
         starting=f"Starting {run}: the devices connect.",
+        runs=feed,
+        keys=keys,
     )
     dashboard.run()
     return ended.is_set()

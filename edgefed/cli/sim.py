@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,7 +22,8 @@ from edgefed.cli.options import (
 from edgefed.cli.sweep import EPILOG as SWEEP_EPILOG
 from edgefed.cli.sweep import sweep
 from edgefed.command_line import CommandLine
-from edgefed.console import data, json_out, reported, talk
+from edgefed.console import data, hide_progress, json_out, reported, show_progress, talk
+from edgefed.stop_signals import terminable
 from edgefed.units import score
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def run(
     """
     options = globals_of(context)
     as_json = as_json or options.json
-    with reported(as_json):
+    with reported(as_json), terminable():
         from edgefed.api.simulate import simulate
         from edgefed.cli.recipes import Typed, checked_recipe, describe_result
         from edgefed.clock import SystemClock
@@ -83,7 +82,6 @@ def run(
 
         made = checked_recipe(options, Typed(recipe, sets, algorithm, rounds, seed, devices))
         settings = options.settings().value
-        live = sys.stderr.isatty() and not options.quiet
         ended = simulate(
             made,
             folder=settings.state / "simulations",
@@ -93,10 +91,9 @@ def run(
             audit=audit,
             memory=settings.memory,
             trackers=make_trackers(settings.trackers, settings.state, SystemClock()),
-            on_event=_reporter(made.rounds.count, live=live, quiet=options.quiet),
+            on_event=_Reporter(made.rounds.count, quiet=options.quiet),
         )
-        if live:
-            talk("")
+        hide_progress()
         result = ended.to_json()
         if as_json:
             json_out(result)
@@ -104,21 +101,31 @@ def run(
             data(describe_result(result))
 
 
-def _reporter(rounds: int, *, live: bool, quiet: bool) -> Callable[[Event], None]:
-    def report(event: Event) -> None:
-        if quiet:
-            return
-        if event.kind == "scored" and live:
-            found = score(event.fields.get("accuracy"), event.fields.get("loss"))
-            told = f"round {event.fields['round']}/{rounds}  {found}".rstrip()
-            sys.stderr.write(f"\r\x1b[K{told}")
-            sys.stderr.flush()
-        elif event.kind == "run" and event.fields.get("status") == "finished":
-            reason = event.fields.get("reason")
-            if reason:  # it ended before its last round
-                talk(f"{chr(10) if live else ''}{reason}")
-        elif event.kind == "note":
-            warning = event.fields.get("level") == "warning"
-            talk(f"{'! ' if warning else ''}{event.fields['text']}")
+class _Reporter:
+    """Says on stderr what a simulation does: on a terminal its rounds as a bar, and its notes."""
 
-    return report
+    def __init__(self, rounds: int, *, quiet: bool) -> None:
+        self._rounds = rounds
+        self._quiet = quiet
+        self._done = 0
+        self._found = ""
+
+    def __call__(self, event: Event) -> None:
+        """Tell of an event."""
+        if self._quiet:
+            return
+        fields = event.fields
+        if event.kind == "note":
+            talk(f"{'! ' if fields.get('level') == 'warning' else ''}{fields['text']}")
+        elif event.kind == "run" and fields.get("status") == "finished":
+            if fields.get("reason"):  # it ended before its last round
+                talk(fields["reason"])
+        elif event.kind == "scored":
+            self._done = fields["round"]
+            self._found = score(fields.get("accuracy"), fields.get("loss"))
+            self._show()
+        elif event.kind == "exchange":
+            self._show()
+
+    def _show(self) -> None:
+        show_progress("rounds", self._done, self._rounds, self._found)

@@ -10,6 +10,7 @@ from edgefed.cli.ages import ago
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import Json
+from edgefed.cli.state_marks import run_status
 from edgefed.console import columns, data, json_out, reported
 from edgefed.units import counted, score, size
 
@@ -51,7 +52,7 @@ def _rows(broker: str, snapshot: dict[str, Any], now: str) -> list[tuple[str, ..
         return [*rows, ("run", "none; start one: edgefed run start")]
     reason = f": {run['reason']}" if run["reason"] else ""
     rows.append(("run", f"{run['run']}  {run['algorithm']}, {run['model']}"))
-    rows.append(("status", f"{run['status']}{reason}"))
+    rows.append(("status", run_status(run["status"], reason)))
     rows.append(("round", f"{run['round']} of {run['rounds']}"))
     if run["waiting"] is not None:
         rows.append(("waiting for", waiting_until(WaitingView.model_validate(run["waiting"]))))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefed.cli.context import Globals
-from edgefed.console import talk
+from edgefed.console import show_progress, talk
 from edgefed.units import counted
 
 if TYPE_CHECKING:
@@ -56,7 +55,6 @@ def run_plan(options: Globals, plan: Plan, folder: Path, executors: Maker | None
             plan, folder, SystemClock(), known, progress.take, executors, settings.memory
         )
     except KeyboardInterrupt:
-        progress.end()
         raise InterruptedRunError(
             f"Interrupted; {progress.done} of {len(plan.cases) * len(plan.seeds)} runs are done.",
             hint="the same command resumes",
@@ -86,33 +84,36 @@ def raise_failures(plan: Plan, outcome: Outcome) -> None:
 
 
 class Progress:
-    """Says on stderr what trials do: a line a run, and on a terminal each round."""
+    """Says on stderr what trials do: a line a run, and on a terminal a bar of all of them."""
 
     def __init__(self, *, quiet: bool) -> None:
         self.done = 0
+        self._ended = 0
         self._quiet = quiet
-        self._live = sys.stderr.isatty() and not quiet
 
     def take(self, step: Step) -> None:
         """Tell of a step."""
         self.done += step.state in ("done", "known")
         if self._quiet:
             return
-        if step.state in ("begun", "round"):
-            if self._live:
-                rounds = step.trial.recipe.rounds.count
-                sys.stderr.write(f"\r\x1b[K{_line(step)}  round {step.round}/{rounds}")
-                sys.stderr.flush()
-            return
-        if self._live:
-            sys.stderr.write("\r\x1b[K")
-        ends = {"known": "  done before", "failed": f"  failed: {step.reason}"}
-        talk(_line(step) + ends.get(step.state, ""))
+        if step.state not in ("begun", "round"):
+            self._ended += 1
+            ends = {"known": "  done before", "failed": f"  failed: {step.reason}"}
+            talk(_line(step) + ends.get(step.state, ""))
+        else:
+            show_progress("runs", self._ended + _share(step), step.total, _note(step))
 
-    def end(self) -> None:
-        """Leave the line as it stands."""
-        if self._live:
-            sys.stderr.write("\n")
+
+def _share(step: Step) -> float:
+    """Return how much of its run is done; the last round's end is the run's."""
+    return step.round / (step.trial.recipe.rounds.count + 1)
+
+
+def _note(step: Step) -> str:
+    rounds = step.trial.recipe.rounds.count
+    found = "" if step.accuracy is None else f"  accuracy {step.accuracy:.4f}"
+    case = f"{step.trial.case.name}  seed {step.trial.seed}"
+    return f"{case}  round {step.round}/{rounds}{found}"
 
 
 def _line(step: Step) -> str:

@@ -44,24 +44,29 @@ def up(
     options = globals_of(context)
     with reported(options.json):
         from edgefed.cli.processes import running
+        from edgefed.cli.run_launcher import StartOptions
         from edgefed.cli.show_dashboard import show
         from edgefed.clock import SystemClock
         from edgefed.tui.closing import ENDS_FLEET
+        from edgefed.tui.keymap import checked_keymap
 
+        keys, settings = checked_keymap(options.settings()), options.settings().value
         processes = _processes(options)
         signal.signal(signal.SIGTERM, _end)
         with running(processes):
             _start(processes, allow_anonymous)
             if not headless and sys.stdout.isatty() and sys.stderr.isatty():
                 near = processes.near_address()
-                state = options.settings().value.state
                 show(
                     near,
                     processes.fleet,
                     SystemClock(),
                     read_only=False,
-                    state=state,
+                    state=settings.state,
                     closing=ENDS_FLEET,
+                    bell=settings.alerts.bell,
+                    keys=keys,
+                    start=StartOptions.of(options),
                 )
                 return
             while True:
@@ -90,6 +95,7 @@ def _processes(options: Globals) -> Processes:
         settings.state,
         trackers=settings.trackers,
         user_models=settings.user_models,
+        alerts=settings.alerts,
     )
 
 

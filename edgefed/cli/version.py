@@ -18,16 +18,22 @@ PACKAGES = ("torch", "torchvision", "paho-mqtt", "textual", "typer", "pydantic",
 
 def version(context: typer.Context, as_json: Json = False) -> None:
     """Print the versions of edgefed, its protocol, Python and its main libraries."""
+    found = versions()
+    if as_json or globals_of(context).json:
+        json_out(found)
+    else:
+        data(columns(list(found.items())))
+
+
+def versions() -> dict[str, str]:
+    """Return the versions by what they are of."""
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed
 
-    versions = {"edgefed": VERSION, "protocol": str(PROTOCOL), "python": platform.python_version()}
+    found = {"edgefed": VERSION, "protocol": str(PROTOCOL), "python": platform.python_version()}
     for package in PACKAGES:
         try:
-            versions[package] = installed(package)
+            found[package] = installed(package)
         except PackageNotFoundError:
-            versions[package] = "not installed"
-    if as_json or globals_of(context).json:
-        json_out(versions)
-    else:
-        data(columns(list(versions.items())))
+            found[package] = "not installed"
+    return found

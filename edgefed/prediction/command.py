@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgefed.clock import SystemClock
-from edgefed.console import data, json_out, talk
+from edgefed.console import data, hide_progress, json_out, show_progress, talk
 from edgefed.errors import PartlyDoneError, UnknownNameError, UsageError
 from edgefed.learn.model_files import BEST_FILE, MODEL_FILE
 from edgefed.prediction.answer_lines import AnswerLines, Form
@@ -18,7 +16,6 @@ from edgefed.prediction.answers import Answer, answers
 from edgefed.prediction.inputs_found import Found, find_inputs
 from edgefed.prediction.load import load_model
 from edgefed.prediction.loaded_model import LoadedModel
-from edgefed.prediction.progress_line import ProgressLine
 from edgefed.units import counted
 
 SHOWN = 10
@@ -117,9 +114,7 @@ class _Printer:
         self._lines = AnswerLines(model.labels, model.description.outputs, request.top, width)
         self._labels = model.labels
         self._request = request
-        self._progress = ProgressLine(
-            sys.stderr, found.count, "inputs", SystemClock(), quiet=request.quiet
-        )
+        self._count_of_all = found.count
         self._done = 0
         self._counts: Counter[str] = Counter()
         self._unread: list[Answer] = []
@@ -128,12 +123,12 @@ class _Printer:
 
     def take(self, part: Sequence[Answer]) -> None:
         """Print answers."""
-        self._progress.clear()
         for answer in part:
             self._print(answer)
             self._count(answer)
         self._done += len(part)
-        self._progress.show(self._done)
+        if not self._request.quiet:
+            show_progress("predicting", self._done, self._count_of_all)
 
     def end(self) -> None:
         """Print what all answers amount to.
@@ -141,7 +136,7 @@ class _Printer:
         Raises:
             PartlyDoneError: some images cannot be read.
         """
-        self._progress.clear()
+        hide_progress()
         summary = self._summary()
         if self._request.form == "json":
             json_out({"summary": summary})

@@ -7,9 +7,10 @@ from typing import Any
 
 from edgefed.charts.matrix import LEAST_SHARE, MANY, matrix_chart
 from edgefed.evaluation.classification import averages
-from edgefed.events.class_table import confusion_json, name_of, whose
+from edgefed.events.class_names import name_of
+from edgefed.events.class_table import confusion_json, whose
 from edgefed.events.confusion_events import confusion_of
-from edgefed.events.snapshot import ConfusionView
+from edgefed.events.evaluation_views import ConfusionView
 from edgefed.report.html import folded, scroll, section, table, tiles
 from edgefed.report.run_data import RunData
 from edgefed.units import counted

@@ -8,7 +8,8 @@ from edgefed.charts.courses import course_map
 from edgefed.charts.lines import LineChart, Series, line_chart
 from edgefed.charts.shares import Panel, share_maps
 from edgefed.charts.svg import stacked, standalone
-from edgefed.events.expert_events import label_names, problem_in_words
+from edgefed.events.class_names import label_names
+from edgefed.events.expert_events import problem_in_words
 from edgefed.events.expert_history import ExpertHistory
 from edgefed.events.thinned import evenly_spaced
 from edgefed.report.html import scroll, section, tiles

@@ -19,7 +19,7 @@ from edgefed.config.recipe import Recipe
 from edgefed.coordinator.label_audit import AUDIT
 from edgefed.coordinator.store import Store
 from edgefed.errors import DataError, UnknownNameError
-from edgefed.events.expert_events import label_names
+from edgefed.events.class_names import label_names
 from edgefed.files import storage_error
 from edgefed.report.run_data import RunData
 from edgefed.sharing.label_leakage import frequencies_of_mixture, total_variation

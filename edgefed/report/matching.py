@@ -6,50 +6,19 @@ from collections.abc import Iterator
 
 from edgefed.charts.lines import LineChart, Series, line_chart
 from edgefed.charts.svg import stacked, standalone
+from edgefed.events.layer_table import (
+    LAYER_HEAD,
+    layer_cells,
+    layer_names,
+    layers_left_out,
+    width_of,
+)
 from edgefed.events.matching_history import MatchingHistory
-from edgefed.events.snapshot import LayerMatchView, MatchingView, MatchRoundView
 from edgefed.report.html import scroll, section, table, tiles
 from edgefed.report.run_data import RunData
 
 MAX_CURVES = 32
 """Layers whose widths are drawn, which is as many as have a look of their own."""
-
-LAYER_HEAD = ("LAYER", "LOCAL", "ATOMS", "GROWTH", "HOLDERS", "OBJECTIVE")
-"""What ``layer_cells`` are."""
-
-
-def layer_names(view: MatchingView) -> list[str]:
-    """Return what the layers are called; one that is not known has its number."""
-    return [layer.layer or f"#{number}" for number, layer in enumerate(view.layers, 1)]
-
-
-def growth_of(layer: LayerMatchView) -> float | None:
-    """Return a layer's atoms divided by its units on a device; None before it was matched."""
-    return layer.atoms / layer.local if layer.atoms and layer.local else None
-
-
-def layer_cells(name: str, layer: LayerMatchView) -> tuple[str, ...]:
-    """Return a layer's row of a table; what is not known before its matching is left empty."""
-    growth = growth_of(layer)
-    return (
-        name,
-        str(layer.local),
-        str(layer.atoms) if layer.atoms else "",
-        "" if growth is None else f"{growth:.2f}",
-        f"{layer.holders:.2f}" if layer.atoms else "",
-        "" if layer.objective is None else f"{layer.objective:.6g}",
-    )
-
-
-def layers_left_out(view: MatchingView) -> str:
-    """Return how many layers are told, where not all are."""
-    told = len(view.layers)
-    return f"The first {told} of {view.total} layers are shown." if told < view.total else ""
-
-
-def width_of(row: MatchRoundView, number: int) -> int | None:
-    """Return the atoms of the layer of this number after a round; None for none yet."""
-    return row.widths[number] if number < len(row.widths) else None
 
 
 def growth_by_round(run_data: RunData) -> list[tuple[int, float]]:

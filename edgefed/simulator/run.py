@@ -43,7 +43,6 @@ from edgefed.simulator.local_fleet import LocalFleet, newcomers_of
 from edgefed.simulator.process_pool import ProcessPool, core_count
 from edgefed.simulator.stacked_executor import StackedExecutor
 
-CACHE_BYTES = 4 * 1024**3
 NOISE_BYTES = 512 * 1024**2
 
 
@@ -120,7 +119,7 @@ class Simulation:
             self.controls = RunControls()
             self._run = create_run(self.store, recipe, clock)
             self.journal.open(self.store.run_folder(self._run.run) / "events.jsonl")
-            cache, relays = open_blobs(folder, CACHE_BYTES)
+            cache, relays = open_blobs(folder)
             self._deps = EngineDeps(
                 recipe=recipe,
                 algorithm=algorithm,
@@ -172,7 +171,7 @@ class Simulation:
             return
         told = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         ended = replace(record, status="failed", reason=told, error="internal")
-        if isinstance(error, KeyboardInterrupt):
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
             ended = replace(ended, status="aborted", reason="interrupted", error="interrupted")
         ended = replace(ended, round=record.finished_rounds, ended=timestamp(self._clock.now()))
         self.store.save_run(ended)

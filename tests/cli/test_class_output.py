@@ -8,7 +8,7 @@ import pytest
 from edgefed.cli.class_output import MAX_CLASSES, class_tables
 from edgefed.evaluation.confusion import MAX_MATRIX_CLASSES, Confusion
 from edgefed.events.class_table import confusion_json
-from edgefed.events.snapshot import ConfusionView, TestPlace
+from edgefed.events.evaluation_views import ConfusionView, TestPlace
 
 
 def shown(

@@ -18,7 +18,7 @@ from edgefed.coordinator.store import Store
 from edgefed.transport.inbox import Inbox, InboxLimits
 from edgefed.transport.link import Incoming
 from tests.cli.commands import Told, edgefed
-from tests.cli.test_report import Nobody, NoDevices
+from tests.cli.test_report import Nobody
 from tests.control.fake_coordinator import FLEET, FakeCoordinator
 from tests.run_fixture import Ticking
 
@@ -44,7 +44,6 @@ class Overrun:
             Challenges(clock, lambda: "0" * 8),
             lambda: self.inbox.counts,
             lambda name: None,
-            NoDevices(),
         )
         self.fake = FakeCoordinator(broker.address, requests.answer)
 

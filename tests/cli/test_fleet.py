@@ -149,7 +149,7 @@ def test_runs_are_listed_newest_first(fleet: SmallFleet) -> None:
     ]
     assert shown[1].split()[:4] == [second, "finished", "fedprox", "1/1"]
     assert fleet("run", "show").out.splitlines()[0].split() == ["run", second]
-    assert fleet("run", "show", second[:6]).out == fleet("run", "show", second).out
+    assert fleet("run", "show", second[:6], "--json").json == fleet.show(second)
 
 
 def test_unknown_runs_and_devices_are_told(fleet: SmallFleet) -> None:

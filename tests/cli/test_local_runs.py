@@ -38,6 +38,14 @@ def test_simulations_are_listed_and_shown_without_a_coordinator(tmp_path: Path) 
     assert first["run"] in edgefed("run", "show", first["run"], "--local", state=tmp_path).out
 
 
+def test_a_run_shows_whether_its_updates_were_summed_unseen(tmp_path: Path) -> None:
+    masked = ("--devices", "5", "--set", "secure_aggregation.enabled=true")
+    simulate(tmp_path, *masked, "--set", "wire.uplink=fp32", "--rounds", "1")
+    shown = edgefed("run", "show", "--local", state=tmp_path).out
+    told = "secure: the coordinator sees only sums; at least 67% of the devices of a round"
+    assert re.search(f"^aggregation +{told}$", shown, re.MULTILINE)
+
+
 def test_a_simulation_is_tested_again(tmp_path: Path) -> None:
     run = simulate(tmp_path).json
     found = edgefed("run", "evaluate", "--local", "--json", state=tmp_path).json

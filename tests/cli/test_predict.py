@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 from device_agent.cli import app as agent_app
 from edgefed.prediction.export import onnx_run
 from edgefed.prediction.load import load_model
-from edgefed.prediction.progress_line import ProgressLine
 from tests.cli.commands import Told, edgefed, only, recipe_file
 from tests.generated_images import write_pictures
 from tests.prediction.model_files import described, model_file, network, write_model
@@ -254,35 +253,9 @@ def test_a_run_is_exported(trained: Path, pictures: Path, tmp_path: Path) -> Non
     told = edgefed("run", "export", "latest", "--out", weights, state=trained)
     assert (told.code, told.out) == (0, f"{weights}\n")
     assert load_model(weights).labels == CLASSES
-
-
-class Steps:
-    """A clock whose time a test sets."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def monotonic(self) -> float:
-        return self.time
-
-    def now(self) -> Any:
-        raise NotImplementedError
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_terminal_shows_how_long_it_will_take() -> None:
-    clock, terminal, pipe = Steps(), Terminal(), io.StringIO()
-    line = ProgressLine(terminal, 4000, "inputs", clock)
-    clock.time = 30.0
-    line.show(1000)
-    assert "[######..................] 1000/4000 inputs  00:01:30 left" in terminal.getvalue()
-    line.clear()
-    assert terminal.getvalue().endswith("\r\x1b[K")
-    ProgressLine(pipe, 4000, "inputs", clock).show(1000)
-    silent = Terminal()
-    ProgressLine(silent, 4000, "inputs", clock, quiet=True).show(1000)
-    assert pipe.getvalue() == silent.getvalue() == ""
+    before = weights.read_bytes()
+    again = ("run", "export", "latest", "--best", "--out", weights)
+    edgefed(*again, state=trained).failed(2, "export.exists", str(weights), "--force")
+    assert weights.read_bytes() == before
+    assert edgefed(*again, "--force", state=trained).code == 0
+    assert weights.read_bytes() != before

@@ -261,19 +261,6 @@ class Nobody:
         raise NotImplementedError
 
 
-class NoDevices:
-    """Knows no device."""
-
-    def forget(self, device: str) -> list[str]:
-        raise NotImplementedError
-
-    def quarantine(self, device: str) -> None:
-        raise NotImplementedError
-
-    def release(self, device: str) -> None:
-        raise NotImplementedError
-
-
 def asked(here: World, action: str) -> Any:
     clock = Ticking()
     challenges = Challenges(clock, lambda: "0" * 8)
@@ -285,7 +272,6 @@ def asked(here: World, action: str) -> Any:
         challenges,
         InboxCounts,
         lambda name: None,
-        NoDevices(),
     )
     parts = requests.answer(Request(nonce="0" * 8, action=action, arguments={"run": here.run}))
     assert all(part.ok for part in parts)

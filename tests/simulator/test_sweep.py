@@ -138,6 +138,9 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, swept: Swept)
     good, bad, _ = case_rows(plan, outcome)
     assert (good.runs, good.failed, bad.runs, bad.failed) == (1, 0, 0, 1)
     assert "0, 1 failed" in text_rows([bad], None)[1]
+    head, row = text_rows([good], None)
+    assert head[-2:] == ("BYTES", "TIME")
+    assert row[-1].endswith((" ms", " s"))
     assert [each["case"] for each in summary(plan, outcome, swept.folder)["failures"]] == [
         "bad",
         "misfit",

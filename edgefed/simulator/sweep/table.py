@@ -12,7 +12,7 @@ from typing import Any
 from edgefed.simulator.sweep.plan import Plan
 from edgefed.simulator.sweep.results import Result
 from edgefed.simulator.sweep.trials import Outcome
-from edgefed.units import size
+from edgefed.units import short_time, size
 
 COLUMNS = ("accuracy", "loss", "bytes", "seconds", "rounds_to_target")
 
@@ -129,7 +129,7 @@ def _numbers(result: Result, target: float | None) -> dict[str, Any]:
 def text_rows(rows: Sequence[CaseRow], target: float | None) -> list[tuple[str, ...]]:
     """Return the table for people; ``to 0.8`` counts rounds, of so many seeds that got there."""
     more = () if target is None else (f"ROUNDS TO {target:g}",)
-    head = ("CASE", "RUNS", "ACCURACY", "LOSS", "BYTES", "SECONDS", *more)
+    head = ("CASE", "RUNS", "ACCURACY", "LOSS", "BYTES", "TIME", *more)
     return [head, *(_text_row(row, target) for row in rows)]
 
 
@@ -141,7 +141,7 @@ def _text_row(row: CaseRow, target: float | None) -> tuple[str, ...]:
         _spoken(values["accuracy"], "{:.4f}".format),
         _spoken(values["loss"], "{:.4f}".format),
         _spoken(values["bytes"], size),
-        _spoken(values["seconds"], "{:.1f}".format),
+        _spoken(values["seconds"], short_time),
     ]
     if target is not None:
         reached = values["rounds_to_target"]

@@ -1,0 +1,72 @@
+"""``edgefed run compare``: runs side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgefed.cli import completion
+from edgefed.cli.context import Globals, globals_of
+from edgefed.cli.help import examples
+from edgefed.cli.options import Json, Local
+from edgefed.console import columns, data, json_out, reported
+
+if TYPE_CHECKING:
+    from edgefed.events.known_runs import RunDetails
+    from edgefed.events.run_comparison import Comparison
+
+EPILOG = examples(
+    "edgefed run compare r-0001 r-0002", "edgefed run compare r-0001 r-0002 r-0003 --local --json"
+)
+
+
+def compare(
+    context: typer.Context,
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            help="Two or more runs: ids or their beginnings.", autocompletion=completion.runs
+        ),
+    ],
+    local: Local = False,
+    as_json: Json = False,
+) -> None:
+    """Put runs side by side: accuracy, bytes, time, epsilon, and the settings that differ."""
+    options = globals_of(context)
+    as_json = as_json or options.json
+    with reported(as_json):
+        from edgefed.errors import UsageError
+        from edgefed.events.run_comparison import compare as compared
+
+        if len(runs) < 2:
+            raise UsageError("A comparison needs two runs or more.",
+                             hint="edgefed run compare RUN RUN")  # fmt: skip
+        comparison = compared(_details(options, runs, local))
+        if as_json:
+            json_out(comparison.to_json())
+        else:
+            data(_table(comparison))
+
+
+def _details(options: Globals, runs: list[str], local: bool) -> list[RunDetails]:
+    from edgefed.events.known_runs import RunDetails
+
+    if local:
+        from edgefed.cli.state_folder_runs import StateFolderRuns
+
+        known = StateFolderRuns(options.settings().value.state)
+        return [known.run_details(run) for run in runs]
+    from edgefed.cli.connection import connected
+    from edgefed.cli.run_folders import suggesting_local
+
+    command = f"edgefed run compare {' '.join(runs)}"
+    with suggesting_local(command), connected(options) as coordinator:
+        return [RunDetails.model_validate(coordinator.ask("run.show", run=run)) for run in runs]
+
+
+def _table(comparison: Comparison) -> str:
+    head = ("", *(run.run for run in comparison.runs))
+    blank = ("",) * len(head)
+    differences = comparison.differences() or [("settings", *("the same" for _ in head[1:]))]
+    return columns([head, *comparison.results(), blank, *differences])

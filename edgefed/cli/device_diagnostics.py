@@ -1,0 +1,152 @@
+"""``edgefed device ping | logs``: whether devices answer, and what their agents log."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgefed.cli import completion
+from edgefed.cli.context import globals_of
+from edgefed.cli.help import examples
+from edgefed.cli.options import DeviceId, Json
+from edgefed.command_line import CommandLine
+from edgefed.console import columns, data, json_out, reported, talk
+
+if TYPE_CHECKING:
+    from edgefed.control.device_log import LogPart
+
+FOLLOW_EVERY = 1.0
+"""Seconds between two looks at a log that is followed."""
+
+MARGIN = 10.0
+"""Seconds beside the time limit of devices in which the coordinator has to answer."""
+
+Timeout = Annotated[
+    float,
+    typer.Option("--timeout", help="Seconds to wait for an answer.", min=0.1, max=60.0),
+]
+
+
+def add_commands(app: CommandLine) -> None:
+    """Add the commands to ``edgefed device``."""
+    app.command(epilog=examples("edgefed device ping jetson-07", "edgefed device ping --all"))(ping)
+    app.command(
+        epilog=examples(
+            "edgefed device logs jetson-07 --lines 100", "edgefed device logs jetson-07 --follow"
+        )
+    )(logs)
+
+
+def ping(
+    context: typer.Context,
+    devices: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="DEVICE...",
+            help="Device ids.",
+            show_default=False,
+            autocompletion=completion.devices,
+        ),
+    ] = None,
+    *,
+    everybody: Annotated[bool, typer.Option("--all", help="Every device of the fleet.")] = False,
+    timeout: Timeout = 5.0,
+    as_json: Json = False,
+) -> None:
+    """Measure how long the agents of devices take to answer the coordinator.
+
+    An agent answers at once, also while it trains.
+
+    Exit code 7: some devices do not answer; 6: none does.
+    """
+    options = globals_of(context)
+    as_json = as_json or options.json
+    with reported(as_json):
+        from edgefed.cli.connection import connected
+        from edgefed.errors import UsageError
+
+        named = devices or []
+        if bool(named) == everybody:
+            raise UsageError("Name the devices, or all of them.", hint="edgefed device ping --all")
+        with connected(options) as coordinator:
+            asked = {"devices": named, "timeout": timeout}
+            told = coordinator.call("device.ping", asked, timeout + MARGIN)
+        if as_json:
+            json_out(told)
+        elif told:
+            data(columns([("DEVICE", "ROUND TRIP"), *(_row(each) for each in told)]))
+        else:
+            talk("No device yet.")
+        _check_answers(told, timeout)
+
+
+def logs(
+    context: typer.Context,
+    device: DeviceId,
+    *,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", help="Lines to begin with.", min=1, max=200)
+    ] = 20,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print new lines as they come, until Ctrl-C.")
+    ] = False,
+    timeout: Timeout = 5.0,
+    as_json: Json = False,
+) -> None:
+    """Print the end of the log of a device's agent, fetched through the broker.
+
+    Times are those of the device's clock. The agent keeps its last 500 lines.
+    """
+    options = globals_of(context)
+    as_json = as_json or options.json
+    with reported(as_json):
+        from edgefed.cli.connection import connected
+        from edgefed.control.device_log import DeviceLog
+
+        with connected(options) as coordinator:
+            log = DeviceLog(partial(coordinator.call, timeout=timeout + MARGIN), device, timeout)
+            _print(log.tail(lines), device, as_json)
+            while follow:
+                time.sleep(FOLLOW_EVERY)
+                _print(log.newer(), device, as_json)
+
+
+def _print(part: LogPart, device: str, as_json: bool) -> None:
+    if part.restarted:
+        talk(f"The agent of {device} was started again.")
+    if part.missed:
+        talk(f"{part.missed} lines came too fast and are left out.")
+    for line in part.lines:
+        if as_json:
+            json_out({"device": device, "line": line})
+        else:
+            data(line)
+
+
+def _row(result: dict[str, Any]) -> tuple[str, str]:
+    words = {"silent": "no answer", "lost": "lost"}
+    seconds = result["seconds"]
+    shown = words[result["outcome"]] if seconds is None else f"{seconds * 1000:.1f} ms"
+    return result["device"], shown
+
+
+def _check_answers(told: list[dict[str, Any]], timeout: float) -> None:
+    """End with an error that names the devices that did not answer.
+
+    Raises:
+        PartlyDoneError: others did.
+        TimeLimitError: none did.
+    """
+    from edgefed.errors import PartlyDoneError, TimeLimitError
+
+    silent = [each["device"] for each in told if each["outcome"] != "answered"]
+    if not silent:
+        return
+    told_of = f"No answer within {timeout:g} s from {', '.join(silent)}."
+    hint = "edgefed device show DEVICE; an agent of an older version does not answer"
+    if len(silent) == len(told):
+        raise TimeLimitError(told_of, code="device.silent", hint=hint)
+    raise PartlyDoneError(told_of, code="device.ping", hint=hint)

@@ -1,0 +1,26 @@
+"""What a stream can show: whether it is a terminal, whether it moves its cursor, its colours."""
+
+from __future__ import annotations
+
+import os
+from typing import TextIO
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether somebody watches this stream, and not a file or a program."""
+    return not stream.closed and stream.isatty()
+
+
+def can_redraw(stream: TextIO) -> bool:
+    """Whether what was written to this stream can be drawn over; a dumb terminal cannot."""
+    return is_terminal(stream) and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
+
+
+def can_colour(stream: TextIO) -> bool:
+    """Whether this stream shows colours, and nobody asked for none (https://no-color.org)."""
+    return can_redraw(stream) and not os.environ.get("NO_COLOR")
+
+
+def without_colour() -> None:
+    """Use no colours in this process and in those that it starts."""
+    os.environ["NO_COLOR"] = "1"
