@@ -8,14 +8,42 @@ from typing import Literal
 
 from textual.binding import Binding, BindingType
 
-Place = Literal["screens", "run", "everywhere", "overview", "devices", "table"]
-"""Where an action works; the first three work on every screen."""
+Place = Literal[
+    "screens",
+    "run",
+    "replay",
+    "everywhere",
+    "overview",
+    "devices",
+    "device",
+    "detail",
+    "classes",
+    "runs",
+    "table",
+]
+"""Where an action works; ``replay`` takes the place of ``run`` in a replay."""
+
+EVERYWHERE: frozenset[Place] = frozenset(("screens", "run", "replay", "everywhere"))
+"""The places that are on every screen."""
+
+_SCREENS: tuple[frozenset[Place], ...] = (
+    frozenset(("devices", "device", "table")),
+    frozenset(("detail", "device")),
+    frozenset(("classes", "table")),
+    frozenset(("runs", "table")),
+)
+"""The other places that some screen has together."""
 
 PLACES: dict[Place, str] = {
     "screens": "Screens",
     "run": "Run",
+    "replay": "Replay",
     "overview": "Overview",
     "devices": "Devices",
+    "device": "One device, of a row or opened",
+    "detail": "An opened device",
+    "classes": "Classes",
+    "runs": "Runs",
     "table": "Tables",
     "everywhere": "Everywhere",
 }
@@ -64,16 +92,44 @@ ACTIONS: tuple[Action, ...] = (
            "the run: round, curves, attention, events", "screens", 2),
     Action("screen.devices", "2", "2", "show('devices')", "Devices",
            "one row for each device", "screens", 3),
-    Action("screen.experts", "3", "3", "show('experts')", "Experts",
+    Action("screen.classes", "3", "3", "show('classes')", "Classes",
+           "which classes and devices the model is right about", "screens", 9),
+    Action("screen.labels", "4", "4", "show('labels')", "Labels",
+           "label bounties, and what mixes cost", "screens"),
+    Action("screen.experts", "5", "5", "show('experts')", "Experts",
            "who uses which expert, in a run that has some", "screens"),
+    Action("screen.matching", "6", "6", "show('matching')", "Matching",
+           "widths of matched layers, in a run that has some", "screens"),
+    Action("screen.runs", "7", "7", "show('runs')", "Runs",
+           "every run; up to four of them side by side", "screens", 10),
     Action("run.pause", "p", "p", "pause_or_resume", "Pause",
            "pause after the open exchange, or resume", "run", 4),
     Action("run.step", "full_stop", ".", "step", "Step",
            "when paused: one exchange, all its phases", "run", 5),
     Action("run.abort", "A", "A", "abort", "Abort…",
            "stop the run now (asks for its name)", "run", 6),
+    Action("replay.play", "p", "p", "replay('play')", "Play",
+           "pause or go on; at the end, from the start", "replay", 4),
+    Action("replay.next_round", "full_stop", ".", "replay('next_round')", "Round",
+           "to the end of the round, and pause", "replay", 5),
+    Action("replay.previous_round", "comma", ",", "replay('previous_round')", "Back",
+           "to the end of the round before", "replay"),
+    Action("replay.faster", "plus", "+", "replay('faster')", "Faster",
+           "2, 4, … 64 times the speed, or no waiting", "replay", 6),
+    Action("replay.slower", "minus", "-", "replay('slower')", "Slower",
+           "half the speed", "replay"),
+    Action("replay.next_event", "greater_than_sign", ">", "replay('next_event')", "Event",
+           "to the next event, and pause", "replay"),
+    Action("replay.previous_event", "less_than_sign", "<", "replay('previous_event')", "Event",
+           "to the event before", "replay"),
+    Action("replay.start", "left_parenthesis", "(", "replay('start')", "Start",
+           "to the start of the recording", "replay"),
+    Action("replay.end", "right_parenthesis", ")", "replay('end')", "End",
+           "to its end", "replay"),
     Action("overview.curve", "l", "l", "other_curve", "Loss",
            "accuracy or loss, where only one curve fits", "overview"),
+    Action("overview.zoom", "z", "z", "last_rounds", "Zoom",
+           "curves of the last 50 rounds, or of all", "overview"),
     Action("devices.open", "enter", "enter", "open_device", "Open",
            "all about the device of the row; esc goes back", "devices"),
     Action("devices.map", "m", "m", "rounds_map", "Map",
@@ -90,12 +146,40 @@ ACTIONS: tuple[Action, ...] = (
            "turn the order round", "devices"),
     Action("devices.wide", "w", "w", "wide", "Wide",
            "every column, scrolling sideways", "devices"),
-    Action("devices.copy", "c", "c", "copy_id", "Copy id",
-           "copy the id of the row", "devices"),
+    Action("device.ping", "i", "i", "ping_device", "Ping",
+           "how long its agent takes to answer", "device"),
+    Action("device.pause", "P", "P", "order_device('pause')", "Pause…",
+           "ask it no more until it is resumed, or resume it", "device"),
+    Action("device.quarantine", "x", "x", "order_device('quarantine')", "Quarantine…",
+           "ask it no more, and refuse its replies", "device"),
+    Action("device.release", "r", "r", "order_device('release')", "Release",
+           "end its quarantine", "device"),
+    Action("device.forget", "D", "D", "order_device('forget')", "Forget…",
+           "a lost one: leave it out until it returns", "device"),
+    Action("detail.log", "l", "l", "device_log", "Log",
+           "the end of its agent's log", "detail"),
+    Action("detail.previous", "left_square_bracket", "[", "step_device(-1)", "Previous",
+           "the device before", "detail"),
+    Action("detail.next", "right_square_bracket", "]", "step_device(1)", "Next",
+           "the next device", "detail"),
+    Action("classes.order", "o", "o", "class_order", "Order",
+           "worst class first, or by label", "classes"),
+    Action("classes.place", "t", "t", "other_place", "Test",
+           "the coordinator's test, or that of the devices", "classes"),
+    Action("runs.open", "enter", "enter", "open_runs", "Curves",
+           "of the row's run, or of the marked runs", "runs"),
+    Action("runs.mark", "m", "m", "mark_run", "Mark",
+           "mark the row's run, to compare it with others", "runs"),
     Action("table.down", "j", "j", "cursor_down", "Down", "down, as the arrow does", "table"),
     Action("table.up", "k", "k", "cursor_up", "Up", "up, as the arrow does", "table"),
     Action("table.first", "g", "g", "scroll_top", "First", "first row", "table"),
     Action("table.last", "G", "G", "scroll_bottom", "Last", "last row", "table"),
+    Action("run.new", "n", "n", "new_run", "New run…",
+           "start a run: of a recipe file, or as a past run", "everywhere", 4),
+    Action("view.jump", "colon", ":", "jump", "Go to…",
+           "a screen by its name, such as :dev; :q quits", "everywhere"),
+    Action("view.copy", "y", "y", "copy", "Copy id",
+           "copy the device's id, or the run's", "everywhere"),
     Action("view.freeze", "space", "space", "freeze", "Freeze",
            "let the display stand still; the run goes on", "everywhere", 7),
     Action("view.theme", "ctrl+t", "ctrl+t", "other_theme", "Colours",
@@ -122,7 +206,9 @@ def bindings_of(*places: Place) -> list[BindingType]:
     return [action.binding() for action in actions_of(*places)]
 
 
-def keys_of(*names: str) -> str:
-    """Return the named actions as a pane's lower border shows them: ``o Sort  w Wide``."""
-    chosen = {action.name: action for action in ACTIONS}
-    return "  ".join(f"{chosen[name].label} {chosen[name].word}" for name in names)
+def work_together(one: Action, other: Action) -> bool:
+    """Return whether one key cannot be for both: there is a screen where both work."""
+    places = {one.place, other.place}
+    if places == {"run", "replay"}:
+        return False
+    return len(places) == 1 or bool(EVERYWHERE & places) or any(places <= s for s in _SCREENS)

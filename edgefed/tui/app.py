@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import tzinfo
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
 
@@ -16,47 +16,42 @@ from edgefed.clock import Clock
 from edgefed.errors import EdgeFedError, StorageError
 from edgefed.events.feed_update import FeedUpdate
 from edgefed.tui.actions import Place, actions_of, bindings_of
+from edgefed.tui.alert_bell import AlertBell
+from edgefed.tui.board_app import BoardApp
 from edgefed.tui.closing import WATCHES, Closing
 from edgefed.tui.commands import Commands
 from edgefed.tui.contrast import ReadableColours
 from edgefed.tui.display_state import DisplayState
-from edgefed.tui.interfaces import Control, Feed
-from edgefed.tui.messages import Answered, Fresh
-from edgefed.tui.orders import READ_ONLY, Order, order_for, takes_orders
+from edgefed.tui.interfaces import Control, Feed, Runs
+from edgefed.tui.keymap import OWN_KEYS, Keymap
+from edgefed.tui.launching import Launcher
+from edgefed.tui.messages import Answered, Asked, Fresh, Request
+from edgefed.tui.orders import Order, order_for, takes_orders
 from edgefed.tui.preferences import Preferences, load_preferences, save_preferences
+from edgefed.tui.replay import Replay, ReplayMove
 from edgefed.tui.screens.abort import AbortScreen
 from edgefed.tui.screens.board import Board
 from edgefed.tui.screens.close import CloseScreen
-from edgefed.tui.screens.device import DeviceScreen
-from edgefed.tui.screens.devices import DevicesScreen
-from edgefed.tui.screens.experts import ExpertsScreen
 from edgefed.tui.screens.help import HelpScreen
-from edgefed.tui.screens.overview import OverviewScreen
-from edgefed.tui.screens.rounds_map import RoundsMapScreen
-from edgefed.tui.symbols import Glyphs
+from edgefed.tui.screens.registry import FIRST, SCREENS, Drawn, ScreenName
+from edgefed.tui.symbols import AsciiFilter, Glyphs
 from edgefed.tui.theme import EDGEFED, EDGEFED_LIGHT
 
-DRAW_EVERY = 0.5
-"""Least seconds between two drawings."""
+DRAW_EVERY = 0.45
+"""Least seconds between two drawings; less than passes between two updates of a live feed, so that
+each of them is drawn when it comes."""
 
-ScreenName = Literal["overview", "devices", "experts"]
-SCREENS: dict[ScreenName, Callable[[Board], Screen[None]]] = {
-    "overview": OverviewScreen,
-    "devices": DevicesScreen,
-    "experts": ExpertsScreen,
-}
+AGES_EVERY = 1.0
+"""Seconds after which ages are drawn anew, though nothing else has changed."""
+
+LOOK_EVERY = 0.1
+"""Seconds between two looks at whether a drawing is due."""
+
 _FOREVER = 7 * 24 * 3600.0
 """Seconds for which a notice stays that only the user ends."""
 
-FIRST: ScreenName = "overview"
-"""Where going back ends."""
 
-
-_DRAWN = OverviewScreen | DevicesScreen | ExpertsScreen | DeviceScreen | RoundsMapScreen
-"""Screens that show the newest snapshot."""
-
-
-class Dashboard(App[None]):
+class Dashboard(BoardApp):
     """Screens over one feed.
 
     Args:
@@ -69,12 +64,17 @@ class Dashboard(App[None]):
         preferences: the file that remembers the user's choices; None remembers nothing.
         closing: what ends with the dashboard.
         starting: what to say as long as there is no run, because one was just started.
+        runs: the runs to list and compare; None where nobody knows them.
+        replay: controls the feed where it is a recording; None for a live fleet.
+        bell: ring the terminal's bell for an alert.
+        keys: the keys that the user chose.
+        launcher: starts runs; None starts none.
     """
 
     CSS_PATH = "dashboard.tcss"
     TITLE = "EdgeFed"
     COMMANDS = {Commands}  # noqa: RUF012 - as Textual declares it
-    BINDINGS = bindings_of("screens", "run", "everywhere")
+    BINDINGS = bindings_of("screens", "run", "replay", "everywhere")
 
     def __init__(
         self,
@@ -88,19 +88,31 @@ class Dashboard(App[None]):
         preferences: Path | None = None,
         closing: Closing = WATCHES,
         starting: str = "",
+        runs: Runs | None = None,
+        replay: Replay | None = None,
+        bell: bool = False,
+        keys: Keymap = OWN_KEYS,
+        launcher: Launcher | None = None,
     ) -> None:
         super().__init__()
+        self._replay = replay
+        self._replay_moved = False
         self._preferences = preferences
         self._closes = closing
         self._ended = False
+        self._launcher = launcher
+        self._bell = AlertBell(audible=bell)
         self._readable: dict[str, ReadableColours] = {}
         self._feed = feed
         self._control = control
         self._time = clock
-        self._watch_of_feed = DisplayState(clock, zone, starting)
-        self._board = Board(self._watch_of_feed, Glyphs(ascii), control is None)
+        self._watch_of_feed = DisplayState(clock, zone, starting, replay, keys)
+        self._letters = [AsciiFilter()] if ascii else []
+        starts = launcher is not None
+        self._board = Board(self._watch_of_feed, Glyphs(ascii), control, runs, starts)
         self._first_screen = screen
-        self._drawn_at = -DRAW_EVERY
+        self._drawn_at = -AGES_EVERY
+        self._changed = False
         for name, kind in SCREENS.items():
             self.add_mode(name, partial(kind, self._board))
 
@@ -112,9 +124,10 @@ class Dashboard(App[None]):
     async def on_mount(self) -> None:
         """Open the first screen, then begin to listen."""
         self._choose_theme()
+        self.set_keymap(self._board.keys.bindings())
         self.set_class(self._board.glyphs.ascii, "-ascii")
         await self.switch_mode(self._first_screen)
-        self.set_interval(DRAW_EVERY, self._draw_if_due)
+        self.set_interval(LOOK_EVERY, self._draw_if_due)
         self._feed.start(self._listen)
 
     def _choose_theme(self) -> None:
@@ -147,7 +160,7 @@ class Dashboard(App[None]):
                 colours=not self.no_color,
                 system=self.colour_system,
             )
-        others = super().get_line_filters()
+        others = [*super().get_line_filters(), *self._letters]
         return [*(each for each in others if not isinstance(each, Monochrome | NoColor)), own]
 
     def on_unmount(self) -> None:
@@ -159,27 +172,34 @@ class Dashboard(App[None]):
         self.post_message(Fresh(update))
 
     def on_fresh(self, message: Fresh) -> None:
-        """Keep the newest update and draw it, unless it was drawn a moment ago."""
-        first = self.latest.snapshot is None
+        """Keep the newest update and draw it, unless another one was drawn a moment ago."""
+        at_once = self.latest.snapshot is None or self._replay_moved
+        self._changed |= message.update.is_news_after(self.latest)
         self._watch_of_feed.take(message.update)
-        if first:
+        for alert in self._bell.new(message.update):
+            self.tell_alert(alert, audible=self._bell.audible)
+        if at_once:
+            self._replay_moved = False
             self._draw()
         else:
             self._draw_if_due()
 
     def _draw_if_due(self) -> None:
-        if self._time.monotonic() - self._drawn_at >= DRAW_EVERY:
+        since = self._time.monotonic() - self._drawn_at
+        if since >= (DRAW_EVERY if self._changed else AGES_EVERY):
             self._draw()
 
     def _draw(self) -> None:
-        self._drawn_at = self._time.monotonic()
+        self._drawn_at, self._changed = self._time.monotonic(), False
         screen = self.screen
-        if isinstance(screen, _DRAWN) and screen.is_mounted:
+        if isinstance(screen, Drawn) and screen.is_mounted:
             screen.draw()
 
-    def action_show(self, screen: ScreenName) -> None:
-        """Go to a screen."""
-        self.switch_mode(screen)
+    async def action_show(self, screen: ScreenName) -> None:
+        """Go to a screen, and there to what it begins with."""
+        await self.switch_mode(screen)
+        while len(self.screen_stack) > 1:
+            await self.pop_screen()
 
     async def action_back(self) -> None:
         """Leave a screen for the one before; on the first one, say how to quit."""
@@ -190,7 +210,8 @@ class Dashboard(App[None]):
         elif self._ended:
             self.exit()
         else:
-            self.notify("This is the first screen: ctrl+q quits.", markup=False)
+            quits = self._board.keys.label("app.quit")
+            self.notify(f"This is the first screen: {quits} quits.", markup=False)
 
     async def action_quit(self) -> None:
         """Close the dashboard, after a question where more ends with it."""
@@ -202,13 +223,14 @@ class Dashboard(App[None]):
             if sure:
                 self.exit()
 
-        self.push_screen(CloseScreen(self._board.glyphs, self._closes.question), decided)
+        question, keys = self._closes.question, self._board.keys
+        self.push_screen(CloseScreen(self._board.glyphs, question, keys), decided)
 
     def run_ended(self) -> None:
         """Stay open when the run for which the dashboard was opened has ended, and say so."""
         self._ended = True
-        self.notify("q closes the dashboard.", title="The run has ended.", timeout=_FOREVER,
-                    markup=False)  # fmt: skip
+        told = f"{self._board.keys.label('view.back')} closes the dashboard."
+        self.notify(told, title="The run has ended.", timeout=_FOREVER, markup=False)
 
     def action_freeze(self) -> None:
         """Let the display stand still, or go on."""
@@ -225,7 +247,20 @@ class Dashboard(App[None]):
 
     def action_help(self) -> None:
         """Open the page of keys."""
-        self.push_screen(HelpScreen(self._board.glyphs, self._closes))
+        hidden: Place = "replay" if self._replay is None else "run"
+        self.push_screen(HelpScreen(self._board.glyphs, self._closes, self._board.keys, hidden))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Return whether an action works: a replay has keys of its own in place of the run's."""
+        if action in ("replay", "pause_or_resume", "step"):
+            return (action == "replay") == (self._replay is not None)
+        return super().check_action(action, parameters)
+
+    def action_replay(self, move: ReplayMove) -> None:
+        """Control the replay, and draw what follows of it at once."""
+        if self._replay is not None:
+            self._replay_moved = True
+            self._replay.move(move)
 
     def action_pause_or_resume(self) -> None:
         """Ask to pause the run, or to resume it."""
@@ -244,46 +279,53 @@ class Dashboard(App[None]):
         def decided(sure: bool | None) -> None:
             self._order(order if sure else None)
 
-        self.push_screen(AbortScreen(self._board.glyphs, snapshot, snapshot.run), decided)
+        glyphs, newest = self._board.glyphs, lambda: self.latest.snapshot
+        self.push_screen(AbortScreen(glyphs, snapshot.run, newest), decided)
 
     def _order_for(self, key: Literal["pause", "step", "abort"]) -> Order | None:
         """Return the order behind a key, or tell the user why there is none."""
         snapshot = self.latest.snapshot
         order = order_for(key, snapshot.run if snapshot else None)
         if self._control is None:
-            order = READ_ONLY
+            order = self._board.refusal
         if isinstance(order, Order):
             return order
         self.notify(order, severity="warning", markup=False)
         return None
 
     def _order(self, order: Order | None) -> None:
-        """Send an order from a thread of its own: the coordinator may take its time."""
         control = self._control
-        if order is None or control is None:
-            return
+        if order is not None and control is not None:
+            self._send(Request(partial(_given, control, order), _failed(order)))
+
+    def on_asked(self, message: Asked) -> None:
+        """Send a screen's request."""
+        self._send(message.request)
+
+    def _send(self, request: Request) -> None:
+        """Send a request from a thread of its own: the coordinator may take its time."""
 
         def send() -> None:
             try:
-                control.order(order.action, order.run)
+                told = request.ask()
             except Exception as error:  # whatever it is, the screen must live on
-                self.post_message(Answered(order, error))
+                self.post_message(Answered(request, error=error))
             else:
-                self.post_message(Answered(order))
+                self.post_message(Answered(request, told))
 
-        self.run_worker(send, thread=True, group="orders")
+        self.run_worker(send, thread=True, group="requests")
 
     def on_answered(self, message: Answered) -> None:
-        """Tell the user what became of an order."""
+        """Tell the user what became of a request."""
         error = message.error
         if error is None:
-            self.notify(message.order.taken(), markup=False)
+            if message.told:
+                self.notify(message.told, markup=False)
         elif isinstance(error, EdgeFedError):
             self.notify(error.hint, title=error.message, severity="error", markup=False)
         else:
-            title = f"Could not {message.order.action} {message.order.run}."
-            self.notify(f"{type(error).__name__}: {error}", title=title, severity="error",
-                        markup=False)  # fmt: skip
+            text = f"{type(error).__name__}: {error}"
+            self.notify(text, title=message.request.failed, severity="error", markup=False)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Yield the palette's commands: Textual's theme and screenshot, the registry's actions."""
@@ -291,31 +333,25 @@ class Dashboard(App[None]):
         for command in super().get_system_commands(screen):
             if command.title in ("Theme", "Screenshot"):
                 yield command
-        if takes_orders(self.latest.snapshot.run if self.latest.snapshot else None):
+        if self._launcher is not None and self.latest.snapshot and self.latest.snapshot.run:
+            told = "the run as a command line of edgefed run start"
+            yield SystemCommand("Copy command", told, self.action_copy_command)
+        if self._replay is not None:
+            yield from self._commands("replay")
+        elif takes_orders(self.latest.snapshot.run if self.latest.snapshot else None):
             yield from self._commands("run")
 
     def _commands(self, *places: Place) -> Iterator[SystemCommand]:
         for action in actions_of(*places):
             yield SystemCommand(
-                action.word, action.sentence, lambda call=action.call: self._run_call(call)
+                action.word, action.sentence, lambda call=action.call: self.run_call(call)
             )
 
-    async def _run_call(self, call: str) -> None:
-        await self.run_action(call)
+
+def _given(control: Control, order: Order) -> str:
+    control.order(order.action, order.run)
+    return order.taken()
 
 
-def run_dashboard(
-    feed: Feed,
-    control: Control | None,
-    clock: Clock,
-    ascii: bool = False,  # noqa: A002
-    *,
-    screen: ScreenName = "overview",
-) -> int:
-    """Show the dashboard until the user closes it, and return the exit code of the process.
-
-    Textual draws on stderr: do not redirect it, and let no log go there.
-    """
-    app = Dashboard(feed, control, clock, ascii, screen=screen)
-    app.run()
-    return app.return_code or 0
+def _failed(order: Order) -> str:
+    return f"Could not {order.action} {order.run}."

@@ -27,4 +27,6 @@ ENDS_FLEET = Closing(
     "Devices wait. A run goes on at the next edgefed up.",
 )
 
+ENDS_REPLAY = Closing("Closing it ends the replay; the recording stays as it is.")
+
 ENDS_DEMO = Closing("Closing it shows the demo's progress in a line; ctrl+c then ends the demo.")

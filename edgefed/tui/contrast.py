@@ -86,7 +86,9 @@ class ReadableColours(LineFilter):
     def _style(self, text: str, style: Style, below: ColorTriplet) -> Style:
         drawing = all(map(is_drawing, text))
         quiet = drawing or not any(map(str.isalnum, text))
-        if style.color is None or style.color.triplet is None:
+        if style.color is None:
+            return style + self._backdrop(style)
+        if style.color.triplet is None:
             return style  # the terminal's own colours, which only its owner knows
         if style.bgcolor is not None:
             if style.bgcolor.triplet is None:  # as above, so the text takes the one made for it
@@ -96,6 +98,16 @@ class ReadableColours(LineFilter):
         if key not in self._changes:
             self._changes[key] = self._change(*key)
         return style + self._changes[key]
+
+    def _backdrop(self, style: Style) -> Style:
+        """Return the background of empty cells, as text beside them has it."""
+        back = style.bgcolor.triplet if style.bgcolor is not None else None
+        if back is None or (self._colours and self._numbers is None):
+            return Style()
+        shown = back if self._colours else _grey(back)
+        if self._numbers is None:
+            return Style(bgcolor=RichColor.from_triplet(shown))
+        return Style(bgcolor=RichColor.from_ansi(_nearest(shown, self._numbers)))
 
     def _change(
         self, colour: ColorTriplet, back: ColorTriplet, drawing: bool, quiet: bool

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, tzinfo
 
 from edgefed.clock import Clock
 from edgefed.events.feed_update import FeedUpdate
 from edgefed.events.snapshot import LineView, RunView, Snapshot
+from edgefed.tui.keymap import OWN_KEYS, Keymap
+from edgefed.tui.replay import Replay, ReplayPosition
+from edgefed.tui.telemetry_history import TelemetryHistory
 from edgefed.tui.text_format import moment, wall_time
 
 NOTHING = FeedUpdate(snapshot=None, broker=True, coordinator=True)
@@ -22,12 +25,15 @@ class Shown:
         update: what the panes show; older than ``latest`` while the display is frozen.
         latest: the newest update, for the banner.
         now: time of the fleet, which ages and deadlines are measured against.
-        clock: time of this machine.
+        clock: time of this machine; in a replay that of the recording.
         waited: seconds since the dashboard was opened.
         zone: zone for times of day; None is this machine's.
         frozen_at: when the display was frozen, None when it is live.
         waiting: events that came since then.
         starting: what to say while there is no run, because one was just started.
+        replay: where the replay is; None for a live fleet.
+        telemetry: the devices' health over the last minutes.
+        keys: how the keys of actions are written.
     """
 
     update: FeedUpdate
@@ -39,6 +45,9 @@ class Shown:
     frozen_at: datetime | None = None
     waiting: int = 0
     starting: str = ""
+    replay: ReplayPosition | None = None
+    telemetry: TelemetryHistory = field(default_factory=TelemetryHistory)
+    keys: Keymap = OWN_KEYS
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -83,15 +92,25 @@ class DisplayState:
 
     The clocks of two machines are never compared: the fleet's time is the time of the last event,
     carried forward by this machine's monotonic clock. That also makes a recording show the ages
-    it had when it was made.
+    it had when it was made. A replay has a time of its own, which follows its speed and stops.
     """
 
-    def __init__(self, clock: Clock, zone: tzinfo | None = None, starting: str = "") -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        zone: tzinfo | None = None,
+        starting: str = "",
+        replay: Replay | None = None,
+        keys: Keymap = OWN_KEYS,
+    ) -> None:
+        self.keys = keys
         self._clock = clock
         self._zone = zone
         self._starting = starting
+        self._replay = replay
         self._started = clock.monotonic()
         self._latest = NOTHING
+        self._telemetry = TelemetryHistory()
         self._fleet_time: datetime | None = None
         self._fleet_time_at = 0.0
         self._frozen: Shown | None = None
@@ -102,9 +121,18 @@ class DisplayState:
         return self._latest
 
     @property
+    def replayed(self) -> bool:
+        """Whether this is a replay, in which no run goes on."""
+        return self._replay is not None
+
+    @property
     def frozen(self) -> bool:
         """Whether the display stands still."""
         return self._frozen is not None
+
+    def machine_time(self) -> datetime:
+        """Return the time of this machine, in a replay too."""
+        return self._clock.now()
 
     def take(self, update: FeedUpdate) -> None:
         """Keep ``update`` as the newest."""
@@ -112,6 +140,7 @@ class DisplayState:
         if after is not None and (before is None or before.time != after.time):
             self._fleet_time = moment(after.time)
             self._fleet_time_at = self._clock.monotonic()
+            self._telemetry.take(after)
         self._latest = update
 
     def freeze(self) -> None:
@@ -134,6 +163,9 @@ class DisplayState:
         fleet = now
         if self._fleet_time is not None:
             fleet = self._fleet_time + timedelta(seconds=monotonic - self._fleet_time_at)
+        position = self._replay.position() if self._replay is not None else None
+        if position is not None and position.time is not None:
+            fleet = now = position.time
         return Shown(
             update=self._latest,
             latest=self._latest,
@@ -142,6 +174,9 @@ class DisplayState:
             waited=monotonic - self._started,
             zone=self._zone,
             starting=self._starting,
+            replay=position,
+            telemetry=self._telemetry,
+            keys=self.keys,
         )
 
 

@@ -1,11 +1,13 @@
-"""The dashboard's interfaces to the outside: a feed of snapshots, and a control for requests."""
+"""The dashboard's interfaces to the outside: snapshots, requests to the coordinator, past runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from edgefed.events.feed_update import FeedUpdate
+from edgefed.events.known_runs import RunDetails, RunRow
+from edgefed.tui.device_orders import DeviceAction
 
 
 class Feed(Protocol):
@@ -28,5 +30,49 @@ class Control(Protocol):
 
         Raises:
             EdgeFedError: it was refused, or nobody answered.
+        """
+        ...
+
+    def device_order(self, action: DeviceAction, device: str, reason: str = "") -> None:
+        """Give an order about a device and wait; only a pause has a reason.
+
+        Raises:
+            EdgeFedError: it was refused, or nobody answered.
+        """
+        ...
+
+    def ping(self, device: str) -> float:
+        """Return the seconds from the coordinator's ping to the device's answer.
+
+        Raises:
+            EdgeFedError: it was refused, or the device or the coordinator does not answer.
+        """
+        ...
+
+    def log(self, device: str) -> tuple[str, ...]:
+        """Return the newest lines of the log of a device's agent, oldest first.
+
+        Raises:
+            EdgeFedError: it was refused, or the device or the coordinator does not answer.
+        """
+        ...
+
+
+class Runs(Protocol):
+    """All runs that are known, of a coordinator or of a state folder; methods may take a while."""
+
+    def list_runs(self) -> Sequence[RunRow]:
+        """Return every run, the newest first.
+
+        Raises:
+            EdgeFedError: nobody answered, or the state folder cannot be read.
+        """
+        ...
+
+    def run_details(self, run: str) -> RunDetails:
+        """Return a run with its settings and its rounds.
+
+        Raises:
+            EdgeFedError: as above, or there is no such run.
         """
         ...

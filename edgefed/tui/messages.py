@@ -1,11 +1,13 @@
-"""Messages from other threads to the app."""
+"""Messages to the app from other threads and from screens."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from textual.message import Message
 
 from edgefed.events.feed_update import FeedUpdate
-from edgefed.tui.orders import Order
 
 
 class Fresh(Message):
@@ -20,10 +22,41 @@ class Fresh(Message):
         return isinstance(message, Fresh)
 
 
-class Answered(Message):
-    """The coordinator answered an order, or could not be asked."""
+@dataclass(frozen=True)
+class Request:
+    """Something to ask of the coordinator, which may take its time.
 
-    def __init__(self, order: Order, error: Exception | None = None) -> None:
+    Attributes:
+        ask: asks and waits, in a thread of its own; returns what to tell the user.
+        failed: what to say above an error that is not EdgeFed's own, such as
+            ``Could not pause r-1.``
+    """
+
+    ask: Callable[[], str]
+    failed: str
+
+
+class Done(Message):
+    """What a thread did is done; the app goes on in its own thread."""
+
+    def __init__(self, then: Callable[[], None]) -> None:
         super().__init__()
-        self.order = order
+        self.then = then
+
+
+class Asked(Message):
+    """A screen wants a request sent; the app sends it and tells the user the outcome."""
+
+    def __init__(self, request: Request) -> None:
+        super().__init__()
+        self.request = request
+
+
+class Answered(Message):
+    """A request was answered, with what to tell the user, or it failed."""
+
+    def __init__(self, request: Request, told: str = "", error: Exception | None = None) -> None:
+        super().__init__()
+        self.request = request
+        self.told = told
         self.error = error

@@ -16,6 +16,8 @@ RESUMABLE = ("pausing", "paused")
 """States of a run in which the key for pausing resumes."""
 
 NO_RUN = "No run yet. Start one: edgefed run start"
+REPLAYED = "This is a replay: it takes no orders."
+STARTS_NONE = "This dashboard starts no runs."
 READ_ONLY = "This dashboard is read-only: it watches and asks for nothing."
 
 ASKED: dict[OrderName, str] = {

@@ -19,4 +19,6 @@ def next_step(update: FeedUpdate) -> str:
     """Return what the user can do about it."""
     if not update.broker:
         return "Find out why: edgefed doctor"
+    if "edgefed coordinator" in update.problem:  # which says already how to start it
+        return "If that is not the fleet's name: edgefed --fleet NAME ui"
     return "Next step: edgefed doctor" if update.coordinator else "Start it: edgefed coordinator"

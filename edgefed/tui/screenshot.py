@@ -10,8 +10,9 @@ from pathlib import Path
 from edgefed.clock import Clock
 from edgefed.errors import TimeLimitError
 from edgefed.files import write_atomic
-from edgefed.tui.app import Dashboard, ScreenName
+from edgefed.tui.app import Dashboard
 from edgefed.tui.interfaces import Control, Feed
+from edgefed.tui.screens.registry import ScreenName
 
 _LOOKS = 200
 _PAUSE = 0.05

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from rich.text import Text
 
@@ -19,34 +20,59 @@ Row = tuple[str, Sequence[float]]
 """A name and its shares."""
 
 
-def share_grid(head: str, rows: Sequence[Row], experts: int, width: int) -> list[Text]:
-    """Return a heading and a line for each row, at most ``width`` cells wide.
+@dataclass(frozen=True)
+class ShareGrid:
+    """How wide the columns are.
 
-    Where columns of numbers do not fit, a row has one block character for each share.
+    Attributes:
+        experts: how many columns.
+        names: cells of a name.
+        cell: cells of a share; 0 where columns of numbers do not fit, so that a row has one block
+            character for each share.
     """
-    low, high = _NAMES
-    longest = max([len(head), *(len(name) for name, _ in rows)])
-    names = min(high, max(low, longest))
-    cell = next((each for each in (_SHADED, _PLAIN) if names + experts * each <= width), 0)
-    titles = [f"e{expert}" for expert in range(experts)]
-    line = Text(f"{cut(head, names):<{names}}", MUTED, no_wrap=True, overflow="ellipsis")
-    if cell:
-        line.append("".join(f"{title:>{cell}}" for title in titles))
-    else:
-        line.append(f"  e0 to e{experts - 1}")
-    return [line, *(_row(name, shares, names, cell) for name, shares in rows)]
 
+    experts: int
+    names: int
+    cell: int
 
-def _row(name: str, shares: Sequence[float], names: int, cell: int) -> Text:
-    line = Text(f"{cut(clean(name), names):<{names}}", no_wrap=True, overflow="ellipsis")
-    if not cell:
-        return line.append("  ").append(sparks(shares), SKY)
-    for share in shares:
-        if cell == _SHADED:
-            line.append(f" {_shade(share):>3} ", SKY)
-        number = f"{share:.2f}"
-        line.append(f"{number:>{4 if cell == _SHADED else cell}}", "" if share >= 0.1 else MUTED)
-    return line
+    @classmethod
+    def fitting(cls, names: Iterable[str], experts: int, width: int) -> ShareGrid:
+        """Return the grid of ``width`` cells for rows of these names, the heading's among them."""
+        low, high = _NAMES
+        wide = min(high, max(low, *map(len, names)))
+        cells = (each for each in (_SHADED, _PLAIN) if wide + experts * each <= width)
+        return cls(experts, wide, next(cells, 0))
+
+    @property
+    def width(self) -> int:
+        """Cells of a row."""
+        blocks = max(2 + self.experts, len(self._numbers))
+        return self.names + (self.experts * self.cell if self.cell else blocks)
+
+    @property
+    def _numbers(self) -> str:
+        """The heading over block characters."""
+        return f"  e0 to e{self.experts - 1}"
+
+    def head(self, name: str) -> Text:
+        """Return the heading."""
+        line = Text(f"{cut(name, self.names):<{self.names}}", MUTED)
+        if not self.cell:
+            return line.append(self._numbers)
+        titles = (f"e{expert}" for expert in range(self.experts))
+        return line.append("".join(f"{title:>{self.cell}}" for title in titles))
+
+    def row(self, name: str, shares: Sequence[float]) -> Text:
+        """Return the line of a name."""
+        line = Text(f"{cut(clean(name), self.names):<{self.names}}")
+        if not self.cell:
+            return line.append("  ").append(sparks(shares), SKY)
+        for share in shares:
+            if self.cell == _SHADED:
+                line.append(f" {_shade(share):>3} ", SKY)
+            wide = 4 if self.cell == _SHADED else self.cell
+            line.append(f"{f'{share:.2f}':>{wide}}", "" if share >= 0.1 else MUTED)
+        return line
 
 
 def _shade(share: float) -> str:

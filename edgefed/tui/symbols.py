@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
+from rich.segment import Segment
 from rich.text import Text
+from textual.color import Color
+from textual.filter import LineFilter
 
 from edgefed.events.attention import HOT_FROM
 from edgefed.events.model import RunStatus
 from edgefed.events.snapshot import DeviceOutcome
+from edgefed.sharing.bounty_report import BountyStatus
 from edgefed.tui.theme import GREEN, MUTED, ORANGE, PURPLE, SKY, VERMILLION, YELLOW
 from edgefed.wire.messages import DeviceState
 
@@ -40,7 +44,7 @@ DEVICE_LOOKS: dict[DeviceState, Look] = {
     "evaluate": Look("◆", PURPLE, "measures"),
     "upload": Look("▲", SKY, "sends its answer"),
     "done": Look("✓", GREEN, "answered"),
-    "paused": Look("◌", ORANGE, "hot, low battery or by its owner"),
+    "paused": Look("◌", ORANGE, "no disk space, or an operator"),
     "late": Look("◷", ORANGE, "answered after the deadline"),
     "rejected": Look("■", VERMILLION, "its answer was refused"),
     "failed": Look("✗", VERMILLION, "could not answer"),
@@ -67,6 +71,12 @@ RUN_LOOKS: dict[RunStatus, Look] = {
     "failed": Look("✗", VERMILLION),
 }
 
+BOUNTY_LOOKS: dict[BountyStatus, Look] = {
+    "open": Look("◔", YELLOW, "devices are asked for mixes"),
+    "closed": Look("✓", GREEN, "what came is there"),
+    "cancelled": Look("■", ORANGE, "an operator asked no longer"),
+}
+
 MARK_COLOURS = {"✓": GREEN, "■": VERMILLION, "✗": VERMILLION, "◷": ORANGE, "◌": ORANGE, "!": ORANGE}
 """Colours of the marks before event lines; any other mark is muted."""
 
@@ -77,7 +87,19 @@ _LETTERS = dict(
         strict=True,
     )
 )
-_TO_ASCII = str.maketrans({**_LETTERS, **{chr(0x2800 + dots): "*" for dots in range(1, 256)}})
+_SCROLLBARS = dict.fromkeys("▉▊▋▌▍▎▏", "#")
+"""What else Textual draws bars of."""
+
+_BRAILLE = {chr(0x2800 + dots): "*" for dots in range(1, 256)}
+_TO_ASCII = str.maketrans({**_LETTERS, **_SCROLLBARS, **_BRAILLE})
+
+
+class AsciiFilter(LineFilter):
+    """Replaces the symbols that Textual itself draws, such as those of scrollbars."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """Return the segments in letters."""
+        return [each._replace(text=each.text.translate(_TO_ASCII)) for each in segments]
 
 
 @dataclass(frozen=True)

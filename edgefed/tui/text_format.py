@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from itertools import pairwise
 
+from edgefed.printable import printable
 from edgefed.units import clock_time
 
 MEBIBYTE = 1024 * 1024
@@ -16,7 +17,7 @@ _SPARKS = "▁▂▃▄▅▆▇█"
 
 def clean(text: str) -> str:
     """Return text from a device without characters that could move the cursor or break a row."""
-    return "".join(char if char.isprintable() else "?" for char in text)
+    return printable(text, "?")
 
 
 def cut(text: str, width: int) -> str:
@@ -86,6 +87,16 @@ def _spark(value: float, top: float) -> str:
     if value <= 0 or not math.isfinite(value):
         return "·"
     return _SPARKS[max(1, math.ceil(value / top * len(_SPARKS))) - 1]
+
+
+def trend(values: Sequence[float | None]) -> str:
+    """Return one block character for each value, from the least to the largest; none is a gap."""
+    known = [value for value in values if value is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    scale = (len(_SPARKS) - 1) / (high - low) if high > low else 0.0
+    return "".join(
+        " " if value is None else _SPARKS[round((value - low) * scale)] for value in values
+    )
 
 
 def binned(values: Sequence[float], count: int) -> list[float]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 
 from edgefed.events.attention import AttentionItem, of_device
+from edgefed.events.operator_pause import who_paused
 from edgefed.events.snapshot import DeviceView
 from edgefed.tui.symbols import ACTIVE
 from edgefed.tui.text_format import moment
@@ -42,6 +43,8 @@ def why(device: DeviceView) -> str:
         return ": ".join(filter(None, (device.standing, device.trust_reason)))
     if kind == "hot":
         return device.reason or f"hot: {device.temperature:.0f} °C"
+    if kind == "paused" and device.paused_by:
+        return who_paused(device)
     if kind == "battery" and worst is not None:
         return device.reason or worst.text
     return device.reason or _WITHOUT_REASON.get(device.state, "")

@@ -55,6 +55,23 @@ def text_of(widget: Widget) -> str:
     return "\n".join("".join(segment.text for segment in line) for line in lines)
 
 
+def inside(pilot: Pilot[None], pane: str) -> list[str]:
+    """Return the lines between the borders of a pane."""
+    widget = pilot.app.screen.query_one(pane)
+    lines = widget.render_lines(widget.outer_size.region)[1:-1]
+    return ["".join(segment.text for segment in line)[2:-2] for line in lines]
+
+
+def words(pilot: Pilot[None], pane: str) -> list[list[str]]:
+    """Return the words of each line between the borders of a pane."""
+    return [line.split() for line in inside(pilot, pane)]
+
+
+def heading(pilot: Pilot[None], pane: str) -> str:
+    """Return the text in the upper border of a pane."""
+    return str(pilot.app.screen.query_one(pane).border_title)
+
+
 def screen_text(pilot: Pilot[None]) -> str:
     """Return every character on the screen."""
     strips = pilot.app.screen._compositor.render_strips()

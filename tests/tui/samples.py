@@ -19,9 +19,11 @@ from edgefed.events.snapshot import (
     RunView,
     Snapshot,
 )
-from edgefed.tui.app import Dashboard, ScreenName
-from edgefed.tui.interfaces import Control
+from edgefed.tui.app import Dashboard
+from edgefed.tui.device_orders import DeviceAction
+from edgefed.tui.interfaces import Control, Runs
 from edgefed.tui.recorded_feed import PERIOD, RecordedFeed
+from edgefed.tui.screens.registry import ScreenName
 from edgefed.wire.messages import DeviceState
 
 NOW = datetime(2026, 3, 4, 14, 2, 31, tzinfo=timezone.utc)
@@ -51,6 +53,8 @@ class RecordingControl:
 
     def __init__(self, error: Exception | None = None) -> None:
         self.orders: list[tuple[str, str]] = []
+        self.device_orders: list[tuple[str, str, str]] = []
+        self.logs: dict[str, tuple[str, ...]] = {}
         self.threads: list[int] = []
         self._error = error
 
@@ -59,6 +63,21 @@ class RecordingControl:
         if self._error is not None:
             raise self._error
         self.orders.append((action, run))
+
+    def device_order(self, action: DeviceAction, device: str, reason: str = "") -> None:
+        if self._error is not None:
+            raise self._error
+        self.device_orders.append((action, device, reason))
+
+    def ping(self, device: str) -> float:
+        if self._error is not None:
+            raise self._error
+        return len(device) / 1000
+
+    def log(self, device: str) -> tuple[str, ...]:
+        if self._error is not None:
+            raise self._error
+        return self.logs.get(device, ())
 
 
 REFUSAL = EdgeFedError("The run has just ended.", code="run.ended", hint="edgefed run list")
@@ -234,8 +253,9 @@ def dashboard(
     control: Control | None = None,
     screen: ScreenName = "overview",
     letters: bool = False,
+    runs: Runs | None = None,
 ) -> Dashboard:
     """The app at ``NOW`` in UTC, after the first of ``updates``."""
     clock = FakeClock()
     source = feed(clock, *(updates or (fine(snapshot()),)))
-    return Dashboard(source, control, clock, letters, zone=timezone.utc, screen=screen)
+    return Dashboard(source, control, clock, letters, zone=timezone.utc, screen=screen, runs=runs)

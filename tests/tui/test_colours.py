@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from rich.color_triplet import ColorTriplet
@@ -12,11 +14,22 @@ from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 from textual.color import Color
 from textual.pilot import Pilot
 
-from edgefed.tui.app import Dashboard, ScreenName
+from edgefed.tui.app import Dashboard
 from edgefed.tui.contrast import TEXT, ReadableColours, contrast, is_drawing, readable
+from edgefed.tui.screens.registry import ScreenName
 from edgefed.tui.theme import EDGEFED, EDGEFED_LIGHT, MUTED, RULE, VERMILLION, YELLOW
 from tests.tui.driving import drive, press
-from tests.tui.samples import FakeClock, RecordingControl, dashboard, feed, fine, mixing, snapshot
+from tests.tui.recorded_fleet import recorded
+from tests.tui.samples import (
+    FakeClock,
+    RecordingControl,
+    ago,
+    dashboard,
+    feed,
+    fine,
+    mixing,
+    snapshot,
+)
 from tests.tui.test_screens import BROKER_LOST
 
 BLACK, WHITE = ColorTriplet(0, 0, 0), ColorTriplet(255, 255, 255)
@@ -45,13 +58,25 @@ def unreadable(pilot: Pilot[None]) -> list[tuple[str, float]]:
     return found
 
 
+RECORDINGS: dict[ScreenName, str] = {
+    "classes": "fedprox",
+    "labels": "bounties",
+    "experts": "fedmoe",
+    "matching": "fedma",
+}
+
+
 def watched(screen: ScreenName, *, stale: bool = False) -> Dashboard:
     update = BROKER_LOST if stale else fine(mixing(dead=(1,)))
+    if screen in RECORDINGS:
+        update = recorded(RECORDINGS[screen])
+        if stale:
+            update = replace(update, broker=False, problem="Broker unreachable.", since=ago(12))
     return dashboard(update, control=RecordingControl(), screen=screen)
 
 
 @pytest.mark.parametrize("theme", [EDGEFED.name, EDGEFED_LIGHT.name, "textual-light"])
-@pytest.mark.parametrize("screen", ["overview", "devices", "experts"])
+@pytest.mark.parametrize("screen", get_args(ScreenName))
 @pytest.mark.parametrize("stale", [False, True])
 def test_every_text_has_contrast(screen: ScreenName, theme: str, stale: bool) -> None:
     async def scenario(pilot: Pilot[None]) -> None:
@@ -67,9 +92,15 @@ def test_every_text_has_contrast(screen: ScreenName, theme: str, stale: bool) ->
 
 
 @pytest.mark.parametrize("theme", [EDGEFED.name, EDGEFED_LIGHT.name])
+@pytest.mark.parametrize("screen", ["devices", *RECORDINGS])
 @pytest.mark.parametrize(("system", "least", "most"), [("standard", 0, 15), ("256", 16, 255)])
 def test_few_colours_are_readable(
-    theme: str, system: str, least: int, most: int, monkeypatch: pytest.MonkeyPatch
+    theme: str,
+    screen: ScreenName,
+    system: str,
+    least: int,
+    most: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Dashboard, "colour_system", system)
 
@@ -82,7 +113,25 @@ def test_few_colours_are_readable(
         assert all(number is not None and least <= number <= most for number in numbers)
         assert unreadable(pilot) == []
 
-    drive(watched("devices"), scenario)
+    drive(watched(screen), scenario)
+
+
+@pytest.mark.parametrize("system", ["standard", None])
+def test_empty_cells_have_the_background_of_the_text_beside_them(
+    system: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if system is None:
+        monkeypatch.setenv("NO_COLOR", "1")
+    else:
+        monkeypatch.setattr(Dashboard, "colour_system", system)
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        strips = pilot.app.screen._compositor.render_strips()
+        body = [segment for strip in strips[2:-1] for segment in strip]
+        styles = [each.style for each in body if each.style and not each.style.reverse]
+        assert len({style.bgcolor for style in styles if style.bgcolor}) == 1
+
+    drive(watched("classes"), scenario)
 
 
 @pytest.mark.parametrize("theme", ["ansi-light", "ansi-dark"])
@@ -99,6 +148,22 @@ def test_on_an_unknown_background_text_has_the_terminals_own_colour(theme: str) 
                 assert style.color is None or style.color.triplet is None
 
     drive(dashboard(screen="devices"), scenario)
+
+
+@pytest.mark.parametrize("screen", RECORDINGS)
+def test_without_colours_every_text_is_grey(
+    screen: ScreenName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        styles = [each.style for each in segments(pilot)]
+        colours = [style.color.triplet for style in styles if style and style.color]
+        assert len(colours) == len(styles)
+        assert all(rgb and rgb.red == rgb.green == rgb.blue for rgb in colours)
+        assert unreadable(pilot) == []
+
+    drive(watched(screen), scenario)
 
 
 def test_without_colours_alarms_stand_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,15 +161,15 @@ def test_a_lost_device_is_named_on_a_small_screen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "shown"),
+    ("width", "layer", "shown"),
     [
-        (120, "phase 3 of 5: COLLECT (layer conv2, 2 of 4) ── 7 of 10 answers, quorum 8"),
-        (80, "3/5 COLLECT (layer conv2, 2 of 4) ── 7 of 10, quorum 8"),
-        (60, "3/5 COLLECT ── 7 of 10, quorum 8"),
+        (120, "conv2", "phase 3 of 5: COLLECT (layer conv2, 2 of 4) ── 7 of 10 answers, quorum 8"),
+        (80, "conv2", "3/5 COLLECT (layer conv2, 2 of 4) ── 7 of 10, quorum 8"),
+        (80, "stage4.block2.convolution2", "3/5 COLLECT ── 7 of 10, quorum 8"),
     ],
 )
-def test_one_of_several_exchanges_of_a_round_is_named(width: int, shown: str) -> None:
-    run = run_view(question="layer", detail="conv2, 2 of 4")
+def test_one_of_several_exchanges_of_a_round_is_named(width: int, layer: str, shown: str) -> None:
+    run = run_view(question="layer", detail=f"{layer}, 2 of 4")
     player = Player(fine(snapshot(run=run, time=ago(0))))
 
     async def scenario(pilot: Pilot[None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -12,15 +13,17 @@ from rich.text import Text
 from textual.dom import DOMNode
 from textual.pilot import Pilot
 
-from edgefed.tui.actions import ACTIONS, PLACES
-from edgefed.tui.app import ScreenName
+from edgefed.tui.actions import ACTIONS, PLACES, actions_of
 from edgefed.tui.braille import plot
 from edgefed.tui.device_table import DeviceTable
+from edgefed.tui.keymap import OWN_KEYS
 from edgefed.tui.panes.curve import labels, rounds_below
 from edgefed.tui.screens.help import keys_text
+from edgefed.tui.screens.registry import ScreenName
 from edgefed.tui.symbols import DEVICE_LOOKS, RUN_LOOKS, STATES, Glyphs
 from edgefed.tui.text_format import age, bar, binned, cut, cut_middle, sparks
 from tests.tui.driving import drive, press, screen_text
+from tests.tui.recorded_fleet import recorded
 from tests.tui.samples import RecordingControl, dashboard, device_view, fine, mixing
 
 
@@ -44,10 +47,13 @@ def test_every_state_has_a_look_of_its_own() -> None:
     assert all(len(look.symbol) == 1 for look in RUN_LOOKS.values())
 
 
-@pytest.mark.parametrize("screen", ["overview", "devices", "experts"])
+@pytest.mark.parametrize("screen", get_args(ScreenName))
 def test_letters_leave_no_other_character(screen: ScreenName) -> None:
     views = tuple(device_view(i, state=state) for i, state in enumerate(STATES))
-    update = fine(mixing(dead=(1,)).model_copy(update={"devices": views}))
+    recorded_view = recorded("bounties" if screen == "labels" else "fedma").snapshot
+    sampled = mixing(dead=(1,)).model_copy(update={"devices": views})
+    made = screen in ("overview", "devices", "experts")
+    update = fine(sampled if made else recorded_view)
 
     async def scenario(pilot: Pilot[None]) -> None:
         assert not {char for char in screen_text(pilot) if ord(char) > 126}
@@ -77,8 +83,17 @@ def test_no_key_of_the_footer_is_cut(control: RecordingControl | None) -> None:
     drive(dashboard(control=control), scenario, size=(80, 24))
 
 
+def test_the_footer_names_classes_and_runs_where_there_is_room() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        line = screen_text(pilot).splitlines()[-1]
+        assert line.startswith(" 1 Overview  2 Devices  3 Classes  7 Runs  p Pause ")
+        assert line.rstrip().endswith("ctrl+q Quit")
+
+    drive(dashboard(control=RecordingControl()), scenario, size=(120, 36))
+
+
 def test_help_shows_every_action() -> None:
-    page = keys_text().plain
+    page = keys_text(OWN_KEYS).plain
     for action in ACTIONS:
         assert action.label in page
         assert action.word.rstrip("…").lower() in page
@@ -87,9 +102,12 @@ def test_help_shows_every_action() -> None:
 
 def test_every_action_is_bound_and_can_be_called() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
-        nodes = [pilot.app, pilot.app.screen]
-        await press(pilot, "2")
-        nodes += [pilot.app.screen, pilot.app.screen.query_one(DeviceTable)]
+        nodes: list[DOMNode] = [pilot.app]
+        for screen in actions_of("screens"):
+            await press(pilot, screen.key)
+            nodes += [pilot.app.screen, *pilot.app.screen.query(DeviceTable)]
+        await press(pilot, "2", "enter")  # the screen of a device
+        nodes.append(pilot.app.screen)
         for action in ACTIONS:
             method = f"action_{action.call.partition('(')[0]}"
             owners = [node for node in nodes if action.name in _bound(node)]

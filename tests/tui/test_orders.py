@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import timezone
 
 import pytest
 from textual.command import Command, CommandList
@@ -14,14 +15,18 @@ from edgefed.events.snapshot import Snapshot
 from edgefed.tui.actions import ACTIONS
 from edgefed.tui.app import Dashboard
 from edgefed.tui.orders import NO_RUN, READ_ONLY, Order, order_for
+from edgefed.tui.recorded_feed import PERIOD
 from edgefed.tui.screens.abort import AbortScreen
 from edgefed.tui.screens.overview import OverviewScreen
 from tests.tui.driving import drive, notices, press, screen_text, until
 from tests.tui.samples import (
     REFUSAL,
+    FakeClock,
     RecordingControl,
     dashboard,
+    feed,
     fine,
+    round_views,
     run_view,
     snapshot,
 )
@@ -81,6 +86,23 @@ def test_escape_leaves_the_question() -> None:
 
     drive(dashboard(control=control), scenario)
     assert control.orders == []
+
+
+def test_the_question_follows_the_run_while_it_is_open() -> None:
+    clock = FakeClock()
+    later = snapshot(run=run_view(round=13), rounds=round_views(12))
+    updates = feed(clock, fine(snapshot()), fine(later))
+    app = Dashboard(updates, RecordingControl(), clock, zone=timezone.utc)
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "A")
+        assert "model of round 11" in screen_text(pilot)
+        clock.seconds = 2 * PERIOD
+        updates.deliver()
+        await until(pilot, lambda: "model of round 12" in screen_text(pilot))
+        assert "Round 13 is under way" in screen_text(pilot)
+
+    drive(app, scenario)
 
 
 def test_the_button_waits_for_the_name() -> None:

@@ -89,7 +89,7 @@ def test_the_screen_says_who_gave_an_order(tmp_path: Path) -> None:
         async def scenario(pilot: Pilot[None]) -> None:
             await until(lambda: shown_status(app) == "paused", "the paused run")
             await press(pilot, "full_stop")
-            told = "local ordered run.order step"
+            told = "local ordered run step"
             await until(lambda: told in screen_text(pilot), "the order on the screen")
 
         drive(app, scenario)

@@ -6,7 +6,7 @@ import pytest
 from textual.pilot import Pilot
 
 from edgefed.events.feed_update import FeedUpdate
-from edgefed.events.snapshot import LineView, PreviousRunView, Snapshot
+from edgefed.events.snapshot import DeviceRoundView, LineView, PreviousRunView, Snapshot
 from edgefed.tui.panes.attention import AttentionPane
 from edgefed.tui.panes.curve import CurvePane
 from edgefed.tui.panes.events import EventsPane
@@ -213,16 +213,38 @@ def test_a_failed_run_is_loud_and_says_how_to_go_on(size: tuple[int, int]) -> No
     drive(dashboard(fine(snapshot(run=run))), scenario, size)
 
 
-@pytest.mark.parametrize("status", ["finished", "aborted"])
-def test_a_run_that_has_ended_is_summed_up(status: str) -> None:
+@pytest.mark.parametrize("size", SIZES)
+def test_an_aborted_run_tells_which_model_is_kept_and_how_to_go_on(size: tuple[int, int]) -> None:
+    run = run_view(status="aborted", phase="done", round=12, reason="by the operator")
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        lines = round_of(pilot)[1]
+        assert lines[0] == "■ ABORTED  by the operator; the model of round 11 is kept"
+        assert lines[1] == "go on with edgefed run resume r-0142"
+        if size != (80, 24):
+            assert lines[2].startswith("11 of 50 rounds · best accuracy")
+
+    drive(dashboard(fine(snapshot(run=run, rounds=round_views(11)))), scenario, size)
+
+
+def test_a_run_that_was_aborted_before_a_round_keeps_no_model() -> None:
+    run = run_view(status="aborted", phase="done", round=1, reason="by the operator")
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert round_of(pilot)[1][0] == "■ ABORTED  by the operator"
+
+    drive(dashboard(fine(snapshot(run=run, rounds=()))), scenario)
+
+
+def test_a_run_that_has_finished_is_summed_up() -> None:
     best = round_views(20)
     rows = (*best, best[-1].model_copy(update={"round": 21, "accuracy": 0.7}))
-    run = run_view(status=status, phase="done", round=21, rounds=21, reason="",
+    run = run_view(status="finished", phase="done", round=21, rounds=21, reason="",
                    started_at=ago(1500), ended_at=ago(20))  # fmt: skip
 
     async def scenario(pilot: Pilot[None]) -> None:
         lines = round_of(pilot)[1]
-        assert lines[0].endswith(status.upper())
+        assert lines[0] == "✓ FINISHED"
         assert lines[1] == (
             "21 of 21 rounds · best accuracy 0.746 in round 20 · final 0.700 · in 00:24:40"
         )
@@ -316,6 +338,26 @@ def rounds_of(pilot: Pilot[None]) -> list[str]:
     box = pilot.app.screen.query_one(TrafficPane).content_region
     rows = screen_text(pilot).splitlines()[box.y : box.bottom]
     return [row[box.x : box.right].rstrip() for row in rows]
+
+
+def test_a_device_that_is_always_late_is_the_slowest() -> None:
+    late = device_view(3).model_copy(update={
+        "device": "xavier-07", "late": 9,
+        "rounds": (DeviceRoundView(round=2, outcome="lost", seconds=90.0),
+                   *(DeviceRoundView(round=number, outcome="late", seconds=40.0 + number)
+                     for number in range(3, 12))),
+    })  # fmt: skip
+    rows = tuple(
+        row.model_copy(update={"slowest": "jetson-05", "slowest_seconds": 30.0})
+        for row in round_views(11)
+    )
+    view = snapshot(devices=3)
+    view = view.model_copy(update={"devices": (*view.devices, late), "rounds": rows})
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert rounds_of(pilot)[1] == "slowest xavier-07 in 9 of 11, 51 s"
+
+    drive(dashboard(fine(view)), scenario, (120, 36))
 
 
 def test_rounds_have_their_times_and_the_device_that_is_slowest_most_often() -> None:

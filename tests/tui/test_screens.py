@@ -9,7 +9,8 @@ import pytest
 
 from edgefed.events.feed_update import FeedUpdate
 from edgefed.events.snapshot import Snapshot
-from edgefed.tui.app import Dashboard, ScreenName
+from edgefed.tui.app import Dashboard
+from edgefed.tui.screens.registry import ScreenName
 from tests.tui.samples import (
     RecordingControl,
     ago,
@@ -148,4 +149,4 @@ def test_many_experts(snap_compare: Compare) -> None:
 
 
 def test_a_run_without_experts(snap_compare: Compare) -> None:
-    assert snap_compare(watched(), terminal_size=SMALL, press=["3"])
+    assert snap_compare(watched(), terminal_size=SMALL, press=["5"])

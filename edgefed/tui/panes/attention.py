@@ -9,7 +9,6 @@ from rich.text import Text
 
 from edgefed.events.attention import AttentionItem, AttentionKind, attention
 from edgefed.events.expert_events import problem_in_words
-from edgefed.tui.actions import keys_of
 from edgefed.tui.display_state import Shown
 from edgefed.tui.panes.experts import experts_of, problem_line
 from edgefed.tui.panes.fleet_summary import NO_DEVICE, fleet_counts, fleet_notes
@@ -17,10 +16,9 @@ from edgefed.tui.panes.pane import Pane
 from edgefed.tui.text_format import age, clean, cut, cut_middle
 from edgefed.tui.theme import MUTED, ORANGE, VERMILLION
 
-_EXPERTS_KEY = keys_of("screen.experts")
 _MARKS: dict[AttentionKind, str] = {
-    "run": "✗", "waited": "✗", "lost": "✗", "failed": "✗", "refused": "■", "standing": "!",
-    "hot": "▲", "paused": "◌", "battery": "▽", "waiting": "◔", "warning": "!",
+    "run": "✗", "alert": "✗", "waited": "✗", "lost": "✗", "failed": "✗", "refused": "■",
+    "standing": "!", "hot": "▲", "paused": "◌", "battery": "▽", "waiting": "◔", "warning": "!",
 }  # fmt: skip
 _LONGEST_NAME = 18
 
@@ -35,7 +33,9 @@ class AttentionPane(Pane):
 
     def footing(self, shown: Shown) -> str:
         """Return how to see the experts, in a run that has some."""
-        return super().footing(shown) or (_EXPERTS_KEY if experts_of(shown) else "")
+        return super().footing(shown) or (
+            shown.keys.hint("screen.experts") if experts_of(shown) else ""
+        )
 
     def nothing(self, shown: Shown) -> str:
         """Return what to do when no device ever answered and nothing else is wrong."""

@@ -1,4 +1,4 @@
-"""Lines under the header that appear while there is a problem or the display is frozen."""
+"""Lines under the header: a problem, a frozen display, and what to know of a replay."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from edgefed.events.feed_update import FeedUpdate
 from edgefed.tui.display_state import Shown
 from edgefed.tui.panes.pane import Pane
 from edgefed.tui.problems import reason
-from edgefed.tui.text_format import countdown, cut, moment, wall_time
+from edgefed.tui.text_format import clean, countdown, cut, moment, wall_time
 from edgefed.tui.theme import ORANGE, SKY, VERMILLION
 
 MANY_LINES = 200
 """From here the snapshot no longer holds all the lines that wait."""
 
 _MARK = " ! "
+_OVER = "The recording is over. {play} plays it again, {back} goes a round back, {quit} closes."
 
 
 class Banner(Pane):
@@ -33,15 +34,38 @@ class Banner(Pane):
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
         """Return one line for each thing to say."""
-        lines = [line for line in (_problem(shown, width), _frozen(shown)) if line]
-        return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
+        return Text("\n", no_wrap=True, overflow="ellipsis").join(_lines(shown, width))
 
     def show(self, shown: Shown) -> None:
         """Take a new drawing; its height follows what there is to say."""
-        lines = sum(bool(line) for line in (_problem(shown, self.size.width), _frozen(shown)))
+        lines = len(_lines(shown, self.size.width))
         self.styles.height = lines
         self.set_class(lines > 0, "-shown")
         super().show(shown)
+
+
+def _lines(shown: Shown, width: int) -> list[Text]:
+    """Return one line for each thing to say."""
+    lines = (_problem(shown, width), _frozen(shown), _left_out(shown), _over(shown))
+    return [line for line in lines if line is not None]
+
+
+def _left_out(shown: Shown) -> Text | None:
+    """Return what of the recording is not replayed."""
+    if shown.replay is None or not shown.replay.left_out:
+        return None
+    told = f"Left out: {clean(shown.replay.left_out)}."
+    return Text.assemble((f"{_MARK}{told}", f"bold {ORANGE}"))
+
+
+def _over(shown: Shown) -> Text | None:
+    """Return that the recording is over."""
+    if shown.replay is None or not shown.replay.over:
+        return None
+    keys = shown.keys
+    play, back = keys.label("replay.play"), keys.label("replay.previous_round")
+    told = _OVER.format(play=play, back=back, quit=keys.label("app.quit"))
+    return Text.assemble((_MARK, f"bold {SKY}"), told)
 
 
 def _problem(shown: Shown, width: int) -> Text | None:
@@ -71,5 +95,5 @@ def _frozen(shown: Shown) -> Text | None:
     waiting = f"{shown.waiting} events waiting"
     if shown.waiting >= MANY_LINES:
         waiting = f"{MANY_LINES} or more events waiting"
-    at = wall_time(shown.frozen_at, shown.zone)
-    return Text.assemble((_MARK, f"bold {SKY}"), f"Frozen at {at} (space to go on). {waiting}.")
+    at, key = wall_time(shown.frozen_at, shown.zone), shown.keys.label("view.freeze")
+    return Text.assemble((_MARK, f"bold {SKY}"), f"Frozen at {at} ({key} to go on). {waiting}.")

@@ -38,8 +38,15 @@ _FLAT = 0.05
 """Half the height of the drawing when all values are equal."""
 
 
+LAST_ROUNDS = 50
+"""Rounds that are drawn when not all are."""
+
+
 class CurvePane(Pane):
     """Accuracy or loss of each finished round; drawn again only for new points or a new size."""
+
+    zoomed = False
+    """Whether only the last rounds are drawn."""
 
     def __init__(self, glyphs: Glyphs, measure: Measure, colour: str) -> None:
         super().__init__(glyphs, id=measure)
@@ -51,6 +58,8 @@ class CurvePane(Pane):
         """Return the newest value and how it changed."""
         points = self.points(shown.snapshot)
         name = self._measure.capitalize()
+        if self.zoomed:
+            name = f"{name} of the last {LAST_ROUNDS} rounds"
         if not points:
             return name
         heading = f"{name}  {points[-1][1]:.3f}"
@@ -62,11 +71,16 @@ class CurvePane(Pane):
         return told if len(told) + 4 <= self.size.width else heading
 
     def footing(self, shown: Shown) -> str:
-        """Return how to see the other curve where only one fits."""
+        """Return how to see the other curve where only one fits, and more or fewer rounds."""
         stale = super().footing(shown)
-        if stale or not self.screen.has_class("-narrow"):
+        if stale:
             return stale
-        return f"l {'Loss' if self._measure == 'accuracy' else 'Accuracy'}"
+        keys = []
+        if self.screen.has_class("-narrow"):
+            keys.append(f"l {'Loss' if self._measure == 'accuracy' else 'Accuracy'}")
+        if self.zoomed or len(self.points(shown.snapshot)) > LAST_ROUNDS:
+            keys.append("z All rounds" if self.zoomed else f"z Last {LAST_ROUNDS} rounds")
+        return "  ".join(keys)
 
     def nothing(self, shown: Shown) -> str:
         """Return what to wait for before the first round with this measure ended."""
@@ -88,14 +102,22 @@ class CurvePane(Pane):
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
         """Return the points as text: a change of it is what makes the pane draw again."""
-        return Text(str((self.points(shown.snapshot), self.previous(shown.snapshot))))
+        return Text(str(self._drawn_points(shown.snapshot)))
+
+    def _drawn_points(self, snapshot: Snapshot | None) -> tuple[list[Point], list[Point]]:
+        """Return the points to draw of this run, and of the run before in the same rounds."""
+        points, before = self.points(snapshot), self.previous(snapshot)
+        if not self.zoomed:
+            return points, before
+        points = points[-LAST_ROUNDS:]
+        first, last = (points[0][0], points[-1][0]) if points else (0, 0)
+        return points, [point for point in before if first <= point[0] <= last]
 
     def render_line(self, y: int) -> Strip:
         """Return one line of the drawing."""
         if self.shown is None or self.face(self.shown) is not None:
             return super().render_line(y)
-        snapshot = self.shown.snapshot
-        rows = self._drawing(self.points(snapshot), self.previous(snapshot))
+        rows = self._drawing(*self._drawn_points(self.shown.snapshot))
         return rows[y] if y < len(rows) else Strip.blank(self.size.width, self.rich_style)
 
     def _drawing(self, points: list[Point], before: list[Point]) -> list[Strip]:

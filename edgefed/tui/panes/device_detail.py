@@ -7,11 +7,13 @@ from textwrap import wrap
 
 from rich.text import Text
 
+from edgefed.events.operator_pause import who_paused
 from edgefed.events.snapshot import DeviceRoundView, DeviceView
 from edgefed.tui.display_state import Shown
 from edgefed.tui.panes.pane import Pane
 from edgefed.tui.symbols import DEVICE_LOOKS, HOT, OUTCOME_LOOKS, Glyphs
-from edgefed.tui.text_format import age, bar, binned, clean, cut_middle, sparks
+from edgefed.tui.telemetry_history import Measure
+from edgefed.tui.text_format import age, bar, binned, clean, cut_middle, sparks, trend
 from edgefed.tui.theme import MUTED, ORANGE, SKY, VERMILLION
 from edgefed.tui.trouble import since, why
 from edgefed.units import counted, size
@@ -21,6 +23,14 @@ _WORD = 11
 
 _BAR, _BEFORE_BAR = 30, 26
 """Largest width of a round's bar, and the cells before it."""
+
+_COURSE = 24
+"""Largest width of the course of a reading."""
+
+_READING = 9
+"""Cells of a reading, before its course."""
+
+_HINTS = ("device.ping", "device.pause", "detail.log", "detail.next")
 
 _REASON_LINES = 3
 _CLASS = 12
@@ -63,17 +73,25 @@ class DeviceStatePane(DevicePane):
         """Return the id."""
         return cut_middle(clean(self.device), max(8, self.size.width - 4))
 
+    def footing(self, shown: Shown) -> str:
+        """Return the most important keys."""
+        return super().footing(shown) or shown.keys.hint(*_HINTS)
+
     def lines(self, view: DeviceView, shown: Shown, width: int, height: int) -> Iterable[Text]:
         """Return one fact a line, the most urgent first."""
         yield _fact("state", _state(view, shown))
         yield from _reason(view, width - _WORD - 1)
+        if view.paused_by and view.state != "paused":
+            yield _fact("paused", Text(clean(who_paused(view)), ORANGE))
         yield _fact("seen", _ago(shown, view.seen_at))
         yield _fact("replies", _replies(view))
         if view.refused_at:
             yield _fact("refused", _refused(view, shown))
         yield _fact("trust", _trust(view, shown))
+        moved = f"▲ {size(view.sent)}   ▼ {size(view.received)}"
         loss = "" if view.loss is None else f"   loss {view.loss:.3f}"
-        yield _fact("bytes", f"▲ {size(view.sent)}   ▼ {size(view.received)}{loss}")
+        fits = len(moved) + len(loss) <= width - _WORD - 1
+        yield _fact("bytes", f"{moved}{loss}" if fits else moved)
         yield _fact("shared", _shared(view))
         if view.mixture:
             yield _fact("experts", _mixture(view))
@@ -86,16 +104,26 @@ class DeviceHealthPane(DevicePane):
         """Return the pane's name."""
         return "Hardware"
 
+    def footing(self, shown: Shown) -> str:
+        """Return over how long its courses are."""
+        known = shown.telemetry.span(self.device, shown.now)
+        return super().footing(shown) or (f"courses of {age(known)}" if known else "")
+
     def lines(self, view: DeviceView, shown: Shown, width: int, height: int) -> Iterable[Text]:
         """Return board, versions and readings."""
         yield _fact("board", _known(view.hardware))
         yield _fact("accelerator", _known(view.accelerator))
         yield _fact("agent", _versions(view))
         hot = (view.temperature or 0.0) >= HOT
-        yield _fact("temperature", _reading(view.temperature, "{:.0f} °C", ORANGE if hot else ""))
-        yield _fact("power", _reading(view.power, "{:.1f} W"))
-        yield _fact("memory", _known("" if view.memory is None else size(view.memory)))
-        load = _reading(view.cpu, "CPU {:.0f} %").append("   ")
+        temperature = _reading(view.temperature, "{:.0f} °C", ORANGE if hot else "")
+        memory = _known("" if view.memory is None else size(view.memory))
+        room = width - _WORD - 1
+        yield _fact("temperature", _with_course(temperature, shown, view, "temperature", room))
+        yield _fact(
+            "power", _with_course(_reading(view.power, "{:.1f} W"), shown, view, "power", room)
+        )
+        yield _fact("memory", _with_course(memory, shown, view, "memory", room))
+        load = _reading(view.cpu, "CPU {:.0f} %").append("  ")
         yield _fact("load", load.append_text(_reading(view.gpu, "GPU {:.0f} %")))
         yield _fact("battery", _reading(view.battery, "{:.0f} %"))
 
@@ -164,6 +192,16 @@ def _reading(value: float | None, form: str, colour: str = "") -> Text:
     return _dash() if value is None else Text(form.format(value), colour)
 
 
+def _with_course(now: Text, shown: Shown, view: DeviceView, measure: Measure, room: int) -> Text:
+    """Return a reading with its course over the last minutes, from its least to its largest."""
+    columns = min(_COURSE, room - _READING - 1)
+    course = shown.telemetry.course(view.device, measure, shown.now, columns)
+    if len({value for value in course if value is not None}) < 2:
+        return now
+    now.append(" " * (_READING - now.cell_len + 1))
+    return now.append(trend(course), SKY)
+
+
 def _ago(shown: Shown, stamp: str) -> Text:
     passed = shown.since(stamp)
     return _dash() if passed is None else Text(f"{age(passed.total_seconds())} ago")
@@ -189,7 +227,9 @@ def _reason(view: DeviceView, width: int) -> Iterator[Text]:
 
 
 def _replies(view: DeviceView) -> str:
-    return f"{view.accepted} accepted, {view.late} late, {view.rejected} rejected"
+    """Return how many were accepted, and how many were not, if any."""
+    counts = ((view.late, "late"), (view.rejected, "rejected"))
+    return ", ".join([f"{view.accepted} accepted", *(f"{n} {word}" for n, word in counts if n)])
 
 
 def _refused(view: DeviceView, shown: Shown) -> Text:

@@ -36,4 +36,5 @@ class DeviceNotice(Pane):
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
         """Return how to see the devices again."""
-        return Text(f"No device matches {self.query_text!r}. esc clears the filter.", MUTED)
+        clear = shown.keys.label("devices.clear")
+        return Text(f"No device matches {self.query_text!r}. {clear} clears the filter.", MUTED)

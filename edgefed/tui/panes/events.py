@@ -5,15 +5,13 @@ from __future__ import annotations
 from rich.text import Text
 
 from edgefed.events.snapshot import LineView
-from edgefed.tui.actions import keys_of
 from edgefed.tui.display_state import Shown
 from edgefed.tui.panes.pane import Pane
 from edgefed.tui.symbols import MARK_COLOURS, Glyphs
 from edgefed.tui.text_format import clean
 from edgefed.tui.theme import MUTED
 
-_ALL = keys_of("overview.events")
-_KEY = _ALL.split()[0]
+_ALL = "overview.events"
 
 
 class EventsPane(Pane):
@@ -29,16 +27,16 @@ class EventsPane(Pane):
 
     def footing(self, shown: Shown) -> str:
         """Return how to see accepted replies too, or how to hide them."""
-        return super().footing(shown) or (f"{_KEY} Fewer" if self.routine else _ALL)
+        hint = f"{shown.keys.label(_ALL)} Fewer" if self.routine else shown.keys.hint(_ALL)
+        return super().footing(shown) or hint
 
     def nothing(self, shown: Shown) -> str:
         """Return what to do before anything happened that is shown."""
         if self._lines(shown):
             return ""
         some = shown.snapshot is not None and bool(shown.snapshot.lines)
-        return (
-            "Nothing but accepted replies; v shows them." if some else "Nothing has happened yet."
-        )
+        replies = f"Nothing but accepted replies; {shown.keys.label(_ALL)} shows them."
+        return replies if some else "Nothing has happened yet."
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
         """Return the lines."""

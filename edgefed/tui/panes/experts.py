@@ -7,30 +7,42 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from edgefed.events.expert_events import label_names, problem_in_words
-from edgefed.events.snapshot import ExpertsView
+from edgefed.events.class_names import label_names
+from edgefed.events.expert_events import problem_in_words
+from edgefed.events.snapshot import ExpertsView, MixtureView
 from edgefed.tui.display_state import Shown
 from edgefed.tui.panes.pane import Pane
-from edgefed.tui.share_grid import Row, share_grid
+from edgefed.tui.panes.rows import RowsPane
+from edgefed.tui.share_grid import Row, ShareGrid
 from edgefed.tui.text_format import bar, sparks
 from edgefed.tui.theme import MUTED, ORANGE, RULE, SKY, VERMILLION
 
+NO_EXPERTS = "This run has no experts: start one with\nedgefed run start --algorithm fedmoe"
+
 _BAR = 8
+
+_END = "  ROUND  KEPT"
+"""Columns after the shares of a device."""
 
 
 class ExpertPane(Pane):
     """What panes about experts share: why there is nothing to show."""
+
+    absent = "No experts."
+    """What to say in a run without experts."""
 
     def nothing(self, shown: Shown) -> str:
         """Return that there is no run, or that its algorithm has no experts."""
         missing = super().nothing(shown)
         if missing or shown.run is None or experts_of(shown) is not None:
             return missing
-        return f"{shown.run.algorithm} has no experts. An algorithm with experts: fedmoe"
+        return self.absent
 
 
-class ExpertTablePane(ExpertPane):
+class ExpertTablePane(RowsPane[Row], ExpertPane):
     """For each label, or value of a column, the share of each expert."""
+
+    absent = NO_EXPERTS
 
     def heading(self, shown: Shown) -> str:
         """Return what the rows and columns are."""
@@ -44,27 +56,38 @@ class ExpertTablePane(ExpertPane):
             return "The shares depend on the device, so that there is no table."
         return super().nothing(shown)
 
-    def footing(self, shown: Shown) -> str:
-        """Return how many rows there are, where not all are on the screen."""
-        view = experts_of(shown)
-        left = view is not None and view.labels > max(1, self.size.height - 1)
-        return super().footing(shown) or (f"{view.labels} rows" if view and left else "")
+    def noun(self) -> str:
+        """Return what the items are."""
+        return "rows"
 
-    def body(self, shown: Shown, width: int, height: int) -> Text:
-        """Return as many rows as there is room for."""
+    def head(self, shown: Shown, width: int) -> Text:
+        """Return the experts."""
+        view = experts_of(shown)
+        return self._grid(shown, width).head(view.condition.upper() if view else "")
+
+    def items(self, shown: Shown) -> list[Row]:
+        """Return the rows of the table that are known, by name."""
         view = experts_of(shown)
         if view is None:
-            return Text()
-        rows = [
-            (name, shares)
-            for name, shares in zip(_names(shown, view), view.table, strict=True)
-            if shares
-        ]
-        return _grid(view.condition, rows, view.experts, width, height)
+            return []
+        named = zip(_names(shown, view), view.table, strict=True)
+        return [(name, shares) for name, shares in named if shares]
+
+    def rows(self, shown: Shown, width: int, items: Sequence[Row]) -> list[Text]:
+        """Return a row for each label or value."""
+        grid = self._grid(shown, width)
+        return [grid.row(name, shares) for name, shares in items]
+
+    def _grid(self, shown: Shown, width: int) -> ShareGrid:
+        view = experts_of(shown)
+        if view is None:
+            return ShareGrid(0, 0, 0)
+        names = [view.condition, *(name for name, _ in self.items(shown))]
+        return ShareGrid.fitting(names, view.experts, width)
 
 
-class MixturePane(ExpertPane):
-    """For each device the share of each expert."""
+class MixturePane(RowsPane[MixtureView], ExpertPane):
+    """For each device the share of each expert, and the experts that it keeps."""
 
     def heading(self, shown: Shown) -> str:
         """Return what the rows and columns are."""
@@ -73,23 +96,44 @@ class MixturePane(ExpertPane):
     def nothing(self, shown: Shown) -> str:
         """Return what to wait for before the first answer."""
         missing = super().nothing(shown)
-        if missing or (shown.snapshot and shown.snapshot.mixtures):
+        if missing or self.items(shown):
             return missing
         return "Devices tell their mixtures with their first answer."
 
-    def footing(self, shown: Shown) -> str:
-        """Return how many devices there are, where not all are on the screen."""
-        count = len(shown.snapshot.mixtures) if shown.snapshot else 0
-        left = count > max(1, self.size.height - 1)
-        return super().footing(shown) or (f"{count} devices: 2 Devices" if left else "")
+    def noun(self) -> str:
+        """Return what the items are."""
+        return "devices"
 
-    def body(self, shown: Shown, width: int, height: int) -> Text:
-        """Return as many devices as there is room for."""
-        view, snapshot = experts_of(shown), shown.snapshot
-        if view is None or snapshot is None:
-            return Text()
-        rows = [(each.device, each.shares) for each in snapshot.mixtures[: max(0, height - 1)]]
-        return _grid("device", rows, view.experts, width, height)
+    def head(self, shown: Shown, width: int) -> Text:
+        """Return the experts, and the columns after them."""
+        grid = self._grid(shown, width)
+        return self._with_end(grid.head("DEVICE"), grid, Text(_END, MUTED), width)
+
+    def items(self, shown: Shown) -> Sequence[MixtureView]:
+        """Return the mixtures of the devices that have answered."""
+        return shown.snapshot.mixtures if shown.snapshot else ()
+
+    def rows(self, shown: Shown, width: int, items: Sequence[MixtureView]) -> list[Text]:
+        """Return a row for each device."""
+        grid = self._grid(shown, width)
+        return [
+            self._with_end(
+                grid.row(each.device, each.shares), grid, _end(each, grid.experts), width
+            )
+            for each in items
+        ]
+
+    def _grid(self, shown: Shown, width: int) -> ShareGrid:
+        view = experts_of(shown)
+        names = ["DEVICE", *(each.device for each in self.items(shown))]
+        return ShareGrid.fitting(names, view.experts if view else 0, width)
+
+    def _with_end(self, line: Text, grid: ShareGrid, end: Text, width: int) -> Text:
+        """Return a line with what follows the shares, where there is room for some experts."""
+        if grid.width + len(_END) > width:
+            return line
+        line.pad_right(max(0, grid.width - line.cell_len))
+        return line.append_text(end)
 
 
 class ExpertLoadPane(ExpertPane):
@@ -157,9 +201,10 @@ def _load(view: ExpertsView, expert: int, width: int) -> Text:
     return line.append(sparks([*shown, top])[:-1], MUTED)
 
 
-def _grid(head: str, rows: Sequence[Row], experts: int, width: int, height: int) -> Text:
-    lines = share_grid(head.upper(), rows[: max(0, height - 1)], experts, width)
-    return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
+def _end(mixture: MixtureView, experts: int) -> Text:
+    """Return the round of a device's last answer, and the experts that it keeps."""
+    kept = " ".join(f"e{expert}" for expert in mixture.kept)
+    return Text(f"  {mixture.round:>5}  {'all' if len(mixture.kept) == experts else kept}")
 
 
 def _names(shown: Shown, view: ExpertsView) -> list[str]:

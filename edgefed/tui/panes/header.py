@@ -1,4 +1,4 @@
-"""The top line: fleet, run, state, broker, coordinator, devices online, time."""
+"""The top line: fleet, run, state, broker and coordinator or replay, devices online, time."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from edgefed.events.snapshot import RunView, Snapshot
 from edgefed.tui.display_state import Shown
 from edgefed.tui.orders import ENDED
 from edgefed.tui.panes.pane import Pane
+from edgefed.tui.replay import ReplayPosition, speed_in_words
 from edgefed.tui.symbols import RUN_LOOKS
 from edgefed.tui.text_format import clean, cut_middle, wall_time
-from edgefed.tui.theme import GREEN, MUTED, RULE, SKY, VERMILLION
+from edgefed.tui.theme import GREEN, MUTED, PURPLE, RULE, SKY, VERMILLION
 from edgefed.units import clock_time, short_time
 
 WIDE = 100
@@ -61,7 +62,7 @@ def _length(name: Text, parts: list[Text]) -> int:
 def _parts(shown: Shown, wide: bool, dropped: int = 0) -> list[Text]:
     """Return the parts after the names, without the first ``dropped`` of time, ETA and devices."""
     state = _state(shown, wide, eta_shown=dropped < 2)
-    parts = [state, _links(shown)]
+    parts = [state, _links(shown) if shown.replay is None else _replay(shown.replay, wide)]
     if dropped < 3:
         parts.append(_devices(shown, wide))
     return parts if dropped else [*parts, _time(shown, wide)]
@@ -97,7 +98,8 @@ def _epsilon(snapshot: Snapshot | None) -> str:
 def _state(shown: Shown, wide: bool, *, eta_shown: bool) -> Text:
     run = shown.run
     if run is None:
-        return Text("starting" if shown.starting else "no run", MUTED)
+        starting = shown.starting and shown.replay is None
+        return Text("starting" if starting else "no run", MUTED)
     look, old = RUN_LOOKS[run.status], shown.cut_off and run.status not in ENDED
     state = Text(f"{look.symbol} {run.status.upper()}", MUTED if old else f"bold {look.colour}")
     state.append(f"  round {run.round}/{run.rounds}" if wide else f" {run.round}/{run.rounds}")
@@ -105,7 +107,8 @@ def _state(shown: Shown, wide: bool, *, eta_shown: bool) -> Text:
         state.append(f"  {spent}")
     if old:  # nobody knows whether it still is so
         return state.append(f" as of {shown.as_of if wide else shown.as_of[:5]}", MUTED)
-    left = eta(shown.snapshot, run) if shown.snapshot and run.status == "running" else None
+    live = run.status == "running" and shown.replay is None
+    left = eta(shown.snapshot, run) if shown.snapshot and live else None
     if left is not None and eta_shown:
         left = max(1.0, left)
         state.append("  ETA ", MUTED).append(clock_time(left) if wide else short_time(left))
@@ -125,6 +128,17 @@ def _links(shown: Shown) -> Text:
     latest = shown.latest
     line = Text("broker ").append_text(_mark(latest.broker)).append(" coord ")
     return line.append_text(_mark(latest.coordinator) if latest.broker else Text("?", MUTED))
+
+
+def _replay(position: ReplayPosition, wide: bool) -> Text:
+    """Return that this is a replay, its speed, and how far it is."""
+    doing = "▶ " if position.playing else ""
+    line = Text(f"{doing}REPLAY", f"bold {PURPLE}")
+    if not position.playing:
+        line.append(" over" if position.over else " paused")
+    line.append(f" {speed_in_words(position.speed)}")
+    of = " of " if wide else "/"
+    return line.append(f"  {'event ' if wide else ''}{position.done}{of}{position.total}")
 
 
 def _mark(there: bool) -> Text:

@@ -6,7 +6,7 @@ from rich.style import Style
 from rich.text import Text
 from textual import events
 
-from edgefed.tui.actions import ACTIONS, Action
+from edgefed.tui.actions import ACTIONS, Action, Place
 from edgefed.tui.display_state import Shown
 from edgefed.tui.orders import RESUMABLE, takes_orders
 from edgefed.tui.panes.pane import Pane
@@ -19,8 +19,16 @@ _CALL = "call"
 class KeyLine(Pane):
     """As many keys as fit, in the registry's order; a click does what the key does."""
 
-    def __init__(self, glyphs: Glyphs, *, read_only: bool, id: str) -> None:  # noqa: A002
+    def __init__(
+        self,
+        glyphs: Glyphs,
+        *,
+        read_only: bool,
+        starts_runs: bool,
+        id: str,  # noqa: A002
+    ) -> None:
         super().__init__(glyphs, id=id)
+        self._starts_runs = starts_runs
         self._read_only = read_only
 
     def heading(self, shown: Shown) -> str:
@@ -36,7 +44,7 @@ class KeyLine(Pane):
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
         """Return the keys that fit."""
-        offered = sorted(_offered(shown), key=lambda action: action.footer)
+        offered = sorted(_offered(shown, self._starts_runs), key=lambda action: action.footer)
         kept: set[str] = set()
         for action in offered:
             width -= self._key(action, shown).cell_len
@@ -55,24 +63,36 @@ class KeyLine(Pane):
     def _key(self, action: Action, shown: Shown) -> Text:
         refused = self._read_only and action.place == "run"
         key = Text.assemble(
-            (f" {action.label} ", f"bold {MUTED if refused else SKY}"),
+            (f" {shown.keys.label(action.name)} ", f"bold {MUTED if refused else SKY}"),
             (f"{_word(action, shown)} ", MUTED if refused else ""),
         )
         key.stylize(Style(meta={_CALL: f"app.{action.call}"}))
         return key
 
 
-def _offered(shown: Shown) -> list[Action]:
-    """Return the actions of the line; a run that has ended takes no orders."""
-    run = shown.latest.snapshot.run if shown.latest.snapshot else None
-    listed = (action for action in ACTIONS if action.footer)
-    return [action for action in listed if action.place != "run" or takes_orders(run)]
+def _offered(shown: Shown, starts_runs: bool) -> list[Action]:
+    """Return the actions of the line: orders to a run, or a new run where none takes orders."""
+    snapshot = shown.latest.snapshot
+    run = snapshot.run if snapshot else None
+    orders = snapshot is None or (run is not None and takes_orders(run))
+    hidden: set[Place] = {"replay"} if shown.replay is None else {"run"}
+    if not orders:
+        hidden.add("run")
+    return [
+        action
+        for action in ACTIONS
+        if action.footer
+        and action.place not in hidden
+        and not (action.name == "run.new" and (orders or not starts_runs))
+    ]
 
 
 def _word(action: Action, shown: Shown) -> str:
     run = shown.latest.snapshot.run if shown.latest.snapshot else None
     if action.name == "run.pause" and run is not None and run.status in RESUMABLE:
         return "Resume"
+    if action.name == "replay.play" and shown.replay is not None and shown.replay.playing:
+        return "Pause"
     if action.name == "view.freeze" and shown.frozen_at is not None:
         return "Go on"
     return action.word

@@ -58,6 +58,8 @@ class Pane(Widget):
         self.shown = shown
         self.set_class(shown.broken and shown.snapshot is not None, "-stale")
         self.set_class(self.face(shown) is not None, "-face")
+        if not self.size:  # not laid out yet; its first size draws it
+            return
         drawn = (self.draw(shown), self.heading(shown), self.footing(shown))
         if drawn == self._drawn:
             return

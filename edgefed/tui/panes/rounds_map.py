@@ -16,8 +16,11 @@ from edgefed.tui.text_format import clean, cut_middle
 from edgefed.tui.theme import MUTED, ORANGE, SKY
 from edgefed.units import short_time
 
-_IDS = (6, 14)
-"""Least and largest width of an id."""
+_IDS = (6, 14, 24)
+"""Least width of an id, the largest in 80 columns, and the largest."""
+
+_WIDE = 100
+"""Cells from which ids get more room."""
 
 _STATE, _MEAN = 2, 8
 """Cells of the symbol of the state before an id, and of the mean time after it."""
@@ -78,7 +81,7 @@ class RoundsMap(Pane):
         room = max(1, height - 2)
         self.first = max(0, min(self.first, len(rows) - room))
         longest = max(len(track.view.device) for track in rows)
-        ids = min(_IDS[1], max(_IDS[0], longest))
+        ids = min(_IDS[2 if width >= _WIDE else 1], max(_IDS[0], longest))
         columns = max(1, min(MAX_DEVICE_ROUNDS, width - _STATE - ids - 1 - _MEAN))
         newest = max(max(track.rounds) for track in rows)
         numbers = range(max(1, newest - columns + 1), newest + 1)

@@ -16,13 +16,16 @@ from edgefed.units import clock_time, short_time
 
 
 def ended_lines(shown: Shown, run: RunView) -> list[Text]:
-    """Return how a run ended, for a failed one how to resume it, and its summary."""
+    """Return how a run ended, its summary, and how to go on with one that is not finished."""
     look = RUN_LOOKS[run.status]
     first = Text(f"{look.symbol} {run.status.upper()}", f"bold {look.colour}")
     first.append(f"  {clean(run.reason)}", look.colour if run.status == "failed" else "")
     rounds = shown.snapshot.rounds if shown.snapshot else ()
+    if run.status == "aborted" and rounds:
+        joined = "; " if run.reason else ""
+        first.append(f"{joined}the model of round {rounds[-1].round} is kept")
     result = Text(summary(run, rounds))
-    if run.status != "failed":
+    if run.status == "finished":
         return [first, result, _times(rounds)]
     hint = Text.assemble(
         ("go on with ", MUTED), (f"edgefed run resume {run.run}", f"bold {ORANGE}")

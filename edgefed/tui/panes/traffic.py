@@ -42,7 +42,7 @@ class TrafficPane(Pane):
         rounds = snapshot.rounds
         lines = [_times(rounds, width), _totals(snapshot)]
         if height > len(lines):
-            lines[1:] = [_slowest(rounds, width), *_bytes(snapshot), _each_round(rounds)]
+            lines[1:] = [_slowest(snapshot, width), *_bytes(snapshot), _each_round(rounds)]
         return Text("\n", no_wrap=True, overflow="ellipsis").join(lines[:height])
 
 
@@ -54,18 +54,29 @@ def _times(rounds: Sequence[RoundView], width: int) -> Text:
     return Text.assemble(("time ", MUTED), (past, SKY), told)
 
 
-def _slowest(rounds: Sequence[RoundView], width: int) -> Text:
+def _slowest(snapshot: Snapshot, width: int) -> Text:
     """Return the device that was slowest in most of the last rounds, and its longest time."""
-    latest = [row for row in rounds[-_LATEST:] if row.slowest]
+    latest = _latest_answers(snapshot)
     if not latest:
         return Text()
-    counts = Counter(row.slowest for row in latest)
+    counts = Counter(device for device, _ in latest)
     name = min(counts, key=lambda device: (-counts[device], device))
-    longest = max(row.slowest_seconds for row in latest if row.slowest == name)
+    longest = max(seconds for device, seconds in latest if device == name)
     told = f" in {counts[name]} of {len(latest)}, {short_time(longest)}"
     return Text.assemble(
         ("slowest ", MUTED), cut_middle(clean(name), max(3, width - 8 - len(told))), told
     )
+
+
+def _latest_answers(snapshot: Snapshot) -> list[tuple[str, float]]:
+    """Return for each of the last rounds whose answer took longest, late ones included."""
+    rounds = snapshot.rounds[-_LATEST:]
+    last = {row.round: (row.slowest_seconds, row.slowest) for row in rounds}
+    for device in snapshot.devices:
+        for each in device.rounds if device.late else ():
+            if each.outcome == "late" and each.round in last:
+                last[each.round] = max(last[each.round], (each.seconds, device.device))
+    return [(device, seconds) for seconds, device in last.values() if device]
 
 
 def _totals(snapshot: Snapshot) -> Text:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from rich.text import Text
@@ -24,18 +25,18 @@ class AbortScreen(ModalScreen[bool]):
     AUTO_FOCUS = "#cancel"
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave", "Cancel")]
 
-    def __init__(self, glyphs: Glyphs, snapshot: Snapshot, run: RunView) -> None:
+    def __init__(self, glyphs: Glyphs, run: RunView, newest: Callable[[], Snapshot | None]) -> None:
         super().__init__()
         self._glyphs = glyphs
-        self._snapshot = snapshot
         self._run = run
+        self._newest = newest
 
     def compose(self) -> ComposeResult:
         """Lay out the question."""
         with Vertical(id="abort") as box:
             box.border_title = Content(f"Abort run {self._run.run}?")
             box.border_subtitle = Content("esc leaves")
-            yield Static(self._glyphs.text(question(self._snapshot, self._run)))
+            yield Static(id="question")
             with Horizontal(id="confirm"):
                 yield Static("Type the run name to confirm: ", id="ask")
                 yield Input(
@@ -44,6 +45,17 @@ class AbortScreen(ModalScreen[bool]):
             with Horizontal(id="buttons"):
                 yield Button("Cancel", id="cancel", compact=True)
                 yield Button("Abort run", id="sure", variant="error", compact=True, disabled=True)
+
+    def on_mount(self) -> None:
+        """Say at once what would be kept."""
+        self.draw()
+
+    def draw(self) -> None:
+        """Say what aborting would keep and lose now: the run goes on behind the question."""
+        snapshot = self._newest()
+        if snapshot and snapshot.run and snapshot.run.run == self._run.run:
+            told = question(snapshot, snapshot.run)
+            self.query_one("#question", Static).update(self._glyphs.text(told))
 
     @on(Input.Changed, "#name")
     def allow(self, event: Input.Changed) -> None:

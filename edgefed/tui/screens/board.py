@@ -9,6 +9,9 @@ from textual.dom import DOMNode
 from textual.widget import Widget
 
 from edgefed.tui.display_state import DisplayState
+from edgefed.tui.interfaces import Control, Runs
+from edgefed.tui.keymap import Keymap
+from edgefed.tui.orders import READ_ONLY, REPLAYED
 from edgefed.tui.panes.banner import Banner
 from edgefed.tui.panes.header import Header
 from edgefed.tui.panes.keyline import KeyLine
@@ -23,11 +26,36 @@ HEIGHTS = [(0, "-short"), (LEAST[1], "-normal"), (30, "-tall")]
 
 @dataclass(frozen=True)
 class Board:
-    """What a screen is given: what to draw, with which characters, and whether it may order."""
+    """What a screen is given.
+
+    Attributes:
+        watch: what to draw.
+        glyphs: with which characters.
+        control: who takes orders; None where the screen may only watch.
+        runs: the runs to compare; None where nobody knows them.
+        starts_runs: whether the dashboard starts runs.
+    """
 
     watch: DisplayState
     glyphs: Glyphs
-    read_only: bool
+    control: Control | None
+    runs: Runs | None = None
+    starts_runs: bool = False
+
+    @property
+    def keys(self) -> Keymap:
+        """How the keys of actions are written."""
+        return self.watch.keys
+
+    @property
+    def refusal(self) -> str:
+        """Why nothing may be ordered, where that is so."""
+        return REPLAYED if self.watch.replayed else READ_ONLY
+
+    @property
+    def read_only(self) -> bool:
+        """Whether nothing may be ordered."""
+        return self.control is None
 
 
 def top(board: Board) -> Iterator[Widget]:
@@ -39,7 +67,7 @@ def top(board: Board) -> Iterator[Widget]:
 
 def bottom(board: Board) -> Iterator[Widget]:
     """Yield what stands below the panes of a screen."""
-    yield KeyLine(board.glyphs, read_only=board.read_only, id="keys")
+    yield KeyLine(board.glyphs, read_only=board.read_only, starts_runs=board.starts_runs, id="keys")
 
 
 def draw_panes(screen: DOMNode, board: Board) -> None:

@@ -7,26 +7,29 @@ from typing import ClassVar
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
+from edgefed.tui.keymap import Keymap
 from edgefed.tui.symbols import Glyphs
 
 
 class CloseScreen(ModalScreen[bool]):
-    """Answers True when the user wants to close; a second ctrl+q says so too."""
+    """Answers True when the user wants to close; the key for quitting says so too."""
 
     AUTO_FOCUS = "#cancel"
     BINDINGS: ClassVar[list[BindingType]] = [
-        ("escape,q", "answer(False)", "Cancel"),
-        ("ctrl+q", "answer(True)", "Close"),
+        Binding("escape", "answer(False)", "Cancel"),
+        Binding("q", "answer(False)", "Cancel", id="view.back"),
+        Binding("ctrl+q", "answer(True)", "Close", id="app.quit"),
     ]
 
-    def __init__(self, glyphs: Glyphs, question: str) -> None:
+    def __init__(self, glyphs: Glyphs, question: str, keys: Keymap) -> None:
         super().__init__()
+        self._keys = keys
         self._glyphs = glyphs
         self._question = question
 
@@ -34,7 +37,7 @@ class CloseScreen(ModalScreen[bool]):
         """Lay out the question."""
         with Vertical(id="close") as box:
             box.border_title = Content("Close the dashboard?")
-            box.border_subtitle = Content("esc leaves, ctrl+q closes")
+            box.border_subtitle = Content(f"esc leaves, {self._keys.label('app.quit')} closes")
             yield Static(self._glyphs.text(Text(self._question)))
             with Horizontal(id="buttons"):
                 yield Button("Cancel", id="cancel", compact=True)

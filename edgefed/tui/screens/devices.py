@@ -6,18 +6,19 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import Screen
-from textual.widgets import DataTable, Input
+from textual.widgets import Input
 
 from edgefed.events.snapshot import DeviceView
-from edgefed.tui.actions import bindings_of, keys_of
+from edgefed.tui.actions import bindings_of
 from edgefed.tui.columns import COLUMNS, columns_for, in_order
 from edgefed.tui.device_table import DeviceTable
+from edgefed.tui.display_state import Shown
 from edgefed.tui.filtering import matches
 from edgefed.tui.panes.device_notice import DeviceNotice
 from edgefed.tui.panes.legend import Legend
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
 from edgefed.tui.screens.device import DeviceScreen
+from edgefed.tui.screens.device_keys import DeviceKeysScreen
 from edgefed.tui.screens.rounds_map import RoundsMapScreen
 from edgefed.tui.trouble import by_trouble
 
@@ -25,18 +26,18 @@ TROUBLE = "trouble"
 """The order that the table begins with: the worst trouble first."""
 
 _BORDER_AND_SCROLLBAR = 3
-_KEYS = keys_of(
+_HINTS = (
     "devices.open",
     "devices.map",
     "devices.filter",
     "devices.sort",
     "devices.reverse",
     "devices.wide",
-    "devices.copy",
+    "view.copy",
 )
 
 
-class DevicesScreen(Screen[None]):
+class DevicesScreen(DeviceKeysScreen):
     """The device table with its filter and its order."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS
@@ -45,8 +46,7 @@ class DevicesScreen(Screen[None]):
     AUTO_FOCUS = "#table"
 
     def __init__(self, board: Board) -> None:
-        super().__init__(classes="board")
-        self._board = board
+        super().__init__(board)
         self._query = ""
         self._sort = TROUBLE
         self._reverse = False
@@ -90,7 +90,7 @@ class DevicesScreen(Screen[None]):
             notice = self.query_one(DeviceNotice)
             notice.query_text = self._query
             notice.display = not kept
-            self._write_borders(devices, kept)
+            self._write_borders(shown, kept)
             draw_panes(self, self._board)
 
     def _room(self) -> int:
@@ -102,15 +102,16 @@ class DevicesScreen(Screen[None]):
         column = next(column for column in COLUMNS if column.key == self._sort)
         return in_order(devices, column, reverse=self._reverse)
 
-    def _write_borders(self, devices: tuple[DeviceView, ...], kept: list[DeviceView]) -> None:
+    def _write_borders(self, shown: Shown, kept: list[DeviceView]) -> None:
         frame, line = self.query_one("#devices"), self._board.glyphs.line
+        devices = shown.snapshot.devices if shown.snapshot else ()
         count = f"{len(kept)} of {len(devices)}" if self._query else f"{len(devices)}"
         direction = " ▼" if self._reverse else "" if self._sort == TROUBLE else " ▲"
         title = f"Devices {count}   sort: {self._sort}{direction}"
         if self._query:
             title += f"   filter: {self._query}"
         frame.border_title = Content(line(title))
-        frame.border_subtitle = Content(line(_KEYS))
+        frame.border_subtitle = Content(line(shown.keys.hint(*_HINTS)))
 
     def action_filter(self) -> None:
         """Ask for a filter."""
@@ -137,17 +138,16 @@ class DevicesScreen(Screen[None]):
         event.input.display = bool(self._query)
         self.query_one(DeviceTable).focus()
 
-    @on(DataTable.HeaderSelected)
-    def sort_by_head(self, event: DataTable.HeaderSelected) -> None:
+    @on(DeviceTable.HeadClicked)
+    def sort_by_head(self, event: DeviceTable.HeadClicked) -> None:
         """Sort by a column whose head was clicked; a second click turns the order round."""
-        key = event.column_key.value or self._sort
-        self._reverse = not self._reverse if key == self._sort else False
-        self._sort = key
+        self._reverse = not self._reverse if event.key == self._sort else False
+        self._sort = event.key
         self.draw()
 
     def action_sort_next(self) -> None:
         """Sort by the next column that is on the screen; after the last one by trouble."""
-        keys = [TROUBLE, *(str(key.value) for key in self.query_one(DeviceTable).columns)]
+        keys = [TROUBLE, *self.query_one(DeviceTable).keys]
         at = keys.index(self._sort) if self._sort in keys else -1
         self._sort, self._reverse = keys[(at + 1) % len(keys)], False
         self.draw()
@@ -162,25 +162,26 @@ class DevicesScreen(Screen[None]):
         self._all_columns = not self._all_columns
         self.draw()
 
-    @on(DataTable.RowSelected)
-    def open_row(self, event: DataTable.RowSelected) -> None:
-        """Open the device of a row that was chosen by key or click."""
+    @on(DeviceTable.RowOpened)
+    def open_row(self, event: DeviceTable.RowOpened) -> None:
+        """Open the device of a row that was clicked."""
         event.stop()
         self.action_open_device()
 
     def action_open_device(self) -> None:
         """Show all about the device under the cursor."""
-        device = self.query_one(DeviceTable).selected
-        if device is not None:
-            self.app.push_screen(DeviceScreen(self._board, device))
+        table = self.query_one(DeviceTable)
+        if table.selected is not None:
+            self.app.push_screen(DeviceScreen(self._board, table.selected, table.ids))
+
+    def chosen(self) -> str | None:
+        """Return the id of the device under the cursor."""
+        return self.query_one(DeviceTable).selected
 
     def action_rounds_map(self) -> None:
         """Show what became of the devices in the last rounds."""
         self.app.push_screen(RoundsMapScreen(self._board))
 
-    def action_copy_id(self) -> None:
-        """Copy the id of the device under the cursor."""
-        device = self.query_one(DeviceTable).selected
-        if device is not None:
-            self.app.copy_to_clipboard(device)
-            self.notify(f"Copied {device}", markup=False)
+    def copied(self) -> str | None:
+        """Return the id of the device under the cursor."""
+        return self.query_one(DeviceTable).selected

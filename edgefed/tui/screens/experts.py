@@ -1,4 +1,4 @@
-"""Screen 3: which label and which device uses which expert."""
+"""Screen 5: which label and which device uses which expert."""
 
 from __future__ import annotations
 

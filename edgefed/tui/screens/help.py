@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
@@ -14,6 +14,7 @@ from textual.widgets import Static
 
 from edgefed.tui.actions import PLACES, Place, actions_of
 from edgefed.tui.closing import Closing
+from edgefed.tui.keymap import Keymap
 from edgefed.tui.panes.legend import legend
 from edgefed.tui.screens.board import WIDTHS
 from edgefed.tui.symbols import DEVICE_LOOKS, Glyphs
@@ -32,10 +33,18 @@ class HelpScreen(ModalScreen[None]):
     """Every key with what it does."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS
-    BINDINGS: ClassVar[list[BindingType]] = [("escape,q,question_mark,f1", "dismiss", "Close")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss", "Close"),
+        Binding("q", "dismiss", "Close", id="view.back"),
+        Binding("question_mark,f1", "dismiss", "Close", id="view.help"),
+    ]
 
-    def __init__(self, glyphs: Glyphs, closing: Closing) -> None:
+    def __init__(
+        self, glyphs: Glyphs, closing: Closing, keys: Keymap, hidden: Place | None = None
+    ) -> None:
         super().__init__()
+        self._hidden = hidden
+        self._keys = keys
         self._closes = closing
         self._glyphs = glyphs
 
@@ -44,15 +53,17 @@ class HelpScreen(ModalScreen[None]):
         with VerticalScroll(id="help") as page:
             page.border_title = Content("Keys")
             page.border_subtitle = Content("esc Close")
-            yield Static(self._glyphs.text(keys_text()), id="help-keys")
+            yield Static(self._glyphs.text(keys_text(self._keys, self._hidden)), id="help-keys")
             yield Static(self._glyphs.text(notes_text(self._closes)), id="help-notes")
 
 
-def keys_text() -> Text:
-    """Return all keys by place."""
+def keys_text(keys: Keymap, hidden: Place | None = None) -> Text:
+    """Return all keys by place, but for a place whose keys do not work now."""
     page = Text()
     for place, title in PLACES.items():
-        page.append(f"{title}\n", f"bold {SKY}").append_text(_keys(place))
+        if place == hidden:
+            continue
+        page.append(f"{title}\n", f"bold {SKY}").append_text(_keys(place, keys))
     page.rstrip()
     return page
 
@@ -64,15 +75,15 @@ def notes_text(closing: Closing) -> Text:
     return page.append(" ".join((_NOTES[0], closing.note, *_NOTES[1:])), MUTED)
 
 
-def _keys(place: Place) -> Text:
+def _keys(place: Place, keys: Keymap) -> Text:
     lines = Text()
     if place == "table":
-        labels = " ".join(action.label for action in actions_of(place))
+        labels = " ".join(keys.label(action.name) for action in actions_of(place))
         words = ", ".join(action.word.lower() for action in actions_of(place))
         lines.append(f"  {labels:<{_KEY_WIDTH}}", "bold")
         return lines.append(f"{words}; arrows work too\n", MUTED)
     for action in actions_of(place):
         word = action.word.rstrip("…").lower()
-        lines.append(f"  {action.label:<{_KEY_WIDTH}}", "bold")
-        lines.append(f"{word:<10}").append(f"{action.sentence}\n", MUTED)
+        lines.append(f"  {keys.label(action.name):<{_KEY_WIDTH - 1}} ", "bold")
+        lines.append(f"{word:<11}").append(f"{action.sentence}\n", MUTED)
     return lines

@@ -53,6 +53,12 @@ class OverviewScreen(Screen[None]):
         """Show the other curve, where only one fits."""
         self.toggle_class("-loss")
 
+    def action_last_rounds(self) -> None:
+        """Draw the curves of the last rounds, or of all."""
+        for curve in self.query(CurvePane):
+            curve.zoomed = not curve.zoomed
+        self.draw()
+
     def action_all_events(self) -> None:
         """Show accepted replies among the events, or hide them."""
         events = self.query_one(EventsPane)

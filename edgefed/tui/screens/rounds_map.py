@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from edgefed.tui.panes.rounds_map import RoundsMap
@@ -18,7 +18,8 @@ class RoundsMapScreen(Screen[None]):
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
     BINDINGS: ClassVar[list[BindingType]] = [
-        ("escape,q,m", "dismiss", "Back"),
+        ("escape", "dismiss", "Back"),
+        Binding("m", "dismiss", "Back", id="devices.map"),
         ("j,down", "scroll_rows(1)", "Down"),
         ("k,up", "scroll_rows(-1)", "Up"),
         ("pagedown", "scroll_page(1)", "Page down"),

@@ -1,0 +1,47 @@
+"""Call what may take a while in a thread, and go on with its result on the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from textual.screen import Screen
+
+from edgefed.tui.messages import Answered, Done, Request
+
+T = TypeVar("T")
+
+
+def in_thread(
+    screen: Screen[Any],
+    call: Callable[[], T],
+    then: Callable[[T], None],
+    failed: str,
+    otherwise: Callable[[], None] = lambda: None,
+) -> None:
+    """Call ``call`` in a thread, then ``then`` with its result where the screen is still there.
+
+    Args:
+        screen: who asks.
+        call: takes its time.
+        then: takes the result, in the app's thread.
+        failed: what to say above an error that is not EdgeFed's own.
+        otherwise: called after an error, which the app has told the user.
+    """
+    app = screen.app
+
+    def finish(result: T) -> None:
+        if screen.is_attached:  # else its user has left
+            then(result)
+
+    def work() -> None:
+        try:
+            result = call()
+        except Exception as error:  # whatever it is, the screen must live on
+            app.post_message(Answered(Request(lambda: "", failed), error=error))
+            app.post_message(Done(otherwise))
+        else:
+            app.post_message(Done(partial(finish, result)))
+
+    screen.run_worker(work, thread=True, group="asking")

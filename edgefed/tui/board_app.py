@@ -1,0 +1,75 @@
+"""What the dashboard does from every screen with nothing but the board: jump, copy, alert."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from textual.app import App
+
+from edgefed.events.alert_events import AlertView
+from edgefed.tui.asking import in_thread
+from edgefed.tui.launching import Draft, Launcher
+from edgefed.tui.messages import Done
+from edgefed.tui.orders import STARTS_NONE
+from edgefed.tui.screens.board import Board
+from edgefed.tui.screens.jump import JumpScreen
+from edgefed.tui.screens.new_run import NewRunScreen
+from edgefed.tui.screens.registry import Copied
+from edgefed.tui.text_format import clean
+
+
+class BoardApp(App[None]):
+    """The base of the dashboard, which gives it a board before it runs."""
+
+    _board: Board
+    _launcher: Launcher | None
+
+    def action_jump(self) -> None:
+        """Ask for the name of a screen, and go there."""
+        self.push_screen(JumpScreen(self._board.glyphs), self.run_call)
+
+    def action_copy(self) -> None:
+        """Copy what the screen is about, or the id of the run."""
+        update = self._board.watch.latest
+        run = update.snapshot.run if update.snapshot else None
+        found = self.screen.copied() if isinstance(self.screen, Copied) else None
+        text = found or (run.run if run else "")
+        if text:
+            self.copy_to_clipboard(text)
+        self.notify(f"Copied {clean(text)}" if text else "Nothing to copy.", markup=False)
+
+    def action_new_run(self) -> None:
+        """Open the choice of what a new run begins with."""
+        if self._launcher is None:
+            told = self._board.refusal if self._board.read_only else STARTS_NONE
+            self.notify(told, severity="warning", markup=False)
+        else:
+            self.push_screen(NewRunScreen(self._board, self._launcher))
+
+    def action_copy_command(self) -> None:
+        """Copy the command line that starts a run like the one that is shown."""
+        launcher, update = self._launcher, self._board.watch.latest
+        run = update.snapshot.run if update.snapshot else None
+        if launcher is not None and run is not None:
+            ask = partial(launcher.from_run, run.run)
+            in_thread(self.screen, ask, self._copy_command, "The run's recipe is not known.")
+
+    def _copy_command(self, draft: Draft) -> None:
+        self.copy_to_clipboard(draft.command({}))
+        self.notify(f"Copied the command line of {clean(draft.title)}.", markup=False)
+
+    def on_done(self, message: Done) -> None:
+        """Go on with what a thread has done."""
+        message.then()
+
+    def tell_alert(self, alert: AlertView, *, audible: bool) -> None:
+        """Say on every screen that an alert began, and ring the terminal's bell."""
+        title = f"Alert: {alert.about}" if alert.about else "Alert"
+        self.notify(clean(alert.text), title=clean(title), severity="error", markup=False)
+        if audible:
+            self.bell()
+
+    async def run_call(self, call: str | None) -> None:
+        """Do what an action of the registry calls; nothing for None."""
+        if call:
+            await self.run_action(call)

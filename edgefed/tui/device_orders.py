@@ -1,0 +1,56 @@
+"""The order that a key gives about one device in its present state, or why it is not possible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from edgefed.events.snapshot import DeviceView
+
+DeviceKey = Literal["pause", "quarantine", "release", "forget"]
+DeviceAction = Literal["pause", "resume", "quarantine", "release", "forget"]
+
+_TAKEN: dict[DeviceAction, str] = {
+    "pause": "{device} is paused: it is not asked until it is resumed.",
+    "resume": "{device} takes part again.",
+    "quarantine": "{device} is quarantined: it is not asked until it is released.",
+    "release": "{device} is released; it stays suspect for a while.",
+    "forget": "{device} is forgotten until its agent connects again.",
+}
+
+_QUESTIONS: dict[DeviceAction, str] = {
+    "pause": "No round asks it until it is resumed. It finishes what it was asked already.",
+    "quarantine": "No round asks it until it is released. What it still replies is refused.",
+    "forget": "It leaves lists and dashboards until its agent connects again.",
+}
+
+
+@dataclass(frozen=True)
+class DeviceOrder:
+    """An order about a device."""
+
+    action: DeviceAction
+    device: str
+
+    @property
+    def question(self) -> str:
+        """What follows of it, where the user is asked first; empty where not."""
+        return _QUESTIONS.get(self.action, "")
+
+    def taken(self) -> str:
+        """Return what to say when it was taken."""
+        return _TAKEN[self.action].format(device=self.device)
+
+
+def order_for_device(key: DeviceKey, view: DeviceView) -> DeviceOrder | str:
+    """Return what a key asks of a device in its present state, or a sentence why it cannot."""
+    device, quarantined = view.device, view.standing == "quarantined"
+    if key == "pause":
+        return DeviceOrder("resume" if view.paused_by else "pause", device)
+    if key == "quarantine" and quarantined:
+        return f"{device} is quarantined already: r releases it."
+    if key == "release" and not quarantined:
+        return f"{device} is not quarantined."
+    if key == "forget" and view.state != "lost":
+        return f"{device} is online: only a lost device can be forgotten."
+    return DeviceOrder(key, device)

@@ -1,0 +1,103 @@
+"""The dashboard's interface for starting runs: recipes to begin with, and drafts of new runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class PastRun:
+    """A run whose recipe can be used again."""
+
+    run: str
+    name: str
+    algorithm: str
+    status: str
+    created: str
+
+
+@dataclass(frozen=True)
+class ValueProblem:
+    """What is wrong with the value of a dotted key; the key is empty where it is about no one."""
+
+    key: str
+    text: str
+
+
+@dataclass(frozen=True)
+class CheckedValues:
+    """The values of a draft, and what is wrong with them.
+
+    Attributes:
+        values: the recipe's tables, with the changes as far as they can be used.
+        problems: empty when the run can be started.
+    """
+
+    values: Mapping[str, Any]
+    problems: tuple[ValueProblem, ...] = ()
+
+
+class Draft(Protocol):
+    """A recipe to which changes are made before a run is started from it."""
+
+    @property
+    def title(self) -> str:
+        """Where the recipe is from."""
+        ...
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The JSON Schema of a recipe, with the keys of algorithms, models and data sets."""
+        ...
+
+    def check(self, sets: Mapping[str, str]) -> CheckedValues:
+        """Return the values with changes, texts as ``--set`` takes them by their dotted keys."""
+        ...
+
+    def command(self, sets: Mapping[str, str]) -> str:
+        """Return the command line that starts the same run."""
+        ...
+
+    def start(self, sets: Mapping[str, str]) -> str:
+        """Start the run and return its id; it may take a while.
+
+        Raises:
+            EdgeFedError: the recipe or the coordinator refuses.
+        """
+        ...
+
+
+class Launcher(Protocol):
+    """Starts runs; its methods may take a while and belong in a thread."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder whose recipe files are offered first."""
+        ...
+
+    def past_runs(self) -> tuple[PastRun, ...]:
+        """Return the coordinator's runs, the newest first.
+
+        Raises:
+            EdgeFedError: nobody answers.
+        """
+        ...
+
+    def from_file(self, path: Path | None) -> Draft:
+        """Return the draft of a recipe file, or of the defaults for None.
+
+        Raises:
+            EdgeFedError: the file cannot be read.
+        """
+        ...
+
+    def from_run(self, run: str) -> Draft:
+        """Return a draft with the recipe of a past run.
+
+        Raises:
+            EdgeFedError: there is no such run, or nobody answers.
+        """
+        ...

@@ -1,0 +1,49 @@
+"""The base of panes that show some runs side by side instead of the current one."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from edgefed.events.run_comparison import Comparison
+from edgefed.tui.display_state import Shown
+from edgefed.tui.panes.pane import Pane
+from edgefed.tui.text_format import clean
+from edgefed.tui.theme import GREEN, MUTED, ORANGE, PURPLE, SKY, VERMILLION
+
+COLOURS = (SKY, ORANGE, GREEN, PURPLE)
+"""Of the runs, in their order; the letters say the same without colours."""
+
+LETTERS = "ABCD"
+"""Of the runs, in their order."""
+
+READING = "Reading the runs…"
+
+
+class ComparedRunsPane(Pane):
+    """Keeps the comparison and, until there is one, says why there is none."""
+
+    comparison: Comparison | None = None
+    problem = ""
+
+    def take(self, comparison: Comparison | None, problem: str) -> None:
+        """Take what was read; a failure leaves what is shown."""
+        self.comparison = comparison or self.comparison
+        self.problem = problem
+
+    def footing(self, shown: Shown) -> str:
+        """Return nothing: past runs do not become stale."""
+        return ""
+
+    def face(self, shown: Shown) -> Text | None:
+        """Return what is wrong, or that the runs are being read."""
+        if self.comparison is not None:
+            return None
+        if self.problem:
+            return Text("\n".join(map(clean, self.problem.split("\n"))), VERMILLION)
+        return Text(READING, MUTED)
+
+
+def named(comparison: Comparison) -> list[tuple[str, str, str]]:
+    """Return letter, colour and id of each run."""
+    ids = (clean(run.run) for run in comparison.runs)
+    return list(zip(LETTERS, COLOURS, ids, strict=False))

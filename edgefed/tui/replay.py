@@ -1,0 +1,67 @@
+"""What the dashboard knows and asks of a recording that it replays."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, Protocol
+
+ReplayMove = Literal[
+    "play",
+    "faster",
+    "slower",
+    "next_round",
+    "previous_round",
+    "next_event",
+    "previous_event",
+    "start",
+    "end",
+]
+"""What a key asks of a replay; ``play`` pauses one that plays."""
+
+SPEEDS: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, math.inf)
+"""Recorded seconds that pass in one, from the slowest replay to one without waiting."""
+
+
+@dataclass(frozen=True)
+class ReplayPosition:
+    """Where a replay is.
+
+    Attributes:
+        playing: whether it goes on by itself.
+        speed: recorded seconds that pass in one.
+        done: events so far.
+        total: events of the recording.
+        time: time of the recording; None before its first event.
+        left_out: what of the file is not replayed, in words; empty when all is.
+    """
+
+    playing: bool
+    speed: float
+    done: int
+    total: int
+    time: datetime | None = None
+    left_out: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether this is the end of the recording."""
+        return self.done >= self.total
+
+
+class Replay(Protocol):
+    """A replay that keys control."""
+
+    def position(self) -> ReplayPosition:
+        """Return where it is now."""
+        ...
+
+    def move(self, move: ReplayMove) -> None:
+        """Change the position, the speed, or whether it plays; it follows a moment later."""
+        ...
+
+
+def speed_in_words(speed: float) -> str:
+    """Return a speed such as ``4x`` or ``max``."""
+    return "max" if math.isinf(speed) else f"{speed:g}x"

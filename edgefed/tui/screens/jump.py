@@ -1,0 +1,77 @@
+"""The line in which one types where to go, with the names that there are."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from edgefed.tui.jumping import completions, jump_to
+from edgefed.tui.symbols import Glyphs
+from edgefed.tui.theme import MUTED, ORANGE, SKY
+
+
+class JumpScreen(ModalScreen[str | None]):
+    """Answers the app's call for what was chosen; None for nothing."""
+
+    AUTO_FOCUS = "#where"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("escape", "leave", "Cancel"),
+        ("tab", "complete", "Complete"),
+    ]
+
+    def __init__(self, glyphs: Glyphs) -> None:
+        super().__init__()
+        self._glyphs = glyphs
+
+    def compose(self) -> ComposeResult:
+        """Lay out names and line."""
+        with Vertical(id="jump"):
+            yield Static(self._names(""), id="jump-names")
+            with Horizontal(id="jump-line"):
+                yield Static(":", id="jump-mark")
+                yield Input(id="where", compact=True, select_on_focus=False)
+
+    @on(Input.Changed, "#where")
+    def narrow(self, event: Input.Changed) -> None:
+        """Show the names that are left, or why there is none."""
+        self.query_one("#jump-names", Static).update(self._names(event.value))
+
+    @on(Input.Submitted, "#where")
+    def go(self, event: Input.Submitted) -> None:
+        """Go there; stay where the name is unknown."""
+        if not event.value.strip():
+            self.dismiss(None)
+            return
+        call, _ = jump_to(event.value)
+        if call is not None:
+            self.dismiss(call)
+
+    def action_complete(self) -> None:
+        """Write the rest of the first name that begins so."""
+        field = self.query_one("#where", Input)
+        found = completions(field.value)
+        if found:
+            field.value = found[0]
+            field.cursor_position = len(field.value)
+
+    def action_leave(self) -> None:
+        """Go nowhere."""
+        self.dismiss(None)
+
+    def _names(self, text: str) -> Text:
+        found = completions(text)
+        call, why = jump_to(text)
+        if text.strip() and call is None and not found:
+            return self._glyphs.text(Text(why, ORANGE))
+        line = Text(no_wrap=True, overflow="ellipsis")
+        for number, name in enumerate(found):
+            first = number == 0 and bool(text.strip())
+            line.append(f"{name}  ", f"bold {SKY}" if first else MUTED)
+        return self._glyphs.text(line)

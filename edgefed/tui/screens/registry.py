@@ -1,0 +1,49 @@
+"""The screens that keys open from everywhere, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, Protocol, runtime_checkable
+
+from textual.screen import Screen
+
+from edgefed.tui.screens.board import Board
+from edgefed.tui.screens.classes import ClassesScreen
+from edgefed.tui.screens.devices import DevicesScreen
+from edgefed.tui.screens.experts import ExpertsScreen
+from edgefed.tui.screens.labels import LabelsScreen
+from edgefed.tui.screens.matching import MatchingScreen
+from edgefed.tui.screens.overview import OverviewScreen
+from edgefed.tui.screens.runs import RunsScreen
+
+ScreenName = Literal["overview", "devices", "classes", "labels", "experts", "matching", "runs"]
+SCREENS: dict[ScreenName, Callable[[Board], Screen[None]]] = {
+    "overview": OverviewScreen,
+    "devices": DevicesScreen,
+    "classes": ClassesScreen,
+    "labels": LabelsScreen,
+    "experts": ExpertsScreen,
+    "matching": MatchingScreen,
+    "runs": RunsScreen,
+}
+
+FIRST: ScreenName = "overview"
+"""Where going back ends."""
+
+
+@runtime_checkable
+class Copied(Protocol):
+    """A screen with something of its own to copy."""
+
+    def copied(self) -> str | None:
+        """Return it; None where there is nothing to copy now."""
+        ...
+
+
+@runtime_checkable
+class Drawn(Protocol):
+    """A screen that shows the newest snapshot."""
+
+    def draw(self) -> None:
+        """Draw every pane from the newest snapshot."""
+        ...

@@ -1,0 +1,101 @@
+"""One run, or some side by side: curves on one axis, results, and settings that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.message import Message
+from textual.screen import Screen
+
+from edgefed.events.run_comparison import Comparison, compare
+from edgefed.tui.panes.compared_runs import ComparedRunsPane
+from edgefed.tui.panes.run_comparison import RunComparisonPane
+from edgefed.tui.panes.run_curves import RunCurvesPane
+from edgefed.tui.run_reading import read_or_problem
+from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
+
+
+class ComparisonRead(Message):
+    """The runs were read, or why they could not be."""
+
+    def __init__(self, comparison: Comparison | None, problem: str = "") -> None:
+        super().__init__()
+        self.comparison = comparison
+        self.problem = problem
+
+
+class RunComparisonScreen(Screen[None]):
+    """The curves of some runs and their comparison; read anew when a round of one ends."""
+
+    HORIZONTAL_BREAKPOINTS = WIDTHS
+    VERTICAL_BREAKPOINTS = HEIGHTS
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("escape,enter", "dismiss", "Back"),
+        ("l", "other_curve", "Loss"),
+        ("j,down", "scroll_rows(1)", "Down"),
+        ("k,up", "scroll_rows(-1)", "Up"),
+        ("pagedown", "scroll_rows(10)", "Page down"),
+        ("pageup", "scroll_rows(-10)", "Page up"),
+    ]
+
+    def __init__(self, board: Board, runs: Sequence[str]) -> None:
+        super().__init__(classes="board")
+        self._board = board
+        self._runs = runs
+        self._read_at: object = None
+
+    def compose(self) -> ComposeResult:
+        """Lay out the curves above the comparison."""
+        glyphs = self._board.glyphs
+        yield from top(self._board)
+        with Horizontal(id="run-curves"):
+            yield RunCurvesPane(glyphs, "accuracy", id="run-accuracy")
+            yield RunCurvesPane(glyphs, "loss", id="run-loss")
+        yield RunComparisonPane(glyphs, id="comparison")
+        yield from bottom(self._board)
+
+    def on_screen_resume(self) -> None:
+        """Read what is known by now."""
+        self._read_at = None
+        self.draw()
+
+    def draw(self) -> None:
+        """Draw the panes; read the runs anew where one of them has come further."""
+        draw_panes(self, self._board)
+        run = self._board.watch.shown().run
+        further = run is not None and run.run in self._runs and not self._board.watch.replayed
+        state = (run.status, run.round) if run is not None and further else ()
+        if state != self._read_at:
+            self._read_at = state
+            self._read()
+
+    def _read(self) -> None:
+        runs, names = self._board.runs, self._runs
+        if runs is None:
+            return
+
+        def read() -> None:
+            made = read_or_problem(lambda: compare([runs.run_details(name) for name in names]))
+            self.post_message(ComparisonRead(*made))
+
+        self.run_worker(read, thread=True, group="runs")
+
+    def on_comparison_read(self, message: ComparisonRead) -> None:
+        """Give the panes what was read; after a failure, they keep what they have."""
+        message.stop()
+        for pane in self.query(ComparedRunsPane):
+            pane.take(message.comparison, message.problem)
+        draw_panes(self, self._board)
+
+    def action_other_curve(self) -> None:
+        """Show the other curve, where only one fits."""
+        self.toggle_class("-loss")
+
+    def action_scroll_rows(self, rows: int) -> None:
+        """Move the comparison by rows."""
+        self.query_one(RunComparisonPane).scroll_rows(rows)
+        draw_panes(self, self._board)

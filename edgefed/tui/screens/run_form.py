@@ -1,0 +1,270 @@
+"""The form of a new run: every value of its recipe, checked as it is typed."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.text import Text
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, OptionList, Static
+
+from edgefed.tui.asking import in_thread
+from edgefed.tui.form_list import FormList
+from edgefed.tui.launching import Draft
+from edgefed.tui.orders import ENDED
+from edgefed.tui.recipe_form import RecipeForm
+from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board
+from edgefed.tui.screens.discard import DiscardScreen
+from edgefed.tui.text_format import clean
+from edgefed.tui.theme import GREEN, MUTED, ORANGE, SKY, VERMILLION
+
+_HINTS = "enter Edit  space Next  / Filter  ctrl+e Error  y Copy  ctrl+j Start  esc"
+
+
+class RunFormScreen(ModalScreen[None]):
+    """Values in a list, the chosen one in a line below; starts the run when all is well."""
+
+    HORIZONTAL_BREAKPOINTS = WIDTHS
+    VERTICAL_BREAKPOINTS = HEIGHTS
+    AUTO_FOCUS = "#form-fields"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("escape", "leave", "Cancel"),
+        Binding("ctrl+j", "start", "Start", priority=True),
+        Binding("ctrl+e", "next_error", "Next error", priority=True),
+        ("slash", "filter", "Filter"),
+        ("space", "next_choice", "Next choice"),
+        ("delete,backspace", "reset", "As before"),
+        ("y", "copy", "Copy"),
+    ]
+
+    def __init__(self, board: Board, draft: Draft) -> None:
+        super().__init__()
+        self._board = board
+        self._form = RecipeForm(draft)
+        self._before: str | None = None
+        self._starting = False
+
+    def compose(self) -> ComposeResult:
+        """Lay out state, fields, the chosen one, the command and the buttons."""
+        with Vertical(id="run-form") as box:
+            box.border_title = Content(self._line(f"New run from {clean(self._form.draft.title)}"))
+            box.border_subtitle = Content(_HINTS)
+            yield Static(id="form-state")
+            yield Input(placeholder="part of a key, such as rounds", id="form-filter", compact=True)
+            yield FormList(self._board.glyphs, id="form-fields")
+            with Horizontal(id="form-edit"):
+                yield Static(id="form-key")
+                yield Input(id="form-value", compact=True, select_on_focus=False)
+            yield Static(id="form-about")
+            yield Static(id="form-command")
+            with Horizontal(id="buttons"):
+                yield Button("Start", id="form-start", variant="primary", compact=True)
+                yield Button("Cancel", id="form-cancel", compact=True)
+
+    def on_mount(self) -> None:
+        """Begin without a filter."""
+        self.query_one("#form-filter").display = False
+        self._show_all()
+
+    def draw(self) -> None:
+        """Say whether a run is at work by now."""
+        self._show_state()
+
+    def _line(self, text: str) -> str:
+        return self._board.glyphs.line(text)
+
+    def _write(self, name: str, text: Text) -> None:
+        self.query_one(name, Static).update(self._board.glyphs.text(text))
+
+    @property
+    def _fields(self) -> FormList:
+        return self.query_one(FormList)
+
+    @property
+    def _value(self) -> Input:
+        return self.query_one("#form-value", Input)
+
+    # -- what is shown ------------------------------------------------------------------------
+
+    def _show_all(self) -> None:
+        part = self.query_one("#form-filter", Input).value.strip()
+        self._fields.show(self._form, part)
+        self._show_state()
+        self._show_field()
+
+    def _show_state(self) -> None:
+        form, wrong = self._form, self._form.problems
+        state = Text(no_wrap=True, overflow="ellipsis")
+        if wrong:
+            state.append(f"{wrong} to mend", f"bold {VERMILLION}")
+            other = f": {clean(form.other_problem)}" if form.other_problem else ""
+            state.append(f"{other}  ", VERMILLION)
+        else:
+            state.append("✓ can be started  ", GREEN)
+        state.append(f"{len(form.sets)} changed  " if form.changed else "", SKY)
+        state.append(self._at_work(), ORANGE)
+        self._write("#form-state", state)
+        self._write("#form-command", Text(clean(form.command), MUTED))
+        self.query_one("#form-start", Button).disabled = bool(wrong) or self._starting
+
+    def _at_work(self) -> str:
+        """Return that a run is at work, which the coordinator wants to have ended first."""
+        snapshot = self._board.watch.latest.snapshot
+        run = snapshot.run if snapshot else None
+        if run is None or run.status in ENDED:
+            return ""
+        return f"{clean(run.run)} is {run.status}: finish or abort it first"
+
+    def _show_field(self) -> None:
+        """Show the chosen field in full: its value, and what it means or what is wrong with it."""
+        field = self._form.field(self._fields.key)
+        if field is None:
+            self._write("#form-about", Text("No key has this in it. esc clears.", MUTED))
+            return
+        self._write("#form-key", Text(f"{field.key} = ", "bold"))
+        if not self._value.has_focus:
+            self._value.value = field.text
+        problem = self._form.problem(field.key)
+        about = Text(f"{clean(problem)}\n" if problem else "", f"bold {VERMILLION}")
+        if field.choices:
+            about.append(f"{', '.join(field.choices)}\n", SKY)
+        elif field.limits:
+            about.append(f"{field.limits}\n", SKY)
+        self._write("#form-about", about.append(clean(field.about), MUTED))
+
+    @on(OptionList.OptionHighlighted, "#form-fields")
+    def show_chosen(self) -> None:
+        """Show the field under the cursor."""
+        self._show_field()
+
+    # -- changes ------------------------------------------------------------------------------
+
+    @on(OptionList.OptionSelected, "#form-fields")
+    def edit(self) -> None:
+        """Go into the value of the chosen field."""
+        if self._form.field(self._fields.key) is not None:
+            self._value.focus()
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """Begin to change the chosen field, and know what it was before."""
+        field = self._form.field(self._fields.key)
+        if event.widget is self._value and field is not None:
+            self._before = field.text
+            self._value.value = field.text
+            self._value.cursor_position = len(field.text)
+
+    def on_descendant_blur(self, event: events.DescendantBlur) -> None:
+        """Keep what was typed."""
+        if event.widget is self._value:
+            self._before = None
+
+    @on(Input.Changed, "#form-value")
+    def check_as_typed(self, event: Input.Changed) -> None:
+        """Check the value while the user types."""
+        if self._before is not None and event.input.has_focus:
+            self._form.change(self._fields.key, event.value)
+            self._show_all()
+
+    @on(Input.Submitted, "#form-value")
+    def back_to_list(self) -> None:
+        """Keep the value and go back to the fields."""
+        self._fields.focus()
+
+    def action_next_choice(self) -> None:
+        """Take the field's next choice."""
+        self._form.next_choice(self._fields.key)
+        self._show_all()
+
+    def action_reset(self) -> None:
+        """Give the field the value that it began with."""
+        self._form.reset(self._fields.key)
+        self._show_all()
+
+    def action_next_error(self) -> None:
+        """Go to the next field that is wrong."""
+        self._clear_filter()
+        self._fields.go_to(self._form.wrong_after(self._fields.key))
+
+    # -- filter -------------------------------------------------------------------------------
+
+    def action_filter(self) -> None:
+        """Ask for a part of a key."""
+        field = self.query_one("#form-filter", Input)
+        field.display = True
+        field.focus()
+
+    @on(Input.Changed, "#form-filter")
+    def filter_as_typed(self) -> None:
+        """Show the fields that are left."""
+        self._show_all()
+
+    @on(Input.Submitted, "#form-filter")
+    def keep_filter(self) -> None:
+        """Go to the fields that are left."""
+        self._fields.focus()
+
+    def _clear_filter(self) -> None:
+        field = self.query_one("#form-filter", Input)
+        field.value = ""
+        field.display = False
+        self._fields.focus()
+        self._show_all()
+
+    # -- end ----------------------------------------------------------------------------------
+
+    def action_copy(self) -> None:
+        """Copy the command line."""
+        self.app.copy_to_clipboard(self._form.command)
+        self.notify("Copied the command line.", markup=False)
+
+    def action_leave(self) -> None:
+        """Leave the value, the filter, or the form; ask first where changes would be lost."""
+        if self._before is not None:
+            self._form.change(self._fields.key, self._before)
+            self._before = None
+            self._show_all()
+            self._fields.focus()
+        elif self.query_one("#form-filter").display:
+            self._clear_filter()
+        elif not self._form.changed:
+            self.dismiss()
+        else:
+            self.app.push_screen(DiscardScreen(len(self._form.sets)), self._discarded)
+
+    def _discarded(self, sure: bool | None) -> None:
+        if sure:
+            self.dismiss()
+
+    @on(Button.Pressed)
+    def choose(self, event: Button.Pressed) -> None:
+        """Start, or leave."""
+        if event.button.id == "form-start":
+            self.action_start()
+        else:
+            self.action_leave()
+
+    def action_start(self) -> None:
+        """Start the run, unless something is wrong with its values."""
+        if self._form.problems or self._starting:
+            told = f"{self._form.problems} to mend: ctrl+e goes there."
+            self.notify(told if self._form.problems else "Starting…", markup=False)
+            return
+        self._starting = True
+        self._show_state()
+        draft, sets = self._form.draft, dict(self._form.sets)
+        failed = "The run could not be started."
+        in_thread(self, lambda: draft.start(sets), self._started, failed, self._not_started)
+
+    def _started(self, run: str) -> None:
+        self.app.notify(f"Started {clean(run)}.", markup=False)
+        self.dismiss()
+        self.app.call_later(self.app.run_action, "show('overview')")
+
+    def _not_started(self) -> None:
+        self._starting = False
+        self._show_state()

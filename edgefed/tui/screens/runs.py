@@ -1,0 +1,165 @@
+"""Screen 7: all runs, newest first, from which some are chosen to be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.screen import Screen
+from textual.widgets import DataTable, Static
+
+from edgefed.events.known_runs import RunRow
+from edgefed.tui.actions import bindings_of
+from edgefed.tui.orders import NO_RUN
+from edgefed.tui.run_reading import read_or_problem
+from edgefed.tui.run_table import RunTable
+from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
+from edgefed.tui.screens.run_comparison import RunComparisonScreen
+from edgefed.tui.text_format import clean
+
+MOST = 4
+"""Runs that can be compared at once."""
+
+UNKNOWN = "Nobody tells this dashboard of runs."
+NO_LOCAL_RUN = "No run in this machine's state folder."
+READING = "Reading the runs…"
+
+_BORDER_AND_SCROLLBAR = 3
+_HINTS = ("runs.open", "runs.mark")
+
+
+class RunsRead(Message):
+    """The runs were read, or why they could not be."""
+
+    def __init__(self, runs: Sequence[RunRow], problem: str = "") -> None:
+        super().__init__()
+        self.runs = runs
+        self.problem = problem
+
+
+class RunsScreen(Screen[None]):
+    """The table of runs; it is read anew when the screen is opened and when a round ends."""
+
+    HORIZONTAL_BREAKPOINTS = WIDTHS
+    VERTICAL_BREAKPOINTS = HEIGHTS
+    BINDINGS = bindings_of("runs")
+    AUTO_FOCUS = "#run-table"
+
+    def __init__(self, board: Board) -> None:
+        super().__init__(classes="board")
+        self._board = board
+        self._runs: Sequence[RunRow] | None = None
+        self._problem = ""
+        self._marked: list[str] = []
+        self._read_at: object = None
+
+    def compose(self) -> ComposeResult:
+        """Lay out the table."""
+        yield from top(self._board)
+        with Vertical(id="runs"):
+            yield Static(id="runs-notice", markup=False)
+            yield RunTable(self._board.glyphs, id="run-table")
+        yield from bottom(self._board)
+
+    def on_screen_resume(self) -> None:
+        """Read what is known by now."""
+        self._read_at = None
+        self.draw()
+
+    def on_resize(self) -> None:
+        """Choose the columns that fit the new width."""
+        self.call_after_refresh(self._show)
+
+    def draw(self) -> None:
+        """Draw the panes; read the runs anew where the current one has come further."""
+        draw_panes(self, self._board)
+        run = self._board.watch.shown().run
+        further = run is not None and not self._board.watch.replayed
+        state = (run.run, run.status, run.round) if run is not None and further else ()
+        if state != self._read_at:
+            self._read_at = state
+            self._read()
+
+    def _read(self) -> None:
+        runs = self._board.runs
+        if runs is None:
+            self.post_message(RunsRead((), UNKNOWN))
+            return
+
+        def read() -> None:
+            rows, problem = read_or_problem(runs.list_runs)
+            self.post_message(RunsRead(rows or (), problem))
+
+        self.run_worker(read, thread=True, group="runs")
+
+    def on_runs_read(self, message: RunsRead) -> None:
+        """Show what was read; after a failure, the runs that were known stay."""
+        message.stop()
+        self._problem = message.problem
+        if not message.problem:
+            self._runs = message.runs
+        self._show()
+
+    def _show(self) -> None:
+        runs, now = self._runs or (), self._board.watch.machine_time()
+        self._marked = [run for run in self._marked if run in {row.run for row in runs}]
+        table, notice = self.query_one(RunTable), self.query_one("#runs-notice", Static)
+        told = self._problem or self._nothing()
+        with self.app.batch_update():
+            table.show(runs, self._marked, self.size.width - _BORDER_AND_SCROLLBAR, now)
+            table.display = bool(runs)
+            if runs and self.focused is None:  # an empty table takes no focus
+                table.focus()
+            notice.display = bool(told)
+            notice.update(self._board.glyphs.line("\n".join(map(clean, told.split("\n")))))
+            self._write_borders(len(runs))
+
+    def _nothing(self) -> str:
+        """Return why there is no table; nothing where there is one."""
+        if self._runs is None:
+            return READING
+        if self._runs:
+            return ""
+        return NO_LOCAL_RUN if self._board.watch.replayed else NO_RUN
+
+    def _write_borders(self, count: int) -> None:
+        frame, line = self.query_one("#runs"), self._board.glyphs.line
+        marked = f"   {len(self._marked)} marked" if self._marked else ""
+        frame.border_title = Content(line(f"Runs {count}{marked}"))
+        frame.border_subtitle = Content(line(self._board.keys.hint(*_HINTS)))
+
+    def copied(self) -> str | None:
+        """Return the id of the run under the cursor."""
+        return self.query_one(RunTable).selected
+
+    def action_mark_run(self) -> None:
+        """Mark the run under the cursor, or take its mark away."""
+        run = self.query_one(RunTable).selected
+        if run is None:
+            return
+        if run in self._marked:
+            self._marked.remove(run)
+        elif len(self._marked) == MOST:
+            self.notify(f"At most {MOST} runs are compared.", severity="warning", markup=False)
+        else:
+            self._marked.append(run)
+        self._show()
+
+    @on(DataTable.RowSelected)
+    def open_row(self, event: DataTable.RowSelected) -> None:
+        """Open the run of a row that was chosen by key or click."""
+        event.stop()
+        self.action_open_runs()
+
+    def action_open_runs(self) -> None:
+        """Show the marked runs side by side; the row's run beside a single one, or alone."""
+        selected = self.query_one(RunTable).selected
+        chosen = list(self._marked)
+        if len(chosen) < 2 and selected is not None and selected not in chosen:
+            chosen.append(selected)
+        if chosen:
+            self.app.push_screen(RunComparisonScreen(self._board, chosen))
