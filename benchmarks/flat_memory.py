@@ -11,62 +11,25 @@ goes with it, so the least of each run counts (`benchmarks/fleets/memory_growth.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
-import os
-import pty
-import struct
-import subprocess
 import sys
 import tempfile
-import termios
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from benchmarks.fleets.loopback import FLEET, Fleet, secured_fleet
+from benchmarks.fleets.loopback import FLEET, secured_fleet
 from benchmarks.fleets.memory_growth import growth
+from benchmarks.fleets.terminal import dashboard
 from benchmarks.secure_rounds import recipe
 from edgefed.errors import EdgeFedError
 
 EVERY = 5.0
 ROUNDS = 200
-
-
-@contextmanager
-def dashboard(fleet: Fleet) -> Iterator[subprocess.Popen[bytes]]:
-    """Show the dashboard in a terminal whose output nobody looks at."""
-    mine, its = pty.openpty()
-    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 140, 0, 0))
-    folder = fleet.processes.folder
-    words = ["--no-config", "--fleet", FLEET, "--state", str(folder), "ui", "--read-only"]
-    kept = {key: text for key, text in os.environ.items() if not key.startswith("EDGEFED_")}
-    shown = subprocess.Popen(
-        [sys.executable, "-m", "edgefed.cli.main", *words],
-        stdin=its,
-        stdout=its,
-        stderr=its,
-        start_new_session=True,
-        env={**kept, "TERM": "xterm-256color", "EDGEFED_BROKER": str(fleet.processes.address)},
-    )
-    os.close(its)
-    threading.Thread(target=_drain, args=(mine,), daemon=True).start()
-    try:
-        yield shown
-    finally:
-        shown.kill()
-        shown.wait()
-
-
-def _drain(terminal: int) -> None:
-    with suppress(OSError):  # the dashboard has ended
-        while os.read(terminal, 65536):
-            pass
 
 
 class Memory:
@@ -124,7 +87,7 @@ def measure(minutes: float, agents: int, every: float = EVERY) -> dict[str, Any]
     with (
         tempfile.TemporaryDirectory(prefix="flat-memory-") as text,
         secured_fleet(Path(text), plan) as fleet,
-        dashboard(fleet) as shown,
+        dashboard(fleet.processes.address, FLEET, fleet.processes.folder) as shown,
     ):
         processes = fleet.processes
         assert processes.coordinator is not None
@@ -133,7 +96,7 @@ def measure(minutes: float, agents: int, every: float = EVERY) -> dict[str, Any]
             {
                 "coordinator": processes.coordinator.pid,
                 "agent": processes.agents[first].pid,
-                "dashboard": shown.pid,
+                "dashboard": shown.process.pid,
             },
             every,
         )
@@ -146,7 +109,7 @@ def measure(minutes: float, agents: int, every: float = EVERY) -> dict[str, Any]
                 ends.append((memory.now(), rounds))
         finally:
             memory.stop()
-        if shown.poll() is not None:
+        if shown.process.poll() is not None:
             raise EdgeFedError("The dashboard ended.")
     rows = [
         {"name": name, **growth(memory.times, read, ends)} for name, read in memory.samples.items()

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.models import CommandFunctionType
 
 from edgefed.common_options import common_options, common_parameters
 from edgefed.console import data, fail, json_out
 from edgefed.errors import InterruptedRunError, UsageError
 from edgefed.version import VERSION
+
+_VALUE_NAMES = {int: "N", float: "NUMBER", Path: "PATH"}
+"""What help shows for a value of a type."""
 
 
 class Command(TyperCommand):
@@ -119,14 +123,31 @@ def _print_version(name: str, as_json: bool) -> None:
 
 
 def _with_common(own: list[Any]) -> list[Any]:
-    """Return a parser's parameters with the common ones; a switch takes no value."""
+    """Return a parser's parameters with the common ones; their help shows words, no types."""
     taken = {word for each in own for word in each.opts}
     added = [each for each in common_parameters() if not taken & set(each.opts)]
     parameters = [*own, *added]
     for each in parameters:
-        if isinstance(each, TyperOption) and each.is_flag and each.metavar is None:
-            each.metavar = ""  # or its help would show <bool>
+        if isinstance(each, TyperArgument):
+            each.display_type_rich = _no_type  # type: ignore[method-assign]
+        elif isinstance(each, TyperOption) and each.metavar is None:
+            each.metavar = _value_name(each)
     return parameters
+
+
+def _no_type(ctx: Any) -> None:
+    """Let the help of an argument show no type: what it is stands in its description."""
+    del ctx
+
+
+def _value_name(option: TyperOption) -> str:
+    """Return what help shows for an option's value; nothing for a switch, which takes none."""
+    described = option.type_descriptor
+    if option.is_flag:
+        return ""
+    if described.choices is not None:
+        return "|".join(str(getattr(each, "value", each)) for each in described.choices)
+    return _VALUE_NAMES.get(described.annotation, "TEXT")
 
 
 def _empty_word(words: Sequence[str]) -> str:
@@ -143,4 +164,4 @@ def _usage_error(error: typer.TyperException) -> UsageError:
     """Return what Typer found wrong as an error of ours."""
     context = getattr(error, "ctx", None)
     hint = f"{context.command_path} --help" if context is not None else ""
-    return UsageError(error.format_message(), hint=hint)
+    return UsageError(error.format_message().replace("Value error, ", ""), hint=hint)

@@ -15,6 +15,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperOption
 
+from edgefed.terminals import without_colour
+
 _KEY = "edgefed.common_options"
 _PREFIX = "common_"
 """Keeps the parameters' names apart from those of a command's own parameters."""
@@ -36,6 +38,7 @@ class CommonOptions:
         quiet: print no notes.
         verbose: print more notes.
         state: folder for runs, caches and logs.
+        no_color: use no colours, in programs that are started too.
     """
 
     config: Path | None = None
@@ -47,6 +50,7 @@ class CommonOptions:
     quiet: bool = False
     verbose: bool = False
     state: Path | None = None
+    no_color: bool = False
 
 
 def common_options(context: typer.Context) -> CommonOptions:
@@ -72,6 +76,8 @@ def _remember(context: Any, parameter: Any, value: Any) -> Any:
     if value is not None and value is not False:
         typed = context.meta.setdefault(_KEY, {})
         typed[parameter.name.removeprefix(_PREFIX)] = value
+        if parameter.name == f"{_PREFIX}no_color":
+            without_colour()
     return value
 
 
@@ -119,6 +125,12 @@ def _declared(
     ] = False,
     common_quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print no notes.", rich_help_panel=_PANEL)
+    ] = False,
+    common_no_color: Annotated[
+        bool,
+        typer.Option(
+            "--no-color", help="Use no colours, as with NO_COLOR.", rich_help_panel=_PANEL
+        ),
     ] = False,
     common_verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print more notes.", rich_help_panel=_PANEL)

@@ -13,17 +13,35 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, Literal, NoReturn, TextIO
 
 import typer
 
+from edgefed.clock import SystemClock
 from edgefed.ctrl_c import end_at_once_on_ctrl_c
 from edgefed.errors import EdgeFedError, InterruptedRunError, UsageError
+from edgefed.printable import harmless, harmless_json, printable
 from edgefed.progress import tell_progress_to
+from edgefed.progress_bar import ProgressBar
 from edgefed.stop_signals import interruptible
+from edgefed.terminals import can_colour
 
-BAR_WIDTH = 30
-"""Characters of a progress bar."""
+
+class _Progress:
+    """The bar of the command that runs; there is one terminal, and so one bar.
+
+    Attributes:
+        bar: None before a command has begun.
+    """
+
+    bar: ProgressBar | None = None
+
+    def clear(self) -> None:
+        if self.bar is not None:
+            self.bar.clear()
+
+
+_progress = _Progress()
 
 
 def data(text: str) -> None:
@@ -70,8 +88,9 @@ def reported(as_json: bool = False) -> Iterator[None]:
 
     On a terminal, long preparations inside the block draw a bar on stderr.
     """
-    if sys.stderr.isatty() and not as_json:
-        tell_progress_to(_bar)
+    _progress.bar = ProgressBar(sys.stderr, SystemClock(), quiet=as_json)
+    if _progress.bar.is_shown:
+        tell_progress_to(_tell)
     with interruptible():
         try:
             yield
@@ -79,18 +98,34 @@ def reported(as_json: bool = False) -> Iterator[None]:
             fail(error, as_json)
         except KeyboardInterrupt:
             fail(InterruptedRunError("Interrupted."), as_json)
+        finally:
+            _progress.clear()
 
 
-def _bar(what: str, done: int, total: int) -> None:
-    """Draw a bar over the last one on stderr, where it has changed by a hundredth."""
-    share = done * 100 // max(1, total)
-    if 0 < done < total and share == (done - 1) * 100 // total:
-        return
-    filled = share * BAR_WIDTH // 100
-    end = "\n" if done == total else ""
-    bar = "=" * filled + " " * (BAR_WIDTH - filled)
-    sys.stderr.write(f"\r{what} [{bar}] {done:,} of {total:,}{end}")
-    sys.stderr.flush()
+def show_progress(what: str, done: float, total: int, note: str = "") -> bool:
+    """Draw how far a command is, on stderr if that is a terminal; see ``ProgressBar.show``.
+
+    Whatever the command prints appears above the bar, which vanishes when the command ends.
+
+    Returns:
+        Whether there is a terminal to draw on.
+    """
+    bar = _progress.bar
+    if bar is not None:
+        bar.show(what, done, total, note)
+    return bar is not None and bar.is_shown
+
+
+def hide_progress() -> None:
+    """Remove the bar; ``show_progress`` draws it again."""
+    _progress.clear()
+
+
+def _tell(what: str, done: int, total: int) -> None:
+    """Draw how far a preparation is; nothing is left of one that is done."""
+    show_progress(what, done, total)
+    if done >= total:
+        hide_progress()
 
 
 def start(app: typer.Typer) -> None:
@@ -115,6 +150,47 @@ def collect_at_end() -> None:
     atexit.unregister(gc.freeze)
 
 
+Colour = Literal["red", "green", "yellow", "cyan", "magenta", "dim"]
+"""A colour of the terminal's own palette, which suits its background."""
+
+_CODES: Mapping[Colour, int] = {
+    "dim": 2,
+    "red": 31,
+    "green": 32,
+    "yellow": 33,
+    "magenta": 35,
+    "cyan": 36,
+}
+
+_CHECK_COLOURS: Mapping[str, Colour] = {"✓": "green", "!": "yellow", "✗": "red"}
+
+
+class Coloured(str):
+    """A cell of a table that has a colour on terminals that show colours.
+
+    Attributes:
+        colour: its colour.
+    """
+
+    __slots__ = ("colour",)
+    colour: Colour
+
+    def __new__(cls, text: str, colour: Colour) -> Coloured:
+        """Return a text with a colour."""
+        made = super().__new__(cls, text)
+        made.colour = colour
+        return made
+
+
+def checks(rows: Sequence[tuple[str, ...]]) -> str:
+    """Return the lines of a check, whose first cells are ✓, ! or ✗, as a table in colours."""
+    marked = [
+        (Coloured(row[0], _CHECK_COLOURS[row[0]]) if row[0] in _CHECK_COLOURS else row[0], *row[1:])
+        for row in rows
+    ]
+    return columns(marked)
+
+
 LEAST_WRAPPED = 20
 """Characters below which the last column of a table is not wrapped; the terminal cuts it then."""
 
@@ -129,16 +205,34 @@ def columns(rows: Sequence[tuple[str, ...]], width: int | None = None) -> str:
     """
     if not rows:
         return ""
+    rows = [tuple(map(_shown, row)) for row in rows]
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     width = _terminal_width() if width is None else width
     before = sum(widths[:-1]) + 2 * (len(widths) - 1)
     room = widths[-1] if width is None else max(width - before, LEAST_WRAPPED)
     lines = []
     for row in rows:
-        head = "".join(f"{c.ljust(w)}  " for c, w in zip(row[:-1], widths, strict=False))
-        wrapped = textwrap.wrap(row[-1], room) if len(row[-1]) > room else [row[-1]]
+        head = "".join(
+            f"{_painted(cell)}{' ' * (size - len(cell))}  "
+            for cell, size in zip(row[:-1], widths, strict=False)
+        )
+        is_long = len(row[-1]) > room
+        wrapped = textwrap.wrap(row[-1], room) if is_long else [_painted(row[-1])]
         lines += [f"{head}{wrapped[0]}", *(f"{'':{before}}{more}" for more in wrapped[1:])]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _shown(cell: str) -> str:
+    """Return a cell with ``?`` for what cannot be shown: devices say what is in many of them."""
+    text = printable(cell, "?")
+    return Coloured(text, cell.colour) if isinstance(cell, Coloured) else text
+
+
+def _painted(cell: str) -> str:
+    """Return a cell in its colour, where stdout shows colours."""
+    if not isinstance(cell, Coloured) or not can_colour(sys.stdout):
+        return cell
+    return f"\x1b[{_CODES[cell.colour]}m{cell}\x1b[0m"
 
 
 def _terminal_width() -> int | None:
@@ -147,9 +241,10 @@ def _terminal_width() -> int | None:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    """Write a line, with ``?`` for what the terminal's encoding lacks."""
+    """Write a line, with ``?`` for what the terminal would obey and what its encoding lacks."""
+    _progress.clear()
     encoding = stream.encoding or "utf-8"
-    stream.write(text.encode(encoding, errors="replace").decode(encoding) + "\n")
+    stream.write(harmless(text).encode(encoding, errors="replace").decode(encoding) + "\n")
     stream.flush()
 
 
@@ -162,7 +257,7 @@ def _silence(stream: TextIO) -> None:
 
 def _json(value: Any) -> str:
     """Return a value as JSON on one line."""
-    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+    return harmless_json(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False))
 
 
 def _plain(value: Any) -> Any:

@@ -180,3 +180,19 @@ def storage_error(path: Path, error: OSError, size: int = 0) -> StorageError:
         )
     reason = error.strerror or type(error).__name__
     return StorageError(f"Cannot use {path}: {reason}.", hint="check the path and its permissions")
+
+
+def folder_exists(path: Path) -> bool:
+    """Whether a path is a folder; one that cannot be looked for, as of a long name, is not."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def file_exists(path: Path) -> bool:
+    """Whether a path is a regular file; one that cannot be looked for is not."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False

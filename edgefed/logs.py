@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from edgefed.printable import printable
 from edgefed.progress import log_progress, tell_progress_to
 
 OWN = ("edgefed", "device_agent", "broker")
@@ -14,8 +15,12 @@ class _OneLine(logging.Formatter):
     """Keeps a message on its line, since names and reasons in it come from other machines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class's name
-        text = super().formatMessage(record)
-        return "".join(char if char.isprintable() else " " for char in text)
+        return printable(super().formatMessage(record))
+
+
+def line_formatter(name: str = "") -> logging.Formatter:
+    """Return what makes a line of a record; ``name`` is the part that tells the module."""
+    return _OneLine(f"%(asctime)s %(levelname)s{name} %(message)s")
 
 
 def start_log(*, quiet: bool = False, verbose: bool = False) -> None:
@@ -28,7 +33,7 @@ def start_log(*, quiet: bool = False, verbose: bool = False) -> None:
     tell_progress_to(log_progress)
     name = " %(name)s:" if verbose else ""
     handler = logging.StreamHandler()
-    handler.setFormatter(_OneLine(f"%(asctime)s %(levelname)s{name} %(message)s"))
+    handler.setFormatter(line_formatter(name))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
     logging.raiseExceptions = False  # a reader of stderr that went away must not end a thread
     level = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO

@@ -6,6 +6,7 @@ traceback if Ctrl-C interrupted an import.
 
 from __future__ import annotations
 
+import os
 import sys
 
 from edgefed.ctrl_c import INTERRUPTED, LINE, end_at_once_on_ctrl_c
@@ -14,6 +15,8 @@ from edgefed.ctrl_c import INTERRUPTED, LINE, end_at_once_on_ctrl_c
 def begin(module: str) -> None:
     """Import a module and call its ``main``."""
     end_at_once_on_ctrl_c()
+    if _is_completing():
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     from importlib import import_module
 
     try:
@@ -21,3 +24,8 @@ def begin(module: str) -> None:
     except KeyboardInterrupt:
         sys.stderr.write(LINE)
         sys.exit(INTERRUPTED)
+
+
+def _is_completing() -> bool:
+    """Whether a shell asks what a word may become; a word on stderr would garble its line."""
+    return any(os.environ.get(f"_{name}_COMPLETE") for name in ("EDGEFED", "EDGEFED_AGENT"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 
 def size(count: float) -> str:
     """Return a number of bytes in binary units, such as ``1.2 MiB``."""
@@ -27,6 +29,11 @@ def clock_time(seconds: float) -> str:
     """Return a duration as ``00:41:20``."""
     whole = max(0, int(seconds))
     return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def time_left(seconds: float) -> str:
+    """Return how long something will take, such as ``48 s`` or ``00:41:20``; never ``0 s``."""
+    return f"{max(1, math.ceil(seconds))} s" if seconds < 60 else clock_time(seconds)
 
 
 def short_time(seconds: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from device_agent.agent import Agent
 from device_agent.arrival_limits import ArrivalLimits
 from device_agent.device_store import DeviceStore
 from device_agent.identity import Identity
+from device_agent.log_ring import LogRing
 from device_agent.renewal import Renewal
 from device_agent.telemetry import Sensors
 from edgefed.algorithms.registry import algorithms
@@ -28,6 +30,7 @@ from edgefed.config.training_section import TrainingSection
 from edgefed.learn.model_building import build
 from edgefed.learn.types import Samples
 from edgefed.transport.inbox import Inbox
+from edgefed.wire.diagnostic_messages import LogRequest, Ping
 from edgefed.wire.messages import (
     MESSAGES,
     Birth,
@@ -87,7 +90,14 @@ POOLS: Pools = {
     "evaluation": ({}, {"confusion": True}),
     "chunks": ([], [0], [0, 1, 2], [99]),
 }
-KINDS: dict[str, type[Any]] = {"task": Task, "receipt": Receipt, "cancel": Cancel, "need": Need}
+KINDS: dict[str, type[Any]] = {
+    "task": Task,
+    "receipt": Receipt,
+    "cancel": Cancel,
+    "need": Need,
+    "ping": Ping,
+    "log": LogRequest,
+}
 
 
 def make_arrival(draws: random.Random) -> bytes:
@@ -143,11 +153,20 @@ def unconnected_agent(
         Sensors(),
         clock,
         renewal,
+        _log(),
     )
     link = UnconnectedLink(made._inbox, own)
     for part in (made, made._publisher, made._sender, made._downloads, made._tasks):
         part._link = link
     return made
+
+
+def _log() -> LogRing:
+    """Return a log with some lines, one of them as long as a line may be."""
+    ring = LogRing()
+    for text in (*("a line",) * 300, "é" * 600):
+        ring.handle(logging.makeLogRecord({"name": "device_agent", "levelno": 20, "msg": text}))
+    return ring
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from benchmarks.fuzzing.broker_message import UnconnectedLink, decode_again, join, split
 from benchmarks.fuzzing.fuzz_clock import FuzzClock
+from benchmarks.fuzzing.fuzz_devices import fuzz_actions, fuzz_diagnostics
 from benchmarks.fuzzing.mutations import strange_value
 from benchmarks.fuzzing.random_messages import Pools, payload
 from benchmarks.fuzzing.targets import Reader, Target
@@ -30,6 +31,7 @@ from edgefed.coordinator.store import Store
 from edgefed.errors import NotAllowedError
 from edgefed.transport.inbox import Inbox
 from edgefed.wire.blobs import BlobCache
+from edgefed.wire.diagnostic_messages import LogTail, Pong
 from edgefed.wire.messages import (
     MESSAGES,
     Birth,
@@ -66,6 +68,8 @@ KINDS: dict[str, type[Any]] = {
     "telemetry": Telemetry,
     "reply": Reply,
     "need": Need,
+    "ping": Pong,
+    "log": LogTail,
 }
 
 
@@ -109,6 +113,9 @@ def make_dispatcher(
 ) -> Dispatcher:
     """Return a dispatcher that holds the first two blobs; its thread does not run."""
     journal = EventJournal("fuzz", clock)
+    registry = DeviceRegistry(journal, clock)
+    diagnostics = fuzz_diagnostics(link, TOPICS, registry, journal, clock)
+    diagnostics.expect(POOLS["nonce"], DEVICES, SESSIONS[0])
     cache = BlobCache(folder / "blobs", 2**24)
     for blob in BLOBS[:2]:
         cache.put(blob)
@@ -116,7 +123,7 @@ def make_dispatcher(
         "link": link,
         "inbox": Inbox[NoReturn](clock),
         "topics": TOPICS,
-        "registry": DeviceRegistry(journal, clock),
+        "registry": registry,
         "cache": cache,
         "relays": RelayedBlobs(cache, folder / "relays"),
         "staging": folder / "staging",
@@ -127,6 +134,7 @@ def make_dispatcher(
         "on_up": lambda: None,
         "session": "c" * 16,
         "known": KnownDevices(store).__contains__,
+        "on_diagnostic": diagnostics.take,
     }
     return Dispatcher(DispatcherDeps(**{**deps, **more}))
 
@@ -237,18 +245,6 @@ class RefusingService:
         """Take no order."""
         raise NotAllowedError("Nothing is at work here.", code="run.busy")
 
-    def forget(self, device: str) -> list[str]:
-        """Return the device."""
-        return [device]
-
-    def quarantine(self, device: str) -> None:
-        """Do nothing."""
-        del device
-
-    def release(self, device: str) -> None:
-        """Do nothing."""
-        del device
-
     def check(self, recipe: Recipe) -> dict[str, Any]:
         """Return nothing."""
         return {}
@@ -261,15 +257,22 @@ class RefusingService:
 ACTIONS = (
     *("challenge", "snapshot", "run.list", "run.show", "run.summary", "run.check", "run.start"),
     *("run.order", "run.evaluate", "run.evaluation", "device.forget", "label.order", "nothing"),
-    *("device.quarantine", "device.release"),
+    *("device.quarantine", "device.release", "device.pause", "device.resume"),
+    *("device.ping", "device.log"),
 )
-ARGUMENTS = ("run", "action", "device", "label", "recipe", "on", "mode", "best", "evaluation")
+ARGUMENTS = (
+    *("run", "action", "device", "label", "recipe", "on", "mode", "best", "evaluation"),
+    *("reason", "devices", "timeout", "lines", "after"),
+)
 
 
 def make_request(draws: random.Random) -> bytes:
     """Return a request with arguments that its action may not expect."""
     names = draws.sample(ARGUMENTS, draws.choice((0, 1, 2, 3)))
-    values = ("r-1", "", "dev-1", "open", "pause", {"name": "x"}, {"rounds": {"count": 3}})
+    values = (
+        *("r-1", "", "dev-1", "open", "pause", {"name": "x"}, {"rounds": {"count": 3}}),
+        *(["dev-1"], 2, 0.5),
+    )
     pools = {
         **POOLS,
         "action": ACTIONS,
@@ -296,15 +299,20 @@ def requests(folder: Path) -> Iterator[Reader]:
     store = Store(folder / "store", durable=False)
     create_run(store, Recipe(), clock)
     challenges = Challenges(clock, lambda: "0" * 8)
+    journal = EventJournal("fuzz", clock)
+    registry = DeviceRegistry(journal, clock)
+    journal.emit("device", device="dev-1", state="idle")
+    link = UnconnectedLink(Inbox[NoReturn](clock))
+    diagnostics = fuzz_diagnostics(link, TOPICS, registry, journal, clock)
     handler = RequestHandler(
         "c" * 16,
         store,
-        EventJournal("fuzz", clock),
+        journal,
         RefusingService(),
         challenges,
         InboxCounts,
         lambda name: None,
-        RefusingService(),
+        fuzz_actions(registry, journal, clock, diagnostics),
     )
 
     def read(data: bytes) -> None:

@@ -20,6 +20,7 @@ from edgefed.trust.issuing import read_request
 from edgefed.wire.chunk_staging import Staging
 from edgefed.wire.codecs import CODECS
 from edgefed.wire.codecs import decode as decode_tensors
+from edgefed.wire.diagnostic_messages import DIAGNOSTIC_MESSAGES
 from edgefed.wire.envelope import decode
 from edgefed.wire.limits import CHUNK_BYTES
 from edgefed.wire.messages import MESSAGES, BlobRef
@@ -31,6 +32,8 @@ from edgefed.wire.topics import Topics
 MAX_BYTES = 2**24
 """Most bytes that tensors may take here."""
 
+EVERY = (*MESSAGES, *DIAGNOSTIC_MESSAGES)
+
 TOPICS = Topics("fuzz")
 WORDS = ("up", "down", "all", "control", "events", "task", "c", "birth", "reply", "coordinator")
 
@@ -40,14 +43,14 @@ WORDS = ("up", "down", "all", "control", "events", "task", "c", "birth", "reply"
 
 def make_envelope(draws: random.Random) -> bytes:
     """Return a message of any class, valid or not."""
-    return payload(draws, MESSAGES)
+    return payload(draws, EVERY)
 
 
 @contextmanager
 def envelopes(folder: Path) -> Iterator[Reader]:
     """Decode messages of every class."""
     del folder
-    yield lambda data: decode(data, *MESSAGES)
+    yield lambda data: decode(data, *EVERY)
 
 
 def make_topic(draws: random.Random) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import lru_cache
@@ -19,6 +19,7 @@ from benchmarks.fuzzing.coordinator_target import (
     BLOBS,
     KINDS,
     POOLS,
+    SESSIONS,
     TOPICS,
     RefusingService,
     end,
@@ -26,6 +27,7 @@ from benchmarks.fuzzing.coordinator_target import (
     take,
 )
 from benchmarks.fuzzing.fuzz_clock import FuzzClock
+from benchmarks.fuzzing.fuzz_devices import fuzz_actions, fuzz_diagnostics
 from benchmarks.fuzzing.fuzz_fleet import (
     FLEET,
     PARTIES,
@@ -46,6 +48,7 @@ from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.membership import Membership, MembershipSettings
 from edgefed.coordinator.membership_messages import MembershipMessages
 from edgefed.coordinator.pending_exchange import PendingExchange
+from edgefed.coordinator.request_actions import Action
 from edgefed.coordinator.request_handler import RequestHandler
 from edgefed.coordinator.store import Store
 from edgefed.errors import EdgeFedError, NotAllowedError
@@ -184,9 +187,12 @@ def reset_members(membership: Membership, clock: FuzzClock) -> None:
 
 
 def _handler(
-    store: Store, journal: EventJournal, challenges: Challenges, members: MembershipMessages
+    store: Store,
+    journal: EventJournal,
+    challenges: Challenges,
+    more: Mapping[str, Action],
 ) -> RequestHandler:
-    """Return what answers requests; only those about members have an effect."""
+    """Return what answers requests; only those about members and devices have an effect."""
     return RequestHandler(
         "c" * 16,
         store,
@@ -195,8 +201,7 @@ def _handler(
         challenges,
         InboxCounts,
         lambda name: None,
-        RefusingService(),
-        enrolment_actions(members),
+        more,
     )
 
 
@@ -215,7 +220,11 @@ def dispatcher(folder: Path) -> Iterator[Reader]:
     accepts = membership.parties.accepts
     verifier = NotingVerifier(certificate_of("authority"), lambda found: not accepts(found))
     challenges = Challenges(clock, lambda: "0" * 8)
-    handler = _handler(store, journal, challenges, members)
+    diagnostics = fuzz_diagnostics(link, TOPICS, registry, journal, clock)
+    diagnostics.expect(POOLS["nonce"], DEVICES, SESSIONS[0])
+    actions = fuzz_actions(registry, journal, clock, diagnostics)
+    more = {**actions, **enrolment_actions(members)}
+    handler = _handler(store, journal, challenges, more)
 
     def answer(client: str, request: Request, signer: Any) -> None:
         challenges.issue()
@@ -233,6 +242,7 @@ def dispatcher(folder: Path) -> Iterator[Reader]:
         verifier=verifier,
         enrolled=enrolled,
         members=members,
+        on_diagnostic=diagnostics.take,
     )
     exchanges: list[PendingExchange] = []
     number = 0

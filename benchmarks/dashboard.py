@@ -1,0 +1,188 @@
+"""What the dashboard costs: 200 boards that report twice a second, on the Devices screen.
+
+Mosquitto, a coordinator and the dashboard, which is shown in a terminal of its own, are separate
+processes. One board pauses every few seconds for a reason that is new each time; it stands at the
+top of the table, and the time until the terminal is told this reason is the way of an event to its
+cell. Of the dashboard's time and memory nothing else is counted.
+
+    python -m benchmarks.dashboard [--devices 200] [--rate 2] [--seconds 60] [--screen 2] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.fleets.boards import Boards, Working, boards
+from benchmarks.fleets.terminal import Terminal, dashboard
+from broker.address import LOOPBACK, free_port
+from edgefed.cli.processes import Processes, running, wait_for_coordinator
+from edgefed.config.address import Address
+from edgefed.control.coordinator_client import CoordinatorClient
+
+FLEET = "watched"
+SETTLE = 8.0
+"""Seconds before anything is counted."""
+
+MARK_EVERY = 1.7
+"""Seconds between two events whose way is timed; no multiple of the time between two drawings."""
+
+PATIENCE = 15.0
+
+
+class Marks:
+    """When marks were sent, and how long they took to the terminal; safe from any thread."""
+
+    def __init__(self) -> None:
+        self.took: list[float] = []
+        self._sent: dict[bytes, float] = {}
+        self._tail = b""
+        self._lock = threading.Lock()
+
+    def send(self, boards: Boards, number: int) -> None:
+        """Let the first board pause for a reason that was not there before."""
+        mark = f"mark {number:05d}"
+        with self._lock:
+            self._sent[mark.encode()] = time.monotonic()
+        boards.complain(boards.names[0], mark)
+
+    def look(self, output: bytes) -> None:
+        """Note which marks are in the terminal's output."""
+        now = time.monotonic()
+        with self._lock:
+            text = self._tail + output
+            for mark in [mark for mark in self._sent if mark in text]:
+                self.took.append(now - self._sent.pop(mark))
+            self._tail = text[-32:]
+
+
+class Output:
+    """Counts the bytes that the terminal is sent, and passes them on."""
+
+    def __init__(self, marks: Marks) -> None:
+        self.bytes = 0
+        self._marks = marks
+
+    def take(self, output: bytes) -> None:
+        """Take a piece of output."""
+        self.bytes += len(output)
+        self._marks.look(output)
+
+
+def measure(devices: int, rate: float, seconds: float, screen: str) -> dict[str, Any]:
+    """Return what the dashboard took, in shares of one core, seconds and MB."""
+    marks = Marks()
+    output = Output(marks)
+    with tempfile.TemporaryDirectory(prefix="dashboard-") as text:
+        folder = Path(text)
+        processes = Processes(Address(LOOPBACK, free_port()), FLEET, folder)
+        with running(processes):
+            processes.start_broker("mosquitto")
+            processes.start_coordinator()
+            wait_for_coordinator(processes)
+            with (
+                boards(processes.address, FLEET, devices) as fleet,
+                dashboard(
+                    processes.address, FLEET, folder, size=(120, 36), on_output=output.take
+                ) as shown,
+            ):
+                working = Working(fleet, rate)
+                try:
+                    _wait_for(processes.address, devices)
+                    shown.press(screen)
+                    found = _watched(shown, fleet, marks, output, seconds)
+                finally:
+                    working.stop()
+    return {"devices": devices, "rate": rate, "seconds": seconds, "screen": screen, **found}
+
+
+def _wait_for(address: Address, devices: int) -> None:
+    client = CoordinatorClient(address, FLEET)
+    client.connect()
+    try:
+        ends = time.monotonic() + PATIENCE
+        while len(seen := client.ask("snapshot")["snapshot"]["devices"]) < devices:
+            if time.monotonic() > ends:
+                raise RuntimeError(f"Only {len(seen)} boards appeared.")
+            time.sleep(0.1)
+    finally:
+        client.close()
+
+
+def _watched(
+    shown: Terminal, fleet: Boards, marks: Marks, output: Output, seconds: float
+) -> dict[str, Any]:
+    process = psutil.Process(shown.process.pid)
+    time.sleep(SETTLE)
+    megabytes: list[float] = []
+    began, cpu, written = time.monotonic(), _cpu(process), output.bytes
+    number = 0
+    while time.monotonic() - began < seconds:
+        marks.send(fleet, number)
+        number += 1
+        time.sleep(MARK_EVERY)
+        megabytes.append(process.memory_info().rss / 1e6)
+    elapsed = time.monotonic() - began
+    time.sleep(2.0)
+    if not marks.took:
+        raise RuntimeError("No event reached the screen.")
+    third = max(1, len(megabytes) // 3)
+    thirds = (megabytes[:third], megabytes[third:-third] or megabytes, megabytes[-third:])
+    return {
+        "core_share": (_cpu(process) - cpu) / (elapsed + 2.0),
+        "event_to_cell_p50": statistics.median(marks.took),
+        "event_to_cell_p95": statistics.quantiles([*marks.took, max(marks.took)], n=20)[-1],
+        "marks": number,
+        "marks_seen": len(marks.took),
+        "bytes_per_second": (output.bytes - written) / (elapsed + 2.0),
+        "thirds_mb": [statistics.median(each) for each in thirds],
+    }
+
+
+def _cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def table(found: dict[str, Any]) -> str:
+    """Return the figures for people."""
+    thirds = " ".join(f"{each:.1f}" for each in found["thirds_mb"])
+    return "\n".join(
+        [
+            f"{found['devices']} devices, {found['rate']:g} reports a second each, "
+            f"{found['seconds']:g} s, screen {found['screen']}",
+            f"core share         {found['core_share'] * 100:6.1f} %",
+            f"event to cell p50  {found['event_to_cell_p50']:6.2f} s",
+            f"event to cell p95  {found['event_to_cell_p95']:6.2f} s   "
+            f"({found['marks_seen']} of {found['marks']} marks seen)",
+            f"terminal           {found['bytes_per_second'] / 1e3:6.1f} kB/s",
+            f"memory, thirds     {thirds} MB",
+        ]
+    )
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.dashboard", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--devices", type=int, default=200)
+    parser.add_argument("--rate", type=float, default=2.0, help="reports of a board in a second")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--screen", default="2", help="key of the screen")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    found = measure(arguments.devices, arguments.rate, arguments.seconds, arguments.screen)
+    print(json.dumps(found) if arguments.json else table(found))
+
+
+if __name__ == "__main__":
+    main()
