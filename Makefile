@@ -7,12 +7,12 @@ STAMP := $(VENV)/.installed
 WORKERS := $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test quick check format lint types imports coverage resolve bench setup mosquitto picture clean
+.PHONY: demo test quick check format lint types imports coverage resolve bench setup packages picture clean
 
 demo: $(STAMP)  ## train a real model on eight devices of this machine
 	@$(BIN)/edgefed demo
 
-test: setup check mosquitto  ## check, install what the tests need, and run all of them
+test: setup check packages  ## check, install what the tests need, and run all of them
 	$(PYTEST)
 
 quick: $(STAMP)  ## the tests that take seconds
@@ -32,7 +32,7 @@ types: $(STAMP)
 imports: $(STAMP)
 	@$(BIN)/lint-imports || { echo "to see this again: make imports"; exit 1; }
 
-coverage: setup mosquitto  ## run all tests and print coverage by package; ARGS="tests/wire" runs some
+coverage: setup packages  ## run all tests and print coverage by package; ARGS="tests/wire" runs some
 	@$(PYTEST) --cov --cov-report= $(ARGS); failed=$$?; \
 		$(BIN)/python -m tests.coverage_by_package && exit $$failed
 
@@ -57,10 +57,10 @@ $(STAMP): pyproject.toml setup.py constraints.txt $(wildcard edgefed/native/*.[c
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[demo,dev]'
 	@touch $@
 
-# Root on a Debian machine gets Mosquitto installed; others are told how, and tests that need it are
+# Root on a Debian machine gets Mosquitto and tmux installed; others are told how, and tests that need them are
 # skipped in plain sight.
-mosquitto:
-	@sh tests/install_mosquitto.sh
+packages:
+	@sh tests/install_packages.sh
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

@@ -86,11 +86,15 @@ def require_free(address: Address) -> None:
 
 
 def port_in_use(address: Address) -> UsageError:
-    """Return the error that says what to do about a port that another program has."""
+    """Return the error that says what to do about a port that another program has.
+
+    The ports of a broker with TLS are in the fleet's certificates and tokens, and no option's.
+    """
+    another = "" if address.tls else "choose another with --port, or "
     return UsageError(
         f"Port {address.port} on {address.host} is in use by another program.",
         code="broker.port_in_use",
-        hint=f"choose another with --port, or find the program: ss -ltnp 'sport = :{address.port}'",
+        hint=f"{another}find the program: ss -ltnp 'sport = :{address.port}'",
     )
 
 

@@ -17,8 +17,9 @@ PATIENCE = 300.0
 
 
 def clean_environment() -> dict[str, str]:
-    """Return the environment without settings of ours, or files of them."""
-    kept = {name: text for name, text in os.environ.items() if not name.startswith("EDGEFED_")}
+    """Return the environment without settings of ours, or files of them, or a window's size."""
+    others = ("EDGEFED_", "COLUMNS", "LINES")
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(others)}
     return {**kept, "EDGEFED_NO_CONFIG": "1"}
 
 

@@ -115,6 +115,7 @@ def test_a_busy_port_is_named(fleet: TlsFleet, tmp_path: Path, offset: int) -> N
         with pytest.raises(UsageError, match=f"Port {fleet.port + offset} ") as caught:
             SecuredBroker(fleet.address, tmp_path, fleet.files)
     assert caught.value.code == "broker.port_in_use"
+    assert "ss -ltnp" in caught.value.hint and "--port" not in caught.value.hint
     assert port_is_free(fleet.address)
 
 

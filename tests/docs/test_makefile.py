@@ -35,7 +35,7 @@ def checkout(folder: Path, script: str) -> Path:
         (folder / name).touch()
     (folder / ".venv" / ".installed").touch()
     (folder / "tests").mkdir()
-    (folder / "tests" / "install_mosquitto.sh").touch()
+    (folder / "tests" / "install_packages.sh").touch()
     return programs
 
 
