@@ -20,6 +20,7 @@ from edgefed.tui.orders import ENDED
 from edgefed.tui.recipe_form import RecipeForm
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board
 from edgefed.tui.screens.discard import DiscardScreen
+from edgefed.tui.shown_command import shown_command
 from edgefed.tui.text_format import clean
 from edgefed.tui.theme import GREEN, MUTED, ORANGE, SKY, VERMILLION
 
@@ -75,6 +76,10 @@ class RunFormScreen(ModalScreen[None]):
         """Say whether a run is at work by now."""
         self._show_state()
 
+    def on_resize(self) -> None:
+        """Fit the command line to the new width."""
+        self.call_after_refresh(self._show_state)
+
     def _line(self, text: str) -> str:
         return self._board.glyphs.line(text)
 
@@ -109,7 +114,9 @@ class RunFormScreen(ModalScreen[None]):
         state.append(f"{len(form.sets)} changed  " if form.changed else "", SKY)
         state.append(self._at_work(), ORANGE)
         self._write("#form-state", state)
-        self._write("#form-command", Text(clean(form.command), MUTED))
+        command = self.query_one("#form-command", Static).size
+        shown = shown_command(clean(form.command), command.width or 76, command.height or 2)
+        self._write("#form-command", Text(shown, MUTED))
         self.query_one("#form-start", Button).disabled = bool(wrong) or self._starting
 
     def _at_work(self) -> str:
