@@ -39,6 +39,7 @@ from edgefed.learn.devices import pick_device, set_threads
 from edgefed.natural_noise.cache import NoiseCache
 from edgefed.simulator.device_policies import with_policies
 from edgefed.simulator.executors import Executor, Maker, Sequential
+from edgefed.simulator.forked_autograd import forks_can_train
 from edgefed.simulator.local_fleet import LocalFleet, newcomers_of
 from edgefed.simulator.process_pool import ProcessPool, core_count
 from edgefed.simulator.stacked_executor import StackedExecutor
@@ -271,7 +272,8 @@ def _executor(
     """Return who trains, and in words how; no words where ``tell`` is told later.
 
     That is many devices at once on a GPU, worker processes where there are cores for several, and
-    otherwise this process. A forked process cannot use the parent's CUDA.
+    otherwise this process. A forked process cannot use the parent's CUDA, nor autograd once the
+    parent has started its threads.
     """
     gpu = pick_device().type != "cpu"
     if settings.engine == "stacked" or (settings.engine == "auto" and gpu):
@@ -280,4 +282,6 @@ def _executor(
     forks = not (gpu or current_process().daemon)  # a daemonic process may have no children
     if settings.engine == "sequential" or count < 2 or not forks:
         return Sequential(shards), f"trains one device after another on {pick_device()}"
+    if not forks_can_train():
+        return Sequential(shards), "trains one device after another: autograd has threads here"
     return ProcessPool(shards, count), f"trains in {count} worker processes"

@@ -1,0 +1,29 @@
+"""Whether a forked process can train: autograd refuses to once this process has its threads.
+
+PyTorch starts threads for autograd at the first backward pass on a GPU, or where backward passes
+nest deeply, and then refuses to work in processes that are forked
+(https://github.com/pytorch/pytorch/wiki/Autograd-and-Fork). A program that has trained a model of
+its own before it simulates a fleet may have started them.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+import torch
+
+
+def forks_can_train() -> bool:
+    """Fork a process that does one backward pass, and return whether it could."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This process .* is multi-threaded")
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            torch.ones(1, requires_grad=True).sum().backward()  # type: ignore[no-untyped-call]
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
