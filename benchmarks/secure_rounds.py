@@ -1,6 +1,6 @@
 """Rounds with mutual TLS and signed messages, beside the same rounds without, in one run.
 
-Two fleets with the same agents stand side by side, each with its own coordinator and Mosquitto.
+Two fleets with the same agents run side by side, each with its own coordinator and Mosquitto.
 They take turns with short runs; while one works, the other is idle. The first round of each run is
 excluded, because it sends the complete model.
 

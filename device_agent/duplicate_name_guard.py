@@ -19,8 +19,8 @@ LASTING = 60.0
 
 _TURNS = {(True, True): 1, (True, False): 3, (False, True): 5}
 """How often an agent finds its birth replaced before it yields, by whether it is a newcomer and has
-the greater session; without an entry it never does. Two apart, so that whoever stays is not at its
-own end when it finds the will of the other for the last time."""
+the greater session; without an entry it never does. Two apart, so that the one that stays is not at
+its own end when it finds the will of the other for the last time."""
 
 Reaction = Literal["ignore", "restore", "answer", "yield"]
 """What to do about a birth: nothing; publish ours, which it may have replaced; the same, because

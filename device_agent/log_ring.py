@@ -18,7 +18,7 @@ class LogRing(logging.Handler):
     """Keeps the newest lines of the log; safe from any thread.
 
     Lines are numbered from 1. What helps to find a bug (``--verbose``) is left out: it is for
-    whoever sits at the device.
+    a user of the device.
 
     Args:
         size: lines that are kept.

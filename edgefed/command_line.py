@@ -96,7 +96,7 @@ def program(name: str, help: str, epilog: str = "") -> CommandLine:  # noqa: A00
 
     Args:
         name: the program's name.
-        help: what it is for.
+        help: its purpose.
         epilog: examples.
     """
     app = CommandLine(pretty_exceptions_show_locals=False)
@@ -136,7 +136,7 @@ def _with_common(own: list[Any]) -> list[Any]:
 
 
 def _no_type(ctx: Any) -> None:
-    """Let the help of an argument show no type: what it is stands in its description."""
+    """Let the help of an argument show no type: its description names it."""
     del ctx
 
 

@@ -48,7 +48,7 @@ def data(text: str) -> None:
     """Print a part of the answer on stdout.
 
     Raises:
-        typer.Exit: whoever read stdout has gone, as ``head`` does; there is nobody to answer.
+        typer.Exit: the reader of stdout has closed it, as ``head`` does; there is nobody to answer.
     """
     try:
         _write(sys.stdout, text)

@@ -159,7 +159,7 @@ def free_bytes(path: Path) -> int:
 
 
 def storage_error(path: Path, error: OSError, size: int = 0) -> StorageError:
-    """Return the error that tells the user what stands in the way of ``path``.
+    """Return the error that tells the user why ``path`` cannot be used.
 
     Args:
         path: of a file or folder.

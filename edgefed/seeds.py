@@ -1,6 +1,6 @@
 """Seeds for every random draw, derived from names, so that no draw depends on another's order.
 
-A seed is the first 8 bytes of SHA-256 over the run seed and the words that say what it is for, such
+A seed is the first 8 bytes of SHA-256 over the run seed and the words that name its purpose, such
 as ``derive(seed, "round", 3, "device-07", "shuffle")``. The same words give the same seed on every
 machine. Noise that protects privacy must never come from here: it is seeded by the device's
 operating system.

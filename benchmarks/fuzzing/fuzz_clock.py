@@ -8,7 +8,7 @@ BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 class FuzzClock:
-    """A clock that stands until it is moved."""
+    """A clock that stops until it is moved."""
 
     def __init__(self) -> None:
         self._seconds = 1000.0

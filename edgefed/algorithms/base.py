@@ -89,7 +89,7 @@ class ExchangeOwner(ABC):
 
     Attributes:
         takes_user_loss: whether devices can train with any loss of outputs and targets: it is
-            neither mixed nor weighted, and nothing else depends on what it is.
+            neither mixed nor weighted, and nothing else depends on its value.
     """
 
     takes_user_loss: bool = False

@@ -99,7 +99,7 @@ class DeviceHalf:
         labels, ledger = label_counts_of(self.task, self.device)
         return replace(answer, groups={**answer.groups, **labels}, ledger=ledger)
 
-    # -- where the device stands ------------------------------------------------------------------
+    # -- the device's progress ---------------------------------------------------------------------
 
     def _place(self) -> tuple[int, int]:
         known = self.device.private.get(DONE)

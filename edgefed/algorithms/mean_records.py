@@ -77,7 +77,7 @@ def holders(names: Iterable[str]) -> set[str]:
 def joined(state: State, answers: Iterable[Answer]) -> tuple[Tensors, set[str], bool]:
     """Return the averages of all devices, who answered, and whether they are of hidden states.
 
-    Those in ``answers`` stand in place of older ones; hidden states of an earlier round are gone.
+    Those in ``answers`` replace older ones; hidden states of an earlier round are gone.
     """
     hidden = bool(state.params.get(HIDDEN))
     shared = {} if hidden else dict(state.groups[SHARED])

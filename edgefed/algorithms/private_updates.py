@@ -272,7 +272,7 @@ class _CountedAnswers:
     """Answers of which the largest number of releases of a device is noted.
 
     Args:
-        answers: each with its number, or without: a masked sum stands for one more of each device.
+        answers: each with its number, or without: a masked sum counts as one more of each device.
         so_far: the largest number before.
     """
 

@@ -32,7 +32,7 @@ class Result:
         recipe: what was trained, complete with its defaults.
         rounds: a row for each round, as in ``metrics.jsonl``: its number, scores, time and bytes.
         scores: the metrics of the last round that was tested, by name, such as ``accuracy`` and
-            ``loss``; ``final_`` stands before those of a run that measured again after it.
+            ``loss``; with the prefix ``final_`` if the run measured again after it.
         weights_digest: of the model; equal digests mean equal bits.
         folder: the run's files; None where they were not kept.
         summary: what ``to_json`` returns.

@@ -25,7 +25,7 @@ class Panel:
     """A grid.
 
     Attributes:
-        title: stands above it.
+        title: shown above it.
         rows: for each row its shares, from 0 to 1, one for each column.
     """
 

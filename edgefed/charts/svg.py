@@ -36,7 +36,7 @@ def label(x: float, y: float, text: object, class_: str = "") -> str:
 
 
 def picture(width: float, height: float, parts: Iterable[str], *, title: str) -> str:
-    """Return an ``svg`` element to stand in a page that has the stylesheet."""
+    """Return an ``svg`` element for a page that has the stylesheet."""
     content = element("title", clean(title)) + "".join(parts)
     return (
         f'<svg class="chart" xmlns="http://www.w3.org/2000/svg" role="img" '

@@ -5,5 +5,5 @@ from __future__ import annotations
 
 def examples(*commands: str) -> str:
     """Return an epilog that shows each command on a line of its own."""
-    # Typer joins what stands between two blank lines into one line.
+    # Typer joins the lines between two blank lines into one.
     return "\n\n".join(["Examples:", *commands])

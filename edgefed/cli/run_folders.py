@@ -69,7 +69,7 @@ def folder_of(options: Globals, run: str, local: bool, command: str) -> Path:
 
 
 def found(state: Path, run: str) -> Path:
-    """Return the folder of a run in the state folder, whoever ran it.
+    """Return the folder of a run in the state folder, of the coordinator or a simulation.
 
     Raises:
         UnknownNameError: none or several match.

@@ -187,7 +187,7 @@ class AgentSettings(FleetSettings):
 def _words(value: Any) -> Any:
     """Return an array as a tuple, and words with commas between them, as a variable has them."""
     words = value.split(",") if isinstance(value, str) else value
-    # A strict tuple is made of an array only where nothing stands between it and the JSON.
+    # A strict tuple is made of an array only where nothing is between it and the JSON.
     if isinstance(words, list):
         return tuple(word.strip() if isinstance(word, str) else word for word in words)
     return words

@@ -34,7 +34,7 @@ _EDGES = frozenset("[]{},=\n")
 def excess(text: str) -> str:
     """Return which limit a text exceeds, in words such as ``it is …``; empty if none.
 
-    Of a text that is not TOML, only what stands before the first mistake is sure to be counted: a
+    Of a text that is not TOML, only what comes before the first mistake is sure to be counted: a
     parser does not go further either.
     """
     counts = _Counts()

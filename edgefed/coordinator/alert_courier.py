@@ -27,7 +27,7 @@ class Receiver(Protocol):
 
 
 class AlertCourier:
-    """Hands alerts to a receiver, one after the other; whoever gives one never waits.
+    """Hands alerts to a receiver, one after the other; giving one never waits.
 
     Args:
         name: of the receiver, as warnings call it.

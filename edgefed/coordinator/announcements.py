@@ -32,7 +32,7 @@ class Announcements:
         self._lock = threading.Lock()
 
     def record(self, record: RunRecord) -> None:
-        """Announce where a run stands, if that is new."""
+        """Announce the progress of a run, if it has changed."""
         shown = (record.run, record.status, record.round)
         before = (self._state.run, self._state.run_status, self._state.round)
         if shown != before:

@@ -28,7 +28,7 @@ def order_labels(
 
     Args:
         store: keeps the order.
-        snapshot: the fleet as it stands.
+        snapshot: the current state of the fleet.
         record: whose bounties.
         action: what to do.
         device: of which device; empty for all.

@@ -156,7 +156,7 @@ class DeviceRegistry:
             return self.roster()
 
     def wake(self) -> None:
-        """Make whoever waits look at ``stop`` again."""
+        """Make waiting threads look at ``stop`` again."""
         with self._changed:
             self._changed.notify_all()
 
@@ -226,7 +226,7 @@ class DeviceRegistry:
         return birth.status != "lost"
 
     def doubt(self) -> None:
-        """Note that the broker was away: whoever is not heard of soon has died meanwhile."""
+        """Note that the broker was away: a device that is not heard of soon has died meanwhile."""
         now = self._clock.monotonic()
         with self._changed:
             for device, entry in self._entries.items():

@@ -57,7 +57,7 @@ class DeviceReports:
             if now - self._emitted < EVERY or not any(self._waiting.values()):
                 return
             waiting, self._waiting, self._emitted = self._waiting, {}, now
-            # Under the lock: whoever drops a device's reports may tell of its end right after.
+            # Under the lock: who drops a device's reports may tell of its end right after.
             for rows in waiting.values():
                 self._emit_all(list(rows.values()))
 

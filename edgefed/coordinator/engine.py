@@ -47,7 +47,7 @@ class Engine:
     """One run at work.
 
     Args:
-        record: the run's row as it stands.
+        record: the current row of the run.
         deps: everything else.
         on_record: told the row whenever it changes.
     """

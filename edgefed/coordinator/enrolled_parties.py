@@ -189,8 +189,8 @@ class EnrolledParties:
     def rotate(self, user: str, request: CertificateRequest) -> Certificate:
         """Issue a certificate for new keys of a party on this machine; ``note_use`` ends the old.
 
-        Its validity begins later than that of every certificate before, so that whoever has seen
-        it accepts none of those (``trust.newest_certificate``).
+        Its validity begins later than that of every certificate before, so that parties that
+        have seen it accept none of those (``trust.newest_certificate``).
 
         Raises:
             NotAllowedError: ``enrol.revoked``.

@@ -57,7 +57,7 @@ class Enrolment:
         A token for a name replaces an unused one for the same name.
 
         Args:
-            role: of whoever uses it.
+            role: of its holder.
             name: of a party; empty for a device that names itself and waits for approval.
             seconds: until it expires.
 

@@ -36,7 +36,7 @@ def note_failure(
     """
     known_round: dict[str, int] = {}
     try:
-        # As it stands now: an older count of exchanges would give an index away twice.
+        # The current row: an older count of exchanges would give an index away twice.
         known = store.run(run)
         failed = replace(
             known,

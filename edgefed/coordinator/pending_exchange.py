@@ -151,7 +151,7 @@ class PendingExchange:
             try:
                 arrived = self.arrivals.get_nowait()
             except queue.Empty:
-                self.arrivals.put(None)  # whoever reads replies is to stop
+                self.arrivals.put(None)  # ends the reader of replies
                 return unread
             if arrived is not None:
                 unread.append(arrived)

@@ -36,7 +36,7 @@ class RateLimitedNotes:
         if now - self._warned.get((sender, kind), -WARN_EVERY) < WARN_EVERY:
             return False
         if len(self._warned) >= MAX_KINDS and not self._forget_old(now):
-            return False  # whoever floods us chose the names
+            return False  # the sender of a flood chooses the names
         self._warned[sender, kind] = now
         self._journal.emit("note", level="warning", text=f"{sender}: {text}")
         return True

@@ -112,7 +112,7 @@ class RequestHandler:
     Args:
         session: this life of the coordinator.
         store: runs on disk.
-        journal: the fleet as it stands.
+        journal: the current state of the fleet.
         runs: starts and orders.
         challenges: admit orders.
         inbox_counts: returns what the coordinator's inbox dropped and replaced.

@@ -25,7 +25,7 @@ class RunRecorder:
     """Keeps one run's row true.
 
     Args:
-        record: the row as it stands.
+        record: the current row.
         model: name of the model, for the journal.
         on_record: told the row whenever it changes on disk.
         release: deletes what can be fetched or made again, when the disk is full.

@@ -14,7 +14,7 @@ from edgefed.events.early_stopping import EvaluationHistory
 
 @dataclass
 class RunState:
-    """Where the run stands.
+    """The progress of a run.
 
     Attributes:
         admission: the devices that take part.

@@ -298,7 +298,7 @@ class Store:
             self._forget_exchange(record.run, closes)
 
     def checkpoint(self, run: str) -> Checkpoint | None:
-        """Return where a run stands, or None when it has not begun.
+        """Return the progress of a run, or None when it has not begun.
 
         Raises:
             StorageError: its rows or files are damaged.

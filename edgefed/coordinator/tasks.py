@@ -161,7 +161,7 @@ def _task(
     """Return a device's task.
 
     Args:
-        question: what it is asked.
+        question: of the task.
         shared: the fields that all tasks of an exchange share.
         refs: references to the payloads, by their names.
         every: the blobs that all tasks of an exchange have, by role.

@@ -83,7 +83,7 @@ def renumbered(samples: Samples, names: ClassNames, listed: ClassNames) -> Sampl
 
 
 def _places(names: ClassNames, listed: ClassNames) -> Indices:
-    """Return where in the list each name stands; -1 for a number that no class has."""
+    """Return the position of each name in the list; -1 for a number that no class has."""
     known = {name: place for place, name in enumerate(listed)}
     return np.array([known.get(name, -1) for name in names], np.int64)
 

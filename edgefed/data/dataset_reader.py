@@ -23,7 +23,7 @@ class SourceReader:
     """How a device reads its own data: ``NAME:PATH?KEY=VALUE``.
 
     Attributes:
-        options: the keys that may stand behind the ``?``.
+        options: the keys that may follow the ``?``.
         read: the path and these keys to the samples. Without test samples, some are held out.
     """
 

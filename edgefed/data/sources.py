@@ -58,7 +58,7 @@ class Source:
     Attributes:
         kind: a name of the table above.
         path: the file or folder; a relative one starts at the working folder.
-        options: what stands behind the ``?``.
+        options: the keys after the ``?``.
     """
 
     kind: str

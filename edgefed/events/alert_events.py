@@ -15,7 +15,7 @@ class AlertView(BaseModel):
     """An alert that is not over.
 
     Attributes:
-        alert: what it is about.
+        alert: its subject.
         about: id of the run; empty where it is about the fleet.
         text: what is wrong, without the id.
         since: UTC time at which it began.

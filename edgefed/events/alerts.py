@@ -31,7 +31,7 @@ class Alert:
     """Something that an operator is told, or its end.
 
     Attributes:
-        name: what it is about.
+        name: its subject.
         text: what is wrong, without the run's id.
         run: id of the run; empty where it is about the fleet.
         occurrence: tells two failures of one run apart.
@@ -85,7 +85,7 @@ class AlertConditions:
         """Return what begins, and what is over, in the order in which to tell it.
 
         Args:
-            snapshot: the fleet as it stands.
+            snapshot: the current state of the fleet.
             now: time in seconds that never goes back.
         """
         found = (

@@ -1,4 +1,4 @@
-"""What an operator should look at: who is lost, refused or hot, and why a run stands still."""
+"""What an operator should look at: who is lost, refused or hot, and why a run waits."""
 
 from __future__ import annotations
 

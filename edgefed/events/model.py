@@ -50,7 +50,7 @@ that report often have said within a quarter of a second.
 ``run.order pause``; ``by`` whom, as certificates name them, or the client's name in a fleet
 without; ``about`` which run or device; ``outcome`` ``taken`` or ``refused``, with the ``reason``.
 
-``alert`` names in ``alert`` what it is about, as in ``AlertView``, and in ``about`` the run, empty
+``alert`` names in ``alert`` its subject, as in ``AlertView``, and in ``about`` the run, empty
 for the fleet. ``over`` is true in the event that ends it.
 
 ``matching`` follows each merge of an algorithm that matches layers, and a restart. ``layers`` has

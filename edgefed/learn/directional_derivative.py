@@ -217,7 +217,7 @@ def _widened(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _one(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor, or what it is for the first of those that a transform computes at once."""
+    """Return a tensor, or its value for the first of those that a transform computes at once."""
     while functorch.is_functorch_wrapped_tensor(tensor):
         batch = functorch.maybe_get_bdim(tensor)
         tensor = functorch.get_unwrapped(tensor)

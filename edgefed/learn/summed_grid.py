@@ -30,7 +30,7 @@ MAX_TOTAL = 2**28 - 1
 
 @dataclass(frozen=True)
 class SummedGrid:
-    """Where the values of an update stand in a vector of whole numbers, and on which grid.
+    """The positions of an update's values in a vector of whole numbers, and on which grid.
 
     Attributes:
         tensors: name, dtype and shape of each tensor, sorted by name.

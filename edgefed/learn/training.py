@@ -68,7 +68,7 @@ CHECK_EVERY = 32
 
 
 class Stopped(EdgeFedError):  # noqa: N818 - nothing went wrong
-    """Training ended early because whoever asked for it said so."""
+    """Training ended early because its caller asked for it."""
 
     default_code = "train.stopped"
 

@@ -19,7 +19,7 @@ MAX_TRAINERS = 32
 """Trainers that stay warm, however small they are: an algorithm may change its model each round."""
 
 UNBOUNDED = sys.maxsize
-"""The memory of whoever has looked at the model's size already."""
+"""A memory bound for callers that have checked the model's size already."""
 
 
 @dataclass(frozen=True)

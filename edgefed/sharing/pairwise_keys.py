@@ -42,7 +42,7 @@ def agreed_key(private: bytes, peer: bytes, purpose: bytes) -> bytes:
 
 
 def seal(key: bytes, nonce: bytes, text: bytes, context: bytes) -> bytes:
-    """Return a message that whoever has the key can read; ``context`` must be the same there."""
+    """Return a message that holders of the key can read; ``context`` must be the same there."""
     return nonce + ChaCha20Poly1305(key).encrypt(nonce, text, context)
 
 

@@ -15,7 +15,7 @@ RandomWords = Callable[[int], Words]
 
 
 def operating_system_words(count: int) -> Words:
-    """Return words that the operating system draws; no generator stands between."""
+    """Return words that the operating system draws, without a generator in between."""
     return np.frombuffer(os.urandom(8 * count), np.uint64)
 
 

@@ -45,7 +45,7 @@ def combine(shares: Mapping[int, bytes]) -> bytes:
 
     Raises:
         DataError: ``secure.shares``: the shares are not of one secret of 32 bytes. Other wrong
-            shares give another secret, so whoever combines them compares it with a commitment.
+            shares give another secret, so their receiver compares it with a commitment.
     """
     places = sorted(shares)
     values = [_field_element(shares[place]) for place in places]

@@ -155,7 +155,7 @@ def _share_secret() -> None:
 def _silence() -> None:
     """Keep Ray from printing the deaths of workers on stdout, which is for results.
 
-    It has no setting for that; whoever works with the actors tells of them.
+    It has no setting for that; the code that uses the actors reports their errors.
     """
     worker: Any = importlib.import_module("ray._private.worker")
     if hasattr(worker, "print_to_stdstream"):

@@ -171,6 +171,6 @@ class BlobIntake:
         try:
             self.cache.put(data, sync=incoming.sync)
         except StorageError:
-            self.failures.append(digest)  # whoever waits for it has to begin again
+            self.failures.append(digest)  # its receiver has to begin again
             raise
         return None

@@ -113,7 +113,7 @@ class ChunkSender:
                 log.exception("chunk %d of %s was not sent", number, transfer.key)
 
     def _is_current(self, transfer: Transfer) -> bool:
-        """Whether the connection on which a transfer was asked for still stands."""
+        """Whether the connection on which a transfer was asked for is still the same."""
         return self._link.connected and transfer.connection == self._link.connections
 
     def _forget_ended(self) -> None:

@@ -107,7 +107,7 @@ def save_credentials(made: Credentials) -> Credentials:
             shutil.rmtree(old, ignore_errors=True)
             folder.rename(old)
         beside.rename(folder)
-        sync_folder(folder.parent)  # whoever uses them next has the old ones revoked
+        sync_folder(folder.parent)  # the next program to use them has the old ones revoked
         shutil.rmtree(old, ignore_errors=True)
     except BaseException as error:  # Ctrl-C too
         if old.exists() and not folder.exists():

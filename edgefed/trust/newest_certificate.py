@@ -1,8 +1,8 @@
 """Which certificate of the coordinator is the newest that this device has seen.
 
 When the coordinator's keys are replaced, the authority issues another certificate, valid from a
-later moment than the one before. Who has seen it accepts the older one no longer, so that whoever
-copied the old key cannot use it. The moment is kept in a file, across restarts.
+later moment than the one before. A device that has seen it no longer accepts the older one, so that
+a copy of the old key is of no use. The moment is kept in a file, across restarts.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 An ephemeral X25519 key is agreed with the receiver's (RFC 7748); HKDF-SHA256 (RFC 5869) derives the
 key of ChaCha20-Poly1305 (RFC 8439). Inside are the sender's certificate and its Ed25519 signature
-of the context, the receiver's certificate and the data, so that whoever carries it can neither read
+of the context, the receiver's certificate and the data, so that those who carry it can neither read
 it, change it, nor put something of its own in its place.
 
     sealed = ephemeral public key (32) || ciphertext

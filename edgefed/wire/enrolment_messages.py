@@ -23,7 +23,7 @@ Der = Annotated[bytes, Field(max_length=MAX_CERTIFICATE_BYTES)]
 
 
 class EnrolmentRequest(Message):
-    """Whoever holds a token asks the authority for a certificate; proven by the token's secret.
+    """The holder of a token asks the authority for a certificate; proven by the token's secret.
 
     Attributes:
         name: what the device calls itself; empty where the token names it.

@@ -80,7 +80,7 @@ def encode(message: Message, topic: str = "", signer: Signer | None = None) -> b
     Raises:
         WireError: ``wire.too_large`` when it does not fit into a packet; ``wire.malformed`` when a
             field holds what no receiver would accept, such as NaN, a text over the limit, or bytes
-            where any value of JSON may stand.
+            where any value of JSON is allowed.
     """
     fields = message.model_dump()
     open_fields = _OPEN_FIELDS.get(message.kind, frozenset())
@@ -108,7 +108,7 @@ def encode(message: Message, topic: str = "", signer: Signer | None = None) -> b
 
 
 def decode(payload: bytes, *expected: type[MessageT]) -> MessageT:
-    """Return the message in ``payload``, whoever signed it.
+    """Return the message in ``payload``, without a check of its signature.
 
     Raises:
         WireError: as ``open_envelope`` and ``decode_body`` do.
@@ -191,7 +191,7 @@ def _expected(kind: str, expected: Iterable[type[MessageT]]) -> type[MessageT]:
 
 
 def _fields(model: type[Message], body: bytes) -> dict[str, Any]:
-    """Return the checked fields in a body, tuples as lists where any JSON-like value may stand.
+    """Return the checked fields in a body, tuples as lists where any JSON-like value is allowed.
 
     Raises:
         ValueError, msgpack.UnpackException: the body is not a bounded map of plain values.

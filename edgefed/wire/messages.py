@@ -66,7 +66,7 @@ class Message(BaseModel):
 
 
 class CoordinatorState(Message):
-    """The coordinator is there, and where its run stands. Retained; its will says ``lost``.
+    """The coordinator is there, with the progress of its run. Retained; its will says ``lost``.
 
     Attributes:
         session: this life of the coordinator.
@@ -255,7 +255,7 @@ class Chunk(Message):
 
 
 class Birth(Message):
-    """A device is there, and what it is. Retained; its will says ``lost``.
+    """A device is there, with its description. Retained; its will says ``lost``.
 
     Attributes:
         session: this life of the agent; a will of another life is stale.
@@ -291,7 +291,7 @@ class Progress(Message):
 
     Attributes:
         fraction: how much of the state's work is done, 0 to 1.
-        exchange: what it is working on, if anything.
+        exchange: the one that it works on, if any.
         reason: why it is paused or failed.
     """
 

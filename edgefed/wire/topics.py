@@ -50,7 +50,7 @@ CLIENT_ID_PREFIX = "client."
 """How every MQTT client id begins that a client chooses. A broker with TLS takes the names in
 certificates as client ids, which never begin so: no chosen id is equal to one of them.
 
-With a token's id after it, it is the client id of whoever has no certificate yet, and a level of
+With a token's id after it, it is the client id of a party without a certificate yet, and a level of
 the topic, so that the broker's access list admits each such client to its own topics only."""
 
 UNSIGNED_USER = "local"
@@ -213,7 +213,7 @@ class Topics:
         return self._up(device, "birth")
 
     def progress(self, device: str) -> str:
-        """Where a device says what it is doing."""
+        """Where a device reports its progress."""
         return self._up(device, "progress")
 
     def telemetry(self, device: str) -> str:

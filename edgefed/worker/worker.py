@@ -153,7 +153,7 @@ class Worker:
     ) -> Prepared | Outcome:
         """Return a task ready for its trainer, or at once what comes of it; never raises.
 
-        ``complete`` does the rest; or whoever trains many devices together does, and ``finish``.
+        ``complete`` does the rest; a trainer of many devices does it itself, and calls ``finish``.
         """
         reject_reason = self._misnamed(task)
         if reject_reason:

@@ -18,7 +18,7 @@ class Tracking:
 
     Args:
         trackers: who is told.
-        look: returns the run as it stands in the store.
+        look: returns the run's current row in the store.
         warn: takes one line for people.
     """
 

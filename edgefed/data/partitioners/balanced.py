@@ -40,7 +40,7 @@ def holder_table(
 ) -> Indices:
     """Return who holds what: (devices, classes_per_device), no label twice in a row.
 
-    Every label stands devices · classes_per_device / classes times in the table; where that is no
+    Every label occurs devices · classes_per_device / classes times in the table; where that is no
     whole number, once more for labels drawn at random.
     """
     places = devices * classes_per_device
@@ -60,7 +60,7 @@ def _swap_out(table: Indices, row: Indices, place: int, rng: np.random.Generator
 
     Each swap lowers the number of duplicates in the table. A row that lacks the label always has
     a fitting one to give: either one of its labels is not in ``row``, which has at most c - 2
-    others, or one of its own stands there twice.
+    others, or one of its own occurs twice.
     """
     label = row[place]
     other = table[rng.choice(np.flatnonzero(~(table == label).any(axis=1)))]

@@ -53,7 +53,7 @@ def cuts(proportions: npt.NDArray[np.float64], samples: int) -> Indices | None:
     cumulative = np.cumsum(proportions)
     if not cumulative[-1] > 0:
         return None
-    # Divided by the last sum, so that it ends at exactly 1 and whoever follows the last device
-    # with a positive proportion gets nothing.
+    # Divided by the last sum, so that it ends at exactly 1 and the devices after the last
+    # one with a positive proportion get nothing.
     ends: Indices = np.floor(cumulative / cumulative[-1] * samples).astype(np.int64)
     return ends[:-1]

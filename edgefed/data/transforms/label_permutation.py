@@ -15,7 +15,7 @@ from edgefed.samples import Samples
 
 
 def label_orders(classes: int, orders: int, rng: np.random.Generator) -> Indices:
-    """Return (orders, classes): in row k, label c becomes what stands at place c."""
+    """Return (orders, classes): in row k, label c becomes the entry at place c."""
     return np.array([rng.permutation(classes) for _ in range(orders)], np.int64)
 
 

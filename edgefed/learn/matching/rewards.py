@@ -1,4 +1,4 @@
-"""Rewards of BBP-MAP: what it is worth to match a unit with an atom, or to make it a new atom.
+"""Rewards of BBP-MAP: the gain of matching a unit with an atom, or of making it a new atom.
 
 The reward of PFNM (Yurochkin et al. 2019) for unit v and atom i, whose posterior has sum T_i and
 precision Lambda_i without the unit, is

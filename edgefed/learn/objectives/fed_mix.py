@@ -25,7 +25,7 @@ Taylor = Literal["lam", "lam(1-lam)"]
 
 
 Labels = Literal["own", "mixed"]
-"""Whose labels stand in the third term: the device's own, as in equation 5, or the mixture."""
+"""Whose labels the third term uses: the device's own, as in equation 5, or the mixture."""
 
 
 @dataclass(frozen=True)

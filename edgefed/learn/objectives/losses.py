@@ -23,7 +23,7 @@ class Loss(Protocol):
     ) -> torch.Tensor:
         """Return what ``of`` and ``slope`` take for targets, such as smoothed ones.
 
-        Of a mixture of soft targets it is the mixture of what it is of each.
+        Of a mixture of soft targets it is the mixture of their values.
         """
         ...
 

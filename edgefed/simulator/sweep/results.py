@@ -119,7 +119,7 @@ class Results:
 
 
 def _move(folder: Path, place: Path) -> None:
-    """Put a run's folder in the place of what stands there."""
+    """Replace a folder by a run's."""
     make_folder(place.parent)
     try:
         if place.exists():

@@ -19,7 +19,7 @@ from edgefed.simulator.sweep.results import Result, Results
 
 @dataclass(frozen=True)
 class Step:
-    """Where a sweep stands, for a progress line.
+    """The progress of a sweep, for a progress line.
 
     Attributes:
         number, total: of the run, counted from 1, and how many there are.
