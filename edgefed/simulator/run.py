@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from multiprocessing import current_process
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from edgefed.algorithms.evaluation_place import evaluation_place, holdout_of
 from edgefed.algorithms.privacy_plan import check_privacy
@@ -120,7 +121,9 @@ class Simulation:
             self.controls = RunControls()
             self._run = create_run(self.store, recipe, clock)
             self.journal.open(self.store.run_folder(self._run.run) / "events.jsonl")
-            cache, relays = open_blobs(folder)
+            # In the run's folder: simulations at the same time would delete each other's blobs.
+            own = TemporaryDirectory(prefix="blobs-", dir=self.store.run_folder(self._run.run))
+            cache, relays = open_blobs(Path(opened.enter_context(own)))
             self._deps = EngineDeps(
                 recipe=recipe,
                 algorithm=algorithm,

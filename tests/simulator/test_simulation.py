@@ -79,6 +79,23 @@ def test_two_runs_in_one_folder_do_not_touch_each_other(data: Path, tmp_path: Pa
     assert weights_digest(load_file(first.folder / "model.safetensors"))
 
 
+def test_a_run_during_another_in_its_folder_leaves_the_others_blobs(
+    data: Path, tmp_path: Path
+) -> None:
+    within: list[SimulationResult] = []
+
+    def begin_another(*_: object) -> None:
+        within.append(simulate(recipe(data), tmp_path / "state"))
+
+    outer = Simulation(recipe(data), tmp_path / "state", Ticking(), on_round=begin_another).run()
+    assert outer.record.status == "finished", outer.record.reason
+    assert {each.record.weights_digest for each in (outer, *within)} == {
+        outer.record.weights_digest
+    }
+    assert len(within) == 2
+    assert not list((tmp_path / "state").glob("**/blobs*")), "they are removed at the end"
+
+
 def test_what_is_left_on_disk_tells_the_run(data: Path, tmp_path: Path) -> None:
     result = simulate(recipe(data), tmp_path / "state")
     names = {path.name for path in result.folder.iterdir()}
