@@ -6,7 +6,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgefed.cli.run_folders import found
+from edgefed.cli.local_runs import as_left
+from edgefed.cli.run_folders import SIMULATIONS, found
 
 if TYPE_CHECKING:
     from edgefed.config.settings import Settings
@@ -33,8 +34,9 @@ def evaluate_local(settings: Settings, name: str, *, best: bool = False) -> dict
     folder = found(settings.state, name)
     place = folder.parent.parent
     with closing(Store(place)) as store:
-        record, checkpoint = store.run(folder.name), store.checkpoint(folder.name)
-    allowed = settings.user_models or place.name == "simulations"
+        record = as_left(store.run(folder.name), store)
+        checkpoint = store.checkpoint(folder.name)
+    allowed = settings.user_models or place.name == SIMULATIONS
     best_of = folder if best else None
     return _scores(settings, record, checkpoint, read_frozen(folder), allowed, best_of)
 
@@ -65,7 +67,7 @@ def _scores(
         raise NotAllowedError(
             f"Run {record.run} is {record.status}.",
             code="run.busy",
-            hint="wait for its end; a simulation that was killed has to be run again",
+            hint="wait for its end",
         )
     if checkpoint is None or record.spec is None:
         raise no_model(record.run)

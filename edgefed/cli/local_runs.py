@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from edgefed.cli.run_folders import PLACES, found
+from edgefed.cli.run_folders import PLACES, SIMULATIONS, found
+
+if TYPE_CHECKING:
+    from edgefed.coordinator.run_records import RunRecord
+    from edgefed.coordinator.store import Store
 
 
 def local_runs(state: Path) -> list[dict[str, Any]]:
@@ -22,7 +27,7 @@ def local_runs(state: Path) -> list[dict[str, Any]]:
     rows = []
     for folder in _stores(state):
         with closing(Store(folder)) as store:
-            rows += [run_row(record) for record in store.runs()]
+            rows += [run_row(as_left(record, store)) for record in store.runs()]
     return sorted(rows, key=lambda row: str(row["created"]), reverse=True)
 
 
@@ -37,12 +42,25 @@ def local_run(state: Path, name: str) -> dict[str, Any]:
         UnknownNameError: no run, or several, have this name.
         StorageError: its database cannot be read.
     """
-    from edgefed.coordinator.run_views import whole_run
+    from edgefed.coordinator.run_views import run_row, whole_run
     from edgefed.coordinator.store import Store
 
     folder = found(state, name)
     with closing(Store(folder.parent.parent)) as store:
-        return whole_run(store, folder.name)
+        whole = whole_run(store, folder.name)
+        return {**whole, **run_row(as_left(store.run(folder.name), store))}
+
+
+def as_left(record: RunRecord, store: Store) -> RunRecord:
+    """Return a run's row; that of a simulation that was killed says so, since none resumes it."""
+    from edgefed.coordinator.run_records import UNFINISHED
+    from edgefed.simulator.work_folder import is_at_work
+
+    folder = store.run_folder(record.run)
+    of_simulation = folder.parent.parent.name == SIMULATIONS
+    if record.status not in UNFINISHED or not of_simulation or is_at_work(folder):
+        return record
+    return replace(record, status="aborted", reason="its process was killed", error="interrupted")
 
 
 def _stores(state: Path) -> Iterator[Path]:

@@ -35,7 +35,7 @@ def model_source(state: Path, name: str) -> ModelSource:
         UnknownNameError: no run, or several, have this name.
         MissingDataError: there is no such file.
     """
-    from edgefed.cli.run_folders import found
+    from edgefed.cli.run_folders import SIMULATIONS, found
     from edgefed.data.paths import require_file
 
     path = Path(name).expanduser()
@@ -44,4 +44,4 @@ def model_source(state: Path, name: str) -> ModelSource:
     if "/" in name or path.suffix:
         require_file(path)
     folder = found(state, "" if name == LATEST else name)
-    return ModelSource(folder, folder.name, folder.parent.parent.name == "simulations")
+    return ModelSource(folder, folder.name, folder.parent.parent.name == SIMULATIONS)

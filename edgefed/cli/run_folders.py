@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from edgefed.cli.context import Globals
 
 
-PLACES = ("simulations", "coordinator/*", "demo/*/coordinator/*")
+SIMULATIONS = "simulations"
+
+PLACES = (SIMULATIONS, "coordinator/*", "demo/*/coordinator/*")
 """Folders of the state folder that contain runs, of coordinators and simulations."""
 
 _ELSEWHERE = ("broker.unreachable", "coordinator.unreachable", "run.unknown")

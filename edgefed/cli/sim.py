@@ -19,6 +19,7 @@ from edgefed.cli.options import (
     Seed,
     Sets,
 )
+from edgefed.cli.run_folders import SIMULATIONS
 from edgefed.cli.sweep import EPILOG as SWEEP_EPILOG
 from edgefed.cli.sweep import sweep
 from edgefed.command_line import CommandLine
@@ -84,7 +85,7 @@ def run(
         settings = options.settings().value
         ended = simulate(
             made,
-            folder=settings.state / "simulations",
+            folder=settings.state / SIMULATIONS,
             data_folder=settings.state / "data",
             on=on,
             address=address,

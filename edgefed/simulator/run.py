@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from multiprocessing import current_process
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from edgefed.algorithms.evaluation_place import evaluation_place, holdout_of
 from edgefed.algorithms.privacy_plan import check_privacy
@@ -44,6 +43,7 @@ from edgefed.simulator.forked_autograd import forks_can_train
 from edgefed.simulator.local_fleet import LocalFleet, newcomers_of
 from edgefed.simulator.process_pool import ProcessPool, core_count
 from edgefed.simulator.stacked_executor import StackedExecutor
+from edgefed.simulator.work_folder import work_folder
 
 NOISE_BYTES = 512 * 1024**2
 
@@ -121,9 +121,8 @@ class Simulation:
             self.controls = RunControls()
             self._run = create_run(self.store, recipe, clock)
             self.journal.open(self.store.run_folder(self._run.run) / "events.jsonl")
-            # In the run's folder: simulations at the same time would delete each other's blobs.
-            own = TemporaryDirectory(prefix="blobs-", dir=self.store.run_folder(self._run.run))
-            cache, relays = open_blobs(Path(opened.enter_context(own)))
+            work = work_folder(self.store.run_folder(self._run.run))
+            cache, relays = open_blobs(opened.enter_context(work))
             self._deps = EngineDeps(
                 recipe=recipe,
                 algorithm=algorithm,

@@ -12,6 +12,8 @@ import pytest
 from broker.address import LOOPBACK, free_port
 from tests.cli.commands import TINY, Told, edgefed, recipe_file
 from tests.cli.conftest import SmallFleet
+from tests.processes import start_module
+from tests.transport.listening import wait_until
 
 NOWHERE = f"mqtt://{LOOPBACK}:{free_port()}"
 
@@ -165,3 +167,19 @@ def test_a_deployed_run_that_diverges_hints_at_the_learning_rate(fleet: SmallFle
     record = fleet.wait_for(run, "failed")
     assert "lower training.learning_rate, now 100" in record["hint"]
     assert record["hint"] in fleet("run", "show", run).out
+
+
+def test_a_simulation_that_was_killed_is_listed_as_aborted(tmp_path: Path) -> None:
+    def status() -> str:
+        listed = edgefed("run", "list", "--local", "--json", state=tmp_path).json
+        return listed[0]["status"] if listed else ""
+
+    words = ("sim", "run", str(recipe_file(tmp_path, TINY)), "--rounds", "100000")
+    process = start_module("edgefed.cli.main", *words, environment={"EDGEFED_STATE": str(tmp_path)})
+    wait_until(lambda: status() == "running", "a round of the simulation")
+    process.kill()
+    process.wait()
+    assert status() == "aborted"
+    shown = edgefed("run", "show", "--local", state=tmp_path).out
+    assert re.search("^status +aborted: its process was killed$", shown, re.MULTILINE)
+    assert edgefed("run", "show", "--local", "--json", state=tmp_path).json["status"] == "aborted"
