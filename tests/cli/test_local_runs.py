@@ -175,10 +175,10 @@ def test_a_simulation_that_was_killed_is_listed_as_aborted(tmp_path: Path) -> No
         return listed[0]["status"] if listed else ""
 
     words = ("sim", "run", str(recipe_file(tmp_path, TINY)), "--rounds", "100000")
-    process = start_module("edgefed.cli.main", *words, environment={"EDGEFED_STATE": str(tmp_path)})
-    wait_until(lambda: status() == "running", "a round of the simulation")
-    process.kill()
-    process.wait()
+    environment = {"EDGEFED_STATE": str(tmp_path)}
+    with start_module("edgefed.cli.main", *words, environment=environment) as process:
+        wait_until(lambda: status() == "running", "a round of the simulation")
+        process.kill()
     assert status() == "aborted"
     shown = edgefed("run", "show", "--local", state=tmp_path).out
     assert re.search("^status +aborted: its process was killed$", shown, re.MULTILINE)

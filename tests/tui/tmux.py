@@ -65,7 +65,7 @@ class Terminal:
             dead, _, status = self._tmux(
                 "display-message", "-p", "#{pane_dead} #{pane_dead_status}"
             ).partition(" ")
-            if dead == "1":
+            if dead == "1" and status.strip():  # which tmux learns a moment later
                 return int(status)
             assert time.monotonic() < ends, f"it goes on:\n{self.screen()}"
             time.sleep(0.05)
