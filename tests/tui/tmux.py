@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,11 +63,12 @@ class Terminal:
         """Wait until the program has ended, and return its exit code."""
         ends = time.monotonic() + PATIENCE
         while True:
-            dead, _, status = self._tmux(
-                "display-message", "-p", "#{pane_dead} #{pane_dead_status}"
-            ).partition(" ")
-            if dead == "1" and status.strip():  # which tmux learns a moment later
+            asked = "#{pane_dead},#{pane_dead_status},#{pid}"
+            dead, status, server = self._tmux("display-message", "-p", asked).strip().split(",")
+            if dead == "1" and status:
                 return int(status)
+            if dead == "1":  # tmux 3.3 may miss the signal that the program has ended
+                os.kill(int(server), signal.SIGCHLD)
             assert time.monotonic() < ends, f"it goes on:\n{self.screen()}"
             time.sleep(0.05)
 
