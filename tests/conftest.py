@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +16,13 @@ from edgefed.config.address import Address
 
 
 def pytest_configure() -> None:
-    """Take Ctrl-C even where it was ignored when pytest was started, as ``nohup`` and ``&`` do.
+    """Use one thread for each operation, and take Ctrl-C; in programs that tests start, too.
 
-    Programs that the tests start would ignore it too.
+    More threads would take the cores from the other processes that run tests, and sums have the
+    same bits only with the same number of threads. Ctrl-C is taken even where it was ignored when
+    pytest was started, as ``nohup`` and ``&`` do.
     """
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

