@@ -117,6 +117,11 @@ def test_the_comparison_scrolls_to_its_end_and_no_further() -> None:
         assert "training.epochs" in end
         await press(pilot, *["k"] * 3)
         assert lines(pilot)[-3] != end
+        await press(pilot, "G")
+        assert lines(pilot)[-3] == end
+        assert "values  j k scroll  esc Back" in lines(pilot)[-2]
+        await press(pilot, "g")
+        assert "1 to " in lines(pilot)[-2]
 
     drive(with_runs(*THREE), scenario, size=(80, 24))
 

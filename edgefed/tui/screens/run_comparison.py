@@ -13,6 +13,7 @@ from textual.screen import Screen
 
 from edgefed.events.run_comparison import Comparison, compare
 from edgefed.tui.panes.compared_runs import ComparedRunsPane
+from edgefed.tui.panes.pane import Pane
 from edgefed.tui.panes.run_comparison import RunComparisonPane
 from edgefed.tui.panes.run_curves import RunCurvesPane
 from edgefed.tui.run_reading import read_or_problem
@@ -36,11 +37,8 @@ class RunComparisonScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         ("escape,enter", "dismiss", "Back"),
         ("l", "other_curve", "Loss"),
-        ("j,down", "scroll_rows(1)", "Down"),
-        ("k,up", "scroll_rows(-1)", "Up"),
-        ("pagedown", "scroll_rows(10)", "Page down"),
-        ("pageup", "scroll_rows(-10)", "Page up"),
     ]
+    AUTO_FOCUS = "#comparison"
 
     def __init__(self, board: Board, runs: Sequence[str]) -> None:
         super().__init__(classes="board")
@@ -87,15 +85,11 @@ class RunComparisonScreen(Screen[None]):
     def on_comparison_read(self, message: ComparisonRead) -> None:
         """Give the panes what was read; after a failure, they keep what they have."""
         message.stop()
-        for pane in self.query(ComparedRunsPane):
-            pane.take(message.comparison, message.problem)
+        for pane in self.query(Pane):
+            if isinstance(pane, ComparedRunsPane):  # a query knows one base of a class only
+                pane.take(message.comparison, message.problem)
         draw_panes(self, self._board)
 
     def action_other_curve(self) -> None:
         """Show the other curve, where only one fits."""
         self.toggle_class("-loss")
-
-    def action_scroll_rows(self, rows: int) -> None:
-        """Move the comparison by rows."""
-        self.query_one(RunComparisonPane).scroll_rows(rows)
-        draw_panes(self, self._board)
