@@ -285,7 +285,7 @@ class Dashboard(BoardApp):
     def _order_for(self, key: Literal["pause", "step", "abort"]) -> Order | None:
         """Return the order behind a key, or tell the user why there is none."""
         snapshot = self.latest.snapshot
-        order = order_for(key, snapshot.run if snapshot else None)
+        order = order_for(key, snapshot.run if snapshot else None, self._board.keys)
         if self._control is None:
             order = self._board.refusal
         if isinstance(order, Order):

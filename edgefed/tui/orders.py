@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgefed.events.snapshot import RunView
+from edgefed.tui.keymap import OWN_KEYS, Keymap
 
 OrderName = Literal["pause", "resume", "step", "abort"]
 
@@ -41,7 +42,9 @@ class Order:
         return ASKED[self.action].format(run=self.run)
 
 
-def order_for(key: Literal["pause", "step", "abort"], run: RunView | None) -> Order | str:
+def order_for(
+    key: Literal["pause", "step", "abort"], run: RunView | None, keys: Keymap = OWN_KEYS
+) -> Order | str:
     """Return what a key asks of a run in its present state, or a sentence why it cannot."""
     if run is None:
         return NO_RUN
@@ -50,7 +53,8 @@ def order_for(key: Literal["pause", "step", "abort"], run: RunView | None) -> Or
     if key == "pause" and run.status in RESUMABLE:
         return Order("resume", run.run)
     if key == "step" and run.status not in RESUMABLE:
-        return f"{run.run} is {run.status}: pause it first (p), then step."
+        pause = keys.label("run.pause")
+        return f"{run.run} is {run.status}: pause it first ({pause}), then step."
     return Order(key, run.run)
 
 

@@ -1,4 +1,4 @@
-"""A command line in few lines of a screen: what it starts stays readable, the options before may go."""
+"""A command line in few lines of a screen: what it starts stays, options before it may go."""
 
 from __future__ import annotations
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.message import Message
 from textual.screen import Screen
 
 from edgefed.events.run_comparison import Comparison, compare
+from edgefed.tui.actions import bindings_of
 from edgefed.tui.panes.compared_runs import ComparedRunsPane
 from edgefed.tui.panes.pane import Pane
 from edgefed.tui.panes.run_comparison import RunComparisonPane
@@ -35,8 +36,9 @@ class RunComparisonScreen(Screen[None]):
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
     BINDINGS: ClassVar[list[BindingType]] = [
-        ("escape,enter", "dismiss", "Back"),
-        ("l", "other_curve", "Loss"),
+        ("escape", "dismiss", "Back"),
+        Binding("enter", "dismiss", "Back", id="runs.open"),
+        *bindings_of("comparison"),
     ]
     AUTO_FOCUS = "#comparison"
 
