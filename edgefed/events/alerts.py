@@ -36,7 +36,7 @@ class Alert:
         run: id of the run; empty where it is about the fleet.
         occurrence: tells two failures of one run apart.
         lost: devices that are lost, where it is about them.
-        known: how many devices are known, where it is about them.
+        known: how many devices are known and not paused by an operator, where it is about them.
         over: whether this is the end of it.
     """
 
@@ -110,9 +110,13 @@ class AlertConditions:
         return failure
 
     def _too_many_lost(self, snapshot: Snapshot, now: float) -> Alert | None:
-        """Return that too many devices are lost, once they have been for a while."""
-        lost = tuple(view.device for view in snapshot.devices if view.state == "lost")
-        known = len(snapshot.devices)
+        """Return that too many devices are lost, once they have been for a while.
+
+        Devices that an operator has paused do not count: they may be switched off.
+        """
+        expected = [view for view in snapshot.devices if not view.paused_by]
+        lost = tuple(view.device for view in expected if view.state == "lost")
+        known = len(expected)
         least = self._settings.lost_share * (OVER_AT if "lost_devices" in self._open else 1.0)
         if not lost or not least or len(lost) / known < least:
             self._lost_since = None

@@ -90,6 +90,35 @@ def test_lost_devices_are_told_from_their_share_on(lost: int, alerts: list[str])
     assert begun(course(LOST, (0, fleet(lost, 10)), (LOST_FOR, fleet(lost, 10)))) == alerts
 
 
+def paused(snapshot: Snapshot, *numbers: int) -> Snapshot:
+    """Return a fleet of which an operator has paused some devices."""
+    devices = [
+        view.model_copy(update={"paused_by": "ann"}) if number in numbers else view
+        for number, view in enumerate(snapshot.devices)
+    ]
+    return snapshot.model_copy(update={"devices": tuple(devices)})
+
+
+@pytest.mark.parametrize(
+    ("paused_ones", "text"),
+    [
+        ((0, 1), ""),  # 2 of 8
+        ((0,), "3 of 9 devices lost"),
+        ((8, 9), "4 of 8 devices lost"),
+        (tuple(range(10)), ""),
+    ],
+)
+def test_devices_that_an_operator_paused_do_not_count(
+    paused_ones: tuple[int, ...], text: str
+) -> None:
+    conditions = AlertConditions(LOST, Snapshot())
+    snapshot = paused(fleet(4, 10), *paused_ones)
+    assert conditions.look(snapshot, 0) == ()
+    told = conditions.look(snapshot, LOST_FOR)
+    assert [alert.text for alert in told] == ([text] if text else [])
+    assert not {f"cam-{n:03d}" for n in paused_ones} & {d for alert in told for d in alert.lost}
+
+
 def test_devices_that_return_at_once_are_no_alert() -> None:
     there, gone = fleet(0, 10), fleet(9, 10)
     moment = LOST_FOR - 0.1
