@@ -319,6 +319,36 @@ def top_line(pilot: Pilot[None]) -> str:
     return screen_text(pilot).splitlines()[0]
 
 
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("phase", "rounds", "place", "over"),
+    [
+        ("evaluate", 12, "between evaluate and select of round 13", 5),
+        ("done", 12, "between evaluate and select of round 13", 5),
+        ("merge", 11, "between merge and select of the next exchange", 4),
+        ("collect", 11, "between collect and select: devices are asked again", 0),
+        ("select", 11, "before select", 0),
+        ("select", 0, "before select", 0),
+    ],
+)
+def test_a_paused_run_says_between_which_phases_and_marks_none_as_going_on(
+    phase: str, rounds: int, place: str, over: int, size: tuple[int, int]
+) -> None:
+    views = (device_view(1, state="train", fraction=0.67, exchange="e-12"),)
+    run = run_view(status="paused", phase=phase)
+    shown = snapshot(run=run, rounds=round_views(rounds)).model_copy(update={"devices": views})
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        title, lines = round_of(pilot)
+        assert title == f"Round 12 ── PAUSED {place}"
+        assert "▶" not in "".join(lines)
+        assert lines[0].count("✓") == over
+        assert "paused: p resumes, . steps" in lines[0]
+        assert "waits for" not in "".join(lines)
+
+    drive(dashboard(fine(shown)), scenario, size)
+
+
 @pytest.mark.parametrize("size", [(80, 24), (100, 30), (120, 36), (200, 50)])
 @pytest.mark.parametrize("status", ["running", "finishing", "pausing"])
 def test_the_header_keeps_state_and_run(size: tuple[int, int], status: str) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import get_args
 
 from rich.text import Text
 
@@ -17,11 +17,11 @@ from edgefed.tui.display_state import Shown
 from edgefed.tui.orders import ENDED
 from edgefed.tui.panes.pane import Pane, what_and_next
 from edgefed.tui.panes.run_result import ended_lines
-from edgefed.tui.panes.waited_devices import waits_line
+from edgefed.tui.panes.waited_devices import slowest_line, waits_line
+from edgefed.tui.pause_place import PHASES, PausePlace, pause_place
 from edgefed.tui.text_format import bar, clean, countdown, cut
 from edgefed.tui.theme import GREEN, MUTED, ORANGE, RULE, SKY
 
-PHASES: tuple[Phase, ...] = tuple(phase for phase in get_args(Phase) if phase != "done")
 _SHORT: dict[Phase, str] = {"select": "sel", "broadcast": "bcast", "evaluate": "eval"}
 
 
@@ -41,6 +41,9 @@ class RoundPane(Pane):
             return f"Run {run.run} ── {loud}"
         if run.round == 0:
             return f"Run {run.run} ── not begun"
+        if run.status == "paused":
+            paused = f"Round {run.round} ── PAUSED"
+            return self._fitting((f"{paused} {_place(shown, run).words}", paused))
         number = PHASES.index(run.phase) + 1 if run.phase in PHASES else len(PHASES)
         question = f" ({clean(run.question_in_words)})" if run.question else ""
         long = f"phase {number} of {len(PHASES)}: {run.phase.upper()}{question}"
@@ -54,7 +57,10 @@ class RoundPane(Pane):
         forms = [f"{long}{answers[0]}", f"{short}{answers[1]}"]
         if run.detail:  # one of several exchanges of a round: rather shorten the rest
             forms.insert(1, f"{short}{question}{answers[1]}")
-        headings = [f"Round {run.round} ── {form}" for form in forms]
+        return self._fitting([f"Round {run.round} ── {form}" for form in forms])
+
+    def _fitting(self, headings: Sequence[str]) -> str:
+        """Return the first heading that fits; the last one where none does."""
         fitting = (each for each in headings if len(each) <= self.size.width - 2)
         return next(fitting, headings[-1])
 
@@ -68,7 +74,7 @@ class RoundPane(Pane):
         assert run is not None  # without a run the pane shows its empty face
         if run.status in ENDED:
             return Text("\n", no_wrap=True, overflow="ellipsis").join(ended_lines(shown, run))
-        phases, short = _phases(run, " ───── ", {}), _phases(run, "  ", _SHORT)
+        phases, short = _phases(shown, run, " ───── ", {}), _phases(shown, run, "  ", _SHORT)
         named = height > 2
         right = _right(shown, run, width - short.cell_len - 2, named=named)
         if phases.cell_len + right.cell_len + 2 > width:
@@ -77,7 +83,8 @@ class RoundPane(Pane):
         lines = Text(no_wrap=True, overflow="ellipsis").append_text(phases)
         lines.append(" " * gap).append_text(right).append("\n")
         lines.append_text(_progress(run, width))
-        return lines.append("\n").append_text(waits_line(shown, run, width)) if named else lines
+        waits = slowest_line(run) if run.status == "paused" else waits_line(shown, run, width)
+        return lines.append("\n").append_text(waits) if named else lines
 
     def show(self, shown: Shown) -> None:
         """Take a new drawing; the border of a failed run is as loud as its text."""
@@ -85,16 +92,23 @@ class RoundPane(Pane):
         super().show(shown)
 
 
-def _phases(run: RunView, between: str, words: dict[Phase, str]) -> Text:
-    line = Text()
+def _place(shown: Shown, run: RunView) -> PausePlace:
+    return pause_place(run, shown.snapshot.rounds if shown.snapshot else ())
+
+
+def _phases(shown: Shown, run: RunView, between: str, words: dict[Phase, str]) -> Text:
+    """Return the phases with those that are over and, but in a pause, the one that goes on."""
+    line, paused = Text(), run.status == "paused"
     current = PHASES.index(run.phase) if run.phase in PHASES else len(PHASES)
+    if paused:
+        current = _place(shown, run).done
     for index, phase in enumerate(PHASES):
         if index:
             line.append(between, RULE)
         word = words.get(phase, phase)
         if index < current:
             line.append(f"{word} ").append("✓", GREEN)
-        elif index == current:
+        elif index == current and not paused:
             line.append(f"▶ {word}", f"bold {SKY}")
         else:
             line.append(f"{word} ·", MUTED)
@@ -110,9 +124,10 @@ def _right(shown: Shown, run: RunView, width: int, *, named: bool) -> Text:
         case "waiting":
             return _for_devices(shown, run)
         case "paused":
-            return Text("paused: p resumes, . steps", ORANGE)
+            resumes, steps = shown.keys.label("run.pause"), shown.keys.label("run.step")
+            return Text(f"paused: {resumes} resumes, {steps} steps", ORANGE)
         case "pausing":
-            return Text(f"pausing after {run.phase}", ORANGE)
+            return Text("pausing after this exchange", ORANGE)
     if run.reason:  # such as a full disk
         return Text(cut(clean(run.reason), width), ORANGE)
     if shown.cut_off:  # nobody knows whether it is still open
