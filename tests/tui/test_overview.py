@@ -9,7 +9,13 @@ from textual.pilot import Pilot
 
 from edgefed.events.attention import AttentionItem, AttentionKind
 from edgefed.events.feed_update import FeedUpdate
-from edgefed.events.snapshot import DeviceRoundView, LineView, PreviousRunView, Snapshot
+from edgefed.events.snapshot import (
+    DeviceRoundView,
+    LineView,
+    PreviousRunView,
+    Snapshot,
+    WaitingView,
+)
 from edgefed.tui.display_state import DisplayState
 from edgefed.tui.panes.attention import AttentionPane, item_lines
 from edgefed.tui.panes.curve import CurvePane
@@ -317,6 +323,44 @@ LONG_RUN = "r-0142-ab12"
 
 def top_line(pilot: Pilot[None]) -> str:
     return screen_text(pilot).splitlines()[0]
+
+
+@pytest.mark.parametrize("seconds", [-4 * 365 * 86400, -3600, -10, 90 + 2 * 86400, 1e9])
+def test_a_deadline_after_the_clock_was_changed_is_no_number(seconds: float) -> None:
+    moved = fine(snapshot(run=run_view(opened_at=ago(seconds))))
+
+    async def deadline(pilot: Pilot[None]) -> None:
+        top = round_of(pilot)[1][0]
+        assert top.endswith("clock changed")
+        assert "deadline" not in top
+
+    drive(dashboard(moved), deadline)
+    lost = WaitingView(lost=("jetson-03",), until=ago(seconds - 90))
+
+    async def waiting(pilot: Pilot[None]) -> None:
+        assert round_of(pilot)[1][0].endswith("awaits 1 device")
+
+    drive(dashboard(fine(snapshot(run=run_view(waiting=lost)))), waiting)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(-4, "in 01:34"), (52, "in 00:38"), (90, "passed"), (80000, "passed")]
+)
+def test_a_deadline_of_an_unchanged_clock_is_told(seconds: float, told: str) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert round_of(pilot)[1][0].endswith(f"deadline {told}")
+
+    drive(dashboard(fine(snapshot(run=run_view(opened_at=ago(seconds))))), scenario)
+
+
+@pytest.mark.parametrize("seconds", [-1e8, 1e8])
+def test_a_wait_for_devices_across_a_changed_clock_is_no_number(seconds: float) -> None:
+    run = run_view(status="waiting", round=0, min_devices=8, started_at=ago(seconds))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert round_of(pilot)[1][0].endswith("of 8")
+
+    drive(dashboard(fine(snapshot(run=run, rounds=()))), scenario)
 
 
 @pytest.mark.parametrize("size", SIZES)

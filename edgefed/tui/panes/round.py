@@ -22,6 +22,15 @@ from edgefed.tui.pause_place import PHASES, PausePlace, pause_place
 from edgefed.tui.text_format import bar, clean, countdown, cut
 from edgefed.tui.theme import GREEN, MUTED, ORANGE, RULE, SKY
 
+_SET_BACK = timedelta(seconds=5)
+"""How far a fleet's clock may be set back before times that it gave are not believed any more."""
+
+_OVERDUE = timedelta(days=1)
+"""How long after its deadline an exchange may be open: a coordinator takes a moment to close it."""
+
+_LONGEST_WAIT = timedelta(days=366)
+"""How long a run may wait for devices; longer only where the clock was changed."""
+
 _SHORT: dict[Phase, str] = {"select": "sel", "broadcast": "bcast", "evaluate": "eval"}
 
 
@@ -133,7 +142,7 @@ def _right(shown: Shown, run: RunView, width: int, *, named: bool) -> Text:
     if shown.cut_off:  # nobody knows whether it is still open
         return Text(f"as of {shown.as_of}", MUTED)
     if run.waiting is not None:
-        return _waiting(shown, run.waiting, 0 if named else width)
+        return _waiting(shown, run, run.waiting, 0 if named else width)
     return _deadline(shown, run)
 
 
@@ -141,6 +150,8 @@ def _deadline(shown: Shown, run: RunView) -> Text:
     elapsed = shown.since(run.opened_at)
     if elapsed is None or run.deadline <= 0 or run.phase not in ASKING:
         return Text("ends after this round" if run.status == "finishing" else "")
+    if not _plausible(elapsed, run):
+        return Text("clock changed", MUTED)
     left = timedelta(seconds=run.deadline) - elapsed
     if left <= timedelta(0):
         return Text("deadline passed", ORANGE)
@@ -152,13 +163,22 @@ def _for_devices(shown: Shown, run: RunView) -> Text:
     there = devices_there(shown.snapshot) if shown.snapshot else 0
     line = Text(f"waiting for devices: {device_count(there, run.min_devices)}", ORANGE)
     since = shown.since(run.started_at)
-    return line if since is None else line.append(f", for {countdown(since)}")
+    if since is None or not timedelta(0) <= since < _LONGEST_WAIT:
+        return line
+    return line.append(f", for {countdown(since)}")
 
 
-def _waiting(shown: Shown, waiting: WaitingView, width: int) -> Text:
+def _plausible(elapsed: timedelta, run: RunView) -> bool:
+    """Return whether an exchange can be open for so long: no clock was changed meanwhile."""
+    return -_SET_BACK <= elapsed <= timedelta(seconds=run.deadline) + _OVERDUE
+
+
+def _waiting(shown: Shown, run: RunView, waiting: WaitingView, width: int) -> Text:
     """Return whom the round waits for, and for how long; fewer names where there is no room."""
     since = shown.since(waiting.until)
-    left = f", {countdown(max(timedelta(0), -since))}" if since is not None else ""
+    left = ""
+    if since is not None and _plausible(since + timedelta(seconds=run.deadline), run):
+        left = f", {countdown(max(timedelta(0), -since))}"
     colour = ORANGE if waiting.lost else MUTED
     forms = [("waiting for ", most) for most in range(MOST_NAMED, 0, -1)]
     for verb, most in (*forms, ("awaits ", 1), ("awaits ", 0)):
