@@ -118,6 +118,8 @@ ACTIONS: tuple[Action, ...] = (
            "pause after the open exchange, or resume", "run", 4),
     Action("run.step", "full_stop", ".", "step", "Step",
            "when paused: one exchange, all its phases", "run", 5),
+    Action("run.finish", "F", "F", "finish", "Finish…",
+           "end the run after its round, and keep its model", "run"),
     Action("run.abort", "A", "A", "abort", "Abort…",
            "stop the run now (asks for its name)", "run", 6),
     Action("replay.play", "p", "p", "replay('play')", "Play",
