@@ -19,12 +19,12 @@ from textual.widgets.option_list import Option
 
 from edgefed.config.settings_files import expand
 from edgefed.files import folder_exists
-from edgefed.tui.asking import in_thread
 from edgefed.tui.launching import Draft, Launcher, PastRun
 from edgefed.tui.screens.board import Board
 from edgefed.tui.screens.run_form import RunFormScreen
 from edgefed.tui.text_format import clean, cut_middle
 from edgefed.tui.theme import MUTED, ORANGE, SKY
+from edgefed.tui.threaded_requests import in_thread
 
 MOST_FILES = 200
 """Files of a folder, and runs, that are offered."""

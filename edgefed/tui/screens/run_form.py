@@ -14,7 +14,6 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, OptionList, Static
 
 from edgefed.tui.actions import bindings_of
-from edgefed.tui.asking import in_thread
 from edgefed.tui.form_list import FormList
 from edgefed.tui.launching import Draft
 from edgefed.tui.orders import ENDED
@@ -24,6 +23,7 @@ from edgefed.tui.screens.discard import DiscardScreen
 from edgefed.tui.shown_command import shown_command
 from edgefed.tui.text_format import clean
 from edgefed.tui.theme import GREEN, MUTED, ORANGE, SKY, VERMILLION
+from edgefed.tui.threaded_requests import in_thread
 
 _HINTS = ("form.next_choice", "form.filter", "form.next_error", "form.copy", "form.start")
 
