@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable
 from datetime import timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import Button, Input, OptionList
 
-from edgefed.cli.run_launcher import RunLauncher
+from edgefed.cli.run_launcher import RecipeDraft, RunLauncher
 from edgefed.config.settings_files import Surroundings
 from edgefed.errors import NotAllowedError
 from edgefed.events.feed_update import FeedUpdate
@@ -25,7 +27,7 @@ from edgefed.tui.screens.overview import OverviewScreen
 from edgefed.tui.screens.run_form import RunFormScreen
 from edgefed.tui.theme import EDGEFED, EDGEFED_LIGHT
 from tests.cli.test_run_launcher import Coordinator
-from tests.tui.driving import Scenario, drive, notices, press, screen_text
+from tests.tui.driving import PATIENCE, Scenario, drive, notices, press, screen_text, until
 from tests.tui.samples import FakeClock, dashboard, feed, fine, run_view, snapshot
 from tests.tui.test_colours import unreadable
 
@@ -161,6 +163,41 @@ def test_a_past_run_is_started_again_from_the_devices_screen(
 
     started(scenario)
     assert coordinator.started[0]["name"] == "2024"
+
+
+class SlowLauncher(RunLauncher):
+    """Reads ``a.toml`` only when it is let go."""
+
+    let_go = threading.Event()
+    asked: ClassVar[list[Path | None]] = []
+
+    def from_file(self, path: Path | None) -> RecipeDraft:
+        self.asked.append(path)
+        if path is not None and path.name == "a.toml":
+            assert self.let_go.wait(PATIENCE)
+        return super().from_file(path)
+
+
+def test_of_two_choices_the_last_one_is_opened(
+    tmp_path: Path, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.tui.test_run_form.RunLauncher", SlowLauncher)
+    app = dashboard_in(tmp_path, coordinator)
+    slow = app._launcher
+    assert isinstance(slow, SlowLauncher)
+
+    async def run() -> None:
+        async with app.run_test(size=(120, 36)) as pilot:
+            await press(pilot, "n")
+            await pilot.press("enter", "down", "enter")
+            await until(pilot, lambda: len(slow.asked) == 2)
+            await until(pilot, lambda: isinstance(app.screen, RunFormScreen))
+            assert "New run from b.toml" in screen_text(pilot)
+            slow.let_go.set()
+            await press(pilot)
+            assert "New run from b.toml" in screen_text(pilot)
+
+    asyncio.run(run())
 
 
 def test_a_wrong_value_is_told_beside_the_field_and_nothing_starts(

@@ -49,6 +49,7 @@ class NewRunScreen(ModalScreen[None]):
         self._launcher = launcher
         self._folder = launcher.folder
         self._runs: tuple[PastRun, ...] = ()
+        self._wanted: Callable[[], Draft] | None = None
         self._calls: dict[str, Callable[[], Draft]] = {}
 
     def compose(self) -> ComposeResult:
@@ -118,14 +119,18 @@ class NewRunScreen(ModalScreen[None]):
             self._open(partial(self._launcher.from_file, path))
 
     def _open(self, call: Callable[[], Draft]) -> None:
+        self._wanted = call
         self._tell(_LOADING)
         # What torch and plug-ins take to load is waited for in the thread.
-        in_thread(self, call, self._show_form, "The recipe cannot be read.", lambda: self._tell(""))
+        failed, then = "The recipe cannot be read.", partial(self._show_form, call)
+        in_thread(self, call, then, failed, lambda: self._tell(""))
 
     def _tell(self, text: str) -> None:
         self.query_one("#new-told", Static).update(self._board.glyphs.text(Text(text, ORANGE)))
 
-    def _show_form(self, draft: Draft) -> None:
+    def _show_form(self, call: Callable[[], Draft], draft: Draft) -> None:
+        if call is not self._wanted:  # another one was chosen meanwhile
+            return
         self.app.switch_screen(RunFormScreen(self._board, draft))
 
 

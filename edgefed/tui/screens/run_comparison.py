@@ -8,7 +8,6 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.message import Message
 from textual.screen import Screen
 
 from edgefed.events.run_comparison import Comparison, compare
@@ -17,17 +16,8 @@ from edgefed.tui.panes.compared_runs import ComparedRunsPane
 from edgefed.tui.panes.pane import Pane
 from edgefed.tui.panes.run_comparison import RunComparisonPane
 from edgefed.tui.panes.run_curves import RunCurvesPane
-from edgefed.tui.run_reading import read_or_problem
+from edgefed.tui.run_reading import RunReading
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
-
-
-class ComparisonRead(Message):
-    """The runs were read, or why they could not be."""
-
-    def __init__(self, comparison: Comparison | None, problem: str = "") -> None:
-        super().__init__()
-        self.comparison = comparison
-        self.problem = problem
 
 
 class RunComparisonScreen(Screen[None]):
@@ -47,6 +37,7 @@ class RunComparisonScreen(Screen[None]):
         self._board = board
         self._runs = runs
         self._read_at: object = None
+        self._reading = RunReading[Comparison](self, self._take)
 
     def compose(self) -> ComposeResult:
         """Lay out the curves above the comparison."""
@@ -75,21 +66,14 @@ class RunComparisonScreen(Screen[None]):
 
     def _read(self) -> None:
         runs, names = self._board.runs, self._runs
-        if runs is None:
-            return
+        if runs is not None:
+            self._reading.ask(lambda: compare([runs.run_details(name) for name in names]))
 
-        def read() -> None:
-            made = read_or_problem(lambda: compare([runs.run_details(name) for name in names]))
-            self.post_message(ComparisonRead(*made))
-
-        self.run_worker(read, thread=True, group="runs")
-
-    def on_comparison_read(self, message: ComparisonRead) -> None:
+    def _take(self, comparison: Comparison | None, problem: str) -> None:
         """Give the panes what was read; after a failure, they keep what they have."""
-        message.stop()
         for pane in self.query(Pane):
             if isinstance(pane, ComparedRunsPane):  # a query knows one base of a class only
-                pane.take(message.comparison, message.problem)
+                pane.take(comparison, problem)
         draw_panes(self, self._board)
 
     def action_other_curve(self) -> None:
