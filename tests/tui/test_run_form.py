@@ -21,9 +21,9 @@ from edgefed.events.snapshot import Snapshot
 from edgefed.tui.app import Dashboard
 from edgefed.tui.form_list import FormList
 from edgefed.tui.orders import READ_ONLY
-from edgefed.tui.screens.discard import DiscardScreen
 from edgefed.tui.screens.new_run import NewRunScreen, recipe_files
 from edgefed.tui.screens.overview import OverviewScreen
+from edgefed.tui.screens.question import QuestionScreen
 from edgefed.tui.screens.run_form import RunFormScreen
 from edgefed.tui.theme import EDGEFED, EDGEFED_LIGHT
 from tests.cli.test_run_launcher import Coordinator
@@ -274,9 +274,11 @@ def test_changes_are_not_lost_unasked(
         await open_form(pilot)
         await choose(pilot, "wire.error_feedback")
         await press(pilot, "space", "escape")
-        assert isinstance(pilot.app.screen, DiscardScreen)
+        assert isinstance(pilot.app.screen, QuestionScreen)
         assert "1 change would be lost" in screen_text(pilot)
         await press(pilot, "enter")
+        assert isinstance(pilot.app.screen, RunFormScreen)
+        await press(pilot, "escape", "n")
         assert isinstance(pilot.app.screen, RunFormScreen)
         await press(pilot, "escape", "tab", "enter")
         assert isinstance(pilot.app.screen, OverviewScreen)

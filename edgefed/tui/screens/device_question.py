@@ -16,9 +16,7 @@ from textual.widgets import Button, Input, Static
 from edgefed.tui.device_orders import DeviceOrder
 from edgefed.tui.symbols import Glyphs
 from edgefed.tui.text_format import clean, cut_middle
-
-MAX_REASON = 200
-"""Characters of a reason that the coordinator takes."""
+from edgefed.wire.limits import MAX_PAUSE_REASON
 
 _TITLE_ID = 40
 """Characters of an id in the title."""
@@ -52,7 +50,7 @@ class DeviceQuestion(ModalScreen[str | None]):
             if self._asks_reason:
                 with Horizontal(id="device-reason"):
                     yield Static("Reason, if any: ", id="ask")
-                    yield Input(id="reason", compact=True, max_length=MAX_REASON)
+                    yield Input(id="reason", compact=True, max_length=MAX_PAUSE_REASON)
             with Horizontal(id="buttons"):
                 yield Button("Cancel", id="cancel", compact=True)
                 yield Button(verb, id="sure", variant="error", compact=True)

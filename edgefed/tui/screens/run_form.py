@@ -19,11 +19,12 @@ from edgefed.tui.launching import Draft
 from edgefed.tui.orders import ENDED
 from edgefed.tui.recipe_form import RecipeForm
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board
-from edgefed.tui.screens.discard import DiscardScreen
+from edgefed.tui.screens.question import Question, QuestionScreen
 from edgefed.tui.shown_command import shown_command
 from edgefed.tui.text_format import clean
 from edgefed.tui.theme import GREEN, MUTED, ORANGE, SKY, VERMILLION
 from edgefed.tui.threaded_requests import in_thread
+from edgefed.units import counted
 
 _HINTS = ("form.next_choice", "form.filter", "form.next_error", "form.copy", "form.start")
 
@@ -243,7 +244,9 @@ class RunFormScreen(ModalScreen[None]):
         elif not self._form.changed:
             self.dismiss()
         else:
-            self.app.push_screen(DiscardScreen(len(self._form.sets)), self._discarded)
+            lost = f"{counted(len(self._form.sets), 'change')} would be lost; no run is started."
+            question = Question("Leave the form?", lost, "Leave", "Stay", "y leaves, esc stays")
+            self.app.push_screen(QuestionScreen(self._board.glyphs, question), self._discarded)
 
     def _discarded(self, sure: bool | None) -> None:
         if sure:
