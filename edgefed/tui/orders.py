@@ -23,8 +23,8 @@ STARTS_NONE = "This dashboard starts no runs."
 READ_ONLY = "This dashboard is read-only: it watches and asks for nothing."
 
 FINISH = (
-    "It completes its round, also where it is paused now, and keeps the model.\n"
-    "No later round is begun."
+    "It completes its round, or the next one if it is between rounds,\n"
+    "and keeps the model. A paused run goes on until then."
 )
 """What follows of finishing a run, said before it is ordered."""
 

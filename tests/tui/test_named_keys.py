@@ -18,6 +18,7 @@ from edgefed.config.settings_files import Surroundings
 from edgefed.tui.actions import ACTIONS
 from edgefed.tui.app import Dashboard
 from edgefed.tui.keymap import Keymap, read_keymap
+from edgefed.tui.screens.device_question import DeviceQuestion
 from edgefed.tui.screens.run_comparison import RunComparisonScreen
 from edgefed.tui.screens.run_form import RunFormScreen
 from tests.cli.test_run_launcher import Coordinator
@@ -138,6 +139,21 @@ def test_a_paused_run_names_the_chosen_keys_that_go_on(tmp_path: Path) -> None:
     drive(dashboard_in(tmp_path, "paused", None), scenario)
 
 
+def test_a_question_about_a_device_is_left_by_the_chosen_key(tmp_path: Path) -> None:
+    control = RecordingControl()
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, CHOSEN["screen.devices"], CHOSEN["device.quarantine"])
+        assert isinstance(pilot.app.screen, DeviceQuestion)
+        await press(pilot, "q")
+        assert isinstance(pilot.app.screen, DeviceQuestion)
+        await press(pilot, CHOSEN["view.back"])
+        assert not isinstance(pilot.app.screen, DeviceQuestion)
+
+    drive(dashboard_in(tmp_path, "running", control), scenario)
+    assert control.device_orders == []
+
+
 def test_a_letter_that_starts_the_run_is_still_typed_into_values(tmp_path: Path) -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         await press(pilot, CHOSEN["run.new"], "enter")
@@ -175,7 +191,11 @@ def test_no_text_of_the_dashboard_has_a_key_of_an_action_in_it() -> None:
         for text in texts(file)
         if " " in text and _NAMES_A_KEY.search(text)
     }
-    own = {"device_question.py: y yes, esc leaves", "question.py: y yes, esc leaves"}
+    own = {
+        "device_question.py: y yes, esc leaves",
+        "question.py: y yes, esc leaves",
+        "run_form.py: y leaves, esc stays",
+    }
     assert found == own, "keys of dialogs, which are of no action"
 
 

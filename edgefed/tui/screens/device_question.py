@@ -7,7 +7,7 @@ from typing import ClassVar
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
@@ -28,7 +28,8 @@ class DeviceQuestion(ModalScreen[str | None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         ("escape", "answer(False)", "Cancel"),
         ("y", "answer(True)", "Yes"),
-        ("n,q", "answer(False)", "Cancel"),
+        ("n", "answer(False)", "Cancel"),
+        Binding("q", "answer(False)", "Cancel", id="view.back"),
     ]
 
     def __init__(self, glyphs: Glyphs, order: DeviceOrder) -> None:
