@@ -153,6 +153,8 @@ def test_a_kind_without_room_is_one_line_with_the_names_that_fit() -> None:
     assert folded(items, 34, 2)[0] == "✗ 5 lost: board-01, board-02 … +3"
     assert folded(items, 34, 2)[1].startswith("■ board-07 refused text")
     assert folded(items, 12, 2)[0].startswith("✗ 5 lost: ")
+    awaited = [item("waited", 1), item("waited", 2), item("lost", 3)]
+    assert folded(awaited, 33, 2)[0] == "✗ 2 lost, awaited: board-01 … +1"
     apart = folded(items, 40, 4)
     assert [line[:10] for line in apart[:2]] == ["✗ board-01", "✗ board-02"]
     assert apart[2] == "✗ 3 more lost: board-03, board-04 … +1"

@@ -166,15 +166,14 @@ def test_a_past_run_is_started_again_from_the_devices_screen(
 
 
 class SlowLauncher(RunLauncher):
-    """Reads ``a.toml`` only when it is let go."""
+    """Reads each file only when it is let go."""
 
-    let_go = threading.Event()
-    asked: ClassVar[list[Path | None]] = []
+    let_go: ClassVar[dict[str, threading.Event]] = {}
 
     def from_file(self, path: Path | None) -> RecipeDraft:
-        self.asked.append(path)
-        if path is not None and path.name == "a.toml":
-            assert self.let_go.wait(PATIENCE)
+        assert path is not None
+        gate = self.let_go[path.name] = threading.Event()
+        assert gate.wait(PATIENCE)
         return super().from_file(path)
 
 
@@ -182,18 +181,18 @@ def test_of_two_choices_the_last_one_is_opened(
     tmp_path: Path, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.tui.test_run_form.RunLauncher", SlowLauncher)
-    app = dashboard_in(tmp_path, coordinator)
-    slow = app._launcher
-    assert isinstance(slow, SlowLauncher)
+    app, gates = dashboard_in(tmp_path, coordinator), SlowLauncher.let_go
 
     async def run() -> None:
         async with app.run_test(size=(120, 36)) as pilot:
             await press(pilot, "n")
             await pilot.press("enter", "down", "enter")
-            await until(pilot, lambda: len(slow.asked) == 2)
+            await until(pilot, lambda: len(gates) == 2)
+            gates["a.toml"].set()
+            await pilot.pause(0.5)
+            assert isinstance(app.screen, NewRunScreen)
+            gates["b.toml"].set()
             await until(pilot, lambda: isinstance(app.screen, RunFormScreen))
-            assert "New run from b.toml" in screen_text(pilot)
-            slow.let_go.set()
             await press(pilot)
             assert "New run from b.toml" in screen_text(pilot)
 

@@ -22,7 +22,7 @@ _MARKS: dict[AttentionKind, str] = {
     "standing": "!", "hot": "▲", "paused": "◌", "battery": "▽", "waiting": "◔", "warning": "!",
 }  # fmt: skip
 _WORDS: dict[AttentionKind, str] = {
-    "run": "failed", "alert": "alerts", "waited": "lost, waited for", "lost": "lost",
+    "run": "failed", "alert": "alerts", "waited": "lost, awaited", "lost": "lost",
     "failed": "failed", "refused": "refused", "standing": "of low trust", "hot": "hot",
     "paused": "paused", "battery": "of low battery", "waiting": "waiting", "warning": "warnings",
 }  # fmt: skip
