@@ -52,9 +52,9 @@ PLACES: dict[Place, str] = {
     "classes": "Classes",
     "runs": "Runs",
     "comparison": "Runs side by side",
-    "form": "Form of a new run",
     "table": "Tables",
     "everywhere": "Everywhere",
+    "form": "Form of a new run",
 }
 """Headings of the help page, in its order."""
 
