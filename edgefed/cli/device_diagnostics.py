@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -16,10 +16,13 @@ from edgefed.command_line import CommandLine
 from edgefed.console import columns, data, json_out, reported, talk
 
 if TYPE_CHECKING:
-    from edgefed.control.device_log import LogPart
+    from edgefed.control.device_log import DeviceLog, LogPart
 
 FOLLOW_EVERY = 1.0
 """Seconds between two looks at a log that is followed."""
+
+_AWAY = ("device.lost", "device.silent")
+"""Codes of errors that pass when an agent is started again."""
 
 MARGIN = 10.0
 """Seconds beside the time limit of devices in which the coordinator has to answer."""
@@ -91,7 +94,12 @@ def logs(
         int, typer.Option("--lines", "-n", help="Lines to begin with.", min=1, max=200)
     ] = 20,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Print new lines as they come, until Ctrl-C.")
+        bool,
+        typer.Option(
+            "--follow",
+            "-f",
+            help="Print new lines as they come, also of a new agent, until Ctrl-C.",
+        ),
     ] = False,
     timeout: Timeout = 5.0,
     as_json: Json = False,
@@ -109,9 +117,28 @@ def logs(
         with connected(options) as coordinator:
             log = DeviceLog(partial(coordinator.call, timeout=timeout + MARGIN), device, timeout)
             _print(log.tail(lines), device, as_json)
-            while follow:
-                time.sleep(FOLLOW_EVERY)
-                _print(log.newer(), device, as_json)
+            if follow:
+                _follow(log, device, as_json)
+
+
+def _follow(log: DeviceLog, device: str, as_json: bool) -> NoReturn:
+    """Print new lines as they come; while the device does not answer, wait for it."""
+    from edgefed.errors import EdgeFedError
+
+    answers = True
+    while True:
+        time.sleep(FOLLOW_EVERY)
+        try:
+            part = log.newer()
+        except EdgeFedError as error:
+            if error.code not in _AWAY:
+                raise
+            if answers:
+                talk(f"{device} does not answer; waiting for it.")
+            answers = False
+        else:
+            _print(part, device, as_json)
+            answers = True
 
 
 def _print(part: LogPart, device: str, as_json: bool) -> None:

@@ -30,7 +30,8 @@ class AlertSettings(Section):
     By default, none."""
 
     lost_share: Annotated[float, Field(ge=0, le=1)] = 0.3
-    """The fraction of the known devices from which lost ones are an alert; 0 for never."""
+    """The fraction of the known devices from which lost ones are an alert; 0 for never. Devices
+    that an operator has paused do not count."""
 
     round_seconds: Annotated[float, Field(ge=0, le=30 * 86400)] = 0.0
     """Seconds without a finished round after which a run that is not paused is an alert; 0 for

@@ -62,6 +62,7 @@ class DeviceLog:
         first, lines = self._read(MAX_LOG_LINES, known)
         if self._session == session:
             return LogPart(lines, max(0, first - known - 1))
+        self._session, self._last = session, known  # until the new agent's lines are read too
         first, lines = self._read(MAX_LOG_LINES, 0)
         return LogPart(lines, first - 1, restarted=True)
 

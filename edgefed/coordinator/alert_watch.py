@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+from pathlib import Path
 
 from edgefed.clock import Clock
 from edgefed.config.alert_settings import AlertSettings
@@ -12,7 +13,9 @@ from edgefed.coordinator.alert_command import AlertCommand
 from edgefed.coordinator.alert_courier import AlertCourier
 from edgefed.coordinator.alert_webhook import AlertWebhook
 from edgefed.coordinator.event_journal import EventJournal
-from edgefed.events.alerts import AlertConditions
+from edgefed.coordinator.open_alerts import OpenAlerts
+from edgefed.errors import StorageError
+from edgefed.events.alerts import Alert, AlertConditions
 from edgefed.events.model import Event
 from edgefed.events.snapshot import Snapshot
 
@@ -32,12 +35,25 @@ class AlertWatch:
         settings: what counts as an alert, and who is told.
         journal: what happens, and who is told of alerts and of receivers that fail.
         clock: for how long something lasts.
+        folder: the coordinator's state directory, which holds the alerts that an earlier process
+            told and that are not over; None keeps nothing.
+
+    Raises:
+        StorageError: the file of the open alerts cannot be used.
     """
 
-    def __init__(self, settings: AlertSettings, journal: EventJournal, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: AlertSettings,
+        journal: EventJournal,
+        clock: Clock,
+        folder: Path | None = None,
+    ) -> None:
         self._journal = journal
         self._clock = clock
-        self._conditions = AlertConditions(settings, journal.snapshot)
+        self._open = OpenAlerts(folder)
+        journal.begin_with(self._open.in_snapshot)
+        self._conditions = AlertConditions(settings, journal.snapshot, self._open.alerts())
         self._couriers: list[AlertCourier] = []
         if settings.command:
             self._add("the command", AlertCommand(settings.command))
@@ -58,6 +74,7 @@ class AlertWatch:
             self._thread.join()
         for courier in self._couriers:
             courier.stop()
+        self._open.close()
 
     def _add(self, name: str, receiver: AlertCommand | AlertWebhook) -> None:
         self._couriers.append(AlertCourier(name, receiver, self._warn))
@@ -90,3 +107,13 @@ class AlertWatch:
                 told = alert.to_json(snapshot.fleet, self._journal.now())
                 for courier in self._couriers:
                     courier.give(told)
+            self._keep(alert)
+
+    def _keep(self, alert: Alert) -> None:
+        """Remember for the next process what was told; a full disk prevents no other alert."""
+        views = self._journal.snapshot.alerts
+        since = next((view.since for view in views if view.alert == alert.name), "")
+        try:
+            self._open.end(alert) if alert.over else self._open.begin(alert, since)
+        except StorageError as error:
+            log.warning("an alert may be told again after a restart: %s", error)

@@ -10,9 +10,8 @@ from pydantic import Field
 
 from edgefed.coordinator.device_diagnostics import DeviceDiagnostics
 from edgefed.coordinator.device_orders import DeviceOrders
-from edgefed.coordinator.device_pauses import MAX_REASON
 from edgefed.coordinator.request_actions import Action, Arguments
-from edgefed.wire.limits import MAX_LOG_LINES
+from edgefed.wire.limits import MAX_LOG_LINES, MAX_PAUSE_REASON
 
 MAX_DEVICES = 4096
 """Most devices that one request names."""
@@ -34,7 +33,7 @@ class _OneDevice(Arguments):
 
 class _Pause(Arguments):
     device: str
-    reason: Annotated[str, Field(max_length=MAX_REASON)] = ""
+    reason: Annotated[str, Field(max_length=MAX_PAUSE_REASON)] = ""
 
 
 class _Ping(Arguments):

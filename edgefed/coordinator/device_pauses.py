@@ -16,9 +16,6 @@ from edgefed.errors import UnknownNameError, UsageError
 
 FILE = "device-pauses.db"
 
-MAX_REASON = 200
-"""Most characters of a reason."""
-
 NOT_PAUSED: dict[str, Any] = {"paused_by": "", "pause_reason": ""}
 """What a ``device`` event tells of a device that nobody has paused."""
 

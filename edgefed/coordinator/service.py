@@ -125,7 +125,7 @@ class Service:
         self._stopping = False
         self._journal.listen(self._announcements.event)
         self._journal.listen(EventLog(clock).take)
-        self._alerts = AlertWatch(settings.alerts, self._journal, clock)
+        self._alerts = AlertWatch(settings.alerts, self._journal, clock, settings.folder)
 
     def _joined(self) -> Callable[[str], bool]:
         if self._membership:

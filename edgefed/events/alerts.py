@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,7 +37,7 @@ class Alert:
         run: id of the run; empty where it is about the fleet.
         occurrence: tells two failures of one run apart.
         lost: devices that are lost, where it is about them.
-        known: how many devices are known, where it is about them.
+        known: how many devices are known and not paused by an operator, where it is about them.
         over: whether this is the end of it.
     """
 
@@ -71,13 +72,18 @@ class AlertConditions:
     Args:
         settings: what counts as an alert.
         start: the fleet before; a run that had failed by then is not told.
+        open_ones: the alerts that had begun by then and were not over.
     """
 
-    def __init__(self, settings: AlertSettings, start: Snapshot) -> None:
+    def __init__(
+        self, settings: AlertSettings, start: Snapshot, open_ones: Iterable[Alert] = ()
+    ) -> None:
         self._settings = settings
-        self._open: dict[AlertName, Alert] = {}
-        self._told = _failure(start.run)
+        self._open: dict[AlertName, Alert] = {alert.name: alert for alert in open_ones}
+        self._told = self._begun_before(_failure(start.run))
+        self._lost_before = "lost_devices" in self._open
         self._lost_since: float | None = None
+        self._devices_since: float | None = None
         self._progress: tuple[str, int] | None = None
         self._progress_at = 0.0
 
@@ -94,12 +100,30 @@ class AlertConditions:
             self._no_round(snapshot, now),
         )
         wrong = {alert.name: alert for alert in found if alert is not None}
+        if self._awaits_devices(snapshot, now):
+            wrong.setdefault("lost_devices", self._open["lost_devices"])
         ended = [a for a in self._open.values() if not a.is_same(wrong.get(a.name))]
         begun = [a for a in wrong.values() if not a.is_same(self._open.get(a.name))]
         for alert in ended:
             del self._open[alert.name]
         self._open |= {alert.name: alert for alert in begun}
         return (*(replace(alert, over=True) for alert in ended), *begun)
+
+    def _begun_before(self, failure: Alert | None) -> Alert | None:
+        """Return a failure of before the start that is not open, and so is not told."""
+        known = self._open.get("run_failed")
+        if known is None or failure is None or known.run != failure.run:
+            return failure
+        # The store and the event of a failure differ by milliseconds.
+        self._open["run_failed"] = replace(known, occurrence=failure.occurrence)
+        return None
+
+    def _awaits_devices(self, snapshot: Snapshot, now: float) -> bool:
+        """Return whether it is too early after a start to tell that devices are no longer lost."""
+        if self._lost_before and snapshot.devices:
+            self._devices_since = now if self._devices_since is None else self._devices_since
+            self._lost_before = now - self._devices_since < LOST_FOR
+        return self._lost_before and "lost_devices" in self._open
 
     def _failed(self, run: RunView | None) -> Alert | None:
         """Return the failure of a run, unless it is the one of before the start."""
@@ -110,15 +134,19 @@ class AlertConditions:
         return failure
 
     def _too_many_lost(self, snapshot: Snapshot, now: float) -> Alert | None:
-        """Return that too many devices are lost, once they have been for a while."""
-        lost = tuple(view.device for view in snapshot.devices if view.state == "lost")
-        known = len(snapshot.devices)
+        """Return that too many devices are lost, once they have been for a while.
+
+        Devices that an operator has paused do not count: they may be switched off.
+        """
+        expected = [view for view in snapshot.devices if not view.paused_by]
+        lost = tuple(view.device for view in expected if view.state == "lost")
+        known = len(expected)
         least = self._settings.lost_share * (OVER_AT if "lost_devices" in self._open else 1.0)
         if not lost or not least or len(lost) / known < least:
             self._lost_since = None
             return None
         self._lost_since = now if self._lost_since is None else self._lost_since
-        if now - self._lost_since < LOST_FOR:
+        if "lost_devices" not in self._open and now - self._lost_since < LOST_FOR:
             return None
         text = f"{len(lost)} of {counted(known, 'device')} lost"
         return Alert("lost_devices", text, lost=lost[:MOST_NAMED], known=known)
@@ -132,10 +160,10 @@ class AlertConditions:
         progress = run.run, snapshot.rounds[-1].round if snapshot.rounds else 0
         if progress != self._progress:
             self._progress, self._progress_at = progress, now
-        if now - self._progress_at < limit:
-            return None
         text = f"no round finished for {short_time(limit)}"
-        return Alert("no_round", text, run.run, occurrence=str(progress[1]))
+        alert = Alert("no_round", text, run.run, occurrence=str(progress[1]))
+        known = self._open.get("no_round")  # after a restart the time begins anew, no alert does
+        return alert if now - self._progress_at >= limit or alert.is_same(known) else None
 
 
 def _failure(run: RunView | None) -> Alert | None:

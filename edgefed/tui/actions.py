@@ -19,6 +19,8 @@ Place = Literal[
     "detail",
     "classes",
     "runs",
+    "comparison",
+    "form",
     "table",
 ]
 """Where an action works; ``replay`` takes the place of ``run`` in a replay."""
@@ -31,8 +33,13 @@ _SCREENS: tuple[frozenset[Place], ...] = (
     frozenset(("detail", "device")),
     frozenset(("classes", "table")),
     frozenset(("runs", "table")),
+    frozenset(("comparison", "table")),
+    frozenset(("form", "table")),
 )
 """The other places that some screen has together."""
+
+_ALONE: frozenset[Place] = frozenset(("form",))
+"""Places of a dialog, over which the keys of ``EVERYWHERE`` do nothing."""
 
 PLACES: dict[Place, str] = {
     "screens": "Screens",
@@ -44,8 +51,10 @@ PLACES: dict[Place, str] = {
     "detail": "An opened device",
     "classes": "Classes",
     "runs": "Runs",
+    "comparison": "Runs side by side",
     "table": "Tables",
     "everywhere": "Everywhere",
+    "form": "Form of a new run",
 }
 """Headings of the help page, in its order."""
 
@@ -63,6 +72,7 @@ class Action:
         sentence: for the help page and the palette.
         place: where it works.
         footer: its rank in the footer, the lowest stays longest; 0 keeps it out.
+        priority: whether it works while a field that takes the key for itself is typed in.
     """
 
     name: str
@@ -73,6 +83,7 @@ class Action:
     sentence: str
     place: Place
     footer: int = 0
+    priority: bool = False
 
     def binding(self) -> Binding:
         """Return the action as a key binding."""
@@ -81,6 +92,7 @@ class Action:
             self.call,
             self.word,
             show=False,
+            priority=self.priority,
             key_display=self.label,
             tooltip=self.sentence,
             id=self.name,
@@ -106,6 +118,8 @@ ACTIONS: tuple[Action, ...] = (
            "pause after the open exchange, or resume", "run", 4),
     Action("run.step", "full_stop", ".", "step", "Step",
            "when paused: one exchange, all its phases", "run", 5),
+    Action("run.finish", "F", "F", "finish", "Finish…",
+           "end the run after its round, and keep its model", "run"),
     Action("run.abort", "A", "A", "abort", "Abort…",
            "stop the run now (asks for its name)", "run", 6),
     Action("replay.play", "p", "p", "replay('play')", "Play",
@@ -131,13 +145,13 @@ ACTIONS: tuple[Action, ...] = (
     Action("overview.zoom", "z", "z", "last_rounds", "Zoom",
            "curves of the last 50 rounds, or of all", "overview"),
     Action("devices.open", "enter", "enter", "open_device", "Open",
-           "all about the device of the row; esc goes back", "devices"),
+           "all about the device of the row", "devices"),
     Action("devices.map", "m", "m", "rounds_map", "Map",
            "devices by rounds: who was slow or missing", "devices"),
     Action("overview.events", "v", "v", "all_events", "All",
            "all events, or problems and rounds alone", "overview"),
     Action("devices.filter", "slash", "/", "filter", "Filter",
-           "part of an id, or state:train; esc clears", "devices"),
+           "part of an id, or state:train", "devices"),
     Action("devices.clear", "escape", "esc", "clear_filter", "Clear",
            "clear the filter", "devices"),
     Action("devices.sort", "o", "o", "sort_next", "Sort",
@@ -170,6 +184,20 @@ ACTIONS: tuple[Action, ...] = (
            "of the row's run, or of the marked runs", "runs"),
     Action("runs.mark", "m", "m", "mark_run", "Mark",
            "mark the row's run, to compare it with others", "runs"),
+    Action("comparison.curve", "l", "l", "other_curve", "Loss",
+           "accuracy or loss, where only one curve fits", "comparison"),
+    Action("form.next_choice", "space", "space", "next_choice", "Next",
+           "the next choice of the value", "form"),
+    Action("form.reset", "delete,backspace", "delete", "reset", "Reset",
+           "the value that it began with", "form"),
+    Action("form.filter", "slash", "/", "filter", "Filter",
+           "only keys with a part, such as rounds", "form"),
+    Action("form.next_error", "ctrl+e", "ctrl+e", "next_error", "Error",
+           "the next value that is wrong", "form", priority=True),
+    Action("form.copy", "y", "y", "copy", "Copy",
+           "copy the command line", "form"),
+    Action("form.start", "ctrl+j", "ctrl+j", "start", "Start",
+           "start the run", "form", priority=True),
     Action("table.down", "j", "j", "cursor_down", "Down", "down, as the arrow does", "table"),
     Action("table.up", "k", "k", "cursor_up", "Up", "up, as the arrow does", "table"),
     Action("table.first", "g", "g", "scroll_top", "First", "first row", "table"),
@@ -177,7 +205,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("run.new", "n", "n", "new_run", "New run…",
            "start a run: of a recipe file, or as a past run", "everywhere", 4),
     Action("view.jump", "colon", ":", "jump", "Go to…",
-           "a screen by its name, such as :dev; :q quits", "everywhere"),
+           "a screen by its name, such as dev", "everywhere"),
     Action("view.copy", "y", "y", "copy", "Copy id",
            "copy the device's id, or the run's", "everywhere"),
     Action("view.freeze", "space", "space", "freeze", "Freeze",
@@ -211,4 +239,6 @@ def work_together(one: Action, other: Action) -> bool:
     places = {one.place, other.place}
     if places == {"run", "replay"}:
         return False
-    return len(places) == 1 or bool(EVERYWHERE & places) or any(places <= s for s in _SCREENS)
+    if len(places) == 1 or any(places <= screen for screen in _SCREENS):
+        return True
+    return bool(EVERYWHERE & places) and not _ALONE & places

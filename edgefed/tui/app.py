@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import tzinfo
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from textual.app import SystemCommand
 from textual.filter import LineFilter, Monochrome, NoColor
@@ -26,15 +25,17 @@ from edgefed.tui.interfaces import Control, Feed, Runs
 from edgefed.tui.keymap import OWN_KEYS, Keymap
 from edgefed.tui.launching import Launcher
 from edgefed.tui.messages import Answered, Asked, Fresh, Request
-from edgefed.tui.orders import Order, order_for, takes_orders
+from edgefed.tui.orders import FINISH, Order, OrderKey, order_for, takes_orders
 from edgefed.tui.preferences import Preferences, load_preferences, save_preferences
 from edgefed.tui.replay import Replay, ReplayMove
 from edgefed.tui.screens.abort import AbortScreen
 from edgefed.tui.screens.board import Board
 from edgefed.tui.screens.close import CloseScreen
 from edgefed.tui.screens.help import HelpScreen
+from edgefed.tui.screens.question import Question, QuestionScreen
 from edgefed.tui.screens.registry import FIRST, SCREENS, Drawn, ScreenName
 from edgefed.tui.symbols import AsciiFilter, Glyphs
+from edgefed.tui.text_format import clean
 from edgefed.tui.theme import EDGEFED, EDGEFED_LIGHT
 
 DRAW_EVERY = 0.45
@@ -270,6 +271,18 @@ class Dashboard(BoardApp):
         """Ask for one exchange."""
         self._order(self._order_for("step"))
 
+    def action_finish(self) -> None:
+        """Ask the user, then ask to end the run after its round."""
+        order = self._order_for("finish")
+        if order is None:
+            return
+
+        def decided(sure: bool | None) -> None:
+            self._order(order if sure else None)
+
+        question = Question(f"Finish run {clean(order.run)}?", FINISH, "Finish run")
+        self.push_screen(QuestionScreen(self._board.glyphs, question), decided)
+
     def action_abort(self) -> None:
         """Ask the user, then ask to abort the run."""
         order, snapshot = self._order_for("abort"), self.latest.snapshot
@@ -282,10 +295,10 @@ class Dashboard(BoardApp):
         glyphs, newest = self._board.glyphs, lambda: self.latest.snapshot
         self.push_screen(AbortScreen(glyphs, snapshot.run, newest), decided)
 
-    def _order_for(self, key: Literal["pause", "step", "abort"]) -> Order | None:
+    def _order_for(self, key: OrderKey) -> Order | None:
         """Return the order behind a key, or tell the user why there is none."""
         snapshot = self.latest.snapshot
-        order = order_for(key, snapshot.run if snapshot else None)
+        order = order_for(key, snapshot.run if snapshot else None, self._board.keys)
         if self._control is None:
             order = self._board.refusal
         if isinstance(order, Order):

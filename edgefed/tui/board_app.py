@@ -7,7 +7,6 @@ from functools import partial
 from textual.app import App
 
 from edgefed.events.alert_events import AlertView
-from edgefed.tui.asking import in_thread
 from edgefed.tui.launching import Draft, Launcher
 from edgefed.tui.messages import Done
 from edgefed.tui.orders import STARTS_NONE
@@ -16,6 +15,7 @@ from edgefed.tui.screens.jump import JumpScreen
 from edgefed.tui.screens.new_run import NewRunScreen
 from edgefed.tui.screens.registry import Copied
 from edgefed.tui.text_format import clean
+from edgefed.tui.threaded_requests import in_thread
 
 
 class BoardApp(App[None]):

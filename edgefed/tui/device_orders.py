@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgefed.events.snapshot import DeviceView
+from edgefed.tui.keymap import OWN_KEYS, Keymap
 
 DeviceKey = Literal["pause", "quarantine", "release", "forget"]
 DeviceAction = Literal["pause", "resume", "quarantine", "release", "forget"]
@@ -42,13 +43,15 @@ class DeviceOrder:
         return _TAKEN[self.action].format(device=self.device)
 
 
-def order_for_device(key: DeviceKey, view: DeviceView) -> DeviceOrder | str:
+def order_for_device(
+    key: DeviceKey, view: DeviceView, keys: Keymap = OWN_KEYS
+) -> DeviceOrder | str:
     """Return what a key asks of a device in its present state, or a sentence why it cannot."""
     device, quarantined = view.device, view.standing == "quarantined"
     if key == "pause":
         return DeviceOrder("resume" if view.paused_by else "pause", device)
     if key == "quarantine" and quarantined:
-        return f"{device} is quarantined already: r releases it."
+        return f"{device} is quarantined already: {keys.label('device.release')} releases it."
     if key == "release" and not quarantined:
         return f"{device} is not quarantined."
     if key == "forget" and view.state != "lost":

@@ -58,6 +58,11 @@ def label_of(name: str) -> str:
     return "+".join((*modifiers, shown))
 
 
+def types_character(name: str) -> bool:
+    """Return whether a key types a character into a field, by Textual's name of it."""
+    return name == "space" or ("+" not in name and name not in _NAMED)
+
+
 def _character_name(character: str) -> str:
     if character.isalnum():
         return character

@@ -11,7 +11,7 @@ from edgefed.config.nearest import did_you_mean, nearest_name
 from edgefed.config.problems import BAD_VALUE, UNKNOWN_KEY, Problem, problems_error
 from edgefed.config.settings import Settings
 from edgefed.tui.actions import ACTIONS, Action, work_together
-from edgefed.tui.key_names import Keys, keys_from
+from edgefed.tui.key_names import Keys, keys_from, types_character
 
 _TABLE = ("dashboard", "keys")
 _BY_NAME = {action.name: action for action in ACTIONS}
@@ -47,6 +47,10 @@ class Keymap:
     def bindings(self) -> dict[str, str]:
         """Return what Textual takes as a keymap: keys by the ids of bindings."""
         return {name: ",".join(keys.names) for name, keys in self.chosen.items()}
+
+    def types_character(self, name: str) -> bool:
+        """Return whether a key of an action types a character into a field."""
+        return any(types_character(each) for each in self.names_of(_BY_NAME[name]))
 
     def names_of(self, action: Action) -> tuple[str, ...]:
         """Return Textual's names of the keys of an action."""

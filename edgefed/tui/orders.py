@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgefed.events.snapshot import RunView
+from edgefed.tui.keymap import OWN_KEYS, Keymap
 
-OrderName = Literal["pause", "resume", "step", "abort"]
+OrderName = Literal["pause", "resume", "step", "finish", "abort"]
+OrderKey = Literal["pause", "step", "finish", "abort"]
 
 ENDED = ("finished", "aborted", "failed")
 """States of a run that take no more orders."""
@@ -20,10 +22,17 @@ REPLAYED = "This is a replay: it takes no orders."
 STARTS_NONE = "This dashboard starts no runs."
 READ_ONLY = "This dashboard is read-only: it watches and asks for nothing."
 
+FINISH = (
+    "It completes its round, or the next one if it is between rounds,\n"
+    "and keeps the model. A paused run goes on until then."
+)
+"""What follows of finishing a run, said before it is ordered."""
+
 ASKED: dict[OrderName, str] = {
     "pause": "Pausing {run}: it takes effect after the open exchange.",
     "resume": "Resuming {run}.",
     "step": "{run} runs one exchange, all its phases, and pauses again.",
+    "finish": "{run} ends after its round and keeps the model.",
     "abort": "Aborting {run}: devices are told to stop.",
 }
 """What the screen says when the coordinator took an order."""
@@ -41,7 +50,7 @@ class Order:
         return ASKED[self.action].format(run=self.run)
 
 
-def order_for(key: Literal["pause", "step", "abort"], run: RunView | None) -> Order | str:
+def order_for(key: OrderKey, run: RunView | None, keys: Keymap = OWN_KEYS) -> Order | str:
     """Return what a key asks of a run in its present state, or a sentence why it cannot."""
     if run is None:
         return NO_RUN
@@ -50,7 +59,10 @@ def order_for(key: Literal["pause", "step", "abort"], run: RunView | None) -> Or
     if key == "pause" and run.status in RESUMABLE:
         return Order("resume", run.run)
     if key == "step" and run.status not in RESUMABLE:
-        return f"{run.run} is {run.status}: pause it first (p), then step."
+        pause = keys.label("run.pause")
+        return f"{run.run} is {run.status}: pause it first ({pause}), then step."
+    if key == "finish" and run.status == "finishing":
+        return f"{run.run} is finishing already."
     return Order(key, run.run)
 
 

@@ -59,6 +59,9 @@ MAX_LOG_LINE = 500
 MAX_LOG_BYTES = 64 * 1024
 """Most bytes of the log lines in one message, in UTF-8."""
 
+MAX_PAUSE_REASON = 200
+"""Most characters of an operator's reason for pausing a device."""
+
 MAX_TENSORS = 10_000
 """Most tensors in one blob."""
 

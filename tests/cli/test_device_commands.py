@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from subprocess import Popen
@@ -169,6 +170,39 @@ def test_a_log_is_followed_until_ctrl_c(fleet: SmallFleet) -> None:
     assert first.strip()
     assert code == 130, err
     assert "Traceback" not in err
+
+
+def test_a_log_is_followed_across_a_restart_of_the_agent(fleet: SmallFleet) -> None:
+    common = ("--broker", fleet.url, "--fleet", FLEET)
+    words = ("device", "logs", SECOND, "-n", "1", "--follow", "--timeout", "0.5")
+    process: Popen[str] = start_edgefed(*common, *words)
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline()
+        fleet.processes.agents[SECOND].stop()
+        try:
+            told = process.stderr.readline()
+            time.sleep(3)  # some looks, which tell nothing more
+        finally:
+            fleet.processes.start_agent(SECOND, f"npz:{fleet.recipe.parent / SECOND}.npz")
+        wait_until(lambda: "connected to" in process.stdout.readline(), "the new agent")  # type: ignore[union-attr]
+        again = process.stderr.readline()
+        run = fleet.begin("--rounds", "1")
+        fleet.wait_for(run, "finished")
+        wait_until(lambda: run in process.stdout.readline(), "the new lines")  # type: ignore[union-attr]
+    finally:
+        process.send_signal(signal.SIGINT)
+        code, _, err = outcome(process)
+    assert told == f"{SECOND} does not answer; waiting for it.\n"
+    assert again == f"The agent of {SECOND} was started again.\n"
+    assert code == 130, err
+    assert "Traceback" not in err
+    assert "does not answer" not in err
+
+
+def test_following_the_log_of_nobody_is_refused(fleet: SmallFleet) -> None:
+    fleet("device", "logs", "nobody", "--follow").failed(5, "device.unknown", "nobody")
 
 
 def test_the_dashboard_asks_the_same(fleet: SmallFleet) -> None:

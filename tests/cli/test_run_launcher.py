@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import sys
+import time
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +183,38 @@ def test_the_options_of_the_dashboard_are_those_of_the_command(tmp_path: Path) -
     assert draft.command({}) == "edgefed --fleet lab --no-config run start"
     words = StartOptions.of(Globals(broker="mqtt://127.0.0.1:1", insecure=True)).words
     assert words == ("--broker", "mqtt://127.0.0.1:1", "--insecure")
+
+
+def test_a_check_is_quick_enough_to_follow_typing(launcher: RunLauncher) -> None:
+    draft = launcher.from_file(None)
+    fields = recipe_fields(draft.schema, draft.check({}).values)
+    slowest = 0.0
+    for field in fields:
+        for text in (*field.choices, f"{field.text}9"):
+            began = [time.perf_counter()]
+            for _ in range(3):
+                draft.check({field.key: text})
+                began.append(time.perf_counter())
+            slowest = max(slowest, min(after - before for before, after in pairwise(began)))
+    assert slowest < 0.05, "the form checks in the thread that draws"
+
+
+@pytest.mark.parametrize(
+    "key", ["model.name", "training.loss", "data.name", "algorithm.name", "evaluation.metrics"]
+)
+def test_a_check_runs_no_code_of_the_user(
+    launcher: RunLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    (tmp_path / "slow_user_code.py").write_text("import time\ntime.sleep(3600)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    text = "slow_user_code:made"
+    launcher.from_file(None).check({key: f'["{text}"]' if key.endswith("metrics") else text})
+    assert "slow_user_code" not in sys.modules
+
+
+def test_a_check_reads_no_data_set(launcher: RunLauncher, tmp_path: Path) -> None:
+    pipe = tmp_path / "data.npz"
+    os.mkfifo(pipe)  # who opens it waits for a writer that never comes
+    (tmp_path / "recipe.toml").write_text(f'[data]\nname = "npz"\npath = "{pipe}"\n')
+    draft = launcher.from_file(tmp_path / "recipe.toml")
+    assert draft.check({"rounds.count": "9"}).values["rounds"]["count"] == 9

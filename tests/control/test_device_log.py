@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from edgefed.cli import device_diagnostics
 from edgefed.control.device_log import DeviceLog, LogPart
-from edgefed.errors import WireError
+from edgefed.errors import NotAllowedError, TimeLimitError, WireError
 
 
 class Coordinator:
@@ -58,6 +59,25 @@ def test_an_agent_that_was_started_again_is_read_from_its_beginning() -> None:
     assert log.newer() == LogPart(("z",))
 
 
+def test_an_agent_that_is_lost_again_while_it_is_read_costs_no_line() -> None:
+    there = Coordinator(*"abcdef")
+    lost = False
+
+    def ask(action: str, arguments: dict[str, Any]) -> Any:
+        nonlocal lost
+        if lost and arguments["after"] == 0:
+            lost = False
+            raise TimeLimitError("Device d-1 is lost.", code="device.lost", hint="")
+        return there(action, arguments)
+
+    log = DeviceLog(ask, "d-1", 2.0)
+    log.tail(3)
+    there.session, there.lines, lost = "2" * 8, ["x", "y"], True
+    with pytest.raises(TimeLimitError):
+        log.newer()
+    assert log.newer() == LogPart(("x", "y"), restarted=True)
+
+
 def test_lines_are_shown_without_control_characters() -> None:
     log = DeviceLog(Coordinator("a\x1b[2Jb\r\nc\u202e"), "d-1", 2.0)
     assert log.tail(1).lines == ("a [2Jb  c ",)
@@ -80,3 +100,18 @@ def test_a_device_with_wrong_numbers_is_still_asked_what_an_agent_takes() -> Non
     log.tail(1)
     log.newer()
     assert asked[1]["after"] == 0
+
+
+def test_following_ends_with_an_error_that_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_diagnostics, "FOLLOW_EVERY", 0.0)
+    errors = [
+        TimeLimitError("Device d-1 is lost.", code="device.lost", hint=""),
+        NotAllowedError("The owner of d-1 shares no log.", code="device.log_not_shared", hint=""),
+    ]
+
+    def ask(action: str, arguments: dict[str, Any]) -> Any:
+        raise errors.pop(0)
+
+    with pytest.raises(NotAllowedError):
+        device_diagnostics._follow(DeviceLog(ask, "d-1", 2.0), "d-1", False)
+    assert errors == []

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,9 +22,12 @@ from edgefed.config.alert_settings import AlertSettings
 from edgefed.coordinator import alert_watch
 from edgefed.coordinator.alert_watch import AlertWatch
 from edgefed.coordinator.event_journal import EventJournal
+from edgefed.coordinator.open_alerts import OpenAlerts
 from edgefed.coordinator.service import Service
 from edgefed.coordinator.service_settings import ServiceSettings
+from edgefed.errors import StorageError
 from edgefed.events import alerts
+from edgefed.events.alert_events import AlertView
 from edgefed.events.alerts import Alert, AlertConditions
 from edgefed.events.model import Event
 from edgefed.events.snapshot import Snapshot
@@ -110,11 +117,13 @@ def test_a_command_that_fails_is_a_warning_and_the_run_goes_on(
 
 
 @contextmanager
-def watching(settings: AlertSettings, journal: EventJournal) -> Iterator[list[Event]]:
+def watching(
+    settings: AlertSettings, journal: EventJournal, folder: Path | None = None
+) -> Iterator[list[Event]]:
     """The alerts of a journal as they become events."""
     heard: list[Event] = []
     journal.listen(lambda event, number: heard.append(event) if event.kind == "alert" else None)
-    watch = AlertWatch(settings, journal, SystemClock())
+    watch = AlertWatch(settings, journal, SystemClock(), folder)
     watch.start()
     try:
         yield heard
@@ -132,6 +141,98 @@ def test_lost_devices_are_told_and_shown_until_they_return() -> None:
         journal.emit("device", device="cam-2", state="idle")
         wait_until(lambda: not journal.snapshot.alerts, "the end")
     assert [event.fields["over"] for event in heard] == [False, True]
+
+
+def views_in(folder: Path) -> tuple[AlertView, ...]:
+    with closing(OpenAlerts(folder)) as kept:
+        return kept.views()
+
+
+KILLED = """
+import os, signal, sys, time
+from pathlib import Path
+from edgefed.clock import SystemClock
+from edgefed.config.alert_settings import AlertSettings
+from edgefed.coordinator import alert_watch
+from edgefed.coordinator.alert_watch import AlertWatch
+from edgefed.coordinator.event_journal import EventJournal
+from edgefed.coordinator.open_alerts import OpenAlerts
+from edgefed.events import alerts
+
+alert_watch.EVERY, alerts.LOST_FOR = 0.05, 0.0
+folder = Path(sys.argv[1])
+journal = EventJournal("tests", SystemClock())
+AlertWatch(AlertSettings(lost_share=0.5), journal, SystemClock(), folder).start()
+journal.emit("device", device="cam-1", state="idle", joined=True)
+journal.emit("device", device="cam-2", state="lost")
+while not OpenAlerts(folder).views():
+    time.sleep(0.02)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+"""A coordinator's watch that is killed once it has told an alert."""
+
+
+def test_an_open_alert_outlives_a_kill_and_is_not_told_again(tmp_path: Path) -> None:
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False, timeout=120)
+    assert killed.returncode == -signal.SIGKILL
+    (kept,) = views_in(tmp_path)
+    journal = EventJournal("tests", SystemClock())
+    settings = AlertSettings(lost_share=0.5, command=writing(tmp_path / "told"))
+    with watching(settings, journal, tmp_path) as heard:
+        assert journal.snapshot.alerts == (kept,), "shown with the time at which it began"
+        journal.emit("device", device="cam-2", state="lost")
+        journal.emit("device", device="cam-1", state="idle", joined=True)
+        time.sleep(0.3)  # some looks
+        assert heard == []
+        journal.emit("device", device="cam-2", state="idle")
+        wait_until(lambda: bool(heard), "the end")
+    assert [event.fields["over"] for event in heard] == [True]
+    assert told_in(tmp_path / "told") == []
+    assert views_in(tmp_path) == ()
+
+
+def test_open_alerts_are_kept_by_name_and_unknown_ones_are_left_out(tmp_path: Path) -> None:
+    kept = OpenAlerts(tmp_path)
+    kept.begin(Alert("no_round", "slow", "r-1", occurrence="3"), "2026-03-04T14:02:32Z")
+    kept.begin(Alert("lost_devices", "1 of 2 devices lost"), "2026-03-04T14:02:31Z")
+    kept.begin(Alert("lost_devices", "2 of 2 devices lost"), "2026-03-04T14:02:33Z")
+    kept.begin(Alert("of_later", "new"), "")  # type: ignore[arg-type]
+    kept.close()
+    assert [view.text for view in views_in(tmp_path)] == ["slow", "2 of 2 devices lost"]
+    again = OpenAlerts(tmp_path)
+    (slow,) = [alert for alert in again.alerts() if alert.name == "no_round"]
+    assert slow == Alert("no_round", "slow", "r-1", occurrence="3")
+    again.end(slow)
+    assert [alert.name for alert in again.alerts()] == ["lost_devices"]
+    again.close()
+
+
+def test_a_full_disk_costs_no_alert(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(self: OpenAlerts, alert: Alert, since: str) -> None:
+        raise StorageError("No space left.", code="disk.full", hint="")
+
+    monkeypatch.setattr(OpenAlerts, "begin", full)
+    journal = EventJournal("tests", SystemClock())
+    with watching(AlertSettings(lost_share=0.5), journal, tmp_path) as heard:
+        journal.emit("device", device="cam-1", state="lost", joined=True)
+        journal.emit("run", run="r-1", status="failed", reason="once")
+        wait_until(lambda: len(heard) == 2, "both")
+
+
+@pytest.mark.mosquitto
+def test_a_coordinator_that_starts_again_shows_the_alert_and_tells_it_once(
+    mosquitto: MosquittoBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FedAvg, "merge", bug)
+    settings = AlertSettings(command=writing(tmp_path / "told"))
+    with alerting(mosquitto, tmp_path / "state", settings) as service:
+        service.start(plan())
+        wait_until(lambda: bool(told_in(tmp_path / "told")), "the alert")
+        (before,) = service._journal.snapshot.alerts
+    with alerting(mosquitto, tmp_path / "state", settings) as service:
+        time.sleep(0.5)  # some looks
+        assert service._journal.snapshot.alerts == (before,)
+    assert len(told_in(tmp_path / "told")) == 1
 
 
 def test_a_run_that_fails_and_is_resumed_at_once_is_told(tmp_path: Path) -> None:

@@ -90,6 +90,35 @@ def test_lost_devices_are_told_from_their_share_on(lost: int, alerts: list[str])
     assert begun(course(LOST, (0, fleet(lost, 10)), (LOST_FOR, fleet(lost, 10)))) == alerts
 
 
+def paused(snapshot: Snapshot, *numbers: int) -> Snapshot:
+    """Return a fleet of which an operator has paused some devices."""
+    devices = [
+        view.model_copy(update={"paused_by": "ann"}) if number in numbers else view
+        for number, view in enumerate(snapshot.devices)
+    ]
+    return snapshot.model_copy(update={"devices": tuple(devices)})
+
+
+@pytest.mark.parametrize(
+    ("paused_ones", "text"),
+    [
+        ((0, 1), ""),  # 2 of 8
+        ((0,), "3 of 9 devices lost"),
+        ((8, 9), "4 of 8 devices lost"),
+        (tuple(range(10)), ""),
+    ],
+)
+def test_devices_that_an_operator_paused_do_not_count(
+    paused_ones: tuple[int, ...], text: str
+) -> None:
+    conditions = AlertConditions(LOST, Snapshot())
+    snapshot = paused(fleet(4, 10), *paused_ones)
+    assert conditions.look(snapshot, 0) == ()
+    told = conditions.look(snapshot, LOST_FOR)
+    assert [alert.text for alert in told] == ([text] if text else [])
+    assert not {f"cam-{n:03d}" for n in paused_ones} & {d for alert in told for d in alert.lost}
+
+
 def test_devices_that_return_at_once_are_no_alert() -> None:
     there, gone = fleet(0, 10), fleet(9, 10)
     moment = LOST_FOR - 0.1
@@ -132,6 +161,61 @@ def test_a_pause_is_no_time_without_a_round() -> None:
     looks = [(0, running()), (50, running("paused")), (500, running("paused")), (501, running())]
     assert course(SLOW, *looks, (560, running())) == []
     assert begun(course(SLOW, *looks, (561, running()))) == ["no_round"]
+
+
+def reopened(settings: AlertSettings, *looks: tuple[float, Snapshot]) -> AlertConditions:
+    """The conditions of a process that began when another one, with these looks, was killed."""
+    conditions = AlertConditions(settings, Snapshot())
+    told: dict[str, Alert] = {}
+    for time, snapshot in looks:
+        for alert in conditions.look(snapshot, time):
+            told[alert.name] = alert
+    start = looks[-1][1].model_copy(update={"devices": ()})
+    return AlertConditions(settings, start, [a for a in told.values() if not a.over])
+
+
+def seen(conditions: AlertConditions, *looks: tuple[float, Snapshot]) -> list[tuple[str, bool]]:
+    return [
+        (alert.name, alert.over) for time, snap in looks for alert in conditions.look(snap, time)
+    ]
+
+
+def test_lost_devices_are_not_told_again_after_a_restart() -> None:
+    gone = fleet(5, 10)
+    again = reopened(LOST, (0, gone), (LOST_FOR, gone))
+    assert seen(again, (0, fleet(0, 0)), (60, fleet(0, 0)), (61, fleet(0, 2)), (62, gone)) == []
+    assert seen(again, (61 + LOST_FOR, gone), (99, gone)) == []
+    assert seen(again, (100, fleet(0, 10))) == [("lost_devices", True)]
+
+
+def test_devices_that_returned_during_a_restart_end_the_alert() -> None:
+    gone, there = fleet(5, 10), fleet(0, 10)
+    again = reopened(LOST, (0, gone), (LOST_FOR, gone))
+    assert seen(again, (0, there), (LOST_FOR - 0.1, there)) == []
+    assert seen(again, (LOST_FOR, there), (LOST_FOR + 1, there)) == [("lost_devices", True)]
+    assert seen(again, (100, gone), (100 + LOST_FOR, gone)) == [("lost_devices", False)]
+
+
+def test_a_run_without_a_round_is_not_told_again_after_a_restart() -> None:
+    waits = running(rounds=1)
+    again = reopened(SLOW, (0, waits), (60, waits))
+    assert seen(again, (0, waits), (61, waits), (500, waits)) == []
+    assert seen(again, (501, running(rounds=2))) == [("no_round", True)]
+
+
+def test_a_failed_run_is_over_after_a_restart_once_it_is_resumed() -> None:
+    failed = running("failed", ended_at="t1")
+    start = running("failed", ended_at="t2")  # the store's time of the same failure
+    (told,) = AlertConditions(OFF, Snapshot()).look(failed, 0)
+    again = AlertConditions(OFF, start, [told])
+    assert seen(again, (0, start), (9, start)) == []
+    later = running("failed", ended_at="t3")
+    assert seen(again, (10, running()), (11, later)) == [
+        ("run_failed", True),
+        ("run_failed", False),
+    ]
+    other = AlertConditions(OFF, running("failed", run="r-2", ended_at="t9"), [told])
+    assert seen(other, (0, running("failed", run="r-2", ended_at="t9"))) == [("run_failed", True)]
 
 
 def test_nothing_is_told_that_is_switched_off() -> None:

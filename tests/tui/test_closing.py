@@ -55,7 +55,7 @@ def test_ctrl_q_closes_at_once_where_nothing_else_ends(closing: Closing) -> None
     drive(opened(closing=closing), scenario)
 
 
-@pytest.mark.parametrize("answer", ["escape", "q", "enter"])
+@pytest.mark.parametrize("answer", ["escape", "q", "n", "enter"])
 def test_ctrl_q_asks_where_the_coordinator_ends_too(answer: str) -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         await press(pilot, "ctrl+q")

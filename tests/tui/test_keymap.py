@@ -93,7 +93,7 @@ def test_footer_hints_and_help_show_the_chosen_keys() -> None:
         await press(pilot, "h", "backspace", "backspace")
         assert notices(pilot)[-1][1] == "This is the first screen: ctrl+x quits."
 
-    drive(opened(CHOSEN), scenario, size=(120, 60))
+    drive(opened(CHOSEN), scenario, size=(120, 80))
 
 
 def test_what_panes_say_of_keys_follows_the_chosen_ones(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -13,15 +14,21 @@ from rich.text import Text
 from textual.dom import DOMNode
 from textual.pilot import Pilot
 
+from edgefed.cli.run_launcher import RunLauncher
+from edgefed.config.settings_files import Surroundings
 from edgefed.tui.actions import ACTIONS, PLACES, actions_of
+from edgefed.tui.app import Dashboard
 from edgefed.tui.braille import plot
 from edgefed.tui.device_table import DeviceTable
 from edgefed.tui.keymap import OWN_KEYS
 from edgefed.tui.panes.curve import labels, rounds_below
 from edgefed.tui.screens.help import keys_text
 from edgefed.tui.screens.registry import ScreenName
+from edgefed.tui.screens.run_comparison import RunComparisonScreen
+from edgefed.tui.screens.run_form import RunFormScreen
 from edgefed.tui.symbols import DEVICE_LOOKS, RUN_LOOKS, STATES, Glyphs
 from edgefed.tui.text_format import age, bar, binned, cut, cut_middle, sparks
+from tests.cli.test_run_launcher import Coordinator
 from tests.tui.driving import drive, press, screen_text
 from tests.tui.recorded_fleet import recorded
 from tests.tui.samples import RecordingControl, dashboard, device_view, fine, mixing
@@ -100,7 +107,9 @@ def test_help_shows_every_action() -> None:
     assert all(title in page for title in PLACES.values())
 
 
-def test_every_action_is_bound_and_can_be_called() -> None:
+def test_every_action_is_bound_and_can_be_called(tmp_path: Path) -> None:
+    launcher = RunLauncher(Coordinator(), Surroundings({"HOME": str(tmp_path)}, tmp_path))
+
     async def scenario(pilot: Pilot[None]) -> None:
         nodes: list[DOMNode] = [pilot.app]
         for screen in actions_of("screens"):
@@ -108,17 +117,24 @@ def test_every_action_is_bound_and_can_be_called() -> None:
             nodes += [pilot.app.screen, *pilot.app.screen.query(DeviceTable)]
         await press(pilot, "2", "enter")  # the screen of a device
         nodes.append(pilot.app.screen)
+        app = pilot.app
+        assert isinstance(app, Dashboard)
+        nodes.append(RunComparisonScreen(app._board, ["r-0142"]))
+        nodes.append(RunFormScreen(app._board, launcher.from_file(None)))
         for action in ACTIONS:
-            method = f"action_{action.call.partition('(')[0]}"
-            owners = [node for node in nodes if action.name in _bound(node)]
-            assert owners, action.name
-            assert all(callable(getattr(node, method, None)) for node in owners), action.name
+            calls = [
+                (node, _bound(node)[action.name]) for node in nodes if action.name in _bound(node)
+            ]
+            assert action.call in [call for _, call in calls], action.name
+            for node, call in calls:
+                assert callable(getattr(node, f"action_{call.partition('(')[0]}")), action.name
 
     drive(dashboard(), scenario)
 
 
-def _bound(node: DOMNode) -> set[str | None]:
-    return {binding.id for _, binding in node._bindings}
+def _bound(node: DOMNode) -> dict[str | None, str]:
+    """Return what each bound action of the registry calls on a node."""
+    return {binding.id: binding.action for _, binding in node._bindings}
 
 
 def test_names_and_keys_of_actions_are_unique() -> None:

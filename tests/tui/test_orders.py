@@ -75,6 +75,36 @@ def test_enter_at_once_is_cancel() -> None:
     assert orders_after("A", "enter", "p") == [("pause", RUN)]
 
 
+@pytest.mark.parametrize("status", ["running", "paused", "waiting"])
+@pytest.mark.parametrize("answer", [("y",), ("tab", "enter")])
+def test_finish_asks_and_ends_the_run(answer: tuple[str, ...], status: str) -> None:
+    assert orders_after("F", *answer, status=status) == [("finish", RUN)]
+
+
+@pytest.mark.parametrize("answer", ["enter", "escape", "n", "q"])
+def test_a_finish_that_is_not_confirmed_sends_nothing(answer: str) -> None:
+    assert orders_after("F", answer, "p") == [("pause", RUN)]
+
+
+def test_the_question_says_what_finishing_means_and_then_that_it_was_taken() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "F")
+        text = screen_text(pilot)
+        assert "Finish run r-0142?" in text
+        assert "completes its round" in text
+        assert "y yes, esc leaves" in text
+        await press(pilot, "y")
+        assert notices(pilot) == [("", "r-0142 ends after its round and keeps the model.")]
+
+    drive(dashboard(control=RecordingControl()), scenario)
+
+
+def test_a_run_that_finishes_is_not_asked_twice() -> None:
+    told = order_for("finish", run_view(status="finishing"))
+    assert told == "r-0142 is finishing already."
+    assert orders_after("F", "y", status="finishing") == []
+
+
 def test_escape_leaves_the_question() -> None:
     control = RecordingControl()
 
@@ -148,7 +178,7 @@ def test_a_broken_control_is_told_too() -> None:
     drive(dashboard(control=RecordingControl(OSError("no route"))), scenario)
 
 
-@pytest.mark.parametrize("key", ["p", "full_stop", "A"])
+@pytest.mark.parametrize("key", ["p", "full_stop", "F", "A"])
 def test_read_only_says_so(key: str) -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         await press(pilot, key)
@@ -158,7 +188,7 @@ def test_read_only_says_so(key: str) -> None:
     drive(dashboard(), scenario)
 
 
-@pytest.mark.parametrize("key", ["p", "full_stop", "A"])
+@pytest.mark.parametrize("key", ["p", "full_stop", "F", "A"])
 def test_without_a_run_the_keys_say_how_to_start_one(key: str) -> None:
     control = RecordingControl()
 
@@ -207,7 +237,7 @@ def test_a_click_on_the_footer_does_what_the_key_does() -> None:
 
 
 @pytest.mark.parametrize("status", ["finished", "aborted", "failed"])
-@pytest.mark.parametrize("key", ["pause", "step", "abort"])
+@pytest.mark.parametrize("key", ["pause", "step", "finish", "abort"])
 def test_an_ended_run_takes_no_orders(key: str, status: str) -> None:
     told = order_for(key, run_view(status=status))  # type: ignore[arg-type]
     assert isinstance(told, str)
@@ -221,13 +251,13 @@ def test_step_wants_a_paused_run() -> None:
 
 @pytest.mark.parametrize("status", ["finished", "aborted", "failed"])
 def test_an_ended_run_offers_no_orders(status: str) -> None:
-    words = ["Pause", "Resume", "Step", "Abort"]
+    words = ["Pause", "Resume", "Step", "Finish", "Abort"]
 
     async def scenario(pilot: Pilot[None]) -> None:
         footer = screen_text(pilot).splitlines()[-1]
         assert not [word for word in words if word in footer]
         assert "ctrl+q Quit" in footer
-        assert not {*words, "Abort…"} & await palette(pilot)
+        assert not {*words, "Finish…", "Abort…"} & await palette(pilot)
 
     app = dashboard(fine(snapshot(run=run_view(status=status))), control=RecordingControl())
     drive(app, scenario)
@@ -236,7 +266,7 @@ def test_an_ended_run_offers_no_orders(status: str) -> None:
 def test_the_palette_begins_with_a_command_that_does_no_harm() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         listed = await palette(pilot)
-        assert {"Pause", "Step", "Abort…", "Theme"} <= listed
+        assert {"Pause", "Step", "Finish…", "Abort…", "Theme"} <= listed
         await press(pilot, "enter")
         assert isinstance(pilot.app.screen, OverviewScreen)
 

@@ -81,6 +81,20 @@ def test_a_key_pressed_while_the_broker_is_there_is_carried_out(tmp_path: Path) 
         assert scene.orders() == [True]
 
 
+def test_the_key_that_finishes_ends_a_paused_run_after_a_round(tmp_path: Path) -> None:
+    with at_work(tmp_path) as scene:
+        feed = MqttFeed(scene.address, FLEET, SystemClock())
+        app = Dashboard(feed, feed, SystemClock())
+
+        async def scenario(pilot: Pilot[None]) -> None:
+            await until(lambda: shown_status(app) == "paused", "the paused run")
+            await press(pilot, "F", "y")
+            assert [title for title, _ in notices(pilot)] == [""]
+            await until(lambda: shown_status(app) == "finished", "the end of the run")
+
+        drive(app, scenario)
+
+
 def test_the_screen_says_who_gave_an_order(tmp_path: Path) -> None:
     with at_work(tmp_path) as scene:
         feed = MqttFeed(scene.address, FLEET, SystemClock())

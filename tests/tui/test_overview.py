@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from textual.pilot import Pilot
 
+from edgefed.events.attention import AttentionItem, AttentionKind
 from edgefed.events.feed_update import FeedUpdate
-from edgefed.events.snapshot import DeviceRoundView, LineView, PreviousRunView, Snapshot
-from edgefed.tui.panes.attention import AttentionPane
+from edgefed.events.snapshot import (
+    DeviceRoundView,
+    LineView,
+    PreviousRunView,
+    Snapshot,
+    WaitingView,
+)
+from edgefed.tui.display_state import DisplayState
+from edgefed.tui.panes.attention import AttentionPane, item_lines
 from edgefed.tui.panes.curve import CurvePane
 from edgefed.tui.panes.events import EventsPane
 from edgefed.tui.panes.header import Header
 from edgefed.tui.panes.round import RoundPane
 from edgefed.tui.panes.traffic import TrafficPane
 from tests.tui.driving import drive, press, screen_text
-from tests.tui.samples import ago, dashboard, device_view, fine, round_views, run_view, snapshot
+from tests.tui.samples import (
+    FakeClock,
+    ago,
+    dashboard,
+    device_view,
+    fine,
+    round_views,
+    run_view,
+    snapshot,
+)
 
 SIZES = [(120, 36), (80, 24), (200, 50)]
 
@@ -92,11 +111,59 @@ def test_what_has_no_room_is_counted() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         title, lines = attention_of(pilot)
         assert title == "Attention 40"
-        named = [line for line in lines if line.startswith("✗")]
+        named = [line for line in lines if line.startswith("✗ jetson")]
         assert named[0].startswith("✗ jetson-01")
-        assert lines[-1] == f"+ {40 - len(named)} more"
+        left = 40 - len(named)
+        assert lines[-1].startswith(f"✗ {left} more lost: jetson-0{len(named) + 1} … +{left - 1}")
 
     drive(dashboard(fine(shown)), scenario, (80, 24))
+
+
+def test_every_kind_of_trouble_is_seen_where_not_every_device_is() -> None:
+    lost = [device_view(i, state="lost", state_since=ago(i)) for i in range(1, 10)]
+    refused = [
+        device_view(i, state="idle", refused_at=ago(i), refused_reason="norm") for i in (11, 12)
+    ]
+    hot = device_view(13, state="idle", temperature=91.0)
+    views = (*lost, *refused, hot)
+    shown = snapshot(lines=()).model_copy(update={"devices": views})
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        title, lines = attention_of(pilot)
+        assert title == "Attention 12"
+        assert "".join(line[0] for line in lines) == "✗✗✗■▲"
+        assert lines[0].startswith("✗ jetson-01 lost")
+        assert lines[2].startswith("✗ 7 more lost: jetson-03 … +6")
+        assert lines[3].startswith("■ 2 refused: jetson-11 … +1")
+
+    drive(dashboard(fine(shown)), scenario, (80, 24))
+
+
+def item(kind: AttentionKind, number: int) -> AttentionItem:
+    return AttentionItem(f"board-{number:02}", kind, f"{kind} text", ago(number), "alarm")
+
+
+def folded(items: Sequence[AttentionItem], width: int, height: int) -> list[str]:
+    watch = DisplayState(FakeClock(), None)
+    return [line.plain.rstrip() for line in item_lines(watch.shown(), items, width, height)]
+
+
+def test_a_kind_without_room_is_one_line_with_the_names_that_fit() -> None:
+    items = [*(item("lost", number) for number in range(1, 6)), item("refused", 7)]
+    assert folded(items, 34, 2)[0] == "✗ 5 lost: board-01, board-02 … +3"
+    assert folded(items, 34, 2)[1].startswith("■ board-07 refused text")
+    assert folded(items, 12, 2)[0].startswith("✗ 5 lost: ")
+    awaited = [item("waited", 1), item("waited", 2), item("lost", 3)]
+    assert folded(awaited, 33, 2)[0] == "✗ 2 lost, awaited: board-01 … +1"
+    apart = folded(items, 40, 4)
+    assert [line[:10] for line in apart[:2]] == ["✗ board-01", "✗ board-02"]
+    assert apart[2] == "✗ 3 more lost: board-03, board-04 … +1"
+
+
+def test_kinds_without_a_line_of_their_own_are_counted() -> None:
+    items = [item("lost", 1), item("refused", 2), item("hot", 3), item("hot", 4)]
+    assert folded(items, 40, 2)[1] == "+ 1 refused, 2 hot"
+    assert folded(items, 40, 1) == ["+ 1 lost, 1 refused, 2 hot"]
 
 
 def test_odd_text_of_a_warning_keeps_to_its_line() -> None:
@@ -258,6 +325,74 @@ LONG_RUN = "r-0142-ab12"
 
 def top_line(pilot: Pilot[None]) -> str:
     return screen_text(pilot).splitlines()[0]
+
+
+@pytest.mark.parametrize("seconds", [-4 * 365 * 86400, -3600, -10, 90 + 2 * 86400, 1e9])
+def test_a_deadline_after_the_clock_was_changed_is_no_number(seconds: float) -> None:
+    moved = fine(snapshot(run=run_view(opened_at=ago(seconds))))
+
+    async def deadline(pilot: Pilot[None]) -> None:
+        top = round_of(pilot)[1][0]
+        assert top.endswith("clock changed")
+        assert "deadline" not in top
+
+    drive(dashboard(moved), deadline)
+    lost = WaitingView(lost=("jetson-03",), until=ago(seconds - 90))
+
+    async def waiting(pilot: Pilot[None]) -> None:
+        assert round_of(pilot)[1][0].endswith("awaits 1 device")
+
+    drive(dashboard(fine(snapshot(run=run_view(waiting=lost)))), waiting)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(-4, "in 01:34"), (52, "in 00:38"), (90, "passed"), (80000, "passed")]
+)
+def test_a_deadline_of_an_unchanged_clock_is_told(seconds: float, told: str) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert round_of(pilot)[1][0].endswith(f"deadline {told}")
+
+    drive(dashboard(fine(snapshot(run=run_view(opened_at=ago(seconds))))), scenario)
+
+
+@pytest.mark.parametrize("seconds", [-1e8, 1e8])
+def test_a_wait_for_devices_across_a_changed_clock_is_no_number(seconds: float) -> None:
+    run = run_view(status="waiting", round=0, min_devices=8, started_at=ago(seconds))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert round_of(pilot)[1][0].endswith("of 8")
+
+    drive(dashboard(fine(snapshot(run=run, rounds=()))), scenario)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("phase", "rounds", "place", "over"),
+    [
+        ("evaluate", 12, "between evaluate and select of round 13", 5),
+        ("done", 12, "between evaluate and select of round 13", 5),
+        ("merge", 11, "between merge and select of the next exchange", 4),
+        ("collect", 11, "between collect and select: devices are asked again", 0),
+        ("select", 11, "before select", 0),
+        ("select", 0, "before select", 0),
+    ],
+)
+def test_a_paused_run_says_between_which_phases_and_marks_none_as_going_on(
+    phase: str, rounds: int, place: str, over: int, size: tuple[int, int]
+) -> None:
+    views = (device_view(1, state="train", fraction=0.67, exchange="e-12"),)
+    run = run_view(status="paused", phase=phase)
+    shown = snapshot(run=run, rounds=round_views(rounds)).model_copy(update={"devices": views})
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        title, lines = round_of(pilot)
+        assert title == f"Round 12 ── PAUSED {place}"
+        assert "▶" not in "".join(lines)
+        assert lines[0].count("✓") == over
+        assert "paused: p resumes, . steps" in lines[0]
+        assert "waits for" not in "".join(lines)
+
+    drive(dashboard(fine(shown)), scenario, size)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (100, 30), (120, 36), (200, 50)])

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable
 from datetime import timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import Button, Input, OptionList
 
-from edgefed.cli.run_launcher import RunLauncher
+from edgefed.cli.run_launcher import RecipeDraft, RunLauncher
 from edgefed.config.settings_files import Surroundings
 from edgefed.errors import NotAllowedError
 from edgefed.events.feed_update import FeedUpdate
@@ -19,13 +21,13 @@ from edgefed.events.snapshot import Snapshot
 from edgefed.tui.app import Dashboard
 from edgefed.tui.form_list import FormList
 from edgefed.tui.orders import READ_ONLY
-from edgefed.tui.screens.discard import DiscardScreen
 from edgefed.tui.screens.new_run import NewRunScreen, recipe_files
 from edgefed.tui.screens.overview import OverviewScreen
+from edgefed.tui.screens.question import QuestionScreen
 from edgefed.tui.screens.run_form import RunFormScreen
 from edgefed.tui.theme import EDGEFED, EDGEFED_LIGHT
 from tests.cli.test_run_launcher import Coordinator
-from tests.tui.driving import Scenario, drive, notices, press, screen_text
+from tests.tui.driving import PATIENCE, Scenario, drive, notices, press, screen_text, until
 from tests.tui.samples import FakeClock, dashboard, feed, fine, run_view, snapshot
 from tests.tui.test_colours import unreadable
 
@@ -163,6 +165,40 @@ def test_a_past_run_is_started_again_from_the_devices_screen(
     assert coordinator.started[0]["name"] == "2024"
 
 
+class SlowLauncher(RunLauncher):
+    """Reads each file only when it is let go."""
+
+    let_go: ClassVar[dict[str, threading.Event]] = {}
+
+    def from_file(self, path: Path | None) -> RecipeDraft:
+        assert path is not None
+        gate = self.let_go[path.name] = threading.Event()
+        assert gate.wait(PATIENCE)
+        return super().from_file(path)
+
+
+def test_of_two_choices_the_last_one_is_opened(
+    tmp_path: Path, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.tui.test_run_form.RunLauncher", SlowLauncher)
+    app, gates = dashboard_in(tmp_path, coordinator), SlowLauncher.let_go
+
+    async def run() -> None:
+        async with app.run_test(size=(120, 36)) as pilot:
+            await press(pilot, "n")
+            await pilot.press("enter", "down", "enter")
+            await until(pilot, lambda: len(gates) == 2)
+            gates["a.toml"].set()
+            await pilot.pause(0.5)
+            assert isinstance(app.screen, NewRunScreen)
+            gates["b.toml"].set()
+            await until(pilot, lambda: isinstance(app.screen, RunFormScreen))
+            await press(pilot)
+            assert "New run from b.toml" in screen_text(pilot)
+
+    asyncio.run(run())
+
+
 def test_a_wrong_value_is_told_beside_the_field_and_nothing_starts(
     started: Callable[..., None], coordinator: Coordinator
 ) -> None:
@@ -237,9 +273,11 @@ def test_changes_are_not_lost_unasked(
         await open_form(pilot)
         await choose(pilot, "wire.error_feedback")
         await press(pilot, "space", "escape")
-        assert isinstance(pilot.app.screen, DiscardScreen)
+        assert isinstance(pilot.app.screen, QuestionScreen)
         assert "1 change would be lost" in screen_text(pilot)
         await press(pilot, "enter")
+        assert isinstance(pilot.app.screen, RunFormScreen)
+        await press(pilot, "escape", "n")
         assert isinstance(pilot.app.screen, RunFormScreen)
         await press(pilot, "escape", "tab", "enter")
         assert isinstance(pilot.app.screen, OverviewScreen)

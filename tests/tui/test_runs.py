@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
 from datetime import timezone
 from pathlib import Path
 
@@ -12,17 +14,28 @@ from textual.pilot import Pilot
 from edgefed.cli.mqtt_feed import MqttFeed
 from edgefed.cli.state_folder_runs import StateFolderRuns
 from edgefed.clock import SystemClock
+from edgefed.events.known_runs import RunDetails, RunRow
 from edgefed.events.run_comparison import compare
 from edgefed.tui.app import Dashboard
 from edgefed.tui.orders import NO_RUN
 from edgefed.tui.panes.run_curves import curves_of, drawing
+from edgefed.tui.recorded_feed import PERIOD
 from edgefed.tui.run_columns import columns_for
 from edgefed.tui.run_table import RunTable
 from edgefed.tui.screens.run_comparison import RunComparisonScreen
 from edgefed.tui.screens.runs import MOST, NO_LOCAL_RUN, UNKNOWN, RunsScreen
 from tests.control.test_orders import FLEET, at_work
 from tests.simulated_runs import simulate
-from tests.tui.driving import drive, notices, press, screen_text, until
+from tests.tui.driving import (
+    PATIENCE,
+    Scenario,
+    drive,
+    notices,
+    press,
+    screen_text,
+    text_of,
+    until,
+)
 from tests.tui.sample_runs import GONE, THREE, KnownRuns, past_run, prox, with_runs
 from tests.tui.samples import FakeClock, dashboard, feed, fine, run_view, snapshot
 from tests.tui.test_live import Player
@@ -117,6 +130,11 @@ def test_the_comparison_scrolls_to_its_end_and_no_further() -> None:
         assert "training.epochs" in end
         await press(pilot, *["k"] * 3)
         assert lines(pilot)[-3] != end
+        await press(pilot, "G")
+        assert lines(pilot)[-3] == end
+        assert "values  j k scroll  esc Back" in lines(pilot)[-2]
+        await press(pilot, "g")
+        assert "1 to " in lines(pilot)[-2]
 
     drive(with_runs(*THREE), scenario, size=(80, 24))
 
@@ -215,6 +233,91 @@ def test_the_list_is_read_again_when_a_round_has_ended() -> None:
         assert "r-0002" in screen_text(pilot)
 
     drive(player.app, scenario)
+
+
+class SlowRuns(KnownRuns):
+    """Runs whose readings each take until they are let go; each tells what was known when asked."""
+
+    def __init__(self, *runs: RunDetails) -> None:
+        super().__init__(*runs)
+        self.let_go: list[threading.Event] = []
+
+    def _wait(self) -> None:
+        gate = threading.Event()
+        self.let_go.append(gate)
+        assert gate.wait(PATIENCE)
+
+    def list_runs(self) -> Sequence[RunRow]:
+        known = tuple(self.runs)
+        self._wait()
+        return known
+
+    def run_details(self, run: str) -> RunDetails:
+        known = super().run_details(run)
+        self._wait()
+        return known
+
+
+def drive_slowly(app: Dashboard, scenario: Scenario) -> None:
+    """Run a scenario without waiting for what the app does in threads first."""
+
+    async def run() -> None:
+        async with app.run_test(size=(120, 36)) as pilot:
+            await scenario(pilot)
+
+    asyncio.run(run())
+
+
+def test_of_two_lists_that_are_read_at_once_the_one_asked_for_last_stays() -> None:
+    runs = SlowRuns(past_run(1))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        await pilot.pause(0.5)  # until what the first snapshot asks for is asked
+        older = len(runs.let_go)
+        assert older > 0
+        runs.runs[:] = [past_run(2)]
+        await pilot.press("1", "7")
+        await until(pilot, lambda: len(runs.let_go) > older)
+        runs.let_go[-1].set()
+        await until(pilot, lambda: "r-0002" in screen_text(pilot))
+        for gate in runs.let_go:
+            gate.set()
+        await press(pilot)
+        assert "r-0002" in screen_text(pilot)
+        assert "r-0001" not in screen_text(pilot)
+
+    drive_slowly(dashboard(screen="runs", runs=runs), scenario)
+
+
+def test_of_two_comparisons_that_are_read_at_once_the_one_asked_for_last_stays() -> None:
+    runs = SlowRuns(past_run(1))
+    player = Player(*(fine(snapshot(run=run_view(run="r-0001", round=n))) for n in (12, 13, 14)))
+    player.app = Dashboard(
+        player.feed, None, player.clock, zone=timezone.utc, screen="runs", runs=runs
+    )
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        await pilot.pause(0.5)
+        for gate in runs.let_go:
+            gate.set()
+        await press(pilot)
+        older = len(runs.let_go)
+        await pilot.press("enter")
+        await until(pilot, lambda: len(runs.let_go) > older)
+        await pilot.pause(0.5)
+        first = len(runs.let_go)
+        runs.runs[:] = [past_run(1, rounds=33)]
+        player.clock.seconds += PERIOD
+        player.feed.deliver()
+        await until(pilot, lambda: len(runs.let_go) > first)
+        runs.let_go[-1].set()
+        await until(pilot, lambda: "33" in text_of(pilot.app.screen.query_one("#comparison")))
+        for gate in runs.let_go:
+            gate.set()
+        await press(pilot)
+        assert "33" in text_of(pilot.app.screen.query_one("#comparison"))
+
+    drive_slowly(player.app, scenario)
 
 
 def test_a_list_that_cannot_be_read_again_stays() -> None:

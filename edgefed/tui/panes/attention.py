@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from textwrap import wrap
 
 from rich.text import Text
@@ -20,6 +21,13 @@ _MARKS: dict[AttentionKind, str] = {
     "run": "✗", "alert": "✗", "waited": "✗", "lost": "✗", "failed": "✗", "refused": "■",
     "standing": "!", "hot": "▲", "paused": "◌", "battery": "▽", "waiting": "◔", "warning": "!",
 }  # fmt: skip
+_WORDS: dict[AttentionKind, str] = {
+    "run": "failed", "alert": "alerts", "waited": "lost, awaited", "lost": "lost",
+    "failed": "failed", "refused": "refused", "standing": "of low trust", "hot": "hot",
+    "paused": "paused", "battery": "of low battery", "waiting": "waiting", "warning": "warnings",
+}  # fmt: skip
+"""Items of one kind, after their number."""
+
 _LONGEST_NAME = 18
 
 
@@ -59,11 +67,9 @@ def _items(shown: Shown) -> tuple[AttentionItem, ...]:
 
 
 def item_lines(shown: Shown, items: Sequence[AttentionItem], width: int, height: int) -> list[Text]:
-    """Return the items in at most ``height`` lines; the last one counts those without room."""
+    """Return the items in at most ``height`` lines; those without room are folded by kind."""
     if len(items) > height:
-        kept = items[: max(0, height - 1)]
-        more = Text(f"+ {len(items) - len(kept)} more", MUTED)
-        return [*(_lines(shown, item, width, 1)[0] for item in kept), more]
+        return _folded(shown, items, width, height)
     spare = height - len(items)
     lines: list[Text] = []
     for item in items:
@@ -73,13 +79,59 @@ def item_lines(shown: Shown, items: Sequence[AttentionItem], width: int, height:
     return lines
 
 
+def _folded(shown: Shown, items: Sequence[AttentionItem], width: int, height: int) -> list[Text]:
+    """Return a line for each kind; what is left of ``height`` goes to items of the worst ones."""
+    kinds = [list(group) for _, group in groupby(items, key=lambda item: item.kind)]
+    if len(kinds) > height:
+        kept = max(0, height - 1)
+        return [*(_kind_line(shown, kind, width) for kind in kinds[:kept]), _counted(kinds[kept:])]
+    spare = height - len(kinds)
+    lines: list[Text] = []
+    for kind in kinds:
+        alone = len(kind) if len(kind) - 1 <= spare else spare
+        spare -= min(spare, len(kind) - 1)
+        lines += [_lines(shown, item, width, 1)[0] for item in kind[:alone]]
+        if kind[alone:]:
+            lines.append(_kind_line(shown, kind[alone:], width, "more " if alone else ""))
+    return lines
+
+
+def _kind_line(shown: Shown, kind: Sequence[AttentionItem], width: int, more: str = "") -> Text:
+    """Return some items of one kind as ``5 lost: board-01, board-07 … +3``; one as itself."""
+    if len(kind) == 1:
+        return _lines(shown, kind[0], width, 1)[0]
+    line = Text.assemble((f"{_MARKS[kind[0].kind]} ", f"bold {_colour(kind)}"))
+    line.append(f"{len(kind)} {more}{_WORDS[kind[0].kind]}: ", "bold")
+    return line.append(_names(kind, width - line.cell_len))
+
+
+def _names(kind: Sequence[AttentionItem], room: int) -> str:
+    """Return the names that fit, at least one of them, and how many are left."""
+    full = (clean(item.subject) or clean(item.text) for item in kind)
+    names = [cut_middle(name, _LONGEST_NAME) for name in full]
+    for count in range(len(names), 0, -1):
+        rest = f" … +{len(names) - count}" if count < len(names) else ""
+        told = ", ".join(names[:count])
+        if count == 1 or len(told) + len(rest) <= room:
+            return f"{cut(told, max(0, room - len(rest)))}{rest}"
+    return ""
+
+
+def _counted(kinds: Sequence[Sequence[AttentionItem]]) -> Text:
+    """Return how many items there are of each of some kinds."""
+    return Text(f"+ {', '.join(f'{len(kind)} {_WORDS[kind[0].kind]}' for kind in kinds)}", MUTED)
+
+
+def _colour(items: Sequence[AttentionItem]) -> str:
+    return VERMILLION if any(item.severity == "alarm" for item in items) else ORANGE
+
+
 def _lines(shown: Shown, item: AttentionItem, width: int, most: int) -> list[Text]:
     """Return an item in at most ``most`` lines: mark, name and text, and its age at the right."""
-    colour = VERMILLION if item.severity == "alarm" else ORANGE
     name = cut_middle(clean(item.subject), min(_LONGEST_NAME, width // 2))
     since = shown.since(item.since)
     old = "" if since is None else age(since.total_seconds())
-    first = Text.assemble((f"{_MARKS[item.kind]} ", f"bold {colour}"), (name, "bold"))
+    first = Text.assemble((f"{_MARKS[item.kind]} ", f"bold {_colour([item])}"), (name, "bold"))
     first.append(" " if name else "")
     room = width - first.cell_len - (len(old) + 1 if old else 0)
     text = clean(item.text)

@@ -75,11 +75,13 @@ class CurvePane(Pane):
         stale = super().footing(shown)
         if stale:
             return stale
+        other, zoom = (shown.keys.label(f"overview.{name}") for name in ("curve", "zoom"))
         keys = []
         if self.screen.has_class("-narrow"):
-            keys.append(f"l {'Loss' if self._measure == 'accuracy' else 'Accuracy'}")
+            keys.append(f"{other} {'Loss' if self._measure == 'accuracy' else 'Accuracy'}")
         if self.zoomed or len(self.points(shown.snapshot)) > LAST_ROUNDS:
-            keys.append("z All rounds" if self.zoomed else f"z Last {LAST_ROUNDS} rounds")
+            rounds = "All rounds" if self.zoomed else f"Last {LAST_ROUNDS} rounds"
+            keys.append(f"{zoom} {rounds}")
         return "  ".join(keys)
 
     def nothing(self, shown: Shown) -> str:

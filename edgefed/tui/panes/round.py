@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import get_args
 
 from rich.text import Text
 
@@ -17,11 +17,20 @@ from edgefed.tui.display_state import Shown
 from edgefed.tui.orders import ENDED
 from edgefed.tui.panes.pane import Pane, what_and_next
 from edgefed.tui.panes.run_result import ended_lines
-from edgefed.tui.panes.waited_devices import waits_line
+from edgefed.tui.panes.waited_devices import slowest_line, waits_line
+from edgefed.tui.pause_place import PHASES, PausePlace, pause_place
 from edgefed.tui.text_format import bar, clean, countdown, cut
 from edgefed.tui.theme import GREEN, MUTED, ORANGE, RULE, SKY
 
-PHASES: tuple[Phase, ...] = tuple(phase for phase in get_args(Phase) if phase != "done")
+_SET_BACK = timedelta(seconds=5)
+"""How far a fleet's clock may be set back before times that it gave are not believed any more."""
+
+_OVERDUE = timedelta(days=1)
+"""How long after its deadline an exchange may be open: a coordinator takes a moment to close it."""
+
+_LONGEST_WAIT = timedelta(days=366)
+"""How long a run may wait for devices; longer only where the clock was changed."""
+
 _SHORT: dict[Phase, str] = {"select": "sel", "broadcast": "bcast", "evaluate": "eval"}
 
 
@@ -41,6 +50,9 @@ class RoundPane(Pane):
             return f"Run {run.run} ── {loud}"
         if run.round == 0:
             return f"Run {run.run} ── not begun"
+        if run.status == "paused":
+            paused = f"Round {run.round} ── PAUSED"
+            return self._fitting((f"{paused} {_place(shown, run).words}", paused))
         number = PHASES.index(run.phase) + 1 if run.phase in PHASES else len(PHASES)
         question = f" ({clean(run.question_in_words)})" if run.question else ""
         long = f"phase {number} of {len(PHASES)}: {run.phase.upper()}{question}"
@@ -54,7 +66,10 @@ class RoundPane(Pane):
         forms = [f"{long}{answers[0]}", f"{short}{answers[1]}"]
         if run.detail:  # one of several exchanges of a round: rather shorten the rest
             forms.insert(1, f"{short}{question}{answers[1]}")
-        headings = [f"Round {run.round} ── {form}" for form in forms]
+        return self._fitting([f"Round {run.round} ── {form}" for form in forms])
+
+    def _fitting(self, headings: Sequence[str]) -> str:
+        """Return the first heading that fits; the last one where none does."""
         fitting = (each for each in headings if len(each) <= self.size.width - 2)
         return next(fitting, headings[-1])
 
@@ -68,7 +83,7 @@ class RoundPane(Pane):
         assert run is not None  # without a run the pane shows its empty face
         if run.status in ENDED:
             return Text("\n", no_wrap=True, overflow="ellipsis").join(ended_lines(shown, run))
-        phases, short = _phases(run, " ───── ", {}), _phases(run, "  ", _SHORT)
+        phases, short = _phases(shown, run, " ───── ", {}), _phases(shown, run, "  ", _SHORT)
         named = height > 2
         right = _right(shown, run, width - short.cell_len - 2, named=named)
         if phases.cell_len + right.cell_len + 2 > width:
@@ -77,7 +92,8 @@ class RoundPane(Pane):
         lines = Text(no_wrap=True, overflow="ellipsis").append_text(phases)
         lines.append(" " * gap).append_text(right).append("\n")
         lines.append_text(_progress(run, width))
-        return lines.append("\n").append_text(waits_line(shown, run, width)) if named else lines
+        waits = slowest_line(run) if run.status == "paused" else waits_line(shown, run, width)
+        return lines.append("\n").append_text(waits) if named else lines
 
     def show(self, shown: Shown) -> None:
         """Take a new drawing; the border of a failed run is as loud as its text."""
@@ -85,16 +101,23 @@ class RoundPane(Pane):
         super().show(shown)
 
 
-def _phases(run: RunView, between: str, words: dict[Phase, str]) -> Text:
-    line = Text()
+def _place(shown: Shown, run: RunView) -> PausePlace:
+    return pause_place(run, shown.snapshot.rounds if shown.snapshot else ())
+
+
+def _phases(shown: Shown, run: RunView, between: str, words: dict[Phase, str]) -> Text:
+    """Return the phases with those that are over and, but in a pause, the one that goes on."""
+    line, paused = Text(), run.status == "paused"
     current = PHASES.index(run.phase) if run.phase in PHASES else len(PHASES)
+    if paused:
+        current = _place(shown, run).done
     for index, phase in enumerate(PHASES):
         if index:
             line.append(between, RULE)
         word = words.get(phase, phase)
         if index < current:
             line.append(f"{word} ").append("✓", GREEN)
-        elif index == current:
+        elif index == current and not paused:
             line.append(f"▶ {word}", f"bold {SKY}")
         else:
             line.append(f"{word} ·", MUTED)
@@ -110,15 +133,16 @@ def _right(shown: Shown, run: RunView, width: int, *, named: bool) -> Text:
         case "waiting":
             return _for_devices(shown, run)
         case "paused":
-            return Text("paused: p resumes, . steps", ORANGE)
+            resumes, steps = shown.keys.label("run.pause"), shown.keys.label("run.step")
+            return Text(f"paused: {resumes} resumes, {steps} steps", ORANGE)
         case "pausing":
-            return Text(f"pausing after {run.phase}", ORANGE)
+            return Text("pausing after this exchange", ORANGE)
     if run.reason:  # such as a full disk
         return Text(cut(clean(run.reason), width), ORANGE)
     if shown.cut_off:  # nobody knows whether it is still open
         return Text(f"as of {shown.as_of}", MUTED)
     if run.waiting is not None:
-        return _waiting(shown, run.waiting, 0 if named else width)
+        return _waiting(shown, run, run.waiting, 0 if named else width)
     return _deadline(shown, run)
 
 
@@ -126,6 +150,8 @@ def _deadline(shown: Shown, run: RunView) -> Text:
     elapsed = shown.since(run.opened_at)
     if elapsed is None or run.deadline <= 0 or run.phase not in ASKING:
         return Text("ends after this round" if run.status == "finishing" else "")
+    if not _plausible(elapsed, run):
+        return Text("clock changed", MUTED)
     left = timedelta(seconds=run.deadline) - elapsed
     if left <= timedelta(0):
         return Text("deadline passed", ORANGE)
@@ -137,13 +163,22 @@ def _for_devices(shown: Shown, run: RunView) -> Text:
     there = devices_there(shown.snapshot) if shown.snapshot else 0
     line = Text(f"waiting for devices: {device_count(there, run.min_devices)}", ORANGE)
     since = shown.since(run.started_at)
-    return line if since is None else line.append(f", for {countdown(since)}")
+    if since is None or not timedelta(0) <= since < _LONGEST_WAIT:
+        return line
+    return line.append(f", for {countdown(since)}")
 
 
-def _waiting(shown: Shown, waiting: WaitingView, width: int) -> Text:
+def _plausible(elapsed: timedelta, run: RunView) -> bool:
+    """Return whether an exchange can be open for so long: no clock was changed meanwhile."""
+    return -_SET_BACK <= elapsed <= timedelta(seconds=run.deadline) + _OVERDUE
+
+
+def _waiting(shown: Shown, run: RunView, waiting: WaitingView, width: int) -> Text:
     """Return whom the round waits for, and for how long; fewer names where there is no room."""
     since = shown.since(waiting.until)
-    left = f", {countdown(max(timedelta(0), -since))}" if since is not None else ""
+    left = ""
+    if since is not None and _plausible(since + timedelta(seconds=run.deadline), run):
+        left = f", {countdown(max(timedelta(0), -since))}"
     colour = ORANGE if waiting.lost else MUTED
     forms = [("waiting for ", most) for most in range(MOST_NAMED, 0, -1)]
     for verb, most in (*forms, ("awaits ", 1), ("awaits ", 0)):

@@ -73,7 +73,8 @@ class RoundsMap(Pane):
         if super().footing(shown) or count <= room:
             return super().footing(shown)
         first = min(self.first, count - room)
-        return f"{first + 1} to {first + room} of {count} devices  j k scroll"
+        down, up = (shown.keys.label(f"table.{way}") for way in ("down", "up"))
+        return f"{first + 1} to {first + room} of {count} devices  {down} {up} scroll"
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
         """Return the numbers of rounds, a row for each device, and what the cells mean."""

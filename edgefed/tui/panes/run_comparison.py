@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.text import Text
 
 from edgefed.events.run_comparison import Comparison, Row
 from edgefed.tui.display_state import Shown
 from edgefed.tui.panes.compared_runs import ComparedRunsPane, named
+from edgefed.tui.panes.rows import RowsPane
 from edgefed.tui.text_format import clean, cut_middle
 from edgefed.tui.theme import MUTED
 
@@ -19,11 +22,8 @@ _COLUMN = 26
 _GAP = 2
 
 
-class RunComparisonPane(ComparedRunsPane):
-    """One row for each result and for each setting that differs; scrolls by rows."""
-
-    top = 0
-    """The row below the head."""
+class RunComparisonPane(RowsPane[Row], ComparedRunsPane):
+    """One row for each result and for each setting that differs."""
 
     def heading(self, shown: Shown) -> str:
         """Return how many settings differ."""
@@ -33,31 +33,27 @@ class RunComparisonPane(ComparedRunsPane):
             return "Result"
         return f"Comparison  settings that differ: {len(self.comparison.settings)}"
 
-    def footing(self, shown: Shown) -> str:
-        """Return how to see the rows that do not fit, and how to go back."""
-        return "j k Scroll  esc Back" if self._count() > self._room() else "esc Back"
+    def head(self, shown: Shown, width: int) -> Text:
+        """Return the letter and the id of each run."""
+        assert self.comparison is not None  # without one the pane shows why
+        return _head(self.comparison, _widths(_rows(self.comparison), width))
 
-    def body(self, shown: Shown, width: int, height: int) -> Text:
-        """Return the head and the rows that fit."""
-        if self.comparison is None:
-            return Text()
-        rows = _rows(self.comparison)
-        widths = _widths(rows, width)
-        self.top = max(0, min(self.top, len(rows) - self._room()))
-        lines = [_head(self.comparison, widths)]
-        lines += [_line(row, widths) for row in rows[self.top : self.top + self._room()]]
-        return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
+    def items(self, shown: Shown) -> list[Row]:
+        """Return all results and settings."""
+        return _rows(self.comparison) if self.comparison is not None else []
 
-    def scroll_rows(self, rows: int) -> None:
-        """Move by rows."""
-        self.top = max(0, min(self.top + rows, self._count() - self._room()))
+    def rows(self, shown: Shown, width: int, items: Sequence[Row]) -> list[Text]:
+        """Return the lines of some of them, in columns as wide as all need."""
+        widths = _widths(self.items(shown), width)
+        return [_line(row, widths) for row in items]
 
-    def _count(self) -> int:
-        return len(_rows(self.comparison)) if self.comparison is not None else 0
+    def noun(self) -> str:
+        """Return what a row is about."""
+        return "values"
 
-    def _room(self) -> int:
-        """Return how many rows fit below the head."""
-        return max(1, self.size.height - 1)
+    def keys(self) -> str:
+        """Return how to go back."""
+        return "esc Back"
 
 
 def _rows(comparison: Comparison) -> list[Row]:

@@ -51,7 +51,8 @@ class RunCurvesPane(ComparedRunsPane):
         """Return how to see the other curve where only one fits."""
         if not self.screen.has_class("-narrow"):
             return ""
-        return f"l {'Loss' if self._measure == 'accuracy' else 'Accuracy'}"
+        key = shown.keys.label("comparison.curve")
+        return f"{key} {'Loss' if self._measure == 'accuracy' else 'Accuracy'}"
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
         """Return legend, curves and axes."""

@@ -28,7 +28,7 @@ def waits_line(shown: Shown, run: RunView, width: int) -> Text:
     told = len(named.lost) + len(named.online) + named.more if named else 0
     count = max(told, len(parts))
     if not count:
-        return _slowest(run)
+        return slowest_line(run)
     line = Text.assemble(("waits for ", MUTED), f"{count}", (": " if parts else "", MUTED))
     for index, part in enumerate(parts):
         rest = f" and {count - index} more"
@@ -71,7 +71,8 @@ def _doing(view: DeviceView) -> str:
     return "" if view.state in ("idle", "lost") else view.state
 
 
-def _slowest(run: RunView) -> Text:
+def slowest_line(run: RunView) -> Text:
+    """Return the slowest answer so far, and how many were refused; nothing without an answer."""
     if not run.slowest:
         return Text()
     name = _name(run.slowest)

@@ -52,7 +52,7 @@ class DeviceKeysScreen(Screen[None]):
         control = self.control_for(self.chosen())
         if control is None or view is None:
             return
-        order = order_for_device(key, view)
+        order = order_for_device(key, view, self._board.keys)
         if isinstance(order, str):
             self.notify(order, severity="warning", markup=False)
         elif order.question:

@@ -7,7 +7,7 @@ from typing import ClassVar
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
@@ -16,9 +16,7 @@ from textual.widgets import Button, Input, Static
 from edgefed.tui.device_orders import DeviceOrder
 from edgefed.tui.symbols import Glyphs
 from edgefed.tui.text_format import clean, cut_middle
-
-MAX_REASON = 200
-"""Characters of a reason that the coordinator takes."""
+from edgefed.wire.limits import MAX_PAUSE_REASON
 
 _TITLE_ID = 40
 """Characters of an id in the title."""
@@ -30,7 +28,8 @@ class DeviceQuestion(ModalScreen[str | None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         ("escape", "answer(False)", "Cancel"),
         ("y", "answer(True)", "Yes"),
-        ("n,q", "answer(False)", "Cancel"),
+        ("n", "answer(False)", "Cancel"),
+        Binding("q", "answer(False)", "Cancel", id="view.back"),
     ]
 
     def __init__(self, glyphs: Glyphs, order: DeviceOrder) -> None:
@@ -52,7 +51,7 @@ class DeviceQuestion(ModalScreen[str | None]):
             if self._asks_reason:
                 with Horizontal(id="device-reason"):
                     yield Static("Reason, if any: ", id="ask")
-                    yield Input(id="reason", compact=True, max_length=MAX_REASON)
+                    yield Input(id="reason", compact=True, max_length=MAX_PAUSE_REASON)
             with Horizontal(id="buttons"):
                 yield Button("Cancel", id="cancel", compact=True)
                 yield Button(verb, id="sure", variant="error", compact=True)

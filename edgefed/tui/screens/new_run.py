@@ -19,12 +19,12 @@ from textual.widgets.option_list import Option
 
 from edgefed.config.settings_files import expand
 from edgefed.files import folder_exists
-from edgefed.tui.asking import in_thread
 from edgefed.tui.launching import Draft, Launcher, PastRun
 from edgefed.tui.screens.board import Board
 from edgefed.tui.screens.run_form import RunFormScreen
 from edgefed.tui.text_format import clean, cut_middle
 from edgefed.tui.theme import MUTED, ORANGE, SKY
+from edgefed.tui.threaded_requests import in_thread
 
 MOST_FILES = 200
 """Files of a folder, and runs, that are offered."""
@@ -49,6 +49,7 @@ class NewRunScreen(ModalScreen[None]):
         self._launcher = launcher
         self._folder = launcher.folder
         self._runs: tuple[PastRun, ...] = ()
+        self._wanted: Callable[[], Draft] | None = None
         self._calls: dict[str, Callable[[], Draft]] = {}
 
     def compose(self) -> ComposeResult:
@@ -118,14 +119,18 @@ class NewRunScreen(ModalScreen[None]):
             self._open(partial(self._launcher.from_file, path))
 
     def _open(self, call: Callable[[], Draft]) -> None:
+        self._wanted = call
         self._tell(_LOADING)
         # What torch and plug-ins take to load is waited for in the thread.
-        in_thread(self, call, self._show_form, "The recipe cannot be read.", lambda: self._tell(""))
+        failed, then = "The recipe cannot be read.", partial(self._show_form, call)
+        in_thread(self, call, then, failed, lambda: self._tell(""))
 
     def _tell(self, text: str) -> None:
         self.query_one("#new-told", Static).update(self._board.glyphs.text(Text(text, ORANGE)))
 
-    def _show_form(self, draft: Draft) -> None:
+    def _show_form(self, call: Callable[[], Draft], draft: Draft) -> None:
+        if call is not self._wanted:  # another one was chosen meanwhile
+            return
         self.app.switch_screen(RunFormScreen(self._board, draft))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, Protocol, runtime_checkable
 
 from textual.screen import Screen
@@ -10,10 +11,8 @@ from textual.screen import Screen
 from edgefed.tui.screens.board import Board
 from edgefed.tui.screens.classes import ClassesScreen
 from edgefed.tui.screens.devices import DevicesScreen
-from edgefed.tui.screens.experts import ExpertsScreen
-from edgefed.tui.screens.labels import LabelsScreen
-from edgefed.tui.screens.matching import MatchingScreen
 from edgefed.tui.screens.overview import OverviewScreen
+from edgefed.tui.screens.panes import PanesScreen, expert_panes, label_panes, matching_panes
 from edgefed.tui.screens.runs import RunsScreen
 
 ScreenName = Literal["overview", "devices", "classes", "labels", "experts", "matching", "runs"]
@@ -21,9 +20,9 @@ SCREENS: dict[ScreenName, Callable[[Board], Screen[None]]] = {
     "overview": OverviewScreen,
     "devices": DevicesScreen,
     "classes": ClassesScreen,
-    "labels": LabelsScreen,
-    "experts": ExpertsScreen,
-    "matching": MatchingScreen,
+    "labels": partial(PanesScreen, panes=label_panes),
+    "experts": partial(PanesScreen, panes=expert_panes),
+    "matching": partial(PanesScreen, panes=matching_panes),
     "runs": RunsScreen,
 }
 

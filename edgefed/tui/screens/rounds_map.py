@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
+from edgefed.tui.actions import bindings_of
 from edgefed.tui.panes.rounds_map import RoundsMap
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
 
@@ -20,8 +21,9 @@ class RoundsMapScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         ("escape", "dismiss", "Back"),
         Binding("m", "dismiss", "Back", id="devices.map"),
-        ("j,down", "scroll_rows(1)", "Down"),
-        ("k,up", "scroll_rows(-1)", "Up"),
+        *bindings_of("table"),
+        ("down", "cursor_down", "Down"),
+        ("up", "cursor_up", "Up"),
         ("pagedown", "scroll_page(1)", "Page down"),
         ("pageup", "scroll_page(-1)", "Page up"),
     ]
@@ -44,9 +46,23 @@ class RoundsMapScreen(Screen[None]):
         """Draw every pane from the newest snapshot."""
         draw_panes(self, self._board)
 
-    def action_scroll_rows(self, rows: int) -> None:
-        """Move by rows."""
-        self.query_one(RoundsMap).scroll_rows(rows)
+    def action_cursor_down(self) -> None:
+        """Move down by one row."""
+        self.query_one(RoundsMap).scroll_rows(1)
+
+    def action_cursor_up(self) -> None:
+        """Move up by one row."""
+        self.query_one(RoundsMap).scroll_rows(-1)
+
+    def action_scroll_top(self) -> None:
+        """Move to the first row."""
+        pane = self.query_one(RoundsMap)
+        pane.scroll_rows(-pane.first)
+
+    def action_scroll_bottom(self) -> None:
+        """Move to the last row."""
+        devices = self._board.watch.shown().snapshot
+        self.query_one(RoundsMap).scroll_rows(len(devices.devices) if devices else 0)
 
     def action_scroll_page(self, pages: int) -> None:
         """Move by what the screen shows."""

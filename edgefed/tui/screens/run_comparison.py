@@ -6,26 +6,18 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.message import Message
 from textual.screen import Screen
 
 from edgefed.events.run_comparison import Comparison, compare
+from edgefed.tui.actions import bindings_of
 from edgefed.tui.panes.compared_runs import ComparedRunsPane
+from edgefed.tui.panes.pane import Pane
 from edgefed.tui.panes.run_comparison import RunComparisonPane
 from edgefed.tui.panes.run_curves import RunCurvesPane
-from edgefed.tui.run_reading import read_or_problem
+from edgefed.tui.run_reading import RunReading
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
-
-
-class ComparisonRead(Message):
-    """The runs were read, or why they could not be."""
-
-    def __init__(self, comparison: Comparison | None, problem: str = "") -> None:
-        super().__init__()
-        self.comparison = comparison
-        self.problem = problem
 
 
 class RunComparisonScreen(Screen[None]):
@@ -34,19 +26,18 @@ class RunComparisonScreen(Screen[None]):
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
     BINDINGS: ClassVar[list[BindingType]] = [
-        ("escape,enter", "dismiss", "Back"),
-        ("l", "other_curve", "Loss"),
-        ("j,down", "scroll_rows(1)", "Down"),
-        ("k,up", "scroll_rows(-1)", "Up"),
-        ("pagedown", "scroll_rows(10)", "Page down"),
-        ("pageup", "scroll_rows(-10)", "Page up"),
+        ("escape", "dismiss", "Back"),
+        Binding("enter", "dismiss", "Back", id="runs.open"),
+        *bindings_of("comparison"),
     ]
+    AUTO_FOCUS = "#comparison"
 
     def __init__(self, board: Board, runs: Sequence[str]) -> None:
         super().__init__(classes="board")
         self._board = board
         self._runs = runs
         self._read_at: object = None
+        self._reading = RunReading[Comparison](self, self._take)
 
     def compose(self) -> ComposeResult:
         """Lay out the curves above the comparison."""
@@ -75,27 +66,16 @@ class RunComparisonScreen(Screen[None]):
 
     def _read(self) -> None:
         runs, names = self._board.runs, self._runs
-        if runs is None:
-            return
+        if runs is not None:
+            self._reading.ask(lambda: compare([runs.run_details(name) for name in names]))
 
-        def read() -> None:
-            made = read_or_problem(lambda: compare([runs.run_details(name) for name in names]))
-            self.post_message(ComparisonRead(*made))
-
-        self.run_worker(read, thread=True, group="runs")
-
-    def on_comparison_read(self, message: ComparisonRead) -> None:
+    def _take(self, comparison: Comparison | None, problem: str) -> None:
         """Give the panes what was read; after a failure, they keep what they have."""
-        message.stop()
-        for pane in self.query(ComparedRunsPane):
-            pane.take(message.comparison, message.problem)
+        for pane in self.query(Pane):
+            if isinstance(pane, ComparedRunsPane):  # a query knows one base of a class only
+                pane.take(comparison, problem)
         draw_panes(self, self._board)
 
     def action_other_curve(self) -> None:
         """Show the other curve, where only one fits."""
         self.toggle_class("-loss")
-
-    def action_scroll_rows(self, rows: int) -> None:
-        """Move the comparison by rows."""
-        self.query_one(RunComparisonPane).scroll_rows(rows)
-        draw_panes(self, self._board)

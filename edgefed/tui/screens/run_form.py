@@ -7,24 +7,26 @@ from typing import ClassVar
 from rich.text import Text
 from textual import events, on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, OptionList, Static
 
-from edgefed.tui.asking import in_thread
+from edgefed.tui.actions import bindings_of
 from edgefed.tui.form_list import FormList
 from edgefed.tui.launching import Draft
 from edgefed.tui.orders import ENDED
 from edgefed.tui.recipe_form import RecipeForm
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board
-from edgefed.tui.screens.discard import DiscardScreen
+from edgefed.tui.screens.question import Question, QuestionScreen
 from edgefed.tui.shown_command import shown_command
 from edgefed.tui.text_format import clean
 from edgefed.tui.theme import GREEN, MUTED, ORANGE, SKY, VERMILLION
+from edgefed.tui.threaded_requests import in_thread
+from edgefed.units import counted
 
-_HINTS = "enter Edit  space Next  / Filter  ctrl+e Error  y Copy  ctrl+j Start  esc"
+_HINTS = ("form.next_choice", "form.filter", "form.next_error", "form.copy", "form.start")
 
 
 class RunFormScreen(ModalScreen[None]):
@@ -35,12 +37,7 @@ class RunFormScreen(ModalScreen[None]):
     AUTO_FOCUS = "#form-fields"
     BINDINGS: ClassVar[list[BindingType]] = [
         ("escape", "leave", "Cancel"),
-        Binding("ctrl+j", "start", "Start", priority=True),
-        Binding("ctrl+e", "next_error", "Next error", priority=True),
-        ("slash", "filter", "Filter"),
-        ("space", "next_choice", "Next choice"),
-        ("delete,backspace", "reset", "As before"),
-        ("y", "copy", "Copy"),
+        *bindings_of("form"),
     ]
 
     def __init__(self, board: Board, draft: Draft) -> None:
@@ -54,7 +51,7 @@ class RunFormScreen(ModalScreen[None]):
         """Lay out state, fields, the chosen one, the command and the buttons."""
         with Vertical(id="run-form") as box:
             box.border_title = Content(self._line(f"New run from {clean(self._form.draft.title)}"))
-            box.border_subtitle = Content(_HINTS)
+            box.border_subtitle = Content(f"enter Edit  {self._board.keys.hint(*_HINTS)}  esc")
             yield Static(id="form-state")
             yield Input(placeholder="part of a key, such as rounds", id="form-filter", compact=True)
             yield FormList(self._board.glyphs, id="form-fields")
@@ -149,6 +146,12 @@ class RunFormScreen(ModalScreen[None]):
         """Show the field under the cursor."""
         self._show_field()
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Return whether an action works: where its key is a character, a field takes that."""
+        if action in ("start", "next_error") and isinstance(self.focused, Input):
+            return not self._board.keys.types_character(f"form.{action}")
+        return super().check_action(action, parameters)
+
     # -- changes ------------------------------------------------------------------------------
 
     @on(OptionList.OptionSelected, "#form-fields")
@@ -241,7 +244,9 @@ class RunFormScreen(ModalScreen[None]):
         elif not self._form.changed:
             self.dismiss()
         else:
-            self.app.push_screen(DiscardScreen(len(self._form.sets)), self._discarded)
+            lost = f"{counted(len(self._form.sets), 'change')} would be lost; no run is started."
+            question = Question("Leave the form?", lost, "Leave", "Stay", "y leaves, esc stays")
+            self.app.push_screen(QuestionScreen(self._board.glyphs, question), self._discarded)
 
     def _discarded(self, sure: bool | None) -> None:
         if sure:
@@ -258,7 +263,8 @@ class RunFormScreen(ModalScreen[None]):
     def action_start(self) -> None:
         """Start the run, unless something is wrong with its values."""
         if self._form.problems or self._starting:
-            told = f"{self._form.problems} to mend: ctrl+e goes there."
+            key = self._board.keys.label("form.next_error")
+            told = f"{self._form.problems} to mend: {key} goes there."
             self.notify(told if self._form.problems else "Starting…", markup=False)
             return
         self._starting = True

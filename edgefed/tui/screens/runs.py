@@ -8,14 +8,13 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import DataTable, Static
 
 from edgefed.events.known_runs import RunRow
 from edgefed.tui.actions import bindings_of
 from edgefed.tui.orders import NO_RUN
-from edgefed.tui.run_reading import read_or_problem
+from edgefed.tui.run_reading import RunReading
 from edgefed.tui.run_table import RunTable
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
 from edgefed.tui.screens.run_comparison import RunComparisonScreen
@@ -30,15 +29,6 @@ READING = "Reading the runs…"
 
 _BORDER_AND_SCROLLBAR = 3
 _HINTS = ("runs.open", "runs.mark")
-
-
-class RunsRead(Message):
-    """The runs were read, or why they could not be."""
-
-    def __init__(self, runs: Sequence[RunRow], problem: str = "") -> None:
-        super().__init__()
-        self.runs = runs
-        self.problem = problem
 
 
 class RunsScreen(Screen[None]):
@@ -56,6 +46,7 @@ class RunsScreen(Screen[None]):
         self._problem = ""
         self._marked: list[str] = []
         self._read_at: object = None
+        self._reading = RunReading[Sequence[RunRow]](self, self._take)
 
     def compose(self) -> ComposeResult:
         """Lay out the table."""
@@ -87,21 +78,14 @@ class RunsScreen(Screen[None]):
     def _read(self) -> None:
         runs = self._board.runs
         if runs is None:
-            self.post_message(RunsRead((), UNKNOWN))
-            return
+            self.call_after_refresh(self._take, None, UNKNOWN)
+        else:
+            self._reading.ask(runs.list_runs)
 
-        def read() -> None:
-            rows, problem = read_or_problem(runs.list_runs)
-            self.post_message(RunsRead(rows or (), problem))
-
-        self.run_worker(read, thread=True, group="runs")
-
-    def on_runs_read(self, message: RunsRead) -> None:
+    def _take(self, runs: Sequence[RunRow] | None, problem: str) -> None:
         """Show what was read; after a failure, the runs that were known stay."""
-        message.stop()
-        self._problem = message.problem
-        if not message.problem:
-            self._runs = message.runs
+        self._problem = problem
+        self._runs = self._runs if problem else runs
         self._show()
 
     def _show(self) -> None:
