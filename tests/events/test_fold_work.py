@@ -112,28 +112,41 @@ def counted_steps() -> Iterator[dict[str, int]]:
         sys.settrace(before)
 
 
-def steps_of(devices: int, event: Event) -> int:
-    builder = fleet(devices)
+def steps_of(builder: SnapshotBuilder, event: Event) -> int:
     with counted_steps() as steps:
         builder.apply(event)
     return steps["executed"]
 
 
+@pytest.fixture(scope="module")
+def fleets() -> tuple[SnapshotBuilder, SnapshotBuilder]:
+    """A small and a large fleet; both get the same events in the same order."""
+    return fleet(10), fleet(10_000)
+
+
+@pytest.fixture(scope="module")
+def large() -> SnapshotBuilder:
+    """A large fleet whose mapping of devices has just grown."""
+    builder = fleet(10_000)
+    builder.apply(Event(time=NOW, kind="device", fields={"device": "grows the mapping"}))
+    return builder
+
+
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: f"{event.kind}-{len(event.fields)}")
-def test_the_steps_of_an_event_do_not_grow_with_the_fleet(event: Event) -> None:
-    few, many = steps_of(10, event), steps_of(10_000, event)
+def test_the_steps_of_an_event_do_not_grow_with_the_fleet(
+    event: Event, fleets: tuple[SnapshotBuilder, SnapshotBuilder]
+) -> None:
+    few, many = (steps_of(each, event) for each in fleets)
     assert few == many
     assert few > 50, "they are counted"
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: f"{event.kind}-{len(event.fields)}")
-def test_no_event_copies_the_fleet(event: Event) -> None:
+def test_no_event_copies_the_fleet(event: Event, large: SnapshotBuilder) -> None:
     """What runs in C, such as sorting and making a tuple, takes memory for its result."""
-    builder = fleet(10_000)
-    builder.apply(Event(time=NOW, kind="device", fields={"device": "grows the mapping"}))
     tracemalloc.start()
     try:
-        builder.apply(event)
+        large.apply(event)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -21,7 +21,7 @@ TABLE = "fedma-table1"
 
 def reproduce(folder: Path) -> tuple[str, ...]:
     """Return the words of a table with its results in a folder."""
-    words = ("reproduce", TABLE, "--out", str(folder / "out"), "--json")
+    words = ("reproduce", TABLE, "--seeds", "1", "--out", str(folder / "out"), "--json")
     return ("--state", str(folder / "state"), *words)
 
 
