@@ -1,0 +1,57 @@
+"""``edgefed ui --web``: serve the dashboard to browsers of this machine."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+from broker.child_process import ending_with_parent
+from edgefed.cli.context import Globals
+from edgefed.cli.web_address import listening_socket, url_of
+from edgefed.config.address import Address
+from edgefed.console import data, json_out, talk
+from edgefed.optional import wanted
+
+
+def serve_dashboard(options: Globals, words: Sequence[str], address: Address) -> None:
+    """Serve the dashboard until SIGTERM or Ctrl-C.
+
+    Args:
+        options: the common options, which every dashboard has too.
+        words: the options of ``edgefed ui`` for a dashboard.
+        address: where to listen.
+
+    Raises:
+        UsageError: textual-serve is not installed, or it cannot listen there.
+        InterruptedRunError: Ctrl-C ended it.
+    """
+    wanted("textual_serve", "web", "web.missing", package="textual-serve")
+    from edgefed.cli.web_server import WebServer, serve
+
+    fleet = options.settings().value.fleet
+    secret = secrets.token_urlsafe(16)
+    url = f"{url_of(address)}/{secret}/"
+    server = WebServer(_command(options, words), f"EdgeFed {fleet}", secret)
+    serve(server, listening_socket(address), lambda: _announce(url, options))
+
+
+def _command(options: Globals, words: Sequence[str]) -> str:
+    """Return the shell command of one dashboard, which ends when this process does."""
+    common = replace(options, json=False).words()
+    edgefed = [sys.executable, "-m", "edgefed.cli.main", *common, "ui", *words]
+    return f"exec {shlex.join(ending_with_parent(edgefed, signal.SIGTERM))}"
+
+
+def _announce(url: str, options: Globals) -> None:
+    if options.json:
+        json_out({"url": url, "pid": os.getpid()})
+    else:
+        data(url)
+    if not options.quiet:
+        talk("Open it in a browser of this machine; each tab is a dashboard of its own.")
+        talk("Whoever has the address can use the dashboard. Ctrl-C ends it; runs go on.")
