@@ -82,7 +82,8 @@ class Page:
 
     async def open(self, url: str) -> None:
         """Go to an address, which may use the clipboard; nobody is there to be asked."""
-        await self.call("Browser.grantPermissions", permissions=["clipboardReadWrite"])
+        allowed = ["clipboardReadWrite", "clipboardSanitizedWrite"]
+        await self.call("Browser.grantPermissions", permissions=allowed)
         for script in (_FIND_TERMINAL, _NOTE_BLOCKED):
             await self.call("Page.addScriptToEvaluateOnNewDocument", source=script)
         await self.call("Page.navigate", url=url)
@@ -102,21 +103,15 @@ class Page:
 
     async def until(self, condition: Callable[[str], object]) -> str:
         """Wait until the terminal's text fulfils a condition, and return it."""
-        ends = time.monotonic() + PATIENCE
-        while True:
-            text = str(await self.evaluate(_LINES))
-            if condition(text):
-                return text
-            assert time.monotonic() < ends, f"the page never was as awaited:\n{text}"
-            await asyncio.sleep(0.05)
+        return await self._awaited(_LINES, condition)
 
     async def shows(self, *parts: str) -> str:
         """Wait until all parts are in the terminal, and return its text."""
         return await self.until(lambda text: all(part in text for part in parts))
 
     async def clipboard(self) -> str:
-        """Return what was copied."""
-        return str(await self.evaluate("navigator.clipboard.readText()"))
+        """Wait until something was copied, and return it."""
+        return await self._awaited("navigator.clipboard.readText()", bool)
 
     async def requested(self) -> list[str]:
         """Return the addresses of what the page has loaded, or tried to load and was let."""
@@ -126,6 +121,15 @@ class Page:
         """Return the page as a PNG file."""
         told = await self.call("Page.captureScreenshot", format="png")
         return base64.b64decode(told["data"])
+
+    async def _awaited(self, expression: str, condition: Callable[[str], object]) -> str:
+        ends = time.monotonic() + PATIENCE
+        while True:
+            text = str(await self.evaluate(expression))
+            if condition(text):
+                return text
+            assert time.monotonic() < ends, f"the page never was as awaited:\n{text}"
+            await asyncio.sleep(0.05)
 
 
 class Browser:
