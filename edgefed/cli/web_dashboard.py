@@ -30,7 +30,7 @@ def serve_dashboard(options: Globals, words: Sequence[str], address: Address) ->
         UsageError: textual-serve is not installed, or it cannot listen there.
         InterruptedRunError: Ctrl-C ended it.
     """
-    wanted("textual_serve", "web", "web.missing", package="textual-serve")
+    wanted("textual_serve", "web", code="web.missing", package="textual-serve")
     from edgefed.cli.web_server import WebServer, serve
 
     fleet = options.settings().value.fleet
@@ -54,4 +54,4 @@ def _announce(url: str, options: Globals) -> None:
         data(url)
     if not options.quiet:
         talk("Open it in a browser of this machine; each tab is a dashboard of its own.")
-        talk("Whoever has the address can use the dashboard. Ctrl-C ends it; runs go on.")
+        talk("The address contains a secret: do not share it. Ctrl-C ends the server; runs go on.")

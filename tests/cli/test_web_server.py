@@ -13,7 +13,7 @@ import pytest
 from aiohttp import ClientSession, WSServerHandshakeError
 
 from tests.cli.web_server import Served, served, tab, until_gone
-from tests.tui.recorded_fleet import record
+from tests.tui.recorded_fleet import RUN, record
 
 OTHER_PAGES = (
     {"Host": "evil.example:8000"},
@@ -84,6 +84,26 @@ def test_a_page_is_told_when_its_dashboard_is_killed(server: Served) -> None:
             (process,) = server.dashboards()
             process.kill()
             await page.ended()
+
+    asyncio.run(scenario())
+
+
+def test_a_screenshot_is_opened_by_the_page(server: Served) -> None:
+    async def scenario() -> None:
+        async with tab(server) as page:
+            await page.shows("The recording is over")
+            await page.press("\x10")
+            await page.press("screens")
+            await page.shows("Save an SVG")
+            await page.press("\r")
+            url = f"{server.origin}/download/{await page.delivered()}"
+            reading = asyncio.create_task(page.delivered())
+            status, text, headers = await _get(url)
+            reading.cancel()
+            assert (status, headers["Content-Type"]) == (200, "image/svg+xml; charset=utf-8")
+            assert text.startswith("<svg") and RUN in text
+            assert (await _get(url, {"Origin": "http://evil.example"}))[0] == 403
+            assert (await _get(url))[0] == 404
 
     asyncio.run(scenario())
 
@@ -168,7 +188,7 @@ def test_it_prints_its_address_as_json_and_what_to_do_with_it(recording: Path) -
     assert server.url.startswith("http://127.0.0.1:")
     assert server.url.endswith("/")
     assert (code, out) == (0, "")
-    assert "Ctrl-C ends it" in err
+    assert "Ctrl-C ends the server" in err
     with served("--replay", str(recording), common=("--quiet",)) as server:
         assert server.end(signal.SIGTERM) == (0, "", "")
 

@@ -73,6 +73,7 @@ class Tab:
     def __init__(self, socket: ClientWebSocketResponse[bool]) -> None:
         self._socket = socket
         self._said = ""
+        self._files: list[str] = []
 
     async def press(self, text: str) -> None:
         """Type a text."""
@@ -84,6 +85,12 @@ class Tab:
             assert await self._read(), f"{text!r} is not in {self._said!r}"
         self._said = ""
 
+    async def delivered(self) -> str:
+        """Wait until the dashboard offers a file, and return its name on the server."""
+        while not self._files:
+            assert await self._read()
+        return self._files.pop()
+
     async def ended(self) -> None:
         """Wait until the server closes the connection."""
         while await self._read():
@@ -93,6 +100,8 @@ class Tab:
         message = await asyncio.wait_for(self._socket.receive(), PATIENCE)
         if message.type is WSMsgType.BINARY:
             self._said += message.data.decode(errors="replace")
+        if message.type is WSMsgType.TEXT and message.json()[0] == "deliver_file_start":
+            self._files.append(message.json()[1])
         return message.type in (WSMsgType.BINARY, WSMsgType.TEXT)
 
 

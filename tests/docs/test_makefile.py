@@ -99,5 +99,6 @@ def test_a_package_that_there_is_not_keeps_no_other_from_being_installed(tmp_pat
     assert told.stdout.splitlines()[-3:] == [
         "could not be installed: chromium-headless-shell",
         "not installed: chromium-headless-shell; the tests that need them will be skipped",
-        "  on Debian or Ubuntu: sudo apt-get update && sudo apt-get install chromium-headless-shell",
+        "  on Debian or Ubuntu: sudo apt-get update && sudo apt-get install"
+        " chromium-headless-shell",
     ]
