@@ -8,7 +8,6 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 
 from broker.child_process import ending_with_parent
 from edgefed.cli.context import Globals
@@ -41,10 +40,12 @@ def serve_dashboard(options: Globals, words: Sequence[str], address: Address) ->
 
 
 def _command(options: Globals, words: Sequence[str]) -> str:
-    """Return the shell command of one dashboard, which ends when this process does."""
-    common = replace(options, json=False).words()
-    edgefed = [sys.executable, "-m", "edgefed.cli.main", *common, "ui", *words]
-    return f"exec {shlex.join(ending_with_parent(edgefed, signal.SIGTERM))}"
+    """Return the shell command of one dashboard, which ends when this process does.
+
+    A terminal sends Ctrl-C to all processes, and only this one may tell of it.
+    """
+    edgefed = [sys.executable, "-m", "edgefed.cli.main", *options.words(), "ui", *words]
+    return f"trap '' INT; exec {shlex.join(ending_with_parent(edgefed, signal.SIGTERM))}"
 
 
 def _announce(url: str, options: Globals) -> None:

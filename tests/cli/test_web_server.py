@@ -30,10 +30,17 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(recording: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def shared_server(recording: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     state = ("--state", str(tmp_path_factory.mktemp("its state")))
     with served("--replay", str(recording), "--speed", "max", common=state) as started:
         yield started
+
+
+@pytest.fixture
+def server(shared_server: Served) -> Iterator[Served]:
+    """A server without tabs, all of whose tabs end after the test."""
+    yield shared_server
+    asyncio.run(until_gone(shared_server.dashboards()))
 
 
 async def _get(url: str, headers: dict[str, str] | None = None) -> tuple[int, str, dict[str, str]]:
@@ -150,6 +157,32 @@ def test_the_page_loads_nothing_from_other_machines_and_is_in_no_frame(server: S
     assert headers["Referrer-Policy"] == "no-referrer"
 
 
+@pytest.mark.slow
+def test_a_dashboard_that_hangs_is_killed_after_its_tab(server: Served) -> None:
+    async def scenario() -> None:
+        async with tab(server) as page:
+            await page.shows("The recording is over")
+            processes = server.dashboards()
+            processes[0].suspend()
+        await until_gone(processes)
+
+    asyncio.run(scenario())
+
+
+def test_what_a_dashboard_says_on_stderr_is_said_on_stderr(recording: Path) -> None:
+    async def scenario() -> None:
+        with served("--replay", str(recording), environment={"PYTHONFAULTHANDLER": "1"}) as server:
+            async with tab(server) as page:
+                await page.shows("REPLAY")
+                server.dashboards()[0].send_signal(signal.SIGABRT)
+                await page.ended()
+            code, out, err = server.end(signal.SIGTERM)
+        assert (code, out) == (0, "")
+        assert "Fatal Python error: Aborted" in err
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize(
     ("number", "code", "told"),
     [(signal.SIGINT, 130, "edgefed: error: Interrupted.  [interrupted]"), (signal.SIGTERM, 0, "")],
@@ -166,6 +199,25 @@ def test_a_signal_ends_the_server_and_all_dashboards(
             await until_gone(processes)
             assert ended[:2] == (code, "")
             assert [line for line in ended[2].splitlines()[2:] if line] == ([told] if told else [])
+
+    asyncio.run(scenario())
+
+
+def test_ctrl_c_in_a_terminal_ends_dashboards_that_start_without_a_word(recording: Path) -> None:
+    async def scenario() -> None:
+        with served("--replay", str(recording), common=("--quiet",)) as server:
+            async with tab(server) as page:
+                while not (processes := server.dashboards()):
+                    await asyncio.sleep(0.01)
+                (dashboard,) = processes
+                while "edgefed.cli.main" not in dashboard.cmdline()[:3]:
+                    await asyncio.sleep(0.01)
+                dashboard.send_signal(signal.SIGINT)
+                ended, _ = await asyncio.gather(
+                    asyncio.to_thread(server.end, signal.SIGINT), page.ended()
+                )
+            await until_gone(processes)
+            assert ended == (130, "", "edgefed: error: Interrupted.  [interrupted]\n")
 
     asyncio.run(scenario())
 

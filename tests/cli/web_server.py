@@ -13,7 +13,7 @@ import psutil
 from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType
 
 from broker.address import free_port
-from tests.processes import PATIENCE, edgefed, outcome
+from tests.processes import PATIENCE, outcome, start_module
 
 
 class Served:
@@ -49,9 +49,12 @@ class Served:
 
 
 @contextmanager
-def served(*words: str, common: tuple[str, ...] = ()) -> Iterator[Served]:
+def served(
+    *words: str, common: tuple[str, ...] = (), environment: Mapping[str, str] | None = None
+) -> Iterator[Served]:
     """Run ``edgefed ui --web`` on a free port inside the block."""
-    process = edgefed(*common, "ui", "--web", "--port", str(free_port()), *words)
+    web = ("ui", "--web", "--port", str(free_port()))
+    process = start_module("edgefed.cli.main", *common, *web, *words, environment=environment)
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line, outcome(process)
