@@ -140,10 +140,10 @@ def _serve(
     if replay is None:
         with connected(options):
             pass
-        shown = ["--read-only"] if read_only else []
+        shown, title = ["--read-only"] if read_only else [], loaded.value.fleet
     else:
         recording_of(event_file(loaded.value.state, replay))
-        shown = ["--replay", replay, "--speed", speed]
+        shown, title = ["--replay", replay, "--speed", speed], "replay"
     # A browser has the symbols, whatever the locale of the server.
     shown.append("--ascii" if letters else "--no-ascii")
-    serve_dashboard(options, shown, address)
+    serve_dashboard(options, shown, address, title=f"EdgeFed {title}")

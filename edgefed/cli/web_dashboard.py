@@ -16,14 +16,28 @@ from edgefed.config.address import Address
 from edgefed.console import data, json_out, talk
 from edgefed.optional import wanted
 
+_START = """
+import sys
+sys.path[:] = [folder for folder in sys.path if folder]
+from edgefed.cli.entry import main
+main()
+"""
+"""Starts a dashboard without modules of the current folder, as the command ``edgefed`` does.
 
-def serve_dashboard(options: Globals, words: Sequence[str], address: Address) -> None:
+``python -m`` would import them.
+"""
+
+
+def serve_dashboard(
+    options: Globals, words: Sequence[str], address: Address, *, title: str
+) -> None:
     """Serve the dashboard until SIGTERM or Ctrl-C.
 
     Args:
         options: the common options, which every dashboard has too.
         words: the options of ``edgefed ui`` for a dashboard.
         address: where to listen.
+        title: for the browser's tab.
 
     Raises:
         UsageError: textual-serve is not installed, or it cannot listen there.
@@ -32,19 +46,18 @@ def serve_dashboard(options: Globals, words: Sequence[str], address: Address) ->
     wanted("textual_serve", "web", code="web.missing", package="textual-serve")
     from edgefed.cli.web_server import WebServer, serve
 
-    fleet = options.settings().value.fleet
     secret = secrets.token_urlsafe(16)
     url = f"{url_of(address)}/{secret}/"
-    server = WebServer(_command(options, words), f"EdgeFed {fleet}", secret)
+    server = WebServer(dashboard_command(options, words), title, secret)
     serve(server, listening_socket(address), lambda: _announce(url, options))
 
 
-def _command(options: Globals, words: Sequence[str]) -> str:
+def dashboard_command(options: Globals, words: Sequence[str]) -> str:
     """Return the shell command of one dashboard, which ends when this process does.
 
     A terminal sends Ctrl-C to all processes, and only this one may tell of it.
     """
-    edgefed = [sys.executable, "-m", "edgefed.cli.main", *options.words(), "ui", *words]
+    edgefed = [sys.executable, "-c", _START, *options.words(), "ui", *words]
     return f"trap '' INT; exec {shlex.join(ending_with_parent(edgefed, signal.SIGTERM))}"
 
 

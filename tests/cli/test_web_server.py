@@ -6,12 +6,15 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession, WSServerHandshakeError
 
+from edgefed.cli.context import Globals
+from edgefed.cli.web_dashboard import dashboard_command
 from tests.cli.web_server import Served, served, tab, until_gone
 from tests.tui.recorded_fleet import RUN, record
 
@@ -84,6 +87,16 @@ def test_a_dashboard_has_the_options_of_the_server(server: Served, recording: Pa
     assert words[5:] == ["ui", "--replay", str(recording), "--speed", "max", "--no-ascii"]
 
 
+def test_modules_of_the_current_folder_are_not_imported(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise SystemExit('it was imported')")
+    command = dashboard_command(Globals(), ["--help"])
+    done = subprocess.run(
+        command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Open the dashboard." in done.stdout
+
+
 def test_a_page_is_told_when_its_dashboard_is_killed(server: Served) -> None:
     async def scenario() -> None:
         async with tab(server) as page:
@@ -133,6 +146,7 @@ def test_nobody_gets_in_without_the_whole_address(server: Served) -> None:
         status, text, _ = get(f"{server.origin}{path}")
         assert (status, text) == (404, "Open the whole address that edgefed ui --web printed.\n")
     assert len(server.url.split("/")[3]) >= 22
+    assert get(server.url)[0] == 200
 
 
 def test_the_page_names_the_address_that_the_browser_uses(server: Served) -> None:
@@ -150,7 +164,7 @@ def test_the_page_loads_nothing_from_other_machines_and_is_in_no_frame(server: S
     status, page, headers = get(server.url)
     policy = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split("; "))
     assert status == 200
-    assert "<title>EdgeFed default</title>" in page
+    assert "<title>EdgeFed replay</title>" in page
     assert policy["default-src"] == "'self'"
     assert policy["frame-ancestors"] == "'none'"
     assert not [name for name, value in policy.items() if "http" in value or "*" in value]
@@ -210,7 +224,7 @@ def test_ctrl_c_in_a_terminal_ends_dashboards_that_start_without_a_word(recordin
                 while not (processes := server.dashboards()):
                     await asyncio.sleep(0.01)
                 (dashboard,) = processes
-                while "edgefed.cli.main" not in dashboard.cmdline()[:3]:
+                while "-c" not in dashboard.cmdline()[:2]:
                     await asyncio.sleep(0.01)
                 dashboard.send_signal(signal.SIGINT)
                 ended, _ = await asyncio.gather(
@@ -241,8 +255,9 @@ def test_it_prints_its_address_as_json_and_what_to_do_with_it(recording: Path) -
     assert server.url.endswith("/")
     assert (code, out) == (0, "")
     assert "Ctrl-C ends the server" in err
-    with served("--replay", str(recording), common=("--quiet",)) as server:
-        assert server.end(signal.SIGTERM) == (0, "", "")
+    with served("--replay", str(recording), common=("--quiet",)) as another:
+        assert another.end(signal.SIGTERM) == (0, "", "")
+    assert another.url.split("/")[3] != server.url.split("/")[3], "the secret is a new one"
 
 
 def test_an_interrupt_is_reported_as_json(recording: Path) -> None:

@@ -13,7 +13,10 @@ import psutil
 from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType
 
 from broker.address import free_port
-from tests.processes import PATIENCE, outcome, start_module
+from tests.processes import outcome, start_module
+
+PATIENCE = 60.0
+"""Seconds after which a wait has failed."""
 
 
 class Served:

@@ -42,7 +42,7 @@ async def _look(page: Page, server: Served) -> None:
     await page.open(server.url)
     overview = await page.shows(RUN, "The recording is over", "Attention 9")
     assert "╭─ Round 13 ──" in overview
-    assert await page.evaluate("document.title") == "EdgeFed default"
+    assert await page.evaluate("document.title") == "EdgeFed replay"
     assert await _colours(page) > 50
     asked = await page.requested()
     assert [each for each in asked if not each.startswith(server.url)] == []
