@@ -75,7 +75,7 @@ class WebServer(Server):
         return response
 
     async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
-        """Start a dashboard and show it until its tab is closed, or it is."""
+        """Start a dashboard and show it until it or its tab is closed."""
         tab = asyncio.current_task()
         assert tab is not None
         self._tabs.add(tab)
