@@ -57,8 +57,8 @@ $(STAMP): pyproject.toml setup.py constraints.txt $(wildcard edgefed/native/*.[c
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[demo,dev]'
 	@touch $@
 
-# Root on a Debian machine gets Mosquitto and tmux installed; others are told how, and tests that need them are
-# skipped in plain sight.
+# Root on a Debian machine gets Mosquitto, tmux and Chromium installed; others are told how, and tests that need them
+# are skipped in plain sight.
 packages:
 	@sh tests/install_packages.sh
 

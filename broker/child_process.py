@@ -55,7 +55,7 @@ class ChildProcess:
         make_folder(folder)
         self._log_start = log.stat().st_size if log.exists() else 0
         started: Future[subprocess.Popen[bytes]] = Future()
-        start = partial(_popen, _ending_with_parent(command, last_signal), folder, log, environment)
+        start = partial(_popen, ending_with_parent(command, last_signal), folder, log, environment)
         # The kernel's signal at the parent's death is tied to the thread that starts the process,
         # and the caller's may be a passing worker: this one lives as long as the process.
         self._keeper = threading.Thread(
@@ -135,7 +135,8 @@ def start_error(child: ChildProcess, address: Address) -> EdgeFedError:
     )
 
 
-def _ending_with_parent(command: Sequence[str], last_signal: signal.Signals) -> list[str]:
+def ending_with_parent(command: Sequence[str], last_signal: signal.Signals) -> list[str]:
+    """Return a command that gets a signal when the thread that starts it ends (Linux)."""
     if not sys.platform.startswith("linux") or not sys.executable:
         return list(command)
     script = str(Path(__file__).with_name("parent_death.py"))

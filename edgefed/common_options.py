@@ -7,7 +7,7 @@ line wins, because the program is parsed before the group and the group before t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -51,6 +51,13 @@ class CommonOptions:
     verbose: bool = False
     state: Path | None = None
     no_color: bool = False
+
+    def words(self) -> tuple[str, ...]:
+        """Return the options as they are typed on a command line, those with a value first."""
+        typed = {f"--{f.name.replace('_', '-')}": getattr(self, f.name) for f in fields(self)}
+        flags = [name for name, value in typed.items() if value is True]
+        values = {name: str(value) for name, value in typed.items() if value and value is not True}
+        return (*(word for pair in values.items() for word in pair), *flags)
 
 
 def common_options(context: typer.Context) -> CommonOptions:

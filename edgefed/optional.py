@@ -8,13 +8,14 @@ from typing import Any
 from edgefed.errors import UsageError
 
 
-def wanted(module: str, extra: str, code: str) -> Any:
+def wanted(module: str, extra: str, code: str, *, package: str = "") -> Any:
     """Return a module of a package that is installed with an extra of ours.
 
     Args:
         module: its name.
-        extra: what the package and the extra are called.
+        extra: what the extra is called.
         code: of the error.
+        package: what the package is called; by default like the extra.
 
     Raises:
         UsageError: the package is not installed.
@@ -23,7 +24,7 @@ def wanted(module: str, extra: str, code: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise UsageError(
-            f"The package {extra} is not installed.",
+            f"The package {package or extra} is not installed.",
             code=code,
             hint=f"pip install 'edgefed[{extra}]'",
         ) from error

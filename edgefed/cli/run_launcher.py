@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -48,17 +48,16 @@ class StartOptions:
     @classmethod
     def of(cls, options: Globals) -> StartOptions:
         """Return those of a command; a broker's address with a login is left out."""
-        named = {
-            "--config": options.config,
-            "--broker": None if options.broker and "@" in options.broker else options.broker,
-            "--fleet": options.fleet,
-            "--state": options.state,
-        }
-        words = [word for name, value in named.items() if value for word in (name, str(value))]
-        flags = {"--no-config": options.no_config, "--insecure": options.insecure}
-        return cls(
-            options.surroundings(), (*words, *(name for name, given in flags.items() if given))
+        login = options.broker is not None and "@" in options.broker
+        told = replace(
+            options,
+            broker=None if login else options.broker,
+            json=False,
+            quiet=False,
+            verbose=False,
+            no_color=False,
         )
+        return cls(options.surroundings(), told.words())
 
 
 @dataclass(frozen=True)

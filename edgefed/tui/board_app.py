@@ -38,6 +38,13 @@ class BoardApp(App[None]):
             self.copy_to_clipboard(text)
         self.notify(f"Copied {clean(text)}" if text else "Nothing to copy.", markup=False)
 
+    def action_suspend_process(self) -> None:
+        """Go back to the shell, or say that a browser has none."""
+        if self.is_web:
+            self.notify("A dashboard in a browser cannot be suspended.", markup=False)
+        else:
+            super().action_suspend_process()
+
     def action_new_run(self) -> None:
         """Open the choice of what a new run begins with."""
         if self._launcher is None:

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from broker.address import LOOPBACK, free_port
 from device_agent.cli import app as agent_app
 from edgefed.cli.main import app as edgefed_app
+from edgefed.common_options import CommonOptions
 from edgefed.version import VERSION
 from tests.cli.commands import Told, edgefed, only
 from tests.processes import PATIENCE, clean_environment
@@ -88,6 +89,16 @@ def test_of_two_values_the_one_nearest_to_the_end_wins() -> None:
     edgefed("--broker", far, "run", "--broker", group, "list").failed(
         3, "broker.unreachable", group
     )
+
+
+def test_options_are_typed_again_as_they_were() -> None:
+    words = ("--config", "a b.toml", "--broker", "mqtt://u:p@h", "--fleet", "lab", "--state", "s")
+    flags = ("--no-config", "--insecure", "--json", "--quiet", "--verbose")
+    assert CommonOptions().words() == ()
+    assert CommonOptions(
+        config=Path("a b.toml"), no_config=True, broker="mqtt://u:p@h", insecure=True,
+        fleet="lab", json=True, quiet=True, verbose=True, state=Path("s"), no_color=True,
+    ).words() == (*words, *flags, "--no-color")  # fmt: skip
 
 
 def test_what_one_command_was_told_is_forgotten_by_the_next() -> None:

@@ -181,6 +181,8 @@ def test_the_options_of_the_dashboard_are_those_of_the_command(tmp_path: Path) -
     around = Surroundings({"HOME": str(tmp_path)}, tmp_path)
     draft = RunLauncher(Coordinator(), around, start.words).from_file(None)
     assert draft.command({}) == "edgefed --fleet lab --no-config run start"
+    shown = Globals(json=True, quiet=True, verbose=True, no_color=True)
+    assert StartOptions.of(shown).words == ()
     words = StartOptions.of(Globals(broker="mqtt://127.0.0.1:1", insecure=True)).words
     assert words == ("--broker", "mqtt://127.0.0.1:1", "--insecure")
 

@@ -74,3 +74,31 @@ def test_resolve_runs_its_program() -> None:
     assert (
         make("--dry-run", "resolve").stdout.splitlines()[-1] == ".venv/bin/python -m tests.resolve"
     )
+
+
+def test_a_package_that_there_is_not_keeps_no_other_from_being_installed(tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    scripts = {
+        "id": "echo 0",
+        "apt-get": f'echo "$*" >> {tmp_path}/asked; case "$*" in *chromium*) exit 1;; esac',
+    }
+    for name, script in scripts.items():
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+    told = subprocess.run(
+        ["/bin/sh", str(ROOT / "tests" / "install_packages.sh")],
+        env={"PATH": str(programs)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert asked[0] == "update -qq"
+    assert "install -y -qq --no-install-recommends tmux" in asked
+    assert told.stdout.splitlines()[-3:] == [
+        "could not be installed: chromium-headless-shell",
+        "not installed: chromium-headless-shell; the tests that need them will be skipped",
+        "  on Debian or Ubuntu: sudo apt-get update && sudo apt-get install"
+        " chromium-headless-shell",
+    ]

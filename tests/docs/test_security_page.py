@@ -12,6 +12,7 @@ ATTACKERS = (
     "A stranger on the network",
     "A stolen or malicious device",
     "An operator, or a viewer",
+    "A web page, or another user, of an operator's machine",
     "A broken broker",
     "A curious coordinator",
 )
