@@ -35,7 +35,13 @@ class RunComparisonPane(ComparedRunsPane):
 
     def footing(self, shown: Shown) -> str:
         """Return how to see the rows that do not fit, and how to go back."""
-        return "j k Scroll  esc Back" if self._count() > self._room() else "esc Back"
+        keys = "j k Scroll  esc Back" if self._count() > self._room() else "esc Back"
+        return "  ".join(filter(None, (self._unread(shown), keys)))
+
+    def _unread(self, shown: Shown) -> str:
+        """Return why the runs could not be read again, and from when they are."""
+        old = super().footing(shown)
+        return f"{clean(self.problem.splitlines()[0])} Runs {old}" if old else ""
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
         """Return the head and the rows that fit."""
