@@ -50,8 +50,9 @@ def unreadable(pilot: Pilot[None]) -> list[tuple[str, float]]:
         back = style.bgcolor.get_truecolor(DEFAULT_TERMINAL_THEME, foreground=False)
         plain = not any(map(str.isalnum, segment.text))
         drawing = all(map(is_drawing, segment.text))
-        if drawing and style.color.triplet is None:
-            continue  # a scrollbar is drawn like a bar, and few colours do not tell them apart
+        grey = style.color.triplet is None or len(set(style.color.triplet)) == 1
+        if drawing and grey:
+            continue  # a scrollbar is drawn like a bar, and only colours tell them apart
         if (plain and tuple(front) in RULES) or all(map(_is_quiet, segment.text)):
             continue
         if style.dim or contrast(front, back) < (GRAPHICS if drawing else TEXT):

@@ -28,7 +28,10 @@ WORDS: dict[StateId, tuple[str, ...]] = {
     ("empty", "comparison"): ("Drawn from the first round that measures accuracy.",),
     ("empty", "new-run"): ("No recipe (*.toml) in .", "defaults", "No past run yet"),
     ("empty", "form"): ("No key has this in it. esc clears.",),
-    ("empty", "replay"): ("The recording has not come to a run yet.", "The recording has not come to a device"),
+    ("empty", "replay"): (
+        "The recording has not come to a run yet.",
+        "The recording has not come to a device",
+    ),
     ("loading", "overview"): WAITS,
     ("loading", "devices"): ("Devices ?", *WAITS),
     ("loading", "device-log"): ("Asking xavier-07 for its log…",),

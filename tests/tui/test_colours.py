@@ -115,6 +115,16 @@ def test_without_colours_alarms_stand_out(monkeypatch: pytest.MonkeyPatch) -> No
     drive(dashboard(screen="devices"), scenario)
 
 
+def test_without_colours_a_filled_symbol_is_not_reversed() -> None:
+    style = Style(color=VERMILLION, bgcolor="#0E1318")
+    alarms = [Segment(text, style) for text in ("■ ", "✗ ", "■ rejected", "██")]
+    shown = ReadableColours(EDGEFED, colours=False).apply(alarms, Color(0, 0, 0))
+    assert [bool(each.style and each.style.reverse) for each in shown] == [
+        False, True, True, False
+    ]  # fmt: skip
+    assert all(each.style and each.style.bold for each in shown)
+
+
 @pytest.mark.parametrize("colour", [YELLOW, MUTED, VERMILLION])
 @pytest.mark.parametrize("back", [BLACK, WHITE, ColorTriplet(128, 128, 128)])
 def test_a_colour_is_changed_until_it_is_readable(colour: str, back: ColorTriplet) -> None:
