@@ -62,13 +62,17 @@ PAST: tuple[RunDetails, ...] = (
 """The runs of a coordinator, the newest first."""
 
 
+_OPENING = ("enter", "n")
+"""Keys after which the next one must wait."""
+
+
 @dataclass(frozen=True)
 class Screenshot:
     """A dashboard and how to reach the screen that is shown.
 
     Attributes:
         make: makes the dashboard; the current folder is empty and may be written to.
-        keys: are pressed one after the other, and what follows from each is waited for.
+        keys: are pressed one after the other; what a key opens is waited for.
         then: happens after the keys.
         waits: whether something is still under way on the screen, and never ends.
     """
@@ -81,8 +85,8 @@ class Screenshot:
     async def reach(self, pilot: Pilot[None]) -> None:
         """Go to the screen."""
         await self._rest(pilot)
-        for key in self.keys:
-            await pilot.press(key)
+        for keys in _steps(self.keys):
+            await pilot.press(*keys)
             await self._rest(pilot)
         if self.then is not None:
             await self.then(pilot)
@@ -91,9 +95,17 @@ class Screenshot:
             field.cursor_blink = False
 
     async def _rest(self, pilot: Pilot[None]) -> None:
-        if not self.waits:
-            await settle(pilot)
-        await pilot.pause()
+        await (pilot.pause() if self.waits else settle(pilot))
+
+
+def _steps(keys: Sequence[str]) -> list[list[str]]:
+    """Return keys in steps that end with a key that opens something."""
+    steps: list[list[str]] = [[]]
+    for key in keys:
+        steps[-1].append(key)
+        if key in _OPENING:
+            steps.append([])
+    return [step for step in steps if step]
 
 
 class EndingFeed(RecordedFeed):
