@@ -12,8 +12,11 @@ from textual.color import Color
 from textual.pilot import Pilot
 
 from edgefed.tui.app import Dashboard
-from edgefed.tui.contrast import GRAPHICS, TEXT, contrast, is_drawing
+from edgefed.tui.contrast import contrast, is_drawing
 from edgefed.tui.theme import EDGEFED, EDGEFED_LIGHT, RULE
+
+LEAST_OF_TEXT, LEAST_OF_GRAPHICS = 4.5, 3.0
+"""Contrasts that WCAG 2 asks for, at level AA."""
 
 RULES = [Color.parse(rule).rgb for rule in (RULE, EDGEFED_LIGHT.variables["border"])]
 
@@ -55,7 +58,7 @@ def unreadable(pilot: Pilot[None]) -> list[tuple[str, float]]:
             continue  # a scrollbar is drawn like a bar, and only colours tell them apart
         if (plain and tuple(front) in RULES) or all(map(_is_quiet, segment.text)):
             continue
-        if style.dim or contrast(front, back) < (GRAPHICS if drawing else TEXT):
+        if style.dim or contrast(front, back) < (LEAST_OF_GRAPHICS if drawing else LEAST_OF_TEXT):
             found.append((segment.text, contrast(front, back)))
     return found
 
