@@ -292,7 +292,7 @@ class Dashboard(BoardApp):
         def decided(sure: bool | None) -> None:
             self._order(order if sure else None)
 
-        glyphs, newest = self._board.glyphs, lambda: self.latest.snapshot
+        glyphs, newest = self._board.glyphs, self._watch_of_feed.shown
         self.push_screen(AbortScreen(glyphs, snapshot.run, newest), decided)
 
     def _order_for(self, key: OrderKey) -> Order | None:

@@ -18,6 +18,9 @@ from edgefed.tui.theme import ORANGE, RULE, VERMILLION, YELLOW
 TEXT, GRAPHICS = 4.5, 3.0
 """Least contrast of text, and of curves and bars, with their background."""
 
+_FILLED = " ■"
+"""Characters that reversing would hide rather than mark: they fill their cells, or nothing."""
+
 _DEFAULT = Style(color=RichColor.default())
 _STEPS = 25
 _PALETTE = [
@@ -71,7 +74,7 @@ class ReadableColours(LineFilter):
         self._alarms = {_parsed(VERMILLION), _parsed(theme.error or VERMILLION)}
         self._warnings = {_parsed(each) for each in (ORANGE, YELLOW, theme.warning or ORANGE)}
         self._foreground = _parsed(theme.foreground or ("#FFFFFF" if theme.dark else "#000000"))
-        self._changes: dict[tuple[ColorTriplet, ColorTriplet, bool, bool], Style] = {}
+        self._changes: dict[tuple[ColorTriplet, ColorTriplet, bool, bool, bool], Style] = {}
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         """Return the segments with readable colours."""
@@ -86,15 +89,16 @@ class ReadableColours(LineFilter):
     def _style(self, text: str, style: Style, below: ColorTriplet) -> Style:
         drawing = all(map(is_drawing, text))
         quiet = drawing or not any(map(str.isalnum, text))
+        filled = drawing or not text.strip(_FILLED)
         if style.color is None:
             return style + self._backdrop(style)
         if style.color.triplet is None:
             return style  # the terminal's own colours, which only its owner knows
         if style.bgcolor is not None:
             if style.bgcolor.triplet is None:  # as above, so the text takes the one made for it
-                return style + self._emphasis(style.color.triplet, drawing) + _DEFAULT
+                return style + self._emphasis(style.color.triplet, filled) + _DEFAULT
             below = style.bgcolor.triplet
-        key = (style.color.triplet, below, drawing, quiet)
+        key = (style.color.triplet, below, drawing, quiet, filled)
         if key not in self._changes:
             self._changes[key] = self._change(*key)
         return style + self._changes[key]
@@ -110,7 +114,7 @@ class ReadableColours(LineFilter):
         return Style(bgcolor=RichColor.from_ansi(_nearest(shown, self._numbers)))
 
     def _change(
-        self, colour: ColorTriplet, back: ColorTriplet, drawing: bool, quiet: bool
+        self, colour: ColorTriplet, back: ColorTriplet, drawing: bool, quiet: bool, filled: bool
     ) -> Style:
         """Return what to add to a style of these colours."""
         extra = Style()
@@ -118,7 +122,7 @@ class ReadableColours(LineFilter):
         if rule:
             colour = self._rule
         if not self._colours:
-            extra = self._emphasis(colour, drawing)
+            extra = self._emphasis(colour, filled)
             colour = self._foreground if extra else colour
             colour, back = _grey(colour), _grey(back)
         least = 1.0 if rule else GRAPHICS if drawing else TEXT
@@ -127,10 +131,10 @@ class ReadableColours(LineFilter):
         shown = RichColor.from_triplet(readable(colour, back, least))
         return extra + Style(color=shown, bgcolor=RichColor.from_triplet(back))
 
-    def _emphasis(self, colour: ColorTriplet, drawing: bool) -> Style:
+    def _emphasis(self, colour: ColorTriplet, filled: bool) -> Style:
         """Return the style that marks an alarm or a warning without its colour."""
         if colour in self._alarms:
-            return Style(bold=True, reverse=not drawing)
+            return Style(bold=True, reverse=not filled)
         return Style(bold=True) if colour in self._warnings else Style()
 
 

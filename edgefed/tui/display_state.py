@@ -77,6 +77,11 @@ class Shown:
         known = moment(self.snapshot.time) if self.snapshot else None
         return wall_time(since or known, self.zone)
 
+    @property
+    def time_now(self) -> str:
+        """The time of day of this machine; in a replay that of the recording."""
+        return wall_time(self.clock, self.zone)
+
     def time_of(self, stamp: str, *, seconds: bool = True) -> str:
         """Return the time of day of an ISO 8601 stamp in the screen's zone."""
         return wall_time(moment(stamp), self.zone, seconds=seconds)

@@ -132,7 +132,7 @@ class ReplayFeed:
         try:
             return self._playback.move(target, CHUNK)
         except StorageError as error:
-            self._failure = error.message
+            self._failure = f"{error.message} Next step: {error.hint}."
             return True
 
     def _tell(self) -> None:

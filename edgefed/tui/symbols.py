@@ -44,7 +44,7 @@ DEVICE_LOOKS: dict[DeviceState, Look] = {
     "evaluate": Look("◆", PURPLE, "measures"),
     "upload": Look("▲", SKY, "sends its answer"),
     "done": Look("✓", GREEN, "answered"),
-    "paused": Look("◌", ORANGE, "no disk space, or an operator"),
+    "paused": Look("◌", ORANGE, "by itself or an operator"),
     "late": Look("◷", ORANGE, "answered after the deadline"),
     "rejected": Look("■", VERMILLION, "its answer was refused"),
     "failed": Look("✗", VERMILLION, "could not answer"),

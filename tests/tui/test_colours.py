@@ -2,118 +2,65 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import asyncio
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from rich.color_triplet import ColorTriplet
 from rich.segment import Segment
 from rich.style import Style
-from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 from textual.color import Color
 from textual.pilot import Pilot
 
 from edgefed.tui.app import Dashboard
-from edgefed.tui.contrast import TEXT, ReadableColours, contrast, is_drawing, readable
-from edgefed.tui.screens.registry import ScreenName
+from edgefed.tui.contrast import TEXT, ReadableColours, contrast, readable
 from edgefed.tui.theme import EDGEFED, EDGEFED_LIGHT, MUTED, RULE, VERMILLION, YELLOW
+from tests.tui.drawn_colours import (
+    FEW_LOOKS,
+    LOOKS,
+    Looks,
+    draw_on,
+    segments,
+    unreadable,
+    wrong_colours,
+)
 from tests.tui.driving import drive, press
 from tests.tui.recorded_fleet import recorded
-from tests.tui.samples import (
-    FakeClock,
-    RecordingControl,
-    ago,
-    dashboard,
-    feed,
-    fine,
-    mixing,
-    snapshot,
-)
-from tests.tui.test_screens import BROKER_LOST
+from tests.tui.samples import FakeClock, dashboard, feed, fine, snapshot
+from tests.tui.screenshot_apps import Screenshot
+from tests.tui.screenshot_states import STATES, StateId
+from tests.tui.screenshots import DIALOGS, SCREENS
 
+OPENED = {**SCREENS, **DIALOGS}
 BLACK, WHITE = ColorTriplet(0, 0, 0), ColorTriplet(255, 255, 255)
-RULES = [Color.parse(rule).rgb for rule in (RULE, EDGEFED_LIGHT.variables["border"])]
 
 
-def segments(pilot: Pilot[None]) -> list[Segment]:
-    strips = pilot.app.screen._compositor.render_strips()
-    return [segment for strip in strips for segment in strip if segment.text.strip()]
-
-
-def unreadable(pilot: Pilot[None]) -> list[tuple[str, float]]:
-    """Return every text on the screen whose contrast with its background is too small."""
-    found = []
-    for segment in segments(pilot):
-        style = segment.style
-        assert style is not None and style.color is not None and style.bgcolor is not None
-        front = style.color.get_truecolor(DEFAULT_TERMINAL_THEME, foreground=True)
-        back = style.bgcolor.get_truecolor(DEFAULT_TERMINAL_THEME, foreground=False)
-        plain = not any(map(str.isalnum, segment.text))
-        rule = plain and tuple(front) in RULES
-        if rule or all(map(is_drawing, segment.text)):
-            continue
-        if contrast(front, back) < TEXT:
-            found.append((segment.text, contrast(front, back)))
-    return found
-
-
-RECORDINGS: dict[ScreenName, str] = {
-    "classes": "fedprox",
-    "labels": "bounties",
-    "experts": "fedmoe",
-    "matching": "fedma",
-}
-
-
-def watched(screen: ScreenName, *, stale: bool = False) -> Dashboard:
-    update = BROKER_LOST if stale else fine(mixing(dead=(1,)))
-    if screen in RECORDINGS:
-        update = recorded(RECORDINGS[screen])
-        if stale:
-            update = replace(update, broker=False, problem="Broker unreachable.", since=ago(12))
-    return dashboard(update, control=RecordingControl(), screen=screen)
-
-
-@pytest.mark.parametrize("theme", [EDGEFED.name, EDGEFED_LIGHT.name, "textual-light"])
-@pytest.mark.parametrize("screen", get_args(ScreenName))
-@pytest.mark.parametrize("stale", [False, True])
-def test_every_text_has_contrast(screen: ScreenName, theme: str, stale: bool) -> None:
-    async def scenario(pilot: Pilot[None]) -> None:
-        pilot.app.theme = theme
-        await press(pilot)
-        assert len(segments(pilot)) > 40
+async def check(shot: Screenshot, looks: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw a screen in some ways, and look for text that cannot be read."""
+    async with shot.make().run_test(size=(120, 36), notifications=True) as pilot:
+        await shot.reach(pilot)
+        assert len(segments(pilot)) > 10
         assert unreadable(pilot) == []
-        for keys in (["question_mark"], ["escape", "A"], ["x"]):
-            await press(pilot, *keys)
-            assert unreadable(pilot) == [], keys
+        for terminal, theme in looks:
+            await draw_on(pilot, terminal, theme, monkeypatch)
+            assert unreadable(pilot) == [], (terminal, theme)
+            assert wrong_colours(pilot, terminal) == [], (terminal, theme)
 
-    drive(watched(screen, stale=stale), scenario)
 
-
-@pytest.mark.parametrize("theme", [EDGEFED.name, EDGEFED_LIGHT.name])
-@pytest.mark.parametrize("screen", ["devices", *RECORDINGS])
-@pytest.mark.parametrize(("system", "least", "most"), [("standard", 0, 15), ("256", 16, 255)])
-def test_few_colours_are_readable(
-    theme: str,
-    screen: ScreenName,
-    system: str,
-    least: int,
-    most: int,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("name", OPENED)
+def test_every_text_has_contrast(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Dashboard, "colour_system", system)
+    monkeypatch.chdir(tmp_path)
+    asyncio.run(check(OPENED[name], LOOKS, monkeypatch))
 
-    async def scenario(pilot: Pilot[None]) -> None:
-        pilot.app.theme = theme
-        await press(pilot)
-        styles = [segment.style for segment in segments(pilot)]
-        numbers = [style.color.number for style in styles if style and style.color]
-        assert len(numbers) == len(styles)
-        assert all(number is not None and least <= number <= most for number in numbers)
-        assert unreadable(pilot) == []
 
-    drive(watched(screen), scenario)
+@pytest.mark.parametrize("state", STATES, ids="-".join)
+def test_every_text_of_a_state_has_contrast(
+    state: StateId, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asyncio.run(check(STATES[state], FEW_LOOKS, monkeypatch))
 
 
 @pytest.mark.parametrize("system", ["standard", None])
@@ -131,7 +78,7 @@ def test_empty_cells_have_the_background_of_the_text_beside_them(
         styles = [each.style for each in body if each.style and not each.style.reverse]
         assert len({style.bgcolor for style in styles if style.bgcolor}) == 1
 
-    drive(watched("classes"), scenario)
+    drive(dashboard(recorded("fedprox"), screen="classes"), scenario)
 
 
 @pytest.mark.parametrize("theme", ["ansi-light", "ansi-dark"])
@@ -150,22 +97,6 @@ def test_on_an_unknown_background_text_has_the_terminals_own_colour(theme: str) 
     drive(dashboard(screen="devices"), scenario)
 
 
-@pytest.mark.parametrize("screen", RECORDINGS)
-def test_without_colours_every_text_is_grey(
-    screen: ScreenName, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    async def scenario(pilot: Pilot[None]) -> None:
-        styles = [each.style for each in segments(pilot)]
-        colours = [style.color.triplet for style in styles if style and style.color]
-        assert len(colours) == len(styles)
-        assert all(rgb and rgb.red == rgb.green == rgb.blue for rgb in colours)
-        assert unreadable(pilot) == []
-
-    drive(watched(screen), scenario)
-
-
 def test_without_colours_alarms_stand_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
 
@@ -182,6 +113,16 @@ def test_without_colours_alarms_stand_out(monkeypatch: pytest.MonkeyPatch) -> No
         assert unreadable(pilot) == []
 
     drive(dashboard(screen="devices"), scenario)
+
+
+def test_without_colours_a_filled_symbol_is_not_reversed() -> None:
+    style = Style(color=VERMILLION, bgcolor="#0E1318")
+    alarms = [Segment(text, style) for text in ("■ ", "✗ ", "■ rejected", "██")]
+    shown = ReadableColours(EDGEFED, colours=False).apply(alarms, Color(0, 0, 0))
+    assert [bool(each.style and each.style.reverse) for each in shown] == [
+        False, True, True, False
+    ]  # fmt: skip
+    assert all(each.style and each.style.bold for each in shown)
 
 
 @pytest.mark.parametrize("colour", [YELLOW, MUTED, VERMILLION])

@@ -3,112 +3,83 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from datetime import timezone
+from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
 
-from edgefed.events.feed_update import FeedUpdate
-from edgefed.events.snapshot import Snapshot
 from edgefed.tui.app import Dashboard
-from edgefed.tui.screens.registry import Drawn, ScreenName
 from edgefed.tui.theme import EDGEFED_LIGHT
-from tests.tui.recorded_fleet import recorded
-from tests.tui.samples import FakeClock, RecordingControl, ago, feed, fine
+from tests.tui.driving import screen_text
+from tests.tui.screenshot_apps import Screenshot
+from tests.tui.screenshot_states import STATES, StateId
+from tests.tui.screenshots import DIALOGS, SCREENS, VARIANTS
+from tests.tui.state_words import UNSAID, WORDS
 
 Compare = Callable[..., bool]
 
 SIZES = {"80x24": (80, 24), "120x36": (120, 36), "200x50": (200, 50)}
 MIDDLE = SIZES["120x36"]
 
-PICTURES: dict[str, tuple[str, ScreenName, list[str]]] = {
-    "overview": ("fedprox", "overview", []),
-    "devices": ("fedprox", "devices", []),
-    "device": ("fedprox", "devices", ["G", "k", "enter"]),
-    "rounds-map": ("fedprox", "devices", ["m"]),
-    "classes": ("fedprox", "classes", []),
-    "many-classes": ("fedma", "classes", []),
-    "labels": ("bounties", "labels", []),
-    "experts": ("fedmoe", "experts", []),
-    "matching": ("fedma", "matching", []),
-}
-"""Recording, screen and keys of each picture."""
-
-METHODS: dict[ScreenName, str] = {
-    "classes": "fedprox",
-    "labels": "bounties",
-    "experts": "fedmoe",
-    "matching": "fedma",
-}
-"""The recordings for the screens of methods."""
+ALL = {**SCREENS, **DIALOGS, **VARIANTS}
+THEMED = {**SCREENS, **DIALOGS}
 
 
-def watched(update: FeedUpdate, screen: ScreenName, clock: FakeClock | None = None) -> Dashboard:
-    clock = clock or FakeClock()
-    return Dashboard(
-        feed(clock, update), RecordingControl(), clock, zone=timezone.utc, screen=screen
-    )
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let recipes and recordings have the same paths wherever the tests run."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def looks_the_same(snap_compare: Compare) -> Callable[..., bool]:
+    """Compare a screen with its snapshot."""
+
+    def compare(
+        shot: Screenshot,
+        size: tuple[int, int] = MIDDLE,
+        theme: str = "",
+        says: Callable[[str], object] = str,
+    ) -> bool:
+        async def reach(pilot: Pilot[None]) -> None:
+            await shot.reach(pilot)
+            if theme:
+                pilot.app.theme = theme
+                await pilot.pause()
+            says(screen_text(pilot))
+
+        return snap_compare(shot.make(), terminal_size=size, run_before=reach)
+
+    return compare
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("picture", PICTURES)
-def test_sizes(snap_compare: Compare, picture: str, size: str) -> None:
-    name, screen, keys = PICTURES[picture]
-    app = watched(recorded(name), screen)
-    assert snap_compare(app, terminal_size=SIZES[size], press=keys)
+@pytest.mark.parametrize("name", ALL)
+def test_sizes(looks_the_same: Compare, name: str, size: str) -> None:
+    assert looks_the_same(ALL[name], SIZES[size])
 
 
 @pytest.mark.parametrize("theme", ["light", "16-colours", "no-colours"])
-@pytest.mark.parametrize("screen", ["overview", "devices", "classes"])
+@pytest.mark.parametrize("name", THEMED)
 def test_themes(
-    snap_compare: Compare, screen: ScreenName, theme: str, monkeypatch: pytest.MonkeyPatch
+    looks_the_same: Compare, name: str, theme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if theme == "16-colours":
         monkeypatch.setattr(Dashboard, "colour_system", "standard")
     if theme == "no-colours":
         monkeypatch.setenv("NO_COLOR", "1")
-
-    async def lighten(pilot: Pilot[None]) -> None:
-        if theme == "light":
-            pilot.app.theme = EDGEFED_LIGHT.name
-            await pilot.pause()
-
-    app = watched(recorded("fedprox"), screen)
-    assert snap_compare(app, terminal_size=MIDDLE, run_before=lighten)
+    light = EDGEFED_LIGHT.name if theme == "light" else ""
+    assert looks_the_same(THEMED[name], theme=light)
 
 
-@pytest.mark.parametrize("screen", METHODS)
-def test_empty(snap_compare: Compare, screen: ScreenName) -> None:
-    """A run of another kind has none of this, and tested nothing yet."""
-    run = recorded("fedprox").snapshot
-    assert run is not None
-    bare = Snapshot(fleet="plant-a", time=run.time, run=run.run)
-    assert snap_compare(watched(fine(bare), screen), terminal_size=MIDDLE)
+@pytest.mark.parametrize("state", STATES, ids="-".join)
+def test_states(looks_the_same: Compare, state: StateId) -> None:
+    def says(text: str) -> None:
+        assert [words for words in WORDS[state] if words not in text] == []
+        assert [words for words in UNSAID.get(state, ()) if words in text] == []
+
+    assert looks_the_same(STATES[state], says=says)
 
 
-@pytest.mark.parametrize("screen", METHODS)
-def test_loading(snap_compare: Compare, screen: ScreenName) -> None:
-    clock = FakeClock()
-
-    async def wait(pilot: Pilot[None]) -> None:
-        clock.seconds += 1
-        assert isinstance(pilot.app.screen, Drawn)
-        pilot.app.screen.draw()
-        await pilot.pause()
-
-    app = watched(fine(None), screen, clock)
-    assert snap_compare(app, terminal_size=MIDDLE, run_before=wait)
-
-
-@pytest.mark.parametrize("screen", METHODS)
-def test_stale(snap_compare: Compare, screen: ScreenName) -> None:
-    told = "Broker unreachable: connection refused; next try in 4 s."
-    old = replace(recorded(METHODS[screen]), broker=False, problem=told, since=ago(12))
-    assert snap_compare(watched(old, screen), terminal_size=MIDDLE)
-
-
-@pytest.mark.parametrize("screen", METHODS)
-def test_error(snap_compare: Compare, screen: ScreenName) -> None:
-    never = FeedUpdate(snapshot=None, broker=True, coordinator=False)
-    assert snap_compare(watched(never, screen), terminal_size=MIDDLE)
+def test_every_state_has_words() -> None:
+    assert set(WORDS) == set(STATES) >= set(UNSAID)

@@ -27,9 +27,9 @@ from edgefed.tui.screens.question import QuestionScreen
 from edgefed.tui.screens.run_form import RunFormScreen
 from edgefed.tui.theme import EDGEFED, EDGEFED_LIGHT
 from tests.cli.test_run_launcher import Coordinator
+from tests.tui.drawn_colours import unreadable
 from tests.tui.driving import PATIENCE, Scenario, drive, notices, press, screen_text, until
 from tests.tui.samples import FakeClock, dashboard, feed, fine, run_view, snapshot
-from tests.tui.test_colours import unreadable
 
 FILE = '[algorithm]\nname = "fedprox"\nmu = 0.5\n[rounds]\ncount = 7\n'
 BUSY = NotAllowedError("Run r-0142 is at work.", code="run.busy", hint="edgefed run finish r-0142")
@@ -420,20 +420,6 @@ def test_every_text_has_contrast(started: Callable[..., None], theme: str) -> No
             assert unreadable(pilot) == [], keys
 
     started(scenario)
-
-
-@pytest.mark.parametrize("size", [(120, 36), (80, 24)], ids=["large", "small"])
-def test_the_form(
-    snap_compare: Callable[..., bool], opened: Dashboard, size: tuple[int, int]
-) -> None:
-    async def before(pilot: Pilot[None]) -> None:
-        await open_form(pilot)
-        await choose(pilot, "seed")
-        await press(pilot, "enter", "7", "enter")
-        await choose(pilot, "algorithm.mu")
-        await press(pilot, "enter", "0", "0", "e", "9")
-
-    assert snap_compare(opened, terminal_size=size, run_before=before)
 
 
 def test_letters_do_for_a_terminal_without_symbols(started: Callable[..., None]) -> None:

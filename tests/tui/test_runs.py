@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timezone
 from pathlib import Path
 
@@ -40,15 +40,7 @@ from tests.tui.sample_runs import GONE, THREE, KnownRuns, past_run, prox, with_r
 from tests.tui.samples import FakeClock, dashboard, feed, fine, run_view, snapshot
 from tests.tui.test_live import Player
 
-Compare = Callable[..., bool]
-
 MARK_TWO = ["m", "down", "m"]
-
-
-@pytest.mark.parametrize("size", [(120, 36), (80, 24)], ids=["large", "small"])
-def test_two_runs_side_by_side(snap_compare: Compare, size: tuple[int, int]) -> None:
-    app = with_runs(*THREE)
-    assert snap_compare(app, terminal_size=size, press=[*MARK_TWO, "enter"])
 
 
 def lines(pilot: Pilot[None]) -> list[str]:

@@ -12,7 +12,7 @@ from edgefed.events.attention import AttentionItem, AttentionKind, attention
 from edgefed.events.expert_events import problem_in_words
 from edgefed.tui.display_state import Shown
 from edgefed.tui.panes.experts import experts_of, problem_line
-from edgefed.tui.panes.fleet_summary import NO_DEVICE, fleet_counts, fleet_notes
+from edgefed.tui.panes.fleet_summary import fleet_counts, fleet_notes, no_device
 from edgefed.tui.panes.pane import Pane
 from edgefed.tui.text_format import age, clean, cut, cut_middle
 from edgefed.tui.theme import MUTED, ORANGE, VERMILLION
@@ -48,7 +48,7 @@ class AttentionPane(Pane):
     def nothing(self, shown: Shown) -> str:
         """Return what to do when no device ever answered and nothing else is wrong."""
         there = shown.snapshot is not None and bool(shown.snapshot.devices)
-        return "" if there or _items(shown) else NO_DEVICE
+        return "" if there or _items(shown) else no_device(shown)
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
         """Return the items, and counts and notes of the fleet in the room that is left."""

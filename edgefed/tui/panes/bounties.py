@@ -32,6 +32,8 @@ _ORDER = ("open", "cancelled", "closed")
 class BountiesPane(RowsPane[BountyView]):
     """A row for each bounty, the open ones first, those that nobody offers anything before all."""
 
+    leads = True
+
     def heading(self, shown: Shown) -> str:
         """Return how many bounties there are of each status."""
         found = _bounties(shown)

@@ -61,6 +61,8 @@ class ClassPane(Pane):
 class ClassTablePane(RowsPane[ClassRow], ClassPane):
     """A row for each class; the heading names the worst."""
 
+    leads = True
+
     in_order = False
     """Whether the classes stand by label; otherwise the worst is first."""
 

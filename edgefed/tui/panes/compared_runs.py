@@ -24,15 +24,18 @@ class ComparedRunsPane(Pane):
 
     comparison: Comparison | None = None
     problem = ""
+    _as_of = ""
 
     def take(self, comparison: Comparison | None, problem: str) -> None:
         """Take what was read; a failure leaves what is shown."""
         self.comparison = comparison or self.comparison
+        if comparison is not None and self.shown is not None:
+            self._as_of = self.shown.time_now
         self.problem = problem
 
     def footing(self, shown: Shown) -> str:
-        """Return nothing: past runs do not become stale."""
-        return ""
+        """Return from when the runs are where they could not be read again; else nothing."""
+        return f"from {self._as_of}" if self.problem and self._as_of else ""
 
     def face(self, shown: Shown) -> Text | None:
         """Return what is wrong, or that the runs are being read."""

@@ -33,6 +33,9 @@ _READING = 9
 _HINTS = ("device.ping", "device.pause", "detail.log", "detail.next")
 
 _REASON_LINES = 3
+_NOT_ASKED = "Not asked in this run yet."
+_NO_ROUND = "No run yet; its rounds are listed here."
+
 _CLASS = 12
 """Largest width of the name of a class."""
 
@@ -74,8 +77,14 @@ class DeviceStatePane(DevicePane):
         return cut_middle(clean(self.device), max(8, self.size.width - 4))
 
     def footing(self, shown: Shown) -> str:
-        """Return the most important keys."""
-        return super().footing(shown) or shown.keys.hint(*_HINTS)
+        """Return the most important keys; none about a device that is gone."""
+        gone = shown.snapshot is not None and self.view(shown) is None
+        return super().footing(shown) or ("" if gone else shown.keys.hint(*_HINTS))
+
+    def nothing(self, shown: Shown) -> str:
+        """Return that the device is gone, and where to go from here."""
+        told, other = super().nothing(shown), shown.keys.label("detail.next")
+        return f"{told} It is listed again once it connects; {other} shows another." if told else ""
 
     def lines(self, view: DeviceView, shown: Shown, width: int, height: int) -> Iterable[Text]:
         """Return one fact a line, the most urgent first."""
@@ -123,8 +132,7 @@ class DeviceHealthPane(DevicePane):
             "power", _with_course(_reading(view.power, "{:.1f} W"), shown, view, "power", room)
         )
         yield _fact("memory", _with_course(memory, shown, view, "memory", room))
-        load = _reading(view.cpu, "CPU {:.0f} %").append("  ")
-        yield _fact("load", load.append_text(_reading(view.gpu, "GPU {:.0f} %")))
+        yield _fact("load", _load(view))
         yield _fact("battery", _reading(view.battery, "{:.0f} %"))
 
 
@@ -170,7 +178,7 @@ class DeviceRoundsPane(DevicePane):
     def lines(self, view: DeviceView, shown: Shown, width: int, height: int) -> Iterable[Text]:
         """Return a line for each round."""
         if not view.rounds:
-            return [Text("Not asked in this run yet.", MUTED)]
+            return [Text(_NOT_ASKED if shown.run else _NO_ROUND, MUTED)]
         slowest = max(each.seconds for each in view.rounds) or 1.0
         room = min(_BAR, width - _BEFORE_BAR)
         return [_round(each, slowest, room) for each in reversed(view.rounds)]
@@ -190,6 +198,13 @@ def _known(text: str) -> Text:
 
 def _reading(value: float | None, form: str, colour: str = "") -> Text:
     return _dash() if value is None else Text(form.format(value), colour)
+
+
+def _load(view: DeviceView) -> Text:
+    """Return the load of processor and GPU, as far as they are known."""
+    shares = (("CPU", view.cpu), ("GPU", view.gpu))
+    known = [f"{name} {share:.0f} %" for name, share in shares if share is not None]
+    return Text("  ".join(known)) if known else _dash()
 
 
 def _with_course(now: Text, shown: Shown, view: DeviceView, measure: Measure, room: int) -> Text:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from rich.text import Text
 
 from edgefed.tui.display_state import Shown
-from edgefed.tui.panes.fleet_summary import NO_DEVICE
-from edgefed.tui.panes.pane import Pane, what_and_next
+from edgefed.tui.panes.fleet_summary import no_device
+from edgefed.tui.panes.pane import Pane
 from edgefed.tui.symbols import Glyphs
 from edgefed.tui.theme import MUTED
 
 
 class DeviceNotice(Pane):
     """Says why there are no rows: no device, no match, no snapshot yet, or a problem."""
+
+    leads = True
 
     def __init__(self, glyphs: Glyphs, *, id: str) -> None:  # noqa: A002
         super().__init__(glyphs, id=id)
@@ -28,11 +30,7 @@ class DeviceNotice(Pane):
 
     def nothing(self, shown: Shown) -> str:
         """Return what to do when no device ever answered."""
-        return "" if shown.snapshot and shown.snapshot.devices else NO_DEVICE
-
-    def error(self, shown: Shown) -> Text:
-        """Return what is wrong and what to do."""
-        return what_and_next(shown)
+        return "" if shown.snapshot and shown.snapshot.devices else no_device(shown)
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
         """Return how to see the devices again."""

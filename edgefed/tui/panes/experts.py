@@ -43,6 +43,7 @@ class ExpertTablePane(RowsPane[Row], ExpertPane):
     """For each label, or value of a column, the share of each expert."""
 
     absent = NO_EXPERTS
+    leads = True
 
     def heading(self, shown: Shown) -> str:
         """Return what the rows and columns are."""

@@ -17,6 +17,12 @@ from edgefed.tui.theme import MUTED, ORANGE, SKY
 from edgefed.units import counted
 
 NO_DEVICE = "No device yet. Start its agent: edgefed-agent run"
+NONE_RECORDED = "The recording has not come to a device yet."
+
+
+def no_device(shown: Shown) -> str:
+    """Return that there is no device, and what would bring one."""
+    return NO_DEVICE if shown.replay is None else NONE_RECORDED
 
 
 def fleet_counts(shown: Shown, width: int) -> list[Text]:

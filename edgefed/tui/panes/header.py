@@ -97,6 +97,8 @@ def _epsilon(snapshot: Snapshot | None) -> str:
 
 def _state(shown: Shown, wide: bool, *, eta_shown: bool) -> Text:
     run = shown.run
+    if shown.snapshot is None and not shown.starting:
+        return Text("run ?", MUTED)
     if run is None:
         starting = shown.starting and shown.replay is None
         return Text("starting" if starting else "no run", MUTED)
@@ -124,10 +126,16 @@ def eta(snapshot: Snapshot, run: RunView) -> float | None:
 
 
 def _links(shown: Shown) -> Text:
-    """Return whether broker and coordinator are there; without a broker nobody knows the latter."""
-    latest = shown.latest
-    line = Text("broker ").append_text(_mark(latest.broker)).append(" coord ")
-    return line.append_text(_mark(latest.coordinator) if latest.broker else Text("?", MUTED))
+    """Return whether broker and coordinator are there, as far as that is known.
+
+    Without a broker nobody knows whether the coordinator is there. Before the first snapshot or
+    problem nothing is known.
+    """
+    latest, unknown = shown.latest, Text("?", MUTED)
+    silent = shown.snapshot is None and not shown.broken
+    line = Text("broker ").append_text(unknown if silent else _mark(latest.broker))
+    there = unknown if silent or not latest.broker else _mark(latest.coordinator)
+    return line.append(" coord ").append_text(there)
 
 
 def _replay(position: ReplayPosition, wide: bool) -> Text:
@@ -146,7 +154,9 @@ def _mark(there: bool) -> Text:
 
 
 def _devices(shown: Shown, wide: bool) -> Text:
-    devices = shown.snapshot.devices if shown.snapshot else ()
+    if shown.snapshot is None:
+        return Text("devices ?", MUTED)
+    devices = shown.snapshot.devices
     online = sum(device.state != "lost" for device in devices)
     return Text(f"devices {online}/{len(devices)}" if wide else f"{online}/{len(devices)}")
 

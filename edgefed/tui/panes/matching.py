@@ -58,6 +58,8 @@ class MatchingPane(RowsPane[int]):
 class LayersPane(MatchingPane):
     """The last matching of each layer."""
 
+    leads = True
+
     def heading(self, shown: Shown) -> str:
         """Return how far the matching is."""
         view = self.view(shown)

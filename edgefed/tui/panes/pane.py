@@ -26,6 +26,9 @@ class Pane(Widget):
 
     can_focus = False
 
+    leads = False
+    """Whether it is its screen's first pane, which says what is wrong and what to do about it."""
+
     def __init__(self, glyphs: Glyphs, *, id: str) -> None:  # noqa: A002
         super().__init__(id=id)
         self.glyphs = glyphs
@@ -50,8 +53,7 @@ class Pane(Widget):
 
     def error(self, shown: Shown) -> Text:
         """Return what to show when there never were numbers because something is wrong."""
-        del shown
-        return Text("No numbers: see above.", MUTED)
+        return what_and_next(shown) if self.leads else Text("No numbers: see above.", MUTED)
 
     def show(self, shown: Shown) -> None:
         """Take a new drawing; repaint only if something visible changed."""

@@ -55,6 +55,8 @@ class Track:
 class RoundsMap(Pane):
     """Rows are devices, the slowest first; columns are the last rounds of the run."""
 
+    leads = True
+
     first = 0
     """The row at the top."""
 

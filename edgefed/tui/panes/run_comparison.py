@@ -38,6 +38,11 @@ class RunComparisonPane(RowsPane[Row], ComparedRunsPane):
         assert self.comparison is not None  # without one the pane shows why
         return _head(self.comparison, _widths(_rows(self.comparison), width))
 
+    def footing(self, shown: Shown) -> str:
+        """Return how to see the other rows, or why the runs could not be read again."""
+        told, as_of = super().footing(shown), ComparedRunsPane.footing(self, shown)
+        return f"{clean(self.problem.splitlines()[0])} Runs {as_of}" if as_of else told
+
     def items(self, shown: Shown) -> list[Row]:
         """Return all results and settings."""
         return _rows(self.comparison) if self.comparison is not None else []

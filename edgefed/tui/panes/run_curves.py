@@ -12,6 +12,7 @@ from edgefed.events.known_runs import RunDetails
 from edgefed.events.run_comparison import Comparison, Measure
 from edgefed.tui.braille import plot
 from edgefed.tui.display_state import Shown
+from edgefed.tui.orders import ENDED
 from edgefed.tui.panes.compared_runs import COLOURS, LETTERS, ComparedRunsPane, named
 from edgefed.tui.panes.curve import labels, rounds_below, value_range
 from edgefed.tui.symbols import Glyphs
@@ -49,8 +50,8 @@ class RunCurvesPane(ComparedRunsPane):
 
     def footing(self, shown: Shown) -> str:
         """Return how to see the other curve where only one fits."""
-        if not self.screen.has_class("-narrow"):
-            return ""
+        if super().footing(shown) or not self.screen.has_class("-narrow"):
+            return super().footing(shown)
         key = shown.keys.label("comparison.curve")
         return f"{key} {'Loss' if self._measure == 'accuracy' else 'Accuracy'}"
 
@@ -60,11 +61,17 @@ class RunCurvesPane(ComparedRunsPane):
             return Text()
         curves = curves_of(self.comparison.runs, self._measure)
         if not any(curve.points for curve in curves):
-            return Text(f"No round of these runs measured the {self._measure}.", MUTED)
+            return Text(self._nothing_drawn(self.comparison.runs), MUTED)
         if width < _LEAST[0] or height < _LEAST[1]:
             return Text()
         lines = [legend(self.comparison, width), *drawing(curves, self._measure, width, height - 1)]
         return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
+
+    def _nothing_drawn(self, runs: Sequence[RunDetails]) -> str:
+        """Return why there is no curve, and whether there will be one."""
+        if all(run.status in ENDED for run in runs):
+            return f"No round of these runs measured the {self._measure}."
+        return f"Drawn from the first round that measures {self._measure}."
 
 
 def curves_of(runs: Sequence[RunDetails], measure: Measure) -> list[Curve]:

@@ -15,8 +15,9 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
 from edgefed.events.snapshot import RunView, Snapshot
+from edgefed.tui.display_state import Shown
 from edgefed.tui.symbols import ACTIVE, Glyphs
-from edgefed.tui.theme import GREEN, VERMILLION
+from edgefed.tui.theme import GREEN, ORANGE, VERMILLION
 
 
 class AbortScreen(ModalScreen[bool]):
@@ -25,7 +26,7 @@ class AbortScreen(ModalScreen[bool]):
     AUTO_FOCUS = "#cancel"
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave", "Cancel")]
 
-    def __init__(self, glyphs: Glyphs, run: RunView, newest: Callable[[], Snapshot | None]) -> None:
+    def __init__(self, glyphs: Glyphs, run: RunView, newest: Callable[[], Shown]) -> None:
         super().__init__()
         self._glyphs = glyphs
         self._run = run
@@ -52,9 +53,10 @@ class AbortScreen(ModalScreen[bool]):
 
     def draw(self) -> None:
         """Say what aborting would keep and lose now: the run goes on behind the question."""
-        snapshot = self._newest()
+        shown = self._newest()
+        snapshot = shown.latest.snapshot
         if snapshot and snapshot.run and snapshot.run.run == self._run.run:
-            told = question(snapshot, snapshot.run)
+            told = question(snapshot, snapshot.run, shown.as_of if shown.cut_off else "")
             self.query_one("#question", Static).update(self._glyphs.text(told))
 
     @on(Input.Changed, "#name")
@@ -97,14 +99,15 @@ class AbortScreen(ModalScreen[bool]):
         return name.strip() == self._run.run
 
 
-def question(snapshot: Snapshot, run: RunView) -> Text:
-    """Return what aborting now would keep and lose."""
+def question(snapshot: Snapshot, run: RunView, as_of: str = "") -> Text:
+    """Return what aborting now would keep and lose; ``as_of`` is the time of old numbers."""
     busy = sum(device.state in ACTIVE for device in snapshot.devices)
     finished = snapshot.rounds[-1].round if snapshot.rounds else None
     model = f"model of round {finished}, " if finished is not None else ""
     scored = finished is not None and finished >= run.round
     state = "is scored" if scored else "is under way"
     return Text.assemble(
+        (f"Connection lost; numbers from {as_of}.\n" if as_of else "", ORANGE),
         f"Round {run.round} {state}; {_count(busy, 'device is', 'devices are')} working.\n",
         ("Kept:   ", GREEN), f"{model}all logs, the event file\n",
         ("Lost:   ", VERMILLION), _lost(run, busy, scored=scored),

@@ -106,6 +106,7 @@ class DevicesScreen(DeviceKeysScreen):
         frame, line = self.query_one("#devices"), self._board.glyphs.line
         devices = shown.snapshot.devices if shown.snapshot else ()
         count = f"{len(kept)} of {len(devices)}" if self._query else f"{len(devices)}"
+        count = count if shown.snapshot else "?"
         direction = " ▼" if self._reverse else "" if self._sort == TROUBLE else " ▲"
         title = f"Devices {count}   sort: {self._sort}{direction}"
         if self._query:

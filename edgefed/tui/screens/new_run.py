@@ -31,6 +31,10 @@ MOST_FILES = 200
 
 _LOADING = "Loading algorithms, models and data sets…"
 
+_ASKING = "Past runs: asking the coordinator…"
+_NO_PAST_RUN = "No past run yet"
+_UNKNOWN = "Past runs are not known"
+
 
 class NewRunScreen(ModalScreen[None]):
     """Answers by opening the form with what was chosen.
@@ -50,6 +54,7 @@ class NewRunScreen(ModalScreen[None]):
         self._folder = launcher.folder
         self._runs: tuple[PastRun, ...] = ()
         self._wanted: Callable[[], Draft] | None = None
+        self._about_runs = _ASKING
         self._calls: dict[str, Callable[[], Draft]] = {}
 
     def compose(self) -> ComposeResult:
@@ -67,22 +72,31 @@ class NewRunScreen(ModalScreen[None]):
     def on_mount(self) -> None:
         """Offer files at once, and past runs when the coordinator has told them."""
         self._offer()
-        in_thread(self, self._launcher.past_runs, self._take_runs, "Past runs are not known.")
+        in_thread(self, self._launcher.past_runs, self._take_runs, f"{_UNKNOWN}.", self._no_runs)
 
     def _take_runs(self, runs: tuple[PastRun, ...]) -> None:
         self._runs = runs
+        self._about_runs = "Past runs" if runs else _NO_PAST_RUN
         self._offer()
+
+    def _no_runs(self) -> None:
+        """Say that nobody knows the past runs; the app has told why."""
+        if self.is_attached:
+            self._about_runs = _UNKNOWN
+            self._offer()
 
     def _offer(self) -> None:
         choices = self.query_one(OptionList)
         chosen = choices.highlighted
         choices.clear_options()
         self._calls.clear()
-        choices.add_option(self._heading(f"Recipes in {cut_middle(str(self._folder), 60)}"))
-        for path in recipe_files(self._folder)[:MOST_FILES]:
+        files = recipe_files(self._folder)[:MOST_FILES]
+        offered = "Recipes" if files else "No recipe (*.toml)"
+        choices.add_option(self._heading(f"{offered} in {cut_middle(str(self._folder), 50)}"))
+        for path in files:
             self._add(path.name, "", partial(self._launcher.from_file, path))
         self._add("defaults", "what a recipe without any key has", self._of_defaults)
-        choices.add_option(self._heading("Past runs" if self._runs else "No past run is known"))
+        choices.add_option(self._heading(self._about_runs))
         for run in self._runs[:MOST_FILES]:
             about = f"{run.algorithm}  {run.status}  {run.name}"
             self._add(run.run, about, partial(self._launcher.from_run, run.run))

@@ -17,6 +17,7 @@ from edgefed.tui.actions import bindings_of
 from edgefed.tui.form_list import FormList
 from edgefed.tui.launching import Draft
 from edgefed.tui.orders import ENDED
+from edgefed.tui.problems import reason
 from edgefed.tui.recipe_form import RecipeForm
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board
 from edgefed.tui.screens.question import Question, QuestionScreen
@@ -27,6 +28,7 @@ from edgefed.tui.threaded_requests import in_thread
 from edgefed.units import counted
 
 _HINTS = ("form.next_choice", "form.filter", "form.next_error", "form.copy", "form.start")
+_READY = "✓ can be started  "
 
 
 class RunFormScreen(ModalScreen[None]):
@@ -107,14 +109,18 @@ class RunFormScreen(ModalScreen[None]):
             other = f": {clean(form.other_problem)}" if form.other_problem else ""
             state.append(f"{other}  ", VERMILLION)
         else:
-            state.append("✓ can be started  ", GREEN)
+            state.append("✓ every value is valid  " if self._cut_off() else _READY, GREEN)
         state.append(f"{len(form.sets)} changed  " if form.changed else "", SKY)
-        state.append(self._at_work(), ORANGE)
+        state.append(self._cut_off() or self._at_work(), ORANGE)
         self._write("#form-state", state)
         command = self.query_one("#form-command", Static).size
         shown = shown_command(clean(form.command), command.width or 76, command.height or 2)
         self._write("#form-command", Text(shown, MUTED))
         self.query_one("#form-start", Button).disabled = bool(wrong) or self._starting
+
+    def _cut_off(self) -> str:
+        """Return why no run can be started now, whatever the values; empty when all is well."""
+        return reason(self._board.watch.latest)
 
     def _at_work(self) -> str:
         """Return that a run is at work, which the coordinator wants to have ended first."""
@@ -128,6 +134,8 @@ class RunFormScreen(ModalScreen[None]):
         """Show the chosen field in full: its value, and what it means or what is wrong with it."""
         field = self._form.field(self._fields.key)
         if field is None:
+            self._write("#form-key", Text())
+            self._value.value = ""
             self._write("#form-about", Text("No key has this in it. esc clears.", MUTED))
             return
         self._write("#form-key", Text(f"{field.key} = ", "bold"))

@@ -44,6 +44,7 @@ class RunsScreen(Screen[None]):
         self._board = board
         self._runs: Sequence[RunRow] | None = None
         self._problem = ""
+        self._as_of = ""
         self._marked: list[str] = []
         self._read_at: object = None
         self._reading = RunReading[Sequence[RunRow]](self, self._take)
@@ -85,7 +86,9 @@ class RunsScreen(Screen[None]):
     def _take(self, runs: Sequence[RunRow] | None, problem: str) -> None:
         """Show what was read; after a failure, the runs that were known stay."""
         self._problem = problem
-        self._runs = self._runs if problem else runs
+        if not problem:
+            self._runs = runs
+            self._as_of = self._board.watch.shown().time_now
         self._show()
 
     def _show(self) -> None:
@@ -93,6 +96,7 @@ class RunsScreen(Screen[None]):
         self._marked = [run for run in self._marked if run in {row.run for row in runs}]
         table, notice = self.query_one(RunTable), self.query_one("#runs-notice", Static)
         told = self._problem or self._nothing()
+        told += f"\nRuns as of {self._as_of}." if self._problem and runs else ""
         with self.app.batch_update():
             table.show(runs, self._marked, self.size.width - _BORDER_AND_SCROLLBAR, now)
             table.display = bool(runs)
@@ -100,7 +104,7 @@ class RunsScreen(Screen[None]):
                 table.focus()
             notice.display = bool(told)
             notice.update(self._board.glyphs.line("\n".join(map(clean, told.split("\n")))))
-            self._write_borders(len(runs))
+            self._write_borders()
 
     def _nothing(self) -> str:
         """Return why there is no table; nothing where there is one."""
@@ -110,9 +114,10 @@ class RunsScreen(Screen[None]):
             return ""
         return NO_LOCAL_RUN if self._board.watch.replayed else NO_RUN
 
-    def _write_borders(self, count: int) -> None:
+    def _write_borders(self) -> None:
         frame, line = self.query_one("#runs"), self._board.glyphs.line
         marked = f"   {len(self._marked)} marked" if self._marked else ""
+        count = "?" if self._runs is None else len(self._runs)
         frame.border_title = Content(line(f"Runs {count}{marked}"))
         frame.border_subtitle = Content(line(self._board.keys.hint(*_HINTS)))
 
