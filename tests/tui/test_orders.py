@@ -6,6 +6,7 @@ import threading
 from datetime import timezone
 
 import pytest
+from textual import events
 from textual.command import Command, CommandList
 from textual.pilot import Pilot
 from textual.widgets import Button, Input
@@ -139,7 +140,6 @@ def test_the_button_waits_for_the_name() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         await press(pilot, "A")
         screen = pilot.app.screen
-        assert screen.focused is screen.query_one("#cancel")
         sure = screen.query_one("#sure", Button)
         assert sure.disabled
         await press(pilot, *RUN[:-1])
@@ -147,6 +147,16 @@ def test_the_button_waits_for_the_name() -> None:
         await press(pilot, RUN[-1])
         assert screen.query_one(Input).value == RUN
         assert not sure.disabled
+
+    drive(dashboard(control=RecordingControl()), scenario)
+
+
+def test_a_name_that_arrives_at_once_is_taken_whole() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "A")
+        for character in RUN:
+            pilot.app.post_message(events.Key(character, character))
+        await until(pilot, lambda: pilot.app.screen.query_one(Input).value == RUN)
 
     drive(dashboard(control=RecordingControl()), scenario)
 

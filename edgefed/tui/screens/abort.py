@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from rich.text import Text
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
@@ -23,7 +23,7 @@ from edgefed.tui.theme import GREEN, ORANGE, VERMILLION
 class AbortScreen(ModalScreen[bool]):
     """Answers True only when the run's name was typed and the button chosen."""
 
-    AUTO_FOCUS = "#cancel"
+    AUTO_FOCUS = "#name"
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave", "Cancel")]
 
     def __init__(self, glyphs: Glyphs, run: RunView, newest: Callable[[], Shown]) -> None:
@@ -66,9 +66,9 @@ class AbortScreen(ModalScreen[bool]):
 
     @on(Input.Submitted, "#name")
     def submit(self, event: Input.Submitted) -> None:
-        """Enter after the right name aborts; after a wrong one it says so."""
-        if self._right(event.value):
-            self.dismiss(True)
+        """Enter aborts after the right name and leaves without one; after a wrong one it says so."""
+        if self._right(event.value) or not event.value.strip():
+            self.dismiss(self._right(event.value))
         else:
             self.notify(f"This run is called {self._run.run}.", severity="warning", markup=False)
 
@@ -77,19 +77,6 @@ class AbortScreen(ModalScreen[bool]):
         """Leave, or abort."""
         name = self.query_one("#name", Input).value
         self.dismiss(event.button.id == "sure" and self._right(name))
-
-    def on_key(self, event: events.Key) -> None:
-        """Let typing begin at once, although Cancel has the focus."""
-        field = self.query_one("#name", Input)
-        if (
-            event.character
-            and event.is_printable
-            and event.character != " "
-            and not field.has_focus
-        ):
-            event.stop()
-            field.focus()
-            field.insert_text_at_cursor(event.character)
 
     def action_leave(self) -> None:
         """Close the question without an order."""
