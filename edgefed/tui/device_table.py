@@ -33,7 +33,7 @@ _HEAD = 1
 class DeviceTable(ScrollView, can_focus=True):
     """One row for each device, in the order in which they are given.
 
-    The first column stands still when the others scroll sideways, and the cursor stays on its
+    The first column stays when the others scroll sideways, and the cursor stays on its
     device.
     """
 

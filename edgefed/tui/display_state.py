@@ -132,7 +132,7 @@ class DisplayState:
 
     @property
     def frozen(self) -> bool:
-        """Whether the display stands still."""
+        """Whether the display is frozen."""
         return self._frozen is not None
 
     def machine_time(self) -> datetime:

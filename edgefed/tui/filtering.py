@@ -22,7 +22,7 @@ def matches(device: DeviceView, query: str) -> bool:
     """Return whether every word of ``query`` fits the device; case does not matter.
 
     ``state:train`` looks into the state, ``jetson-0`` into the id; a word with an unknown key
-    is looked for in the id as it stands.
+    is looked for in the id literally.
     """
     return all(_fits(device, word) for word in query.lower().split())
 

@@ -1,4 +1,4 @@
-"""The panes of one device: what it is and does, its health, its data, and its last rounds."""
+"""The panes of one device: its state, hardware, health, data, and last rounds."""
 
 from __future__ import annotations
 

@@ -21,11 +21,11 @@ class DeviceNotice(Pane):
         self.query_text = ""
 
     def heading(self, shown: Shown) -> str:
-        """Return nothing: it stands within another pane."""
+        """Return nothing: it is within another pane."""
         return ""
 
     def footing(self, shown: Shown) -> str:
-        """Return nothing: it stands within another pane."""
+        """Return nothing: it is within another pane."""
         return ""
 
     def nothing(self, shown: Shown) -> str:

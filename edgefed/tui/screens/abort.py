@@ -66,7 +66,7 @@ class AbortScreen(ModalScreen[bool]):
 
     @on(Input.Submitted, "#name")
     def submit(self, event: Input.Submitted) -> None:
-        """Enter aborts after the right name and leaves without one; after a wrong one it says so."""
+        """Abort after the right name, leave without one; after a wrong one, say so."""
         if self._right(event.value) or not event.value.strip():
             self.dismiss(self._right(event.value))
         else:

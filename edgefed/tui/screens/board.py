@@ -59,14 +59,14 @@ class Board:
 
 
 def top(board: Board) -> Iterator[Widget]:
-    """Yield what stands above the panes of a screen."""
+    """Yield the widgets above the panes of a screen."""
     yield TooSmall(board.glyphs, id="too-small")
     yield Header(board.glyphs, id="header")
     yield Banner(board.glyphs, id="banner")
 
 
 def bottom(board: Board) -> Iterator[Widget]:
-    """Yield what stands below the panes of a screen."""
+    """Yield the widgets below the panes of a screen."""
     yield KeyLine(board.glyphs, read_only=board.read_only, starts_runs=board.starts_runs, id="keys")
 
 

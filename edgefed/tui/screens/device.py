@@ -144,7 +144,7 @@ class DeviceScreen(DeviceKeysScreen):
         self.post_message(Asked(Request(ask, f"Could not read the log of {self._device}.")))
 
     def _read_log(self, control: Control, device: str) -> str:
-        """Read the log in a thread of the app's; what is wrong stands in the pane."""
+        """Read the log in a thread of the app's; the pane shows an error."""
         try:
             self.post_message(LogRead(device, control.log(device)))
         except EdgeFedError as error:
