@@ -23,7 +23,6 @@ from edgefed.sharing.bounty_report import Bounty
 from edgefed.sharing.policy import Policy
 from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.local_fleet import LocalFleet
-from edgefed.simulator.process_pool import ProcessPool
 from edgefed.simulator.run import Simulation, SimulationResult
 from edgefed.simulator.stacked_executor import StackedExecutor
 from edgefed.wire.messages import Task
@@ -32,6 +31,7 @@ from tests.coordinator.fleets import TamperedFleet
 from tests.coordinator.test_resume import Fuse, PowerCut
 from tests.run_fixture import Ticking, World
 from tests.run_fixture import recipe as small_recipe
+from tests.simulator.work import process_pool
 
 TOLERANCE = 1e-5
 """Of every weight, between devices that train one by one and at once."""
@@ -46,7 +46,7 @@ def one_by_one(shards: Sequence[Shard]) -> Executor:
 
 
 def pool(shards: Sequence[Shard]) -> Executor:
-    return ProcessPool(shards, 2, from_task)
+    return process_pool(shards, 2, from_task)
 
 
 def at_once(shards: Sequence[Shard]) -> Executor:

@@ -15,7 +15,6 @@ from edgefed.data.types import Shard
 from edgefed.learn.types import Tensors
 from edgefed.simulator.executors import Executor, Order, Sequential
 from edgefed.simulator.local_fleet import LocalFleet, device_names
-from edgefed.simulator.process_pool import ProcessPool
 from edgefed.simulator.serialization import order_bytes, outcome_bytes, read_order, read_outcome
 from edgefed.simulator.stacked_executor import StackedExecutor
 from edgefed.wire.blobs import BlobCache
@@ -25,6 +24,7 @@ from edgefed.worker.outcome import Outcome
 from edgefed.worker.persistent_state import PersistentState
 from tests.releasing import NAME, installed
 from tests.run_fixture import Ticking, shards
+from tests.simulator.work import process_pool
 from tests.worker.tasks import task, weights
 
 PARTS = shards((9, 5), tested=4)
@@ -36,7 +36,7 @@ def from_task(given: Task) -> np.random.Generator:
 
 EXECUTORS: dict[str, Callable[[Sequence[Shard]], Executor]] = {
     "one process": lambda parts: Sequential(parts, private_randomness=from_task),
-    "a pool": lambda parts: ProcessPool(parts, 2, from_task),
+    "a pool": lambda parts: process_pool(parts, 2, from_task),
     "stacked": lambda parts: StackedExecutor(parts, private_randomness=from_task),
 }
 
@@ -104,7 +104,7 @@ def test_an_exchange_asked_again_starts_from_the_state_before_it(name: str, tmp_
         executor.close()
 
 
-@pytest.mark.parametrize("executor", [Sequential, lambda parts: ProcessPool(parts, 2)])
+@pytest.mark.parametrize("executor", [Sequential, lambda parts: process_pool(parts, 2)])
 def test_without_another_source_two_identical_orders_draw_differently(
     executor: Callable[[Sequence[Shard]], Executor],
 ) -> None:

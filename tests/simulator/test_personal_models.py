@@ -20,12 +20,12 @@ from edgefed.learn.types import Trained
 from edgefed.report.page import report
 from edgefed.report.run_data import run_data_of_folder
 from edgefed.simulator.executors import Executor, Sequential
-from edgefed.simulator.process_pool import ProcessPool
 from edgefed.simulator.run import Simulation, SimulationResult
 from edgefed.simulator.stacked_executor import StackedExecutor
 from tests.coordinator.fleets import TamperedFleet
 from tests.coordinator.test_resume import Fuse, PowerCut, cut_in_time
 from tests.run_fixture import COARSE, World, recipe, shards
+from tests.simulator.work import process_pool
 
 BIASED = {"personal": {"preset": "biased"}}
 IFCA = {"algorithm": {"name": "ifca", "clusters": 2}}
@@ -61,7 +61,7 @@ def simulate(plan: Recipe, folder: Path, executor: MakeExecutor) -> SimulationRe
 
 
 def two_processes(dealt: Sequence[Shard]) -> Executor:
-    return ProcessPool(dealt, 2)
+    return process_pool(dealt, 2)
 
 
 TUNED = {"personal": {"weights": ["fc1.*"], "fine_tune_epochs": 1}}

@@ -16,10 +16,10 @@ from edgefed.errors import RecipeError
 from edgefed.report.page import report
 from edgefed.report.run_data import run_data_of_folder
 from edgefed.simulator.executors import Executor, Sequential
-from edgefed.simulator.process_pool import ProcessPool
 from edgefed.simulator.run import Simulation, SimulationResult
 from edgefed.wire.messages import Task
 from tests.private_randomness import of_round
+from tests.simulator.work import process_pool
 
 
 def from_task(task: Task) -> np.random.Generator:
@@ -30,7 +30,7 @@ MakeExecutor = Callable[[Sequence[Shard]], Executor]
 
 EXECUTORS: dict[str, MakeExecutor] = {
     "one process": lambda parts: Sequential(parts, private_randomness=from_task),
-    "pool": lambda parts: ProcessPool(parts, 2, private_randomness=from_task),
+    "pool": lambda parts: process_pool(parts, 2, from_task),
 }
 
 

@@ -12,7 +12,6 @@ from edgefed.coordinator.run_records import OpenExchange
 from edgefed.data.types import Shard
 from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.local_fleet import LocalFleet, device_names
-from edgefed.simulator.process_pool import ProcessPool
 from edgefed.simulator.stacked_executor import StackedExecutor
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.message_parts import DeliveredRelay
@@ -20,13 +19,14 @@ from edgefed.wire.messages import Reply
 from edgefed.wire.tensors import digest, pack
 from tests.relaying import bytes_for, installed
 from tests.run_fixture import Ticking, shards
+from tests.simulator.work import process_pool
 from tests.worker.tasks import task, weights
 
 PARTS = shards((9, 5), tested=4)
 ONE, TWO = device_names(2)
 EXECUTORS: dict[str, Callable[[Sequence[Shard]], Executor]] = {
     "one process": Sequential,
-    "a pool": lambda parts: ProcessPool(parts, 2),
+    "a pool": lambda parts: process_pool(parts, 2),
     "stacked": StackedExecutor,
 }
 

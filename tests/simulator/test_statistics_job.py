@@ -15,7 +15,6 @@ from edgefed.learn.model_building import build
 from edgefed.learn.pooled_statistics import MeasuredStatistics, pooled_statistics
 from edgefed.learn.training import Trainer
 from edgefed.simulator.executors import Executor, Order, Sequential
-from edgefed.simulator.process_pool import ProcessPool
 from edgefed.simulator.stacked_executor import StackedExecutor
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import BlobRef
@@ -32,6 +31,7 @@ MODEL = {"name": "resnet20", "norm": "batch", "channels": [2, 3, 4], "inner": [2
 SOURCE = """
 from edgefed.algorithms.base import Answer, Group, StatisticsJob
 from edgefed.algorithms.fedavg import FedAvg
+from tests.simulator.work import process_pool
 
 
 class Remeasured(FedAvg):
@@ -70,7 +70,11 @@ def test_every_executor_measures_the_bits_of_an_agent(monkeypatch: pytest.Monkey
     monkeypatch.setattr(work, "SHAPE", SHAPE)
     data = work.shards(3)
     asked, blobs = orders(3)
-    executors: list[Executor] = [Sequential(data), StackedExecutor(data), ProcessPool(data, 2)]
+    executors: list[Executor] = [
+        Sequential(data),
+        StackedExecutor(data),
+        work.process_pool(data, 2),
+    ]
     found: list[dict[int, Outcome]] = []
     try:
         for each in executors:

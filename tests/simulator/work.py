@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.data.types import Shard
 from edgefed.learn.model_building import build
 from edgefed.samples import Samples
 from edgefed.simulator.executors import Order
+from edgefed.simulator.forked_autograd import forks_can_train
+from edgefed.simulator.process_pool import ProcessPool
 from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.tensors import digest, pack
+from edgefed.worker.private_randomness import PrivateRandomness
 from tests.complete_task import complete
 
 SHAPE, CLASSES = (6,), 3
@@ -80,3 +85,13 @@ def _task(number: int, ref: BlobRef, training: dict[str, int]) -> Task:
 
 def never() -> bool:
     return False
+
+
+def process_pool(data: Sequence[Shard], count: int, *randomness: PrivateRandomness) -> ProcessPool:
+    """Return a pool, or skip the test: autograd's threads may keep forks from training.
+
+    Other tests of this process may have started them; ``forked_autograd`` tells more.
+    """
+    if not forks_can_train():
+        pytest.skip("autograd has threads in this process")
+    return ProcessPool(data, count, *randomness)
