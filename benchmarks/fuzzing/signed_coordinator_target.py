@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import itertools
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -245,13 +246,11 @@ def dispatcher(folder: Path) -> Iterator[Reader]:
         on_diagnostic=diagnostics.take,
     )
     exchanges: list[PendingExchange] = []
-    number = 0
+    count = itertools.count()
 
     def read(data: bytes) -> None:
-        nonlocal number
-        if number % EACH == 0:
+        if next(count) % EACH == 0:
             reset_members(membership, clock)
-        number += 1
         verifier.error = None
         take(made, exchanges, clock, data)
         link.forget()
