@@ -67,7 +67,7 @@ def ui(
     """Open the dashboard. Closing it does not stop a run; several people can watch.
 
     With --web, it is shown in browsers instead. The command prints the address
-    to open, which contains a secret. It needs pip install 'edgefed[web]'.
+    to open, which contains a secret. It needs the extra web.
     """
     options = globals_of(context)
     with reported(options.json), failure_shown_in_browser():
