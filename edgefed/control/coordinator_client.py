@@ -32,6 +32,9 @@ FIND_TIMEOUT = 3.0
 REPEAT_EVERY = 2.0
 """Seconds without an answer after which a request is sent again."""
 
+REPEATS = 3
+"""How often the same question is sent; it is answered once, and that answer may be lost."""
+
 RECONNECT_TIMEOUT = 5.0
 """Seconds to wait for the broker with other credentials."""
 
@@ -41,8 +44,21 @@ MAX_BODY = 64 * 1024 * 1024
 
 @dataclass
 class _Waiting:
-    parts: dict[int, Response] = field(default_factory=dict)
+    """What has come of the answers to a request and to its repetitions, by their nonces."""
+
+    parts: dict[str, dict[int, Response]] = field(default_factory=dict)
+    answer: list[Response] = field(default_factory=list)
     whole: threading.Event = field(default_factory=threading.Event)
+
+    def take(self, answer: Response) -> None:
+        """Take a part of an answer; the first one that is complete counts."""
+        parts = self.parts[answer.nonce]
+        if answer.part >= answer.parts or self.answer:
+            return
+        parts[answer.part] = answer
+        if len(parts) == answer.parts:
+            self.answer = [parts[number] for number in sorted(parts)]
+            self.whole.set()
 
 
 class CoordinatorClient:
@@ -174,7 +190,7 @@ class CoordinatorClient:
             UnreachableError: nobody answers.
             EdgeFedError: the coordinator's own error, with its code, hint and exit code.
         """
-        request = Request(nonce=secrets.token_hex(8), action=action, arguments=arguments)
+        request = Request(nonce=_new_nonce(), action=action, arguments=arguments)
         return self._call(request, timeout)
 
     def order(self, action: str, /, **arguments: Any) -> Any:
@@ -189,7 +205,7 @@ class CoordinatorClient:
         """
         challenge = _token(self.ask("challenge"))
         request = Request(
-            nonce=secrets.token_hex(8), action=action, arguments=arguments, challenge=challenge
+            nonce=_new_nonce(), action=action, arguments=arguments, challenge=challenge
         )
         try:
             return self._call(request)
@@ -205,34 +221,43 @@ class CoordinatorClient:
         self.refresh_credentials()
         self._check_link()
         self.wait_until_online()
-        waiting = self._waiting[request.nonce] = _Waiting()
+        waiting = _Waiting()
         try:
-            if not self._sent_and_answered(request, waiting.whole, timeout):
+            if not self._sent_and_answered(request, waiting, timeout):
                 raise UnreachableError(
                     f"The coordinator did not answer within {timeout:.0f} s.",
                     code="coordinator.silent",
                     hint="see its log; it may be busy or restarting",
                 )
         finally:
-            del self._waiting[request.nonce]
-        return _body(waiting)
+            for nonce in waiting.parts:
+                del self._waiting[nonce]
+        return _body(waiting.answer)
 
-    def _sent_and_answered(
-        self, request: Request, answered: threading.Event, timeout: float
-    ) -> bool:
+    def _sent_and_answered(self, request: Request, waiting: _Waiting, timeout: float) -> bool:
         """Send a request, and again while nothing comes; return whether it was answered.
 
-        The coordinator may be connecting again, and answers a request once. A life of it that began
-        later does not know whether the one before carried an order out, and is not given it.
+        The coordinator may be connecting again. It answers each nonce once, so that a question,
+        which changes nothing, is asked under another one after some repetitions. A life of it that
+        began later does not know whether the one before carried an order out, and is not given it.
         """
-        life = self._life()
+        life, sent = self._life(), 0
         end = self._clock.monotonic() + timeout
+        self._expect(request, waiting)
         while (left := end - self._clock.monotonic()) > 0:
             if self._link.connected and self._life() == life:
+                if sent == REPEATS and not request.challenge:
+                    request, sent = request.model_copy(update={"nonce": _new_nonce()}), 0
+                    self._expect(request, waiting)
                 self._link.send(self._topics.request(self._client), request)
-            if answered.wait(min(left, REPEAT_EVERY)):
+                sent += 1
+            if waiting.whole.wait(min(left, REPEAT_EVERY)):
                 return True
-        return answered.is_set()
+        return waiting.whole.is_set()
+
+    def _expect(self, request: Request, waiting: _Waiting) -> None:
+        waiting.parts[request.nonce] = {}
+        self._waiting[request.nonce] = waiting
 
     def _life(self) -> str:
         return "" if self._state is None else self._state.session
@@ -268,10 +293,12 @@ class CoordinatorClient:
 
     def _take_answer(self, answer: Response) -> None:
         waiting = self._waiting.get(answer.nonce)
-        if waiting is not None and answer.part < answer.parts:
-            waiting.parts[answer.part] = answer
-            if len(waiting.parts) == answer.parts:
-                waiting.whole.set()
+        if waiting is not None:
+            waiting.take(answer)
+
+
+def _new_nonce() -> str:
+    return secrets.token_hex(8)
 
 
 def _user(address: Address) -> str:
@@ -298,17 +325,17 @@ def _unreadable() -> WireError:
     )
 
 
-def _body(waiting: _Waiting) -> Any:
+def _body(answer: list[Response]) -> Any:
     """Return what an answer says.
 
     Raises:
         WireError: it cannot be read.
         EdgeFedError: the coordinator's own error.
     """
-    packed = b"".join(waiting.parts[part].body for part in sorted(waiting.parts))
+    packed = b"".join(part.body for part in answer)
     try:
         body = json.loads(_unpacked(packed))
-        if waiting.parts[0].ok:
+        if answer[0].ok:
             return body
         told = body["error"]
         failure = EdgeFedError(str(told["message"]), code=told["code"], hint=told["hint"])

@@ -118,6 +118,42 @@ def test_a_request_that_is_lost_is_sent_again(meet: Meet, monkeypatch: pytest.Mo
     assert len({request.nonce for request in fake.requests}) == 1
 
 
+def test_a_question_whose_answer_is_lost_is_asked_anew(
+    meet: Meet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator answers a nonce once: here, nobody receives that answer."""
+    monkeypatch.setattr(coordinator_client, "REPEAT_EVERY", 0.1)
+    first: list[str] = []
+
+    def answering(request: Request) -> list[Response]:
+        first.append(request.nonce)
+        return answers(request, "again") if request.nonce != first[0] else []
+
+    client, fake = meet(answering)
+    assert client.ask("anything") == "again"
+    nonces = [request.nonce for request in fake.requests]
+    assert nonces[: coordinator_client.REPEATS] == [nonces[0]] * coordinator_client.REPEATS
+    assert len(set(nonces)) == 2
+    assert client._waiting == {}
+
+
+def test_an_order_whose_answer_is_lost_is_not_given_anew(
+    meet: Meet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator_client, "REPEAT_EVERY", 0.05)
+    monkeypatch.setattr(coordinator_client, "ANSWER_TIMEOUT", 1.0)
+
+    def answering(request: Request) -> list[Response]:
+        return answers(request, {"challenge": "0" * 16}) if request.action == "challenge" else []
+
+    client, fake = meet(answering)
+    with pytest.raises(UnreachableError):
+        client.order("run.order", run="r-1", order="abort")
+    orders = [request.nonce for request in fake.requests if request.action == "run.order"]
+    assert len(orders) > coordinator_client.REPEATS
+    assert len(set(orders)) == 1
+
+
 def test_a_later_life_is_not_given_what_an_earlier_one_was(
     meet: Meet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
