@@ -29,6 +29,8 @@ from edgefed.learn.scoring import score
 from edgefed.learn.training import ModelPredictions
 from edgefed.learn.user_metrics import Fraction, divided
 
+UNTESTED = "no device sent the results of a test: none holds out samples, or none answered"
+
 
 class Evaluation:
     """Tests a run's model.
@@ -68,7 +70,7 @@ class Evaluation:
                 self._recipe, self._algorithm, state.run_model, state.state.round, answers
             )
             if not on_devices:
-                self._warn(f"round {state.state.round}: no device holds out samples for evaluation")
+                self._warn(f"round {state.state.round}: {UNTESTED}")
             scores |= on_devices
         if where in ("coordinator", "both") and len(test):
             scores |= coordinator_scores(

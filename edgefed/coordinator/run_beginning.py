@@ -11,14 +11,19 @@ from edgefed.coordinator.device_admission import Admission, admit
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.frozen_weights import read_frozen
+from edgefed.coordinator.run_controls import Aborted
 from edgefed.coordinator.run_model import RunModel, make_run_model
 from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.coordinator.run_records import Checkpoint, OpenExchange
 from edgefed.coordinator.run_state import RunState
 from edgefed.coordinator.starting_weights import start_model
 from edgefed.coordinator.training_check import check_training
+from edgefed.errors import TimeLimitError
 from edgefed.events.early_stopping import history_of
 from edgefed.seeds import derive
+
+PAUSED_LOOK = 1.0
+"""Seconds between two looks for the devices of a paused run."""
 
 
 def begin_run(
@@ -82,7 +87,40 @@ def _begun(
 
 
 def _admitted(deps: EngineDeps, recorder: RunRecorder, *, begins: bool) -> Admission:
-    """Wait for the devices that a run begins with, or for one of them when it goes on."""
+    """Wait for the devices that a run begins with, or for one of them when it goes on.
+
+    While the run is paused, the time to wait does not end.
+
+    Raises:
+        Aborted: an operator has aborted the run, or has finished it before it began.
+    """
+    controls = deps.controls
+
+    def is_over() -> bool:
+        return controls.interrupted() or (begins and controls.finishing)
+
+    def check() -> None:
+        controls.check()
+        if is_over():
+            raise Aborted
+
+    while True:
+        try:
+            return _admit(deps, recorder, is_over, check, begins=begins)
+        except TimeLimitError:
+            if not controls.paused:
+                raise
+            controls.wait(PAUSED_LOOK)
+
+
+def _admit(
+    deps: EngineDeps,
+    recorder: RunRecorder,
+    stop: Callable[[], bool],
+    check: Callable[[], None],
+    *,
+    begins: bool,
+) -> Admission:
     recipe = deps.prepared_recipe
     return admit(
         deps.fleet,
@@ -92,8 +130,8 @@ def _admitted(deps: EngineDeps, recorder: RunRecorder, *, begins: bool) -> Admis
         recorded=recorder.record.spec,
         warn=recorder.warn,
         clock=deps.clock,
-        stop=deps.controls.interrupted,
-        check=deps.controls.check,
+        stop=stop,
+        check=check,
         quarantined=deps.trust.is_quarantined,
     )
 

@@ -28,8 +28,11 @@ MAX_EXPECTED = 256
 """Births that were asked for and may come without a token."""
 
 
-DEVICE = Rate(50, 1000)
-"""Messages of a device that has joined; one of 4 KiB or more counts as several."""
+DEVICE = Rate(500, 4000)
+"""Messages of a device that has joined; one of 4 KiB or more counts as several.
+
+A device whose rounds take 80 ms sends up to 200 in a second.
+"""
 
 CHUNKS = Rate(2000, 8192)
 """Chunks of a device that has joined, which the coordinator asked for."""

@@ -55,6 +55,8 @@ def problem_of(
 def _missed_quorum(opened: OpenExchange, stats: ReplyStats) -> str:
     """Return in words how far an exchange stayed below its quorum, and why."""
     asked = len(opened.tasks)
+    if not asked:
+        return f"no device was there for round {opened.round}, the quorum is {opened.quorum}"
     return (
         f"only {stats.accepted} of {asked} devices answered round {opened.round}, the quorum is "
         f"{opened.quorum}; {stats.shortfall(asked, opened.deadline)}"

@@ -325,6 +325,7 @@ def _changed(
         update["seen_at"] = time
     elif before.state != "lost":
         update |= {"rounds": with_loss(before, run), "before_lost": _doing(before)}
+        update["reason"] = fields.get("reason") or ""
     if update.get("state", before.state) != before.state or not before.state_since:
         update["state_since"] = time
     if update.get("state", before.state) != "lost":

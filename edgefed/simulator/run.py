@@ -225,7 +225,8 @@ def _check_shards(recipe: Recipe, algorithm: AnyAlgorithm, shards: Sequence[Shar
 
     Raises:
         DataError: ``data.column``: no device has a column that the algorithm needs.
-        UsageError: ``evaluation.holdout``: tests are on devices, and no device has test samples.
+        UsageError: ``simulation.devices``: fewer devices have samples;
+            ``evaluation.holdout``: tests are on devices, and no device has test samples.
     """
     for name in algorithm.needed_columns():
         if not any(name in shard.train.columns for shard in shards):
@@ -236,6 +237,14 @@ def _check_shards(recipe: Recipe, algorithm: AnyAlgorithm, shards: Sequence[Shar
                 hint="choose another condition, or data with this column; data.transform ="
                 ' "rotation" makes the column rotation',
             )
+    trained, wanted = sum(len(shard.train) > 0 for shard in shards), recipe.rounds.min_devices
+    if trained < wanted:
+        raise UsageError(
+            f"rounds.min_devices is {wanted}, and {trained} of {len(shards)} simulated devices have"
+            " samples to train on.",
+            code="simulation.devices",
+            hint=f"set rounds.min_devices to {max(1, trained)} at most, or simulate more devices",
+        )
     place = evaluation_place(recipe, algorithm)
     if place == "devices" and not any(len(shard.test) for shard in shards):
         raise UsageError(

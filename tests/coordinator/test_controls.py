@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
+from edgefed.algorithms.base import Roster
+from edgefed.coordinator import run_beginning
+from edgefed.coordinator.fleet import Fleet
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_records import RunRecord
 from edgefed.errors import UsageError
@@ -20,12 +23,26 @@ PATIENCE = 60.0
 """Seconds after which a wait has failed; no test asserts how long anything takes."""
 
 
+class WaitedFleet(TamperedFleet):
+    """Notes each time that somebody waits for devices."""
+
+    def __init__(self, inner: Fleet) -> None:
+        super().__init__(inner)
+        self.waited: queue.Queue[int] = queue.Queue()
+
+    def wait_for(self, devices: int, timeout: float, stop: Callable[[], bool]) -> Roster:
+        self.waited.put(devices)
+        return super().wait_for(devices, timeout, stop)
+
+
 class AtWork:
     """An engine in a thread of its own, and the statuses that it announces."""
 
     def __init__(self, here: World, controls: RunControls) -> None:
         self.controls = controls
-        self.fleet = TamperedFleet(here.devices)
+        fleet = WaitedFleet(here.devices)
+        self.waited = fleet.waited
+        self.fleet: TamperedFleet = fleet
         self._statuses: queue.Queue[str] = queue.Queue()
         self._ended: queue.Queue[RunRecord] = queue.Queue()
         engine = here.engine(self.fleet, controls, listener=self._hear)
@@ -125,6 +142,32 @@ def test_an_abort_ends_a_pause(world: MakeWorld) -> None:
     working.await_status("paused")
     working.controls.order("abort")
     assert working.end().status == "aborted"
+
+
+def test_a_paused_run_waits_for_its_devices_without_end(
+    world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_beginning, "PAUSED_LOOK", 0.01)
+    here = world(recipe(rounds={"min_devices": 9}))
+    working = AtWork(here, RunControls(paused=True))
+    working.waited.get(timeout=PATIENCE)
+    working.waited.get(timeout=PATIENCE)
+    assert here.record.status == "waiting"
+    working.controls.order("resume")
+    record = working.end()
+    assert (record.status, record.error) == ("failed", "run.devices")
+
+
+def test_a_run_that_is_finished_before_it_begins_is_aborted(
+    world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_beginning, "PAUSED_LOOK", 0.01)
+    here = world(recipe(rounds={"min_devices": 9}))
+    working = AtWork(here, RunControls(paused=True))
+    working.waited.get(timeout=PATIENCE)
+    working.controls.order("finish")
+    assert working.end().status == "aborted"
+    assert working.fleet.asked == []
 
 
 def test_a_stop_of_the_process_ends_a_pause_and_decides_nothing(world: MakeWorld) -> None:

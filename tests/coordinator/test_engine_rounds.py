@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from edgefed.algorithms.base import Roster
 from edgefed.config.recipe import ModelSection
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.run_records import OpenExchange
@@ -86,6 +87,22 @@ def test_answers_of_an_attempt_below_its_quorum_are_not_merged(world: MakeWorld)
     lost = there.engine(TamperedFleet(there.devices, Deaf(1))).run()
     assert record.status == "finished"
     assert record.weights_digest == lost.weights_digest
+
+
+class Leaving(TamperedFleet):
+    """Devices that all go after the first round."""
+
+    def roster(self) -> Roster:
+        return super().roster() if not self.asked else ()
+
+    def wait_for(self, devices: int, timeout: float, stop: Callable[[], bool]) -> Roster:
+        return super().wait_for(devices, timeout, stop) if not self.asked else ()
+
+
+def test_when_no_device_is_left_the_reason_says_so(world: MakeWorld) -> None:
+    here = world(recipe(rounds={"retries": 0, "count": 3}))
+    record = here.engine(Leaving(here.devices)).run()
+    assert record.reason == "No device was there for round 2, the quorum is 1."
 
 
 @pytest.mark.parametrize("retries", [0, 2])
@@ -222,7 +239,9 @@ def test_without_samples_to_test_on_a_run_says_so_and_goes_on(world: MakeWorld) 
     here = world(recipe(evaluation={"on": "devices"}, rounds={"count": 1}))
     assert here.engine().run().status == "finished"
     assert here.rows[0]["accuracy"] is None
-    assert "no device holds out samples" in here.seen("note", level="warning")[0]["text"]
+    assert (
+        "none holds out samples, or none answered" in here.seen("note", level="warning")[0]["text"]
+    )
 
 
 def test_the_devices_test_where_the_coordinator_has_nothing(world: MakeWorld) -> None:

@@ -188,6 +188,7 @@ def _device(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
     if fields.get("state", before.state) != "lost":
         update["before_lost"] = ""
     elif before.state != "lost":
+        update["reason"] = fields.get("reason") or ""
         share = before.fraction
         done = f" {share * 100:.0f} %" if share not in (0, 1) else ""
         update["before_lost"] = before.state + done

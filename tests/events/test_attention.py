@@ -167,8 +167,9 @@ def test_events_tell_what_a_lost_device_did() -> None:
         builder.apply(Event(time=ago(0), kind="device", fields={"device": "a", **fields}))
         return builder.snapshot().devices[0]
 
-    tell(state="train", fraction=0.83)
-    assert tell(state="lost", fraction=0.0).before_lost == "train 83 %"
+    tell(state="train", fraction=0.83, reason="the device holds out no samples")
+    gone = tell(state="lost", fraction=0.0)
+    assert (gone.before_lost, gone.reason) == ("train 83 %", "")
     assert tell(state="lost", fraction=0.0).before_lost == "train 83 %"
     assert tell(state="idle").before_lost == ""
 

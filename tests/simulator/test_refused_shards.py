@@ -32,6 +32,14 @@ def test_a_column_that_no_device_has(tmp_path: Path) -> None:
     begin(tmp_path / "with", algorithm=TURNED, data=turned)
 
 
+def test_fewer_devices_than_the_run_begins_with(tmp_path: Path) -> None:
+    few = {"devices": 3, "workers": 1}
+    with pytest.raises(UsageError, match=r"rounds\.min_devices is 8, and 3 of 3") as caught:
+        begin(tmp_path / "few", simulation=few, rounds={"min_devices": 8, "count": 1})
+    assert (caught.value.code, caught.value.exit_code) == ("simulation.devices", 2)
+    assert not (tmp_path / "few" / "runs").exists()
+
+
 def test_tests_on_devices_that_hold_out_nothing(tmp_path: Path) -> None:
     held = {"devices": 2, "workers": 1, "holdout": 0.0}
     with pytest.raises(UsageError, match="no device holds out samples") as caught:

@@ -132,6 +132,8 @@ def _right(shown: Shown, run: RunView, width: int, *, named: bool) -> Text:
     match run.status:
         case "waiting":
             return _for_devices(shown, run)
+        case "paused" if shown.replay is not None:
+            return Text("paused", ORANGE)
         case "paused":
             resumes, steps = shown.keys.label("run.pause"), shown.keys.label("run.step")
             return Text(f"paused: {resumes} resumes, {steps} steps", ORANGE)
