@@ -15,9 +15,9 @@ from edgefed.transport.rate_limits import Rate, RefusalCounts, TokenBucket, cost
 from edgefed.wire.topics import CHUNK_LEAF, Topics
 
 RATES = {
-    "task": Rate(20, 200),
+    "task": Rate(100, 1000),
     "task of another run": Rate(1, 20),
-    "receipt": Rate(50, 500),
+    "receipt": Rate(200, 1000),
     "cancel": Rate(50, 500),
     "need": Rate(200, 1000),
     CHUNK_LEAF: Rate(4000, 65_536),
@@ -27,9 +27,12 @@ RATES = {
     "leave": Rate(1, 10),
     "ping": Rate(5, 50),
     "log": Rate(2, 20),
-    "coordinator": Rate(20, 200),
+    "coordinator": Rate(200, 1000),
 }
-"""By the last word of a topic; a message of 4 KiB or more counts as several, but a chunk as one."""
+"""By the last word of a topic; a message of 4 KiB or more counts as several, but a chunk as one.
+
+They leave room for rounds of 50 ms with several exchanges.
+"""
 
 WORDS = {
     CHUNK_LEAF: "chunk",
