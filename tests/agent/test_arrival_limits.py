@@ -40,6 +40,19 @@ def test_a_flood_of_one_kind_leaves_the_others(topic: str, leaf: str) -> None:
         assert read_of(limits, other, count=1) == (kind != leaf)
 
 
+def test_rounds_of_50_ms_are_read_for_minutes() -> None:
+    clock = HandClock()
+    limits = ArrivalLimits(TOPICS, clock)
+    for _ in range(2400):
+        for topic, count in (
+            (TOPICS.task("d"), 2),
+            (TOPICS.receipt("d"), 2),
+            (TOPICS.coordinator(), 4),
+        ):
+            assert read_of(limits, topic, count=count) == count
+        clock.seconds += 0.05
+
+
 def test_time_lets_more_in() -> None:
     clock = HandClock()
     limits = ArrivalLimits(TOPICS, clock)

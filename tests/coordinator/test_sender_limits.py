@@ -112,6 +112,12 @@ def test_a_device_that_floods_delays_no_other(scene: Scene) -> None:
     assert scene.flood([TOPICS.reply("one") for _ in range(MANY)]) == DEVICE.per_second
 
 
+def test_a_device_with_rounds_of_80_ms_is_read_for_minutes(scene: Scene) -> None:
+    for _ in range(1200):
+        assert scene.flood([TOPICS.progress("one")] * 20) == 20
+        scene.clock.seconds += 0.1
+
+
 def test_large_messages_count_as_several(scene: Scene) -> None:
     large = bytes(200_000)
     read = sum(scene.admits(TOPICS.reply("one"), large) for _ in range(MANY))
