@@ -18,7 +18,7 @@ from edgefed.files import storage_error
 from edgefed.prediction.inputs import Array
 
 PARTS = ("", "_test", "_train")
-"""Endings of the names of an NPZ file's arrays; the first part that is there is predicted."""
+"""Endings of the names of an NPZ file's arrays; the first part that has rows is predicted."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def find_inputs(words: Iterable[Path], labels: Sequence[str]) -> Found:
             found.images.append(ImageFile(path))
     if not found.count:
         raise DataError(
-            "There is nothing to predict: the folders hold no image files.",
+            "There is nothing to predict: the folders hold no image files, or the arrays no rows.",
             code="data.empty",
             hint="name images, a folder with images, or an NPZ file with inputs as x",
         )
@@ -136,7 +136,8 @@ def class_of(name: str, labels: Sequence[str]) -> str:
 def _archive(path: Path, labels: Sequence[str]) -> Archive:
     known = [f"{name}{part}" for part in PARTS for name in ("x", "y")]
     arrays = read_arrays(path, (*known, "classes", PREPARATION), MAX_BYTES)
-    part = next((part for part in PARTS if f"x{part}" in arrays), None)
+    there = [part for part in PARTS if f"x{part}" in arrays]
+    part = next((part for part in there if arrays[f"x{part}"].size), next(iter(there), None))
     if part is None:
         raise DataError(
             f"{path} has no inputs: it lacks x, x_test and x_train.",

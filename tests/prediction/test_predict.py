@@ -81,6 +81,17 @@ def test_pixels_of_a_file_are_scaled_as_in_training(model: LoadedModel, tmp_path
     assert np.allclose(probabilities[1], finished, atol=1e-6), "the file says it is scaled"
 
 
+def test_samples_for_training_are_predicted_where_a_file_holds_out_none(
+    model: LoadedModel, tmp_path: Path
+) -> None:
+    pixels = PHOTOS.transpose(0, 3, 1, 2)
+    np.savez(tmp_path / "shard.npz", x_train=pixels, x_test=pixels[:0])
+    assert find_inputs([tmp_path / "shard.npz"], model.labels).count == len(PHOTOS)
+    np.savez(tmp_path / "none.npz", x_train=pixels[:0], x_test=pixels[:0])
+    with pytest.raises(DataError, match="or the arrays no rows"):
+        find_inputs([tmp_path / "none.npz"], model.labels)
+
+
 def stored() -> Any:
     return stored_preparation(Preparation((0.0,), (2.0,)))
 
