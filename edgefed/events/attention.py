@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -36,6 +37,7 @@ WARNINGS_FOR = timedelta(minutes=5)
 _ORDER = get_args(AttentionKind)
 _ALARMS = ("run", "alert", "waited", "lost", "failed", "refused")
 _REFUSALS = ("refused", "rejected", "failed")
+_ROUND = re.compile(r"^round \d+: ")
 
 
 @dataclass(frozen=True)
@@ -180,14 +182,18 @@ def _outcome(view: DeviceView) -> str:
 
 
 def _warnings(snapshot: Snapshot, now: datetime) -> Iterator[AttentionItem]:
-    """Yield the warnings of the last minutes, each once; those of a device are its own items."""
+    """Yield the warnings of the last minutes; those of a device are its own items.
+
+    Of warnings that differ only in their round, the newest counts.
+    """
     devices = {view.device for view in snapshot.devices}
     told: set[str] = set()
     for line in snapshot.lines:
         of_device = line.text.partition("  ")[0] in devices
-        if line.mark != "!" or of_device or line.text in told or not _recent(line.time, now):
+        what = _ROUND.sub("", line.text)
+        if line.mark != "!" or of_device or what in told or not _recent(line.time, now):
             continue
-        told.add(line.text)
+        told.add(what)
         yield _item("", "warning", line.text, line.time)
 
 

@@ -160,6 +160,18 @@ def test_warnings_stay_for_minutes_and_are_named_once() -> None:
     assert attention(shown, NOW)[0].since == ago(10)
 
 
+def test_of_warnings_that_differ_only_in_their_round_the_newest_counts() -> None:
+    lines = [
+        LineView(time=ago(number), mark="!", text=f"round {20 - number}: no test")
+        for number in range(3)
+    ]
+    other = LineView(time=ago(9), mark="!", text="round 3: another")
+    assert found(fleet(lines=(*lines, other))) == [
+        ("", "round 20: no test"),
+        ("", "round 3: another"),
+    ]
+
+
 def test_events_tell_what_a_lost_device_did() -> None:
     builder = SnapshotBuilder(Snapshot())
 

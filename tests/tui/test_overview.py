@@ -160,6 +160,14 @@ def test_a_kind_without_room_is_one_line_with_the_names_that_fit() -> None:
     assert apart[2] == "✗ 3 more lost: board-03, board-04 … +1"
 
 
+def test_warnings_that_are_about_nobody_are_one_line_with_the_newest() -> None:
+    warnings = [
+        AttentionItem("", "warning", f"the broker was away {number} times", ago(number), "warning")
+        for number in range(1, 6)
+    ]
+    assert folded(warnings, 40, 1) == ["! 5 warnings: the broker was away 1 tim…"]
+
+
 def test_kinds_without_a_line_of_their_own_are_counted() -> None:
     items = [item("lost", 1), item("refused", 2), item("hot", 3), item("hot", 4)]
     assert folded(items, 40, 2)[1] == "+ 1 refused, 2 hot"

@@ -97,12 +97,17 @@ def _folded(shown: Shown, items: Sequence[AttentionItem], width: int, height: in
 
 
 def _kind_line(shown: Shown, kind: Sequence[AttentionItem], width: int, more: str = "") -> Text:
-    """Return some items of one kind as ``5 lost: board-01, board-07 … +3``; one as itself."""
+    """Return some items of one kind as ``5 lost: board-01, board-07 … +3``; one as itself.
+
+    Items that are about no device or run have no name: the text of the newest is there instead.
+    """
     if len(kind) == 1:
         return _lines(shown, kind[0], width, 1)[0]
     line = Text.assemble((f"{_MARKS[kind[0].kind]} ", f"bold {_colour(kind)}"))
     line.append(f"{len(kind)} {more}{_WORDS[kind[0].kind]}: ", "bold")
-    return line.append(_names(kind, width - line.cell_len))
+    named = any(item.subject for item in kind)
+    room = width - line.cell_len
+    return line.append(_names(kind, room) if named else cut(clean(kind[0].text), room))
 
 
 def _names(kind: Sequence[AttentionItem], room: int) -> str:
