@@ -49,10 +49,15 @@ class WebServer(Server):
         """Return the application to run."""
         whole = web.Application(middlewares=[_guard])
         whole.on_response_prepare.append(_add_headers)
+        whole.router.add_get(f"/{self._secret}", self._add_slash)
         whole.add_subapp(f"/{self._secret}", await self._make_app())
         # The page asks for downloads without the secret; each has a random name.
         whole.router.add_get("/download/{key}", self.handle_download)
         return whole
+
+    async def _add_slash(self, request: web.Request) -> web.StreamResponse:
+        """Send a browser to the page whose address was copied without its last character."""
+        raise web.HTTPFound(f"{request.path}/")
 
     async def on_startup(self, app: web.Application) -> None:
         """Print nothing."""

@@ -149,6 +149,10 @@ def test_nobody_gets_in_without_the_whole_address(server: Served) -> None:
     assert get(server.url)[0] == 200
 
 
+def test_an_address_without_its_last_slash_leads_to_the_page(server: Served) -> None:
+    assert get(server.url.rstrip("/"))[:2] == get(server.url)[:2]
+
+
 def test_the_page_names_the_address_that_the_browser_uses(server: Served) -> None:
     """A tunnel's port may be another one, and a browser may take localhost for another host."""
     path = server.url.removeprefix(server.origin)
