@@ -92,22 +92,22 @@ def _admitted(deps: EngineDeps, recorder: RunRecorder, *, begins: bool) -> Admis
     While the run is paused, the time to wait does not end.
 
     Raises:
-        Aborted: an operator has aborted the run, or has finished it before it began.
+        Aborted: an operator has aborted the run, or has finished it while too few were there.
     """
     controls = deps.controls
 
-    def is_over() -> bool:
-        return controls.interrupted() or (begins and controls.finishing)
+    def waits_in_vain() -> bool:
+        return begins and controls.finishing
 
-    def check() -> None:
-        controls.check()
-        if is_over():
-            raise Aborted
+    def stop() -> bool:
+        return controls.interrupted() or waits_in_vain()
 
     while True:
         try:
-            return _admit(deps, recorder, is_over, check, begins=begins)
-        except TimeLimitError:
+            return _admit(deps, recorder, stop, begins=begins)
+        except TimeLimitError as error:
+            if waits_in_vain():
+                raise Aborted from error
             if not controls.paused:
                 raise
             controls.wait(PAUSED_LOOK)
@@ -117,7 +117,6 @@ def _admit(
     deps: EngineDeps,
     recorder: RunRecorder,
     stop: Callable[[], bool],
-    check: Callable[[], None],
     *,
     begins: bool,
 ) -> Admission:
@@ -131,7 +130,7 @@ def _admit(
         warn=recorder.warn,
         clock=deps.clock,
         stop=stop,
-        check=check,
+        check=deps.controls.check,
         quarantined=deps.trust.is_quarantined,
     )
 
