@@ -44,7 +44,7 @@ MAX_BODY = 64 * 1024 * 1024
 
 @dataclass
 class _Waiting:
-    """What has come of the answers to a request and to its repetitions, by their nonces."""
+    """The parts received so far of the answers to a request and its repetitions, by nonce."""
 
     parts: dict[str, dict[int, Response]] = field(default_factory=dict)
     answer: list[Response] = field(default_factory=list)

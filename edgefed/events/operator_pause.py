@@ -1,4 +1,4 @@
-"""The pause of a device by an operator: what it makes of the device's state, and its words."""
+"""The pause of a device by an operator: its effect on the device's state, and its description."""
 
 from __future__ import annotations
 

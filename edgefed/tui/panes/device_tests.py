@@ -54,7 +54,7 @@ class DeviceTestsPane(RowsPane[DeviceTestView]):
         return "devices"
 
     def across(self, shown: Shown) -> int:
-        """Return how many devices stand in a row."""
+        """Return how many devices fit into a row."""
         return _across(_tests(shown), self.size.width)
 
     def head(self, shown: Shown, width: int) -> Text:

@@ -50,7 +50,7 @@ class RowsPane(Pane, Generic[T]):
         raise NotImplementedError
 
     def across(self, shown: Shown) -> int:
-        """Return how many items stand in a row."""
+        """Return how many items fit into a row."""
         return 1
 
     def noun(self) -> str:

@@ -154,7 +154,7 @@ class DeviceScreen(DeviceKeysScreen):
         return ""
 
     def on_log_read(self, message: LogRead) -> None:
-        """Show the lines; after a problem ask no more, or it would be told again and again."""
+        """Show the lines; stop asking after a problem, which would be reported at each attempt."""
         if message.device != self._device:
             return
         self._asking = False

@@ -80,7 +80,7 @@ class NewRunScreen(ModalScreen[None]):
         self._offer()
 
     def _no_runs(self) -> None:
-        """Say that nobody knows the past runs; the app has told why."""
+        """Show that the past runs are not known; the app has reported the reason."""
         if self.is_attached:
             self._about_runs = _UNKNOWN
             self._offer()
