@@ -206,6 +206,11 @@ def _handler(
     )
 
 
+def _verifier(membership: Membership) -> NotingVerifier:
+    accepts = membership.parties.accepts
+    return NotingVerifier(certificate_of("authority"), lambda found: not accepts(found))
+
+
 @contextmanager
 def dispatcher(folder: Path) -> Iterator[Reader]:
     """Hand signed messages to a dispatcher with an authority, whose requests are answered."""
@@ -218,14 +223,12 @@ def dispatcher(folder: Path) -> Iterator[Reader]:
     members = MembershipMessages(
         membership, link, TOPICS, journal, registry.session, registry.remove, clock
     )
-    accepts = membership.parties.accepts
-    verifier = NotingVerifier(certificate_of("authority"), lambda found: not accepts(found))
+    verifier = _verifier(membership)
     challenges = Challenges(clock, lambda: "0" * 8)
     diagnostics = fuzz_diagnostics(link, TOPICS, registry, journal, clock)
     diagnostics.expect(POOLS["nonce"], DEVICES, SESSIONS[0])
     actions = fuzz_actions(registry, journal, clock, diagnostics)
-    more = {**actions, **enrolment_actions(members)}
-    handler = _handler(store, journal, challenges, more)
+    handler = _handler(store, journal, challenges, {**actions, **enrolment_actions(members)})
 
     def answer(client: str, request: Request, signer: Any) -> None:
         challenges.issue()

@@ -108,8 +108,7 @@ class Simulation:
         dataset = _dataset(recipe, data_folder, given)
         _check(recipe, algorithm, dataset, memory, user_models=user_models)
         weights_source(recipe.model, data_folder, lambda run: folder / "runs" / run)
-        noise = noise_folder or folder / "noise"
-        shards = _shards(recipe, algorithm, dataset, noise, given)
+        shards = _shards(recipe, algorithm, dataset, noise_folder or folder / "noise", given)
         _check_shards(recipe, algorithm, shards)
         self._executor, self._how = (executors or _executor)(shards, recipe.simulation, self._tell)
         with ExitStack() as opened:
