@@ -32,6 +32,7 @@ from edgefed.algorithms.base import (
     DeviceView,
     Exchange,
     Finished,
+    LowestLossJob,
     Payload,
     Question,
     Remark,
@@ -51,6 +52,7 @@ from edgefed.algorithms.secure_device_half import (
     sign_list,
     uncover,
     wire_bytes,
+    with_own_params,
 )
 from edgefed.algorithms.secure_merging import (
     equivalent_answers,
@@ -67,21 +69,23 @@ from edgefed.algorithms.secure_phases import (
     ADVERTISED,
     COMMITMENTS,
     FIT,
+    FORM,
     KEYS,
     LISTS,
     MASKED,
     RELAY_BYTES,
-    SECURE,
     SHARES,
     SIGNED,
     UNCOVERED,
     UNMASK,
+    colluders_of,
     threshold_of,
 )
 from edgefed.algorithms.secure_questions import (
     awaited_roster,
     check_sizes,
     commitments_for,
+    masking_params,
     phase_detail,
     sent_to,
     session_params,
@@ -98,6 +102,8 @@ from edgefed.config.secure_aggregation_section import SecureAggregationSection
 from edgefed.learn.merging import grid_bits
 from edgefed.learn.models import Model
 from edgefed.learn.summed_grid import SummedGrid
+from edgefed.learn.types import Job
+from edgefed.sharing.policy import Withheld
 from edgefed.wire.tensors import TensorSpec
 
 OWN = frozenset({KEYS, SHARES, LISTS, UNMASK})
@@ -155,7 +161,7 @@ class SecureAggregation(WrappedAlgorithm):
         if exchange.name == SHARES:
             return merge_shares(state, answers)
         if exchange.name == FIT:
-            return merge_masked(state, self._grid(state), answers)
+            return merge_masked(state, exchange, self._grid(state), answers)
         if exchange.name == LISTS:
             return merge_lists(state, answers)
         if exchange.name == UNMASK:
@@ -185,12 +191,17 @@ class SecureAggregation(WrappedAlgorithm):
         if exchange.name not in OWN | {FIT}:
             return state
         records = SecureRecords.of(state)
-        if exchange.name == KEYS:
-            number = int(exchange.questions[0].params["number"]) if exchange.questions else 0
-            records = replace(records, number=max(records.number, number))
+        if exchange.name == KEYS:  # which asked for the keys of the next one
+            records = replace(records, number=records.number + 1)
         # The last attempt ends the run; if it is resumed, it has all of them again.
         attempt = records.attempt + 1 if records.attempt < self.rounds.retries else 0
         return records.begun_anew(tuple(causes), attempt).kept_in(without_groups(state))
+
+    def restored(self, state: State, number: int) -> State:
+        """Return the state without the session: devices make keys for later sessions only."""
+        records = replace(SecureRecords.of(state), number=number, without=())
+        begun = records.begun_anew((), 0).kept_in(without_groups(state))
+        return self.inner.restored(begun, number)
 
     def max_reply_bytes(self, exchange: Exchange, model: Model) -> int:
         """Return the bytes that an answer may take."""
@@ -223,8 +234,8 @@ class SecureAggregation(WrappedAlgorithm):
         """Ask the devices that were drawn for the round for their keys."""
         drawn = [each for each in planned.questions if each.device not in records.without]
         threshold = threshold_of(self._section, len(drawn))
-        check_sizes(len(drawn), threshold, planned)
-        params = {"number": records.number + 1, "threshold": threshold}
+        check_sizes(len(drawn), threshold, colluders_of(self._section, len(drawn)), planned)
+        params = {"form": FORM, "number": records.number + 1, "threshold": threshold}
         questions = [Question(each.device, each.samples, params=params) for each in drawn]
         exchange = self._exchange(KEYS, ADVERTISED, planned, records, questions)
         return replace(exchange, quorum=max(threshold, planned.quorum), discarded=records.relays)
@@ -258,18 +269,9 @@ class SecureAggregation(WrappedAlgorithm):
     ) -> Exchange:
         """Ask for masked updates, and deliver the shares."""
         grid = self._grid(state)
-        asked = {
-            "number": session.number,
-            "devices": list(session.shared),
-            "total": grid.total,
-            "bits": grid.bits,
-        }
+        params = masking_params(planned.questions, session, grid.bits)
         questions = tuple(
-            replace(
-                each,
-                params={**each.params, SECURE: {**asked, "limit": session.limits[each.device]}},
-                relays=(*each.relays, *sent_to(each.device, records)),
-            )
+            replace(each, params=params, relays=(*each.relays, *sent_to(each.device, records)))
             for each in planned.questions
         )
         role = ReplyRole({MASKED: TensorSpec("uint8", (wire_bytes(grid),))}, 0.0)
@@ -359,16 +361,18 @@ class SecureAggregation(WrappedAlgorithm):
             return steps[task.question](task, device)
         if task.question == FIT:
             check_masking(task, device)
-        return self.inner.prepare(task, device)
+            return self.inner.prepare(with_own_params(task), device)
+        work = self.inner.prepare(task, device)
+        if isinstance(work, (Job, LowestLossJob)):
+            raise Withheld(f"it trains for {FIT} tasks only, whose updates it masks")
+        return work
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
         """Answer with the update masked, and nothing else that depends on the samples."""
-        answer = self.inner.answer(task, device, result)
         if task.question != FIT:
-            return answer
-        limit = int(task.params[SECURE]["limit"])
-        weight = 1 if self._uniform else min(answer.samples, limit)
-        return mask(task, device, answer, weight)
+            return self.inner.answer(task, device, result)
+        answer = self.inner.answer(with_own_params(task), device, result)
+        return mask(task, device, answer, self._uniform)
 
 
 # -- questions ------------------------------------------------------------------------------------

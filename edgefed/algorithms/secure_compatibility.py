@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from edgefed.algorithms.base import Algorithm
+from edgefed.algorithms.cohort_sampling import sizes
 from edgefed.algorithms.fedavg import AveragingSettings
 from edgefed.algorithms.secure_keys import MAX_DEVICES
+from edgefed.algorithms.secure_phases import threshold_of
 from edgefed.config.privacy_section import PrivacySection
 from edgefed.config.recipe import Recipe
 from edgefed.errors import RecipeError
@@ -25,11 +27,7 @@ def check_secure_aggregation(recipe: Recipe, algorithm: Algorithm[Any]) -> None:
     """
     if not recipe.secure_aggregation.wanted:
         return
-    if not sums_deltas(type(algorithm)):
-        raise _unfit(
-            f"{algorithm.name} does more with updates than to sum them",
-            "choose fedavg or an algorithm that averages one model as it does",
-        )
+    check_sums(algorithm)
     settings = algorithm.settings
     if isinstance(settings, AveragingSettings) and settings.divergence:
         raise _unfit("algorithm.divergence compares single updates", "set it to false")
@@ -40,6 +38,19 @@ def check_secure_aggregation(recipe: Recipe, algorithm: Algorithm[Any]) -> None:
         )
     _check_other_tables(recipe)
     _check_cohort(recipe)
+
+
+def check_sums(algorithm: Algorithm[Any]) -> None:
+    """Check that an algorithm does nothing with updates but to sum them, as a device does as well.
+
+    Raises:
+        RecipeError: ``secure.unfit``.
+    """
+    if not sums_deltas(type(algorithm)):
+        raise _unfit(
+            f"{algorithm.name} does more with updates than to sum them",
+            "choose fedavg or an algorithm that averages one model as it does",
+        )
 
 
 def check_without_privacy(section: PrivacySection) -> None:
@@ -100,19 +111,14 @@ def _check_cohort(recipe: Recipe) -> None:
             code="secure.cohort",
             hint=f"set rounds.cohort = {MAX_DEVICES} or less",
         )
-    if wanted and section.threshold > max(wanted, 1):
+    _, asked = sizes(MAX_DEVICES**2, recipe.rounds)
+    if wanted > 1 and (least := threshold_of(section, asked)) > wanted:
         raise RecipeError(
-            f"A round waits for {wanted} devices, and secure_aggregation.threshold is"
-            f" {section.threshold:g}.",
+            f"A round asks {asked} devices and waits for {wanted} of them, and {least} are needed"
+            " to uncover its sum.",
             code="secure.threshold",
-            hint="lower secure_aggregation.threshold, or raise rounds.cohort",
-        )
-    if section.threshold <= 1 and section.threshold * (1 + recipe.rounds.over_selection) > 1:
-        raise RecipeError(
-            f"With rounds.over_selection = {recipe.rounds.over_selection:g} a round waits for fewer"
-            f" devices than secure_aggregation.threshold = {section.threshold:.3g} of those asked.",
-            code="secure.threshold",
-            hint="lower one of the two",
+            hint="lower secure_aggregation.threshold, secure_aggregation.colluders or"
+            " rounds.over_selection",
         )
 
 

@@ -6,12 +6,14 @@ one sum of enough devices is refused, with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from edgefed.algorithms.base import Answer, DeviceTask, DeviceView, Group
+from edgefed.algorithms.fedavg import MOST_SAMPLES
 from edgefed.algorithms.secure_device_record import ALREADY, PRIVATE, Phase, SecureRecord
 from edgefed.algorithms.secure_keys import (
     CERTIFICATE,
@@ -28,6 +30,7 @@ from edgefed.algorithms.secure_keys import (
 from edgefed.algorithms.secure_phases import (
     ADVERTISED,
     COMMITMENTS,
+    FORM,
     HEADER,
     LOSS_BITS,
     MASKED,
@@ -59,9 +62,16 @@ def advertise(task: DeviceTask, device: DeviceView) -> Answer:
     """Make new secrets and tell their public halves.
 
     Raises:
-        Withheld: it has made keys for this session or a later one already.
+        Withheld: it has made keys for this session or a later one already, or its owner demands a
+            higher threshold.
     """
     number, threshold = int(task.params["number"]), int(task.params["threshold"])
+    _check_form(task.params)
+    if threshold < (least := device.policy.least_threshold):
+        raise Withheld(
+            f"its owner demands a threshold of {least} devices (least_threshold), and this round"
+            f" has {threshold}"
+        )
     before = SecureRecord.of(device.private)
     if number <= before.number:
         raise Withheld(
@@ -89,7 +99,7 @@ def share(task: DeviceTask, device: DeviceView) -> Answer:
     """
     record = _record(task, device, "advertised")
     keys = _told_keys(task, record, task.groups["keys"])
-    _check_cohort(task, record, keys)
+    _check_cohort(task, device, record, keys)
     _check_signatures(task, device, keys)
     count, draw = len(keys.devices), device.private_bytes
     mask = split(bytes.fromhex(record.mask), record.threshold, count, draw)
@@ -119,13 +129,15 @@ def check_masking(task: DeviceTask, device: DeviceView) -> SecureRecord:
             for.
     """
     asked = task.params[SECURE]
+    _check_form(asked)
     cohort = tuple(asked["devices"])
     record = SecureRecord.of(device.private)
     if record.number == asked["number"] and record.cohort:
         other = "the same cohort" if record.cohort == cohort else "another cohort"
         raise Withheld(f"it has masked its update for {other} in this secure session already")
     record = _of_session(record, int(asked["number"]), "shared")
-    _check_part(record, cohort, record.devices, task.device, "mask its update for")
+    _check_part(device, record, cohort, record.devices, task.device, "mask its update for")
+    _check_limits(task, device)
     keys = _kept_keys(record, device)
     found = dict(record.shares)
     for sender in sorted(set(cohort) - {task.device}):
@@ -137,31 +149,40 @@ def check_masking(task: DeviceTask, device: DeviceView) -> SecureRecord:
             f"it can read the shares of {len(found)} devices, its own included, and"
             f" {record.threshold} are needed"
         )
-    return replace(record, shares=found, cohort=cohort)
+    return replace(record, shares=found, cohort=cohort, task_digest=task.task_digest.hex())
 
 
-def mask(task: DeviceTask, device: DeviceView, answer: Answer, weight: int) -> Answer:
+def with_own_params(task: DeviceTask) -> DeviceTask:
+    """Return a training task with the device's own row of the parameters of all devices."""
+    own = task.params[SECURE]["own"].get(task.device, {})
+    return replace(task, params={**task.params, **own})
+
+
+def mask(task: DeviceTask, device: DeviceView, answer: Answer, uniform: bool) -> Answer:
     """Return an answer to a training task with all that it tells masked.
 
     Args:
         task: of the training.
         device: who answers.
         answer: as the algorithm made it.
-        weight: of the update in the sum.
+        uniform: whether every update weighs 1.
     """
     record = check_masking(task, device)
     keys = _kept_keys(record, device)
     asked = task.params[SECURE]
     delta = answer.groups["delta"].arrays
-    grid = grid_of(delta, int(asked["total"]), int(asked["bits"]))
+    limits = asked["limits"]
+    grid = grid_of(delta, sum(map(int, limits.values())), int(asked["bits"]))
     loss = min(max(answer.metrics.get("loss", 0.0), -MOST_LOSS), MOST_LOSS)
-    samples = min(answer.samples, int(asked["limit"]))
+    samples = min(answer.samples, int(limits[task.device]))
+    weight = 1 if uniform else samples
     header = [weight, samples, round(loss * samples * 2**LOSS_BITS) % 2**64]
     cells = np.concatenate([np.array(header, np.uint64), grid.weighted(delta, weight)])
     add_mask(cells, bytes.fromhex(record.seed), +1)
     own = bytes.fromhex(record.mask)
     for peer in sorted(set(record.cohort) - {task.device}):
-        key = agreed_key(own, keys.of(peer).mask, keys.mask_purpose(task.device, peer))
+        purpose = keys.mask_purpose(record.task_digest, task.device, peer)
+        key = agreed_key(own, keys.of(peer).mask, purpose)
         add_mask(cells, key, sign_of(task.device, peer))
     after = replace(record, phase="masked", mask="", channel="", seed="")
     masked = _answer(task, {MASKED: {MASKED: to_wire(cells, grid.width)}}, after.to_private())
@@ -176,10 +197,11 @@ def sign_list(task: DeviceTask, device: DeviceView) -> Answer:
     """
     record = _record(task, device, "masked")
     survivors = tuple(task.params["devices"])
-    _check_part(record, survivors, record.cohort, task.device, "sign a list of")
+    _check_part(device, record, survivors, record.cohort, task.device, "sign a list of")
     if device.trust is None:
         raise Withheld("it has no certificate to sign with")
-    signature = device.trust.sign(list_text(task.run, record.number, survivors))
+    text = list_text(task.run, record.number, record.task_digest, survivors)
+    signature = device.trust.sign(text)
     after = replace(record, phase="listed", listed=survivors)
     arrays = {
         SIGNATURE: np.frombuffer(signature, np.uint8),
@@ -198,7 +220,7 @@ def uncover(task: DeviceTask, device: DeviceView) -> Answer:
     record = _record(task, device, "masked" if device.trust is None else "listed")
     if both := sorted(set(survivors) & set(lost)):
         raise Withheld(f"it was asked for both shares of {both[0]}, which uncover its update")
-    _check_part(record, survivors, record.cohort, task.device, "uncover the sum of")
+    _check_part(device, record, survivors, record.cohort, task.device, "uncover the sum of")
     if sorted((*survivors, *lost)) != sorted(record.cohort):
         raise Withheld("it was asked to uncover the sum of another cohort than it masked for")
     _check_list(task, device, record, survivors)
@@ -244,7 +266,13 @@ def wire_bytes(grid: SummedGrid) -> int:
 
 
 def _record(task: DeviceTask, device: DeviceView, phase: Phase) -> SecureRecord:
+    _check_form(task.params)
     return _of_session(SecureRecord.of(device.private), int(task.params["number"]), phase)
+
+
+def _check_form(params: Mapping[str, Any]) -> None:
+    if params.get("form") != FORM:
+        raise Withheld("it was asked in another form of secure aggregation than it knows")
 
 
 def _of_session(record: SecureRecord, number: int, phase: Phase) -> SecureRecord:
@@ -280,8 +308,11 @@ def _kept_keys(record: SecureRecord, device: DeviceView) -> CohortKeys:
     return CohortKeys.from_group(record.number, record.threshold, record.devices, group)
 
 
-def _check_cohort(task: DeviceTask, record: SecureRecord, keys: CohortKeys) -> None:
-    count, threshold = len(keys.devices), record.threshold
+def _check_cohort(
+    task: DeviceTask, device: DeviceView, record: SecureRecord, keys: CohortKeys
+) -> None:
+    _check_size(device, count := len(keys.devices), "share secrets with")
+    threshold = record.threshold
     if threshold < 2 or not count < 2 * threshold <= 2 * count:
         raise Withheld(
             f"it shares no secrets with {count} devices and a threshold of {threshold}: that has to"
@@ -314,10 +345,42 @@ def _verify(
         raise Withheld(f"the {what} of {name} are not its own: {error.message}") from error
 
 
+def _check_size(device: DeviceView, count: int, act: str) -> None:
+    """Check that a cohort is as large as the owner demands."""
+    if count < (least := device.policy.least_cohort):
+        raise Withheld(
+            f"it does not {act} {count} devices: its owner demands {least} (least_cohort)"
+        )
+
+
+def _check_limits(task: DeviceTask, device: DeviceView) -> None:
+    """Check the table of most samples: every device counts, and this one with all it has.
+
+    Every device checks its own row. With lower limits for the others, the sum would show the update
+    of the one that is not limited.
+    """
+    asked = task.params[SECURE]
+    limits = {str(name): int(most) for name, most in asked["limits"].items()}
+    if min(limits.get(name, 0) for name in asked["devices"]) < 1:
+        raise Withheld("it was not told how many samples of each device count in the sum")
+    held = min(len(device.train), MOST_SAMPLES)
+    if limits[task.device] < held:
+        raise Withheld(
+            f"only {limits[task.device]} of its {held} samples would count in the sum, which hides"
+            " the updates of others less"
+        )
+
+
 def _check_part(
-    record: SecureRecord, part: Sequence[str], whole: Sequence[str], own: str, act: str
+    device: DeviceView,
+    record: SecureRecord,
+    part: Sequence[str],
+    whole: Sequence[str],
+    own: str,
+    act: str,
 ) -> None:
     """Check that devices are enough, known, and the device among them."""
+    _check_size(device, len(set(part)), act)
     if len(set(part)) < record.threshold or len(set(part)) < len(part):
         raise Withheld(
             f"it does not {act} {len(set(part))} devices: the threshold is {record.threshold}"
@@ -339,7 +402,8 @@ def _check_list(
     signers = [str(each) for each in task.params["signers"]]
     if len(set(signers) & set(survivors)) < record.threshold or len(set(signers)) < len(signers):
         raise Withheld(f"fewer than {record.threshold} devices signed the list")
-    group, text = task.groups["lists"], list_text(task.run, record.number, survivors)
+    text = list_text(task.run, record.number, record.task_digest, survivors)
+    group = task.groups["lists"]
     signatures = split_up(SIGNATURE, group, len(signers))
     certificates = split_up(CERTIFICATE, group, len(signers))
     for name, certificate, signature in zip(signers, certificates, signatures, strict=True):

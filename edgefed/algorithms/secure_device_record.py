@@ -43,6 +43,7 @@ class SecureRecord:
         devices: of the cohort whose keys it knows.
         shares: what others shared with it, and its own, in hexadecimal: mask key, then seed.
         cohort: for whom it masked its update.
+        task_digest: of the task that it masked its update for, in hexadecimal.
         listed: the devices whose updates are summed, as it signed them.
     """
 
@@ -55,6 +56,7 @@ class SecureRecord:
     devices: tuple[str, ...] = ()
     shares: Mapping[str, str] = field(default_factory=dict)
     cohort: tuple[str, ...] = ()
+    task_digest: str = ""
     listed: tuple[str, ...] = ()
 
     @classmethod

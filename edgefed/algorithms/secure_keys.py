@@ -105,9 +105,12 @@ class CohortKeys:
         ]
         return hashlib.sha256(_text("cohort", self.number, self.threshold, rows)).digest()
 
-    def mask_purpose(self, one: str, other: str) -> bytes:
-        """Return what a pair's key is for that makes their mask."""
-        return _text("mask", self.digest.hex(), *sorted((one, other)))
+    def mask_purpose(self, task_digest: str, one: str, other: str) -> bytes:
+        """Return what a pair's key is for that makes their mask for a training task.
+
+        The masks of devices that were asked different things do not cancel.
+        """
+        return _text("mask", self.digest.hex(), task_digest, *sorted((one, other)))
 
     def share_context(self, sender: str, receiver: str) -> bytes:
         """Return what a key is for under which one device sends shares to another one."""
@@ -153,9 +156,16 @@ def keys_text(run: str, number: int, threshold: int, device: str, keys: DeviceKe
     return _text("keys", run, number, threshold, device, rows)
 
 
-def list_text(run: str, number: int, devices: Sequence[str]) -> bytes:
-    """Return what a device signs about the devices whose updates are summed."""
-    return _text("list", run, number, list(devices))
+def list_text(run: str, number: int, task_digest: str, devices: Sequence[str]) -> bytes:
+    """Return what a device signs about the devices whose updates are summed.
+
+    Args:
+        run: id of the run.
+        number: of the session.
+        task_digest: of the task that they trained for, in hexadecimal.
+        devices: sorted.
+    """
+    return _text("list", run, number, task_digest, list(devices))
 
 
 def joined(name: str, parts: Sequence[bytes]) -> Tensors:
@@ -187,7 +197,7 @@ def _rows(group: Mapping[str, Array], name: str, count: int) -> list[bytes]:
 
 def _text(kind: str, *parts: Any) -> bytes:
     """Return bytes that no other kind and no other parts have."""
-    return json.dumps(["edgefed secure aggregation 1", kind, *parts]).encode()
+    return json.dumps(["edgefed secure aggregation 2", kind, *parts]).encode()
 
 
 def _malformed(why: str) -> WireError:

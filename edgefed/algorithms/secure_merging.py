@@ -21,6 +21,7 @@ from edgefed.algorithms.secure_phases import (
     ADVERTISED,
     COMMITMENTS,
     FIT,
+    FORM,
     HEADER,
     LOSS_BITS,
     MASKED,
@@ -79,6 +80,7 @@ def merge_keys(state: State, exchange: Exchange, answers: Iterable[Answer]) -> S
         next="shares",
         signed=is_signed,
         keyed=devices,
+        form=FORM,
     )
     cohort = CohortKeys(
         session.number, session.threshold, devices, tuple(known[name] for name in devices)
@@ -102,7 +104,9 @@ def merge_shares(state: State, answers: Iterable[Answer]) -> State:
     return records.kept_in(state, {COMMITMENTS_GROUP: ordered})
 
 
-def merge_masked(state: State, grid: SummedGrid, answers: Iterable[Answer]) -> State:
+def merge_masked(
+    state: State, exchange: Exchange, grid: SummedGrid, answers: Iterable[Answer]
+) -> State:
     """Return the state with the sum of the masked updates."""
     records, session = open_session(state)
     total, devices = np.zeros(HEADER + grid.count, np.uint64), []
@@ -111,6 +115,7 @@ def merge_masked(state: State, grid: SummedGrid, answers: Iterable[Answer]) -> S
         devices.append(answer.device)
     masked = tuple(sorted(devices))
     after = replace(session, next="lists" if session.signed else "unmask", masked=masked)
+    after = replace(after, task_digest=exchange.task_digest.hex())
     group = {"sum": total.view(np.int64)}
     return replace(records, session=after).kept_in(state, {SUM_GROUP: group})
 
@@ -136,6 +141,16 @@ def uncovered(
             the sum is not one of valid updates.
     """
     _, session = open_session(state)
+    return _checked(without_masks(state, answers), session, grid, uniform)
+
+
+def without_masks(state: State, answers: Iterable[Answer]) -> Array:
+    """Return the sum without its masks, header and values modulo 2^64, not checked.
+
+    Raises:
+        UnmergeableError: too few shares of a device are there, or they are not of its secret.
+    """
+    _, session = open_session(state)
     keys, shared = keys_of(state, session), sorted(session.shared)
     shares: dict[str, dict[int, bytes]] = {name: {} for name in shared}
     for answer in answers:
@@ -150,9 +165,10 @@ def uncovered(
             add_mask(total, secret, -1)
             continue
         for other in session.masked:
-            key = agreed_key(secret, keys.of(other).mask, keys.mask_purpose(name, other))
+            purpose = keys.mask_purpose(session.task_digest, name, other)
+            key = agreed_key(secret, keys.of(other).mask, purpose)
             add_mask(total, key, -sign_of(other, name))
-    return _checked(total, session, grid, uniform)
+    return total
 
 
 def open_session(state: State) -> tuple[SecureRecords, Session]:

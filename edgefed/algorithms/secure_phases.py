@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from edgefed.config.secure_aggregation_section import SecureAggregationSection
 from edgefed.sharing.pairwise_keys import SEALED_EXTRA
 from edgefed.sharing.shamir import SHARE_BYTES
@@ -28,6 +30,9 @@ ADVERTISED, COMMITMENTS, MASKED, SIGNED, UNCOVERED = (
 SECURE = "secure"
 """The parameter of a ``fit`` task that says what to mask for, and the state's own parameter."""
 
+FORM = 2
+"""Version of these exchanges; a round that was begun in another one begins anew."""
+
 HEADER = 3
 """Numbers before an update's values: its weight, its samples, and its loss times the samples."""
 
@@ -40,9 +45,35 @@ SHARES_BYTES = 2 * SHARE_BYTES
 RELAY_BYTES = SHARES_BYTES + SEALED_EXTRA
 
 
+def colluders_of(section: SecureAggregationSection, asked: int) -> int:
+    """Return how many of the devices asked may collude with the coordinator."""
+    if section.colluders >= 1:
+        return int(section.colluders)
+    return int(section.colluders * asked + 1e-6)
+
+
+def least_threshold(asked: int, colluders: int) -> int:
+    """Return the least threshold t of n devices at which c colluders uncover no update.
+
+    They and the coordinator uncover it if t devices sign each of two lists, or if a sum has a
+    single update beside their own: t is the least one with 2 t - n - 1 >= c and t - 2 >= c.
+    """
+    return max((asked + colluders) // 2 + 1, colluders + 2)
+
+
+def fewest_devices(section: SecureAggregationSection) -> int:
+    """Return the fewest devices of which as many as the threshold can be there to the end."""
+    return next(asked for asked in count(2) if threshold_of(section, asked) <= asked)
+
+
+def tolerated(asked: int, threshold: int) -> int:
+    """Return how many colluders uncover no update; negative where even none do."""
+    return min(2 * threshold - asked - 1, threshold - 2)
+
+
 def threshold_of(section: SecureAggregationSection, asked: int) -> int:
-    """Return how many of the devices asked are needed: from 2, and more than half of them."""
+    """Return how many of the devices asked are needed to the end of a round."""
     if section.threshold > 1:
         return int(section.threshold)
     share = -(-round(section.threshold * asked * 1e6) // 10**6)  # up, but for rounding errors
-    return max(2, share, asked // 2 + 1)
+    return max(share, least_threshold(asked, colluders_of(section, asked)))

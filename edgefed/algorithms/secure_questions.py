@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from edgefed.algorithms.base import (
-    Exchange,
-    Roster,
-    State,
-)
+from edgefed.algorithms.base import Exchange, Question, Roster, State
 from edgefed.algorithms.secure_keys import MAX_DEVICES
-from edgefed.algorithms.secure_phases import FIT, KEYS, LISTS, SHARES, UNMASK
+from edgefed.algorithms.secure_phases import (
+    FIT,
+    FORM,
+    KEYS,
+    LISTS,
+    SECURE,
+    SHARES,
+    UNMASK,
+    tolerated,
+)
 from edgefed.algorithms.secure_records import (
     COMMITMENTS_GROUP,
     SecureRecords,
@@ -39,7 +44,35 @@ def sent_to(device: str, records: SecureRecords) -> list[Any]:
 
 def session_params(session: Session, **more: Any) -> dict[str, Any]:
     """Return the parameters of a question of a session."""
-    return {"number": session.number, **more}
+    return {"form": FORM, "number": session.number, **more}
+
+
+def masking_params(questions: Sequence[Question], session: Session, bits: int) -> dict[str, Any]:
+    """Return the parameters of all training tasks of a session; every device gets the same ones.
+
+    The masks depend on them. What differs from device to device is in tables of all devices.
+
+    Raises:
+        UsageError: ``secure.unfit``: the algorithm sends devices different arrays.
+    """
+    if any(each.blobs != questions[0].blobs for each in questions):
+        raise UsageError(
+            "Updates cannot be summed without being seen: devices are sent different arrays.",
+            code="secure.unfit",
+            hint="choose fedavg or an algorithm that sends all devices the same model",
+        )
+    shared = {
+        name: value
+        for name, value in (questions[0].params.items() if questions else ())
+        if all(name in each.params and each.params[name] == value for each in questions)
+    }
+    own = {
+        each.device: {name: each.params[name] for name in each.params if name not in shared}
+        for each in questions
+    }
+    asked = session_params(session, devices=list(session.shared), bits=bits)
+    tables = {"limits": dict(session.limits), "own": own if any(own.values()) else {}}
+    return {**shared, SECURE: {**asked, **tables}}
 
 
 def commitments_for(state: State, session: Session, receiver: str) -> list[str]:
@@ -57,8 +90,8 @@ def phase_detail(name: str, is_signed: bool) -> str:
     return f"secure aggregation, {min(place, count)} of {count}"
 
 
-def check_sizes(asked: int, threshold: int, planned: Exchange) -> None:
-    """Check that a cohort of this size can be summed.
+def check_sizes(asked: int, threshold: int, colluders: int, planned: Exchange) -> None:
+    """Check that a cohort of this size can be summed, and not seen through by ``colluders``.
 
     Raises:
         UsageError: ``secure.cohort`` or ``secure.threshold``.
@@ -71,12 +104,12 @@ def check_sizes(asked: int, threshold: int, planned: Exchange) -> None:
         )
     if asked <= 1:
         return  # the quorum is not reached, which is told like any other
-    if threshold > min(asked, planned.wanted) or 2 * threshold <= asked:
+    if threshold > min(asked, planned.wanted) or tolerated(asked, threshold) < colluders:
         raise UsageError(
             f"A threshold of {threshold} does not fit a cohort of {asked} devices, of which a round"
-            f" waits for {planned.wanted}: it has to be more than half of the devices asked, and no"
-            " more than the answers waited for.",
+            f" waits for {planned.wanted}: it has to be more than half of the devices asked and of"
+            f" {colluders} colluders together, and no more than the answers waited for.",
             code="secure.threshold",
-            hint="set secure_aggregation.threshold to a fraction, such as 0.6, or lower"
+            hint="set secure_aggregation.threshold = 0, or lower secure_aggregation.colluders or"
             " rounds.over_selection",
         )

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from edgefed.algorithms.base import Relay, State
 from edgefed.algorithms.secure_keys import CohortKeys
-from edgefed.algorithms.secure_phases import SECURE
+from edgefed.algorithms.secure_phases import FORM, SECURE
 from edgefed.learn.types import Tensors
 
 KEYS_GROUP, COMMITMENTS_GROUP, SUM_GROUP, LISTS_GROUP = (
@@ -39,6 +39,8 @@ class Session:
         signed: whether devices signed their keys.
         keyed, shared, masked, listed: devices that advertised keys, shared their secrets, sent a
             masked update, and signed the list; each sorted, and part of the one before.
+        task_digest: of the task that they masked their updates for, in hexadecimal.
+        form: version of the exchanges; 0 in records without it.
     """
 
     number: int
@@ -52,6 +54,8 @@ class Session:
     shared: tuple[str, ...] = ()
     masked: tuple[str, ...] = ()
     listed: tuple[str, ...] = ()
+    task_digest: str = ""
+    form: int = 0
 
     @property
     def awaited(self) -> tuple[str, ...]:
@@ -98,11 +102,13 @@ class SecureRecords:
 
     @classmethod
     def of(cls, state: State) -> SecureRecords:
-        """Return the records in a state."""
+        """Return the records in a state, without a session in another form than today's."""
         known: dict[str, Any] | None = state.params.get(SECURE)
         if known is None:
             return cls()
         session = known["session"]
+        if session and session.get("form") != FORM:
+            session = None
         return cls(
             **{
                 **known,

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from edgefed.errors import EdgeFedError, NotAllowedError
+from edgefed.files import write_atomic
 from edgefed.trust.certificates import Certificate, Role, read_certificate
 from edgefed.trust.credentials import (
     CERTIFICATE,
@@ -126,10 +127,23 @@ def save_authority(authority: Authority, folder: Path) -> None:
     Raises:
         OSError: the disk does not take it.
     """
-    told = {"fleet": authority.fleet, "broker": authority.broker, "hosts": list(authority.hosts)}
     write_private(folder / KEY, private_pem(authority.key))
     write_private(folder / CERTIFICATE, authority.certificate.pem())
-    write_private(folder / FLEET, (json.dumps(told, indent=2) + "\n").encode())
+    write_private(folder / FLEET, _address(authority))
+
+
+def save_address(authority: Authority, folder: Path) -> None:
+    """Write the broker's address into the folder of an authority.
+
+    Raises:
+        StorageError: the disk does not take it; the old address is intact.
+    """
+    write_atomic(folder / FLEET, _address(authority))
+
+
+def _address(authority: Authority) -> bytes:
+    told = {"fleet": authority.fleet, "broker": authority.broker, "hosts": list(authority.hosts)}
+    return (json.dumps(told, indent=2) + "\n").encode()
 
 
 def load_authority(folder: Path) -> Authority:

@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from edgefed.errors import NotAllowedError
-from edgefed.files import storage_error, sync_folder
+from edgefed.files import make_folder, open_private, storage_error, sync_folder, write_atomic
 from edgefed.trust.certificates import Certificate, read_certificate
 from edgefed.trust.issuing import KeyPair
 
@@ -100,7 +100,7 @@ def save_credentials(made: Credentials) -> Credentials:
     for left in folder.parent.glob(f".{folder.name}.*.part"):  # by a killed process
         shutil.rmtree(left, ignore_errors=True)
     try:
-        beside.mkdir(parents=True, mode=0o700)
+        make_folder(beside)
         for name, data in _contents(made).items():
             write_private(beside / name, data)
         if folder.exists():
@@ -148,6 +148,18 @@ def load_credentials(folder: Path, now: datetime) -> Credentials:
     check_validity(certificate, now)
     told = _fleet(folder)
     return Credentials(folder, keys, certificate, authority, told["fleet"], told["broker"])
+
+
+def set_broker(folder: Path, broker: str) -> None:
+    """Change the address of the broker in the folder of some credentials.
+
+    Raises:
+        NotAllowedError: ``trust.credentials``: the folder has none.
+        StorageError: the disk does not take it; the old address is intact.
+    """
+    _fleet(folder)
+    told = json.loads((folder / FLEET).read_bytes())
+    write_atomic(folder / FLEET, _fleet_text({**told, "broker": broker}))
 
 
 def newer_credentials(own: Credentials, now: datetime) -> Credentials | None:
@@ -206,8 +218,12 @@ def _contents(made: Credentials) -> dict[str, bytes]:
         ENCRYPTION: private_pem(made.keys.encryption),
         CERTIFICATE: made.certificate.pem(),
         AUTHORITY: made.authority.pem(),
-        FLEET: (json.dumps(told, indent=2) + "\n").encode(),
+        FLEET: _fleet_text(told),
     }
+
+
+def _fleet_text(told: dict[str, str]) -> bytes:
+    return (json.dumps(told, indent=2) + "\n").encode()
 
 
 def private_pem(key: Ed25519PrivateKey | X25519PrivateKey) -> bytes:
@@ -217,8 +233,7 @@ def private_pem(key: Ed25519PrivateKey | X25519PrivateKey) -> bytes:
 
 def write_private(path: Path, data: bytes) -> None:
     """Write a file that only its owner may read."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as file:
+    with open_private(path, "xb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

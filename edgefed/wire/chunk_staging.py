@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from edgefed.errors import WireError
-from edgefed.files import make_folder, storage_error
+from edgefed.files import make_folder, open_private, storage_error
 from edgefed.wire import limits
 from edgefed.wire.blobs import check_digest, chunk_count, chunk_span
 from edgefed.wire.tensors import digest as digest_of
@@ -180,7 +180,7 @@ def prune(folder: Path, keep: Collection[str]) -> None:
 
 def _make(path: Path, size: int) -> None:
     """Create a file of ``size`` zeros, which take no space until they are written."""
-    with path.open("wb") as file:
+    with open_private(path, "wb") as file:
         file.truncate(size)
 
 

@@ -163,6 +163,15 @@ def open_envelope(payload: bytes) -> Envelope:
     return Envelope(parts[0], parts[1], _seal(parts[2:]))
 
 
+def is_of_this_version(payload: bytes) -> bool:
+    """Whether a stored message has this protocol version, whether or not it can be read."""
+    try:
+        open_envelope(payload)
+    except WireError as error:
+        return error.code != "wire.version"
+    return True
+
+
 def _seal(parts: list[object]) -> Seal | None:
     """Return the proof behind the body, if there is one."""
     if not parts:

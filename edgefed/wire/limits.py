@@ -20,6 +20,9 @@ MAX_INLINE = 128
 MAX_BLOB_BYTES = 4 * 1024**3
 """Largest blob a receiver opens a staging file for."""
 
+MAX_CHUNKS = -(-MAX_BLOB_BYTES // CHUNK_BYTES)
+"""Chunks of the largest blob."""
+
 MAX_RELAYS = 256
 """Most blobs that one reply sends to other devices, and that one task delivers."""
 
@@ -46,6 +49,9 @@ MAX_CLASS_NAME = 128
 
 MAX_CLASS_NAMES_BYTES = 64 * 1024
 """Most bytes of a list of class names in UTF-8, so that a message that carries one stays small."""
+
+METRIC_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.-]{0,79}$"
+"""Names of metrics become columns of files and rows of screens and reports."""
 
 CLASS_NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*$"
 """What a name of a class consists of: no control characters, which a terminal would obey."""

@@ -14,6 +14,9 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 """SHA-256 of a blob, in hexadecimal; the blob's name."""
 
+MetricName = Annotated[str, Field(pattern=limits.METRIC_NAME_PATTERN)]
+"""The name of a number about training or a test."""
+
 Word = Annotated[str, Field(max_length=128)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 

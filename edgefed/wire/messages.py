@@ -20,6 +20,7 @@ from edgefed.wire.message_parts import (
     Count,
     DeliveredRelay,
     Digest,
+    MetricName,
     Name,
     SentRelay,
     Word,
@@ -198,7 +199,7 @@ class Reply(Message):
     status: Literal["ok", "refused", "failed"]
     reason: Text = ""
     samples: Count = 0
-    metrics: dict[Word, float] = {}
+    metrics: dict[MetricName, float] = {}
     blobs: Annotated[dict[Word, BlobRef], Field(max_length=256)] = {}
     relays: Annotated[dict[Name, SentRelay], Field(max_length=limits.MAX_RELAYS)] = {}
     inline: Annotated[dict[Digest, bytes], Field(max_length=limits.MAX_INLINE)] = {}
@@ -248,9 +249,16 @@ class Need(Message):
 
 
 class Chunk(Message):
-    """One piece of a blob; the topic names the blob and the piece."""
+    """One piece of a blob.
+
+    Attributes:
+        digest: names the blob.
+        index: number of the piece, from 0.
+    """
 
     kind = "chunk"
+    digest: Digest
+    index: Annotated[int, Field(ge=0, lt=limits.MAX_CHUNKS)]
     data: Annotated[bytes, Field(min_length=1, max_length=limits.CHUNK_BYTES)]
 
 
@@ -262,12 +270,16 @@ class Birth(Message):
         status: ``online``, or ``lost`` in the will.
         agent, torch, accelerator, hardware: versions and names to show.
         samples: training samples on the device.
+        held_out: samples that it holds out, on which it tests a model.
         labels: how many of them bear each label; empty when the device does not tell.
         classes: how many labels its data can hold, or numbers a target has.
         class_names: what those labels are called, label 0 first; empty when they have no names.
         shape: shape of one input.
         data: a word of the device's own that changes when its samples do; empty when it does not
             tell.
+        ignored: files of its data that it cannot use.
+        revision: how often this life of the agent has read its data again; of two births, the
+            greater one holds.
     """
 
     kind = "birth"
@@ -279,11 +291,14 @@ class Birth(Message):
     accelerator: Word = ""
     hardware: Word = ""
     samples: Count = 0
+    held_out: Count = 0
     labels: Annotated[tuple[Count, ...], Field(max_length=limits.MAX_ITEMS)] = ()
     classes: Count = 0
     class_names: ClassNames = ()
     shape: Annotated[tuple[Count, ...], Field(max_length=limits.MAX_DIMENSIONS)] = ()
     data: Word = ""
+    ignored: Count = 0
+    revision: Count = 0
 
 
 class Progress(Message):

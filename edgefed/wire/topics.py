@@ -15,7 +15,6 @@ from typing import Literal
 
 from edgefed.errors import WireError
 from edgefed.trust.certificates import Role
-from edgefed.wire import limits
 from edgefed.wire.diagnostic_messages import LogRequest, LogTail, Ping, Pong
 from edgefed.wire.enrolment_messages import (
     EnrolmentRequest,
@@ -53,15 +52,19 @@ certificates as client ids, which never begin so: no chosen id is equal to one o
 With a token's id after it, it is the client id of a party without a certificate yet, and a level of
 the topic, so that the broker's access list admits each such client to its own topics only."""
 
+CLIENT_SLOTS = 16
+"""Topics of one user's clients, numbered from 0. A client takes one at random; two that take the
+same one each ignore the other's answers by their nonces. The broker's access list names them one by
+one, so that a user cannot have it retain messages on topics without number."""
+
 UNSIGNED_USER = "local"
 """The user of every client in a fleet without certificates."""
 
-_MAX_CHUNKS = -(-limits.MAX_BLOB_BYTES // limits.CHUNK_BYTES)
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _ENROLLING = re.compile(re.escape(CLIENT_ID_PREFIX) + _NAME.pattern)
-_CLIENT = re.compile(rf"(?:(?:operator|viewer)\.)?{_NAME.pattern}/{_NAME.pattern}")
+_USER = re.compile(rf"(?:(?:operator|viewer)\.)?{_NAME.pattern}")
+_CLIENT = re.compile(rf"{_USER.pattern}/(?:[0-9]|1[0-5])")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_INDEX = re.compile(r"0|[1-9][0-9]{0,6}")
 
 
 @dataclass(frozen=True)
@@ -135,18 +138,14 @@ class ParsedTopic:
 
     Attributes:
         branch: first word below the fleet.
-        who: device (``up``, ``down``), USER/NAME of a client (``control``), or token (``enrol``);
+        who: device (``up``, ``down``), USER/SLOT of a client (``control``), or token (``enrol``);
             empty elsewhere.
-        leaf: last word, such as ``task``; ``c`` for a chunk.
-        digest: blob that a chunk belongs to; empty elsewhere.
-        index: number of the chunk; -1 elsewhere.
+        leaf: word for the message, such as ``task``; ``c`` for a chunk.
     """
 
     branch: Branch
     who: str
     leaf: str
-    digest: str = ""
-    index: int = -1
 
     @property
     def user(self) -> str:
@@ -166,8 +165,8 @@ class Topics:
     A method names a topic to publish to; those called ``every_*`` name filters to subscribe to.
 
     Raises:
-        WireError: ``wire.topic`` for a fleet, device, client, digest or chunk number that cannot be
-            a level of a topic.
+        WireError: ``wire.topic`` for a fleet, device, client or digest that cannot be a level of a
+            topic.
     """
 
     fleet: str
@@ -184,9 +183,12 @@ class Topics:
         """Where the coordinator's retained state is."""
         return f"{self.root}/all/coordinator"
 
-    def broadcast_chunk(self, digest: str, index: int) -> str:
-        """Where a chunk for everybody goes."""
-        return f"{self.root}/all/{_chunk(digest, index)}"
+    def broadcast_chunk(self, digest: str) -> str:
+        """Where the chunks of a blob for everybody go; devices subscribe to those that they lack.
+
+        Only the coordinator writes there, so that its digest may be a level.
+        """
+        return f"{self.root}/all/{CHUNK_LEAF}/{_level(_DIGEST, digest)}"
 
     def task(self, device: str) -> str:
         """Where a device is asked."""
@@ -204,9 +206,9 @@ class Topics:
         """Where the coordinator asks a device for chunks."""
         return self._down(device, "need")
 
-    def down_chunk(self, device: str, digest: str, index: int) -> str:
-        """Where a chunk for one device goes."""
-        return self._down(device, _chunk(digest, index))
+    def down_chunk(self, device: str) -> str:
+        """Where chunks for one device go."""
+        return self._down(device, CHUNK_LEAF)
 
     def birth(self, device: str) -> str:
         """Where a device's retained presence is."""
@@ -228,12 +230,12 @@ class Topics:
         """Where a device asks the coordinator for chunks."""
         return self._up(device, "need")
 
-    def up_chunk(self, device: str, digest: str, index: int) -> str:
-        """Where a device's chunk goes."""
-        return self._up(device, _chunk(digest, index))
+    def up_chunk(self, device: str) -> str:
+        """Where a device's chunks go."""
+        return self._up(device, CHUNK_LEAF)
 
     def request(self, client: str) -> str:
-        """Where a dashboard or a command asks the coordinator; ``client`` is USER/NAME."""
+        """Where a dashboard or a command asks the coordinator; ``client`` is USER/SLOT."""
         return self._control(client, "request")
 
     def response(self, client: str) -> str:
@@ -288,10 +290,6 @@ class Topics:
         """Where the run's events appear."""
         return f"{self.root}/events"
 
-    def every_broadcast_chunk(self, digest: str) -> str:
-        """Filter for the broadcast chunks of one blob."""
-        return f"{self.root}/all/{CHUNK_LEAF}/{_level(_DIGEST, digest)}/+"
-
     def every_down(self, device: str) -> str:
         """Filter for all that is meant for one device."""
         return self._down(device, "#")
@@ -300,13 +298,19 @@ class Topics:
         """Filter for all that devices send."""
         return f"{self.root}/up/#"
 
-    def every_up_of(self, device: str) -> str:
-        """Filter for all that one device sends."""
-        return self._up(device, "#")
+    def written_by_device(self, device: str) -> tuple[str, ...]:
+        """Return each topic that a device may write, on all of which it can have retained."""
+        return tuple(self._up(device, leaf) for branch, leaf in TOPIC_SPECS if branch == "up")
 
-    def every_birth(self) -> str:
-        """Filter for every device's presence."""
-        return f"{self.root}/up/+/birth"
+    def written_by_client(self, user: str) -> tuple[str, ...]:
+        """Return each topic that an operator or a viewer may write."""
+        slots = range(CLIENT_SLOTS)
+        requests = (self.request(f"{user}/{slot}") for slot in slots)
+        return (*requests, *(self.check(user, slot) for slot in slots))
+
+    def check(self, user: str, slot: int) -> str:
+        """Where a check of the broker by a user publishes to itself; see ``CLIENT_SLOTS``."""
+        return f"{self.root}/check/{_level(_USER, user)}/{slot % CLIENT_SLOTS}"
 
     def every_request(self) -> str:
         """Filter for the requests of every client."""
@@ -352,23 +356,11 @@ def _place(branch: Branch, who: str, rest: list[str]) -> ParsedTopic | None:
     if not rest or (branch, rest[0]) not in TOPIC_SPECS:
         return None
     match rest:
-        case ["c", digest, index] if _DIGEST.fullmatch(digest) and _INDEX.fullmatch(index):
-            number = int(index)
-            return (
-                ParsedTopic(branch, who, CHUNK_LEAF, digest, number)
-                if number < _MAX_CHUNKS
-                else None
-            )
-        case [leaf] if leaf != CHUNK_LEAF:
+        case ["c", digest] if branch == "all" and _DIGEST.fullmatch(digest):
+            return ParsedTopic(branch, who, CHUNK_LEAF)
+        case [leaf] if (branch, leaf) != ("all", CHUNK_LEAF):
             return ParsedTopic(branch, who, leaf)
     return None
-
-
-def _chunk(digest: str, index: int) -> str:
-    """Return the last levels of a chunk's topic."""
-    if not 0 <= index < _MAX_CHUNKS:
-        raise WireError(f"{index} is not a chunk number.", code="wire.topic")
-    return f"{CHUNK_LEAF}/{_level(_DIGEST, digest)}/{index}"
 
 
 def _level(pattern: re.Pattern[str], word: str) -> str:

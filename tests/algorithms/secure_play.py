@@ -23,7 +23,10 @@ from edgefed.algorithms.device_side import DeviceTrust
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import Recipe
 from edgefed.seeds import derive
-from edgefed.testing.play import asked
+from edgefed.testing import play
+from edgefed.wire.messages import BlobRef, Task
+from edgefed.wire.task_digest import task_digest
+from edgefed.wire.tensors import digest, pack
 from tests.algorithms.play import Players
 
 RUN = "r-0001-test"
@@ -79,6 +82,7 @@ class SecureDevices(Players):
             relays=relays,
             receivers=question.receivers,
             max_relay_bytes=exchange.max_relay_bytes,
+            task_digest=task_digest(wire_task(exchange, question)),
         )
 
     def view(self, device: str, model: Any = None) -> DeviceView:
@@ -108,6 +112,37 @@ class SecureDevices(Players):
 
 
 Change = Callable[[Answer], Answer]
+
+
+def wire_task(exchange: Exchange, question: Question) -> Task:
+    """Return the message that asks a device, as far as devices can be asked different things."""
+    packed = {role: pack(exchange.payloads[name].arrays) for role, name in question.blobs.items()}
+    return Task(
+        run=RUN,
+        exchange=f"{RUN}-{exchange.round}-{exchange.name}",
+        index=exchange.index,
+        round=exchange.round,
+        question=exchange.name,
+        device=question.device,
+        deadline=exchange.deadline,
+        seed=derive(3, exchange.round, exchange.name, question.device),
+        algorithm="fedavg",
+        settings={},
+        model={},
+        training={},
+        codec="fp32",
+        samples=question.samples,
+        blobs={role: BlobRef(digest=digest(each), size=len(each)) for role, each in packed.items()},
+        params=dict(question.params),
+        receivers=question.receivers,
+        max_relay_bytes=exchange.max_relay_bytes,
+    )
+
+
+def asked(exchange: Exchange) -> Exchange:
+    """Return an exchange as the engine hands it to ``merge``."""
+    digests = [task_digest(wire_task(exchange, each)) for each in exchange.questions[:1]]
+    return replace(play.asked(exchange), task_digest=b"".join(digests))
 
 
 @dataclass

@@ -19,7 +19,6 @@ from edgefed.algorithms.secure_device_record import SecureRecord
 from edgefed.algorithms.secure_merging import open_session
 from edgefed.algorithms.secure_records import keys_of
 from edgefed.errors import UnmergeableError
-from edgefed.testing.play import asked
 from tests.algorithms.play import bits, trainer
 from tests.algorithms.secure_play import (
     FIT,
@@ -29,6 +28,7 @@ from tests.algorithms.secure_play import (
     Round,
     SecureDevices,
     algorithm,
+    asked,
 )
 from tests.run_fixture import samples
 
@@ -56,6 +56,7 @@ TABLES: list[dict[str, Any]] = [
     {"name": "fedopt"},
     {"name": "fedprox"},
     {"name": "naivemix"},
+    {"name": "naivemix", "algorithm": {"exclude_own": True, "group_size": 2}},
     {"personal": {"preset": "fedper"}},
 ]
 
@@ -131,6 +132,7 @@ def test_masks_by_hand(count: int) -> None:
     keys, private = keys_of(secure.state, session), secure.devices.private
     records = {name: SecureRecord.of(private[name]) for name in keys.devices}
     answers = secure.answers(planned)
+    digest = asked(planned).task_digest.hex()
     there = Round.of(algorithm(secure=False), devices(count))
     updates = {each.device: each for each in there.answers(there.plan())}
     total: Any = 0
@@ -150,7 +152,7 @@ def test_masks_by_hand(count: int) -> None:
                 mask = pair_stream(
                     bytes.fromhex(own.mask),
                     keys.of(peer).mask,
-                    keys.mask_purpose(answer.device, peer),
+                    keys.mask_purpose(digest, answer.device, peer),
                     masked.size,
                 )
                 masked = masked - mask if answer.device < peer else masked + mask
@@ -373,3 +375,19 @@ def test_quorums_are_the_threshold_at_least() -> None:
     assert [each.detail for each in exchanges] == [
         f"secure aggregation, {number} of 4" for number in (1, 2, 3, 4)
     ]
+
+
+@pytest.mark.parametrize("moment", [SHARES, FIT, UNMASK])
+def test_a_session_of_an_earlier_release_is_left_for_a_new_one(moment: str) -> None:
+    """The coordinator was upgraded between two exchanges, while none was open."""
+    secure = Round.of(algorithm(), devices())
+    secure.until(moment)
+    records = secure.state.params["secure"]
+    session = {name: each for name, each in records["session"].items() if name != "form"}
+    params = {**secure.state.params, "secure": {**records, "session": session}}
+    secure.state = replace(secure.state, params=params)
+    again = secure.plan()
+    assert (again.name, again.questions[0].params["number"]) == (KEYS, 2)
+    for name in MOMENTS:
+        secure.step(name)
+    assert bits(secure.half.weights(secure.state)) == bits(secure.half.weights(plain()))

@@ -88,7 +88,8 @@ def test_a_plug_in_that_merges_otherwise_says_whether_it_sums() -> None:
     [
         ({"rounds": {"cohort": 257}}, "secure.cohort"),
         ({"rounds": {"cohort": 5}, "secure_aggregation": {"threshold": 6}}, "secure.threshold"),
-        ({"rounds": {"over_selection": 0.6}}, "secure.threshold"),
+        ({"rounds": {"cohort": 10, "over_selection": 0.6}}, "secure.threshold"),
+        ({"rounds": {"cohort": 5}, "secure_aggregation": {"colluders": 4}}, "secure.threshold"),
     ],
 )
 def test_a_cohort_that_cannot_be_summed_is_refused(tables: dict[str, Any], code: str) -> None:
@@ -97,7 +98,7 @@ def test_a_cohort_that_cannot_be_summed_is_refused(tables: dict[str, Any], code:
     assert raised.value.code == code
 
 
-@pytest.mark.parametrize("threshold", [0.5, 0.3, 0, -1, 1.5, 2.5])
+@pytest.mark.parametrize("threshold", [0.5, 0.3, -1, 1.5, 2.5])
 def test_a_threshold_is_more_than_half_or_a_number_of_devices(threshold: float) -> None:
     with pytest.raises(ValidationError):
         SecureAggregationSection(threshold=threshold)
@@ -106,12 +107,16 @@ def test_a_threshold_is_more_than_half_or_a_number_of_devices(threshold: float) 
 @pytest.mark.parametrize(
     ("threshold", "asked", "wanted"),
     [
+        (0, 10, 7),
+        (0, 4, 3),
+        (0, 3, 2),
+        (0, 2, 2),
         (2 / 3, 10, 7),
         (2 / 3, 9, 6),
         (2 / 3, 3, 2),
         (2 / 3, 1, 2),
         (0.51, 2, 2),
-        (0.501, 10, 6),
+        (0.501, 10, 7),
         (1.0, 10, 10),
         (8, 10, 8),
     ],

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from edgefed.algorithms.base import Exchange, Question
+from edgefed.algorithms.secure_phases import FORM
 from edgefed.sharing.policy import Withheld
 from tests.algorithms.secure_play import FIT, KEYS, SHARES, UNMASK, Round, algorithm
 from tests.algorithms.test_secure_aggregation import devices
@@ -48,7 +49,8 @@ def test_keys_are_made_once_for_a_session_and_never_for_an_earlier_one() -> None
     secure, planned, question = at(SHARES)
     keys = replace(planned, name=KEYS)
     for number in (1, 0):
-        asked = replace(question, params={"number": number, "threshold": 7}, blobs={})
+        params = {"form": FORM, "number": number, "threshold": 7}
+        asked = replace(question, params=params, blobs={})
         assert f"the keys of secure session {number}, and has made those of 1 already" in refused(
             secure, keys, asked
         )
@@ -149,7 +151,7 @@ def test_a_sum_is_uncovered_once() -> None:
 def test_nothing_is_uncovered_of_another_session_or_before_its_time() -> None:
     secure, planned, question = at(FIT)
     unmask = replace(planned, name=UNMASK)
-    params = {"number": 1, "survivors": ALL, "lost": [], "commitments": []}
+    params = {"form": FORM, "number": 1, "survivors": ALL, "lost": [], "commitments": []}
     early = replace(question, params=params, blobs={}, relays=())
     assert "has shared its secrets, and not masked an update" in refused(secure, unmask, early)
     other = replace(early, params={**params, "number": 2})

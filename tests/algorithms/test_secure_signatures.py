@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ import numpy as np
 import pytest
 
 from edgefed.algorithms.base import Exchange, Payload
+from edgefed.algorithms.secure_phases import FORM
 from edgefed.sharing.pairwise_keys import public_key
 from edgefed.sharing.policy import Withheld
 from edgefed.trust.credentials import Credentials
+from edgefed.trust.known_keys import KnownKeys
+from edgefed.trust.succession import Succession, save_succession
 from edgefed.worker.device_credentials import DeviceCredentials
 from tests.algorithms.play import bits
 from tests.algorithms.secure_play import (
@@ -183,7 +187,14 @@ def test_a_signature_of_another_list_does_not_count(signed: Round) -> None:
 
 def test_devices_with_certificates_uncover_nothing_without_lists(signed: Round) -> None:
     planned = signed.until(LISTS)
-    params = {"number": 1, "survivors": ALL, "lost": [], "commitments": [], "signers": []}
+    params = {
+        "form": FORM,
+        "number": 1,
+        "survivors": ALL,
+        "lost": [],
+        "commitments": [],
+        "signers": [],
+    }
     questions = tuple(replace(each, params=params) for each in planned.questions)
     reason = refused(signed, replace(planned, name=UNMASK, questions=questions))
     assert reason == "in this secure session it has masked its update already"
@@ -192,8 +203,53 @@ def test_devices_with_certificates_uncover_nothing_without_lists(signed: Round) 
 def test_devices_without_certificates_sign_no_lists() -> None:
     secure = Round.of(algorithm(), devices())
     planned = secure.until(UNMASK)
-    params = {"number": 1, "devices": ALL}
+    params = {"form": FORM, "number": 1, "devices": ALL}
     questions = tuple(replace(each, params=params) for each in planned.questions)
     assert "no certificate to sign with" in refused(
         secure, replace(planned, name=LISTS, questions=questions)
     )
+
+
+# -- keys that are known --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def knowing(trust: Trust, tmp_path: Path) -> Round:
+    """A round of devices that remember each other's keys, from a session before."""
+    there = devices()
+    issued = {name: trust.issue("device", name) for name in ALL}
+    there.trust = {
+        name: DeviceCredentials(partial(issued.__getitem__, name), KnownKeys(tmp_path / name))
+        for name in ALL
+    }
+    secure = Round.of(algorithm(), there)
+    planned = secure.until(FIT)
+    secure.state = secure.half.begin_anew(secure.state, planned)
+    return secure
+
+
+def test_a_second_certificate_for_a_known_device_is_refused(knowing: Round, trust: Trust) -> None:
+    """The coordinator has the authority's key, and takes part as one of the devices."""
+    liar = trust.issue("device", "device-05")
+    knowing.devices.trust["device-05"] = of(liar)
+    knowing.step(KEYS)
+    reason = refused(knowing, knowing.plan())
+    assert reason.startswith("the keys of device-05 are not its own")
+    assert "another key than before" in reason
+
+
+def test_a_known_device_whose_keys_are_replaced_takes_part(knowing: Round, trust: Trust) -> None:
+    lists = knowing.until(LISTS)
+    before = knowing.devices.trust["device-05"]
+    assert isinstance(before, DeviceCredentials)
+    old = before.current()
+    after = trust.issue("device", "device-05")
+    key = after.certificate.public_bytes
+    save_succession(
+        after.folder, Succession((old.certificate.public_bytes,)).followed_by(old.keys.signing, key)
+    )
+    knowing.devices.trust["device-05"] = replace(before, current=lambda: after)
+    knowing.merge(lists, knowing.answers(lists))
+    planned = knowing.plan()
+    knowing.merge(planned, knowing.answers(planned))
+    assert bits(knowing.half.weights(knowing.state)) == bits(knowing.half.weights(plain(())))

@@ -180,6 +180,22 @@ REFUSALS = {
 }
 
 
+def test_devices_that_are_asked_different_things_uncover_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the coordinator could compute otherwise is tried in ``benchmarks/attacks``."""
+    monkeypatch.setenv("FOUND", str(tmp_path / "found.npz"))
+    with lied_to(tmp_path / "home", "grid", monkeypatch) as home:
+        run = home.begin()
+        failed(home, run)
+        refused = {each["device"]: each["reason"] for each in replies(home, run, UNMASK)}
+        masked = replies(home, run, FIT, outcome="accepted")
+    assert {each["device"] for each in masked} == {*DEVICES}
+    assert set(refused) == {*DEVICES}
+    assert all("the signatures of the list of" in each for each in refused.values()), refused
+    assert not (tmp_path / "found.npz").exists()
+
+
 @pytest.mark.parametrize("question", REFUSALS)
 def test_a_coordinator_that_asks_twice_with_different_cohorts_is_refused(
     question: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -40,6 +40,7 @@ from edgefed.wire.tensors import DTYPES, Array
 words = st.text(max_size=20)
 names = st.from_regex(r"[a-z0-9][a-z0-9-]{0,63}", fullmatch=True)
 digests = st.from_regex(r"[0-9a-f]{64}", fullmatch=True)
+metric_names = st.from_regex(limits.METRIC_NAME_PATTERN, fullmatch=True)
 sessions = st.from_regex(r"[0-9a-f]{8,32}", fullmatch=True)
 counts = st.integers(0, 2**53)
 class_names = st.text(st.characters(exclude_categories=["C", "Z"]), max_size=12)
@@ -114,7 +115,7 @@ messages: dict[type[Message], st.SearchStrategy[Any]] = {
         status=st.sampled_from(["ok", "refused", "failed"]),
         reason=words,
         samples=counts,
-        metrics=st.dictionaries(words, finite, max_size=3),
+        metrics=st.dictionaries(metric_names, finite, max_size=3),
         blobs=blobs,
         relays=st.dictionaries(names, sent_relays, max_size=3),
         inline=st.dictionaries(digests, st.binary(max_size=50), max_size=3),
@@ -129,7 +130,12 @@ messages: dict[type[Message], st.SearchStrategy[Any]] = {
     Need: st.builds(
         Need, digest=digests, first=st.booleans(), chunks=st.lists(counts, max_size=8).map(tuple)
     ),
-    Chunk: st.builds(Chunk, data=st.binary(min_size=1, max_size=200)),
+    Chunk: st.builds(
+        Chunk,
+        digest=digests,
+        index=st.integers(0, limits.MAX_CHUNKS - 1),
+        data=st.binary(min_size=1, max_size=200),
+    ),
     Birth: st.builds(
         Birth,
         session=sessions,

@@ -31,7 +31,7 @@ from tests.wire.memory import at_most, numbered
 from tests.wire.strategies import any_message, damaged, messages
 
 TOO_LARGE = limits.MAX_RELAY_BYTES + limits.MAX_SEAL_BYTES + 1
-CANCEL = b"\x93\x03\xa6cancel\xc4\x0d\x81\xa8exchange\xa2e1"
+CANCEL = b"\x93\x04\xa6cancel\xc4\x0d\x81\xa8exchange\xa2e1"
 SESSION = "0123abcd"
 
 
@@ -84,7 +84,7 @@ def test_open_values_return_as_json_would_return_them() -> None:
 
 
 def test_a_full_chunk_fits() -> None:
-    chunk = Chunk(data=b"\xff" * limits.CHUNK_BYTES)
+    chunk = Chunk(digest="f" * 64, index=0, data=b"\xff" * limits.CHUNK_BYTES)
     assert decode(encode(chunk), Chunk) == chunk
 
 
@@ -223,6 +223,17 @@ def test_a_metric_that_is_not_finite_is_refused() -> None:
     )
     with pytest.raises(WireError):
         encode(reply)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a\nb", "9", "größe", "x" * 81, "=cmd", "a,b"])
+def test_a_metric_of_another_name_than_a_column_has_is_refused(name: str) -> None:
+    fields = {"run": "r", "exchange": "e", "index": 0, "device": "d", "session": SESSION}
+    whole: dict[str, Any] = {**fields, "bases": {}, "status": "ok"}
+    with pytest.raises(WireError, match="metrics") as caught:
+        decode(encode(Reply.model_construct(**whole, metrics={name: 1.0})), Reply)
+    assert caught.value.code == "wire.malformed"
+    reply = Reply(**whole, metrics={"numerator_fruit.recall-2": 1.0})
+    assert decode(encode(reply), Reply) == reply
 
 
 def test_a_message_over_the_limit_is_not_sent() -> None:

@@ -28,10 +28,12 @@ def levels(spec: TopicSpec) -> str:
     who = {
         "down": "/{device}",
         "up": "/{device}",
-        "control": "/{user}/{client}",
+        "control": "/{user}/{slot}",
         "enrol": "/client.{token}",
     }.get(spec.branch, "")
-    leaf = {"c": "/c/{digest}/{k}", "events": ""}.get(spec.leaf, f"/{spec.leaf}")
+    leaf = {"events": ""}.get(spec.leaf, f"/{spec.leaf}")
+    if (spec.branch, spec.leaf) == ("all", "c"):
+        leaf = "/c/{digest}"
     return f"`{spec.branch}{who}{leaf}`"
 
 

@@ -11,7 +11,7 @@ from edgefed.wire.diagnostic_messages import DIAGNOSTIC_MESSAGES
 from edgefed.wire.enrolment_messages import ENROLMENT_MESSAGES
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import MESSAGES, Message
-from edgefed.wire.topics import TOPIC_SPECS, ParsedTopic, Topics
+from edgefed.wire.topics import CLIENT_SLOTS, TOPIC_SPECS, ParsedTopic, Topics
 from tests.wire.strategies import any_message, digests, messages, names
 
 TOPICS = Topics("garden")
@@ -19,20 +19,20 @@ DIGEST = "0f" * 32
 
 PARSED = {
     TOPICS.coordinator(): ParsedTopic("all", "", "coordinator"),
-    TOPICS.broadcast_chunk(DIGEST, 0): ParsedTopic("all", "", "c", DIGEST, 0),
+    TOPICS.broadcast_chunk(DIGEST): ParsedTopic("all", "", "c"),
     TOPICS.task("d-1"): ParsedTopic("down", "d-1", "task"),
     TOPICS.receipt("d-1"): ParsedTopic("down", "d-1", "receipt"),
     TOPICS.cancel("d-1"): ParsedTopic("down", "d-1", "cancel"),
     TOPICS.down_need("d-1"): ParsedTopic("down", "d-1", "need"),
-    TOPICS.down_chunk("d-1", DIGEST, 17): ParsedTopic("down", "d-1", "c", DIGEST, 17),
+    TOPICS.down_chunk("d-1"): ParsedTopic("down", "d-1", "c"),
     TOPICS.birth("d-1"): ParsedTopic("up", "d-1", "birth"),
     TOPICS.progress("d-1"): ParsedTopic("up", "d-1", "progress"),
     TOPICS.telemetry("d-1"): ParsedTopic("up", "d-1", "telemetry"),
     TOPICS.reply("d-1"): ParsedTopic("up", "d-1", "reply"),
     TOPICS.up_need("d-1"): ParsedTopic("up", "d-1", "need"),
-    TOPICS.up_chunk("d-1", DIGEST, 3): ParsedTopic("up", "d-1", "c", DIGEST, 3),
-    TOPICS.request("local/tui-1"): ParsedTopic("control", "local/tui-1", "request"),
-    TOPICS.response("operator.al/a"): ParsedTopic("control", "operator.al/a", "response"),
+    TOPICS.up_chunk("d-1"): ParsedTopic("up", "d-1", "c"),
+    TOPICS.request("local/15"): ParsedTopic("control", "local/15", "request"),
+    TOPICS.response("operator.al/0"): ParsedTopic("control", "operator.al/0", "response"),
     TOPICS.renewal("d-1"): ParsedTopic("up", "d-1", "renewal"),
     TOPICS.renewal_order("d-1"): ParsedTopic("down", "d-1", "renewal"),
     TOPICS.certificate("d-1"): ParsedTopic("down", "d-1", "certificate"),
@@ -51,8 +51,8 @@ PARSED = {
 def test_names_on_the_wire_do_not_drift() -> None:
     assert TOPICS.task("d-1") == "edgefed/garden/down/d-1/task"
     assert TOPICS.coordinator() == "edgefed/garden/all/coordinator"
-    assert TOPICS.broadcast_chunk(DIGEST, 4) == f"edgefed/garden/all/c/{DIGEST}/4"
-    assert TOPICS.response("local/c") == "edgefed/garden/control/local/c/response"
+    assert TOPICS.broadcast_chunk(DIGEST) == f"edgefed/garden/all/c/{DIGEST}"
+    assert TOPICS.response("local/9") == "edgefed/garden/control/local/9/response"
     assert TOPICS.events() == "edgefed/garden/events"
 
 
@@ -91,11 +91,20 @@ def test_a_topic_takes_its_own_message_and_no_other(message: Message, topic: str
 
 
 @settings(max_examples=100, deadline=None)
-@given(names, names, digests, st.integers(0, 34_952))
-def test_chunk_topics_return_their_parts(fleet: str, device: str, digest: str, index: int) -> None:
+@given(names, names, digests)
+def test_topics_return_their_parts(fleet: str, device: str, digest: str) -> None:
     topics = Topics(fleet)
-    parsed = topics.parse(topics.up_chunk(device, digest, index))
-    assert parsed == ParsedTopic("up", device, "c", digest, index)
+    assert topics.parse(topics.up_chunk(device)) == ParsedTopic("up", device, "c")
+    assert topics.parse(topics.broadcast_chunk(digest)) == ParsedTopic("all", "", "c")
+
+
+def test_a_party_writes_a_few_exact_topics() -> None:
+    device, client = TOPICS.written_by_device("d-1"), TOPICS.written_by_client("viewer.vi")
+    assert set(device) == {topic for topic, parsed in PARSED.items() if parsed.branch == "up"}
+    assert TOPICS.request("viewer.vi/15") in client
+    assert TOPICS.check("viewer.vi", 0) in client
+    assert len(set(client)) == len(client) == 2 * CLIENT_SLOTS == 32
+    assert not any(wild in topic for topic in (*device, *client) for wild in "+#")
 
 
 @pytest.mark.parametrize(
@@ -114,18 +123,13 @@ def test_chunk_topics_return_their_parts(fleet: str, device: str, digest: str, i
         "edgefed/garden/all/task",
         "edgefed/garden/all/coordinator/x",
         "edgefed/garden/all/c",
-        f"edgefed/garden/all/c/{DIGEST}",
         f"edgefed/garden/all/c/{DIGEST}/",
-        f"edgefed/garden/all/c/{DIGEST}/+",
-        f"edgefed/garden/all/c/{DIGEST}/-1",
-        f"edgefed/garden/all/c/{DIGEST}/01",
-        f"edgefed/garden/all/c/{DIGEST}/１",
-        f"edgefed/garden/all/c/{DIGEST}/34953",
-        f"edgefed/garden/all/c/{DIGEST}/99999999999999999999",
-        f"edgefed/garden/all/c/{DIGEST}/1/2",
-        f"edgefed/garden/all/c/{DIGEST[:-1]}/1",
-        f"edgefed/garden/all/c/{DIGEST.upper()}/1",
-        f"edgefed/garden/all/c/{DIGEST}\n/1",
+        f"edgefed/garden/all/c/{DIGEST}/1",
+        f"edgefed/garden/all/c/{DIGEST[:-1]}",
+        f"edgefed/garden/all/c/{DIGEST.upper()}",
+        f"edgefed/garden/all/c/{DIGEST}\n",
+        f"edgefed/garden/up/d/c/{DIGEST}",
+        f"edgefed/garden/down/d/c/{DIGEST}",
         "edgefed/garden/down/d/birth",
         "edgefed/garden/down//task",
         "edgefed/garden/down/D/task",
@@ -138,11 +142,14 @@ def test_chunk_topics_return_their_parts(fleet: str, device: str, digest: str, i
         "edgefed/garden/up/+/birth",
         "edgefed/garden/up/d/#",
         "edgefed/garden/up/d/task",
-        "edgefed/garden/control/local/c/reply",
-        "edgefed/garden/control/c/request",
-        "edgefed/garden/control/device.al/c/request",
-        "edgefed/garden/control/operator./c/request",
-        "edgefed/garden/control/operator.al/c/c/request",
+        "edgefed/garden/control/local/0/reply",
+        "edgefed/garden/control/0/request",
+        "edgefed/garden/control/device.al/0/request",
+        "edgefed/garden/control/operator./0/request",
+        "edgefed/garden/control/operator.al/0/0/request",
+        "edgefed/garden/control/operator.al/16/request",
+        "edgefed/garden/control/operator.al/00/request",
+        "edgefed/garden/control/operator.al/c/request",
         "edgefed/garden/" + "/".join("a" * 10_000),
     ],
 )
@@ -165,7 +172,6 @@ def test_what_parses_is_a_lane_with_checked_levels(levels: list[str]) -> None:
     if parsed is not None:
         assert parsed.spec.leaf == parsed.leaf
         assert parsed.who in ("", "d") or parsed.who.replace("-", "").isalnum()
-        assert (parsed.leaf == "c") == (parsed.index >= 0) == bool(parsed.digest)
 
 
 @pytest.mark.parametrize("name", ["", "+", "#", "a/b", "A", "d\n", "-d", "d" * 65])
@@ -175,10 +181,10 @@ def test_names_that_would_change_the_tree_are_refused(name: str) -> None:
             build(name)
 
 
-def test_wrong_chunks_have_no_topic() -> None:
-    for digest, index in ((DIGEST, -1), (DIGEST, 34_953), ("../x", 0), (DIGEST + "\n", 0)):
+def test_wrong_digests_have_no_topic() -> None:
+    for digest in ("../x", DIGEST + "\n"):
         with pytest.raises(WireError):
-            TOPICS.broadcast_chunk(digest, index)
+            TOPICS.broadcast_chunk(digest)
 
 
 def test_filters_match_what_they_promise() -> None:
@@ -192,10 +198,9 @@ def test_filters_match_what_they_promise() -> None:
 
     for pattern, branch, leaf in (
         (TOPICS.every_up(), "up", None),
-        (TOPICS.every_birth(), "up", "birth"),
         (TOPICS.every_down("d-1"), "down", None),
         (TOPICS.every_request(), "control", "request"),
-        (TOPICS.every_broadcast_chunk(DIGEST), "all", "c"),
+        (TOPICS.broadcast_chunk(DIGEST), "all", "c"),
     ):
         found = {parsed for topic, parsed in PARSED.items() if matches(pattern, topic)}
         assert found == {
