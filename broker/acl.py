@@ -2,15 +2,18 @@
 
 A forbidden publication is acknowledged and dropped; a forbidden subscription is granted and stays
 silent.
+
+Who may write a topic may have the broker retain a message on it, and no rule tells retained
+messages from others. Topics that others than the coordinator write are therefore named one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from edgefed.trust.enrolment_login import COORDINATOR_USER
 from edgefed.wire.topics import Topics
 
-COORDINATOR_USER = "coordinator"
 OPERATOR_PREFIX = "operator."
 VIEWER_PREFIX = "viewer."
 
@@ -27,38 +30,45 @@ def acl(fleet: str, users: Iterable[str]) -> str:
         users: the common names of the coordinator, the devices, the operators and the viewers.
     """
     topics = Topics(fleet)
-    sections = [_enrolment(topics.root)]
-    sections += [_section(user, _rules(topics, user)) for user in sorted(set(users))]
-    return "\n".join(sections)
+    return "\n".join(_section(user, _rules(topics, user)) for user in sorted(set(users)))
+
+
+def enrolment_acl(fleet: str) -> str:
+    """Return the rules of the broker for enrolment; ``%c`` is the client id."""
+    root = Topics(fleet).root
+    return f"""\
+# Everybody may ask, below their own client id, and nobody sees another's answer.
+pattern write {root}/enrol/%c/request
+pattern read {root}/enrol/%c/response
+
+user {COORDINATOR_USER}
+topic read {root}/enrol/+/request
+topic write {root}/enrol/+/response
+"""
 
 
 def password_acl(fleet: str) -> str:
     """Return the rules for a broker with users and passwords, where a device's user is its name.
 
-    The coordinator may use every topic of the fleet. A device publishes below ``up/DEVICE`` and
-    reads ``down/DEVICE``, ``all`` and its own presence, by which it meets another of its name;
-    ``%u`` is its user name.
+    The coordinator may use every topic of the fleet. A device publishes to its topics below
+    ``up/DEVICE`` and reads ``down/DEVICE``, ``all`` and its own presence, by which it meets another
+    of its name; ``%u`` is its user name.
     """
-    root = Topics(fleet).root
+    topics = Topics(fleet)
+    root = topics.root
+    below = topics.written_by_device("device")
+    own = (f"{root}/up/%u/{topic.rpartition('/')[2]}" for topic in below)
+    writes = "\n".join(f"pattern write {topic}" for topic in own)
     return f"""\
 # The coordinator, and the operator's dashboard, of fleet {fleet}.
 user {COORDINATOR_USER}
 topic readwrite {root}/#
 
 # Every device: its user name is its name in the fleet.
-pattern write {root}/up/%u/#
+{writes}
 pattern read {root}/up/%u/birth
 pattern read {root}/down/%u/#
 pattern read {root}/all/#
-"""
-
-
-def _enrolment(root: str) -> str:
-    """Return the rules for clients without a certificate; ``%c`` is the client id."""
-    return f"""\
-# Enrolment: everybody may ask, below their own client id, and nobody sees another's answer.
-pattern write {root}/enrol/%c/request
-pattern read {root}/enrol/%c/response
 """
 
 
@@ -72,14 +82,14 @@ def _rules(topics: Topics, user: str) -> list[str]:
         return _coordinator_rules(root, topics)
     if user.startswith((OPERATOR_PREFIX, VIEWER_PREFIX)):
         return [
-            f"write {root}/control/{user}/+/request",
+            *(f"write {topic}" for topic in topics.written_by_client(user)),
             f"read {root}/control/{user}/+/response",
             f"read {topics.events()}",
             f"read {topics.coordinator()}",
-            f"readwrite {root}/check/{user}/#",
+            f"read {root}/check/{user}/+",
         ]
     return [
-        f"write {topics.every_up_of(user)}",
+        *(f"write {topic}" for topic in topics.written_by_device(user)),
         f"read {topics.birth(user)}",
         f"read {topics.every_down(user)}",
         f"read {root}/all/#",
@@ -87,16 +97,14 @@ def _rules(topics: Topics, user: str) -> list[str]:
 
 
 def _coordinator_rules(root: str, topics: Topics) -> list[str]:
-    """Return what the coordinator needs; it clears the births of devices that are removed."""
+    """Return what the coordinator needs; it clears what others have retained."""
     return [
-        f"read {topics.every_up()}",
-        f"write {topics.every_birth()}",
+        f"readwrite {root}/up/+/+",
         f"write {root}/down/#",
         f"readwrite {root}/all/#",
         f"readwrite {topics.events()}",
-        f"read {root}/control/+/+/request",
+        f"readwrite {root}/control/+/+/request",
         f"write {root}/control/+/+/response",
-        f"read {root}/enrol/+/request",
-        f"write {root}/enrol/+/response",
-        f"readwrite {root}/check/{COORDINATOR_USER}/#",
+        f"read {root}/check/{COORDINATOR_USER}/+",
+        f"write {root}/check/+/+",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
 import uuid
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from broker.probe import Probe
 from edgefed.config.address import Address
 from edgefed.wire.limits import CHUNK_BYTES, MAX_MESSAGE_BYTES, MAX_PACKET_BYTES
-from edgefed.wire.topics import CLIENT_ID_PREFIX, UNSIGNED_USER
+from edgefed.wire.topics import CLIENT_ID_PREFIX, CLIENT_SLOTS, UNSIGNED_USER, Topics
 
 ROUND_TRIPS = 20
 
@@ -83,14 +84,19 @@ class _Check:
         own = address.credentials
         self._tls = own.tls_context() if own else None
         user = own.certificate.user if own else UNSIGNED_USER
-        self._topic = f"edgefed/{fleet}/check/{user}/{name}"
+        slots = random.Random(name).sample(range(CLIENT_SLOTS), 4)
+        topics = [Topics(fleet).check(user, slot) for slot in slots]
+        self._echoed, self._retained, self._will, self._big = topics
         self._name = f"{CLIENT_ID_PREFIX}check-{name[:12]}"
 
     def report(self) -> CheckReport:
         """Run every trial, each on connections that it may lose."""
         with closing(self._probe("echo")) as probe:
-            probe.subscribe(self._topic)
-            trips = [self._round_trip(probe, b"%d" % index) for index in range(ROUND_TRIPS)]
+            probe.subscribe(self._echoed)
+            trips = [
+                self._round_trip(probe, f"{self._name} {index}".encode())
+                for index in range(ROUND_TRIPS)
+            ]
             chunk = self._round_trip(probe, bytes(CHUNK_BYTES)) is not None
             largest = chunk and self._round_trip(probe, bytes(MAX_MESSAGE_BYTES)) is not None
         arrived = [seconds for seconds in trips if seconds is not None]
@@ -118,11 +124,11 @@ class _Check:
     def _round_trip(self, probe: Probe, payload: bytes) -> float | None:
         """Return the seconds until the payload is back, or None when it stays away."""
         start = self._monotonic()
-        probe.publish(self._topic, payload)
-        return self._monotonic() - start if probe.receives(self._topic, payload) else None
+        probe.publish(self._echoed, payload)
+        return self._monotonic() - start if probe.receives(self._echoed, payload) else None
 
     def _keeps_retained(self) -> bool:
-        topic = f"{self._topic}/retained"
+        topic = self._retained
         with closing(self._probe("keep")) as probe, closing(self._probe("late")) as late:
             probe.subscribe(topic)
             probe.publish(topic, b"kept", retain=True)
@@ -133,7 +139,7 @@ class _Check:
         return known and kept
 
     def _publishes_will(self) -> bool:
-        topic = f"{self._topic}/will"
+        topic = self._will
         with closing(self._probe("heir")) as heir:
             heir.subscribe(topic)
             self._probe("gone", will=(topic, b"lost")).drop()
@@ -143,7 +149,7 @@ class _Check:
 
     def _cuts_oversize(self) -> bool:
         with closing(self._probe("big")) as probe:
-            return probe.is_cut_by(f"{self._topic}/big", bytes(MAX_PACKET_BYTES + 1))
+            return probe.is_cut_by(self._big, bytes(MAX_PACKET_BYTES + 1))
 
     def _clear(self, probe: Probe, topic: str) -> None:
         """Remove a retained message, and know that the broker did."""

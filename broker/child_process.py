@@ -11,17 +11,34 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from broker.address import connect_host, port_in_use
 from edgefed.config.address import Address
 from edgefed.errors import EdgeFedError, UnreachableError
-from edgefed.files import make_folder, storage_error
+from edgefed.files import make_folder, open_private, storage_error
 
 START_SECONDS = 20.0
 STOP_SECONDS = 5.0
 _POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class ProcessLimits:
+    """What a child may take of the machine (Linux).
+
+    Attributes:
+        open_files: most of them, and so of its connections; 0 for as many as this process.
+        nice: by how much its priority is lower than that of this process.
+    """
+
+    open_files: int = 0
+    nice: int = 0
+
+
+NO_LIMITS = ProcessLimits()
 
 
 class ChildProcess:
@@ -36,6 +53,7 @@ class ChildProcess:
         log: the file that stdout and stderr are appended to.
         last_signal: what the kernel sends it when this process dies (Linux).
         environment: the program's whole environment; that of this process when left out.
+        limits: what it may take of the machine.
 
     Raises:
         StorageError: the folder or the log cannot be written.
@@ -50,12 +68,14 @@ class ChildProcess:
         log: Path,
         last_signal: signal.Signals = signal.SIGTERM,
         environment: Mapping[str, str] | None = None,
+        limits: ProcessLimits = NO_LIMITS,
     ) -> None:
         self.log = log
         make_folder(folder)
         self._log_start = log.stat().st_size if log.exists() else 0
         started: Future[subprocess.Popen[bytes]] = Future()
-        start = partial(_popen, ending_with_parent(command, last_signal), folder, log, environment)
+        whole = ending_with_parent(command, last_signal, limits)
+        start = partial(_popen, whole, folder, log, environment)
         # The kernel's signal at the parent's death is tied to the thread that starts the process,
         # and the caller's may be a passing worker: this one lives as long as the process.
         self._keeper = threading.Thread(
@@ -135,19 +155,23 @@ def start_error(child: ChildProcess, address: Address) -> EdgeFedError:
     )
 
 
-def ending_with_parent(command: Sequence[str], last_signal: signal.Signals) -> list[str]:
+def ending_with_parent(
+    command: Sequence[str],
+    last_signal: signal.Signals,
+    limits: ProcessLimits = NO_LIMITS,
+) -> list[str]:
     """Return a command that gets a signal when the thread that starts it ends (Linux)."""
     if not sys.platform.startswith("linux") or not sys.executable:
         return list(command)
     script = str(Path(__file__).with_name("parent_death.py"))
-    numbers = [str(os.getpid()), str(int(last_signal))]
-    return [sys.executable, "-I", "-S", script, *numbers, *command]
+    numbers = (os.getpid(), int(last_signal), limits.open_files, limits.nice)
+    return [sys.executable, "-I", "-S", script, *map(str, numbers), *command]
 
 
 def _popen(
     command: list[str], folder: Path, log: Path, environment: Mapping[str, str] | None
 ) -> subprocess.Popen[bytes]:
-    with log.open("ab") as output:
+    with open_private(log, "ab") as output:
         return subprocess.Popen(
             command,
             cwd=folder,

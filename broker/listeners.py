@@ -1,10 +1,18 @@
-"""The three listeners of a secured broker, numbered from one port."""
+"""The three listeners of a secured broker, numbered from one port, in two processes.
+
+Enrolment, which asks strangers for no certificate, has a Mosquitto of its own: they cannot fill the
+memory of the fleet's, nor keep it busy.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from edgefed.config.address import COMMANDS_OFFSET, ENROLMENT_OFFSET
+from edgefed.wire.limits import MAX_PACKET_BYTES
+
+ENROLMENT_PACKET_BYTES = 16 * 1024
+"""Largest packet at enrolment: a request or an answer holds two certificates at most."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +26,9 @@ class Listener:
         one_connection: whether a certificate has one connection: the broker takes its common name
             as the client id, so that nobody can take another's connection over, and a newer
             connection of the same certificate ends the older one.
-        max_connections: beyond it, the broker accepts nobody.
+        max_connections: beyond it, the broker accepts nobody. Mosquitto 2.0 counts a connection
+            that ends more than once, and so admits more later.
+        max_packet: bytes of a packet, beyond which the connection is ended.
     """
 
     offset: int
@@ -26,6 +36,7 @@ class Listener:
     certificate: bool
     one_connection: bool
     max_connections: int
+    max_packet: int = MAX_PACKET_BYTES
 
 
 DEVICES = Listener(
@@ -37,8 +48,12 @@ ENROLMENT = Listener(
     False,
     False,
     32,
+    ENROLMENT_PACKET_BYTES,
 )
 COMMANDS = Listener(
     COMMANDS_OFFSET, "Commands and dashboards: several connections a certificate.", True, False, 256
 )
+FLEET = (DEVICES, COMMANDS)
+"""The listeners of the fleet's broker; enrolment has another one."""
+
 LISTENERS = (DEVICES, ENROLMENT, COMMANDS)

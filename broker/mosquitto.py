@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from broker.address import require_free
-from broker.child_process import ChildProcess, wait_until_accepting
+from broker.child_process import NO_LIMITS, ChildProcess, ProcessLimits, wait_until_accepting
 from broker.configuration import configuration
 from broker.running_broker import BrokerProcess
 from edgefed.config.address import Address
@@ -71,6 +71,7 @@ def run_mosquitto(
     *,
     more: Sequence[Address] = (),
     program: Path | None = None,
+    limits: ProcessLimits = NO_LIMITS,
 ) -> ChildProcess:
     """Run Mosquitto with a configuration, and return it once it accepts connections.
 
@@ -80,6 +81,7 @@ def run_mosquitto(
         folder: for its configuration and log.
         more: addresses of its other listeners.
         program: the Mosquitto program; searched for when left out.
+        limits: what it may take of the machine.
 
     Raises:
         UsageError: Mosquitto is not installed, or a port is taken.
@@ -96,7 +98,10 @@ def run_mosquitto(
     file = folder / "mosquitto.conf"
     write_atomic(file, (text + "\nlog_dest stderr\n").encode())
     child = ChildProcess(
-        [str(program), "-c", str(file)], folder=folder, log=folder / "mosquitto.log"
+        [str(program), "-c", str(file)],
+        folder=folder,
+        log=folder / "mosquitto.log",
+        limits=limits,
     )
     for each in (address, *more):
         wait_until_accepting(child, each)

@@ -125,10 +125,10 @@ class Probe:
         """Whether the connection has not ended."""
         return not self._ended.is_set()
 
-    def is_cut_by(self, topic: str, payload: bytes) -> bool:
+    def is_cut_by(self, topic: str, payload: bytes, *, retain: bool = False) -> bool:
         """Whether the broker ends the connection over this message instead of taking it."""
         self._outcome = queue.SimpleQueue()
-        self.publish(topic, payload)
+        self.publish(topic, payload, retain=retain)
         try:
             return self._outcome.get(timeout=self._timeout)
         except queue.Empty:

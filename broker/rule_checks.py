@@ -12,7 +12,7 @@ import socket
 import ssl
 import tempfile
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -20,21 +20,26 @@ from typing import Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from broker.acl import COORDINATOR_USER
 from broker.address import connect_host
 from broker.listeners import COMMANDS, DEVICES, ENROLMENT, LISTENERS
 from broker.probe import Probe
 from broker.secured_check import SecuredCheck
+from broker.secured_configuration import ENROLMENT_OPEN_FILES
+from edgefed.config.address import Address
 from edgefed.errors import EdgeFedError
 from edgefed.trust.credentials import Credentials, save_credentials
+from edgefed.trust.enrolment_login import COORDINATOR_USER
 from edgefed.trust.issuing import issue, make_authority, new_keys
-from edgefed.wire.limits import MAX_PACKET_BYTES
-from edgefed.wire.topics import CLIENT_ID_PREFIX
+from edgefed.wire.topics import CLIENT_ID_PREFIX, CLIENT_SLOTS
 
 Outcome = Literal["holds", "broken", "not tried"]
 
-_CONNECT = b"\x10\x14\x00\x04MQTT\x04\x02\x00\x3c\x00\x08client.p"
+_CONNECT = b"\x10\x17\x00\x04MQTT\x04\x02\x00\x3c\x00\x0bclient.%04d"
 _CONNACK = b"\x20"
+
+MORE_CONNECTIONS = 40
+"""Connections to enrolment that are opened beyond those that it admits, after as many have ended:
+Mosquitto 2.0 then admits 72 where ``max_connections`` says 32."""
 _PROBE_LIFE = timedelta(minutes=10)
 
 
@@ -94,7 +99,7 @@ def _plain(check: SecuredCheck) -> str:
             socket.create_connection((connect_host(at), at.port), check.timeout) as plain,
         ):
             plain.settimeout(check.timeout)
-            plain.sendall(_CONNECT)
+            plain.sendall(_CONNECT % 0)
             if plain.recv(1) == _CONNACK:
                 return f"port {at.port} answers without TLS"
     return ""
@@ -152,33 +157,82 @@ def _claimed_user(check: SecuredCheck) -> str:
 
 def _enrolment(check: SecuredCheck) -> str:
     own, payload = check.own_check_topic(), secrets.token_bytes(16)
+    names = [CLIENT_ID_PREFIX + secrets.token_hex(16) for _ in range(2)]
     with (
-        closing(check.connect(None, ENROLMENT)) as nobody,
+        closing(check.connect(None, ENROLMENT, names[0])) as nobody,
+        closing(check.connect(None, ENROLMENT, names[1])) as other,
         closing(check.connect(check.own, COMMANDS)) as witness,
     ):
-        for each in (check.topics.events(), f"{own}/#"):
+        for each in (check.topics.events(), own):
             witness.subscribe(each)
-        for each in ("#", "$SYS/#", f"{check.root}/enrol/+/response", check.topics.coordinator()):
+        for each in ("#", "$SYS/#", f"{check.root}/enrol/#", f"{check.root}/enrol/+/response"):
             nobody.subscribe(each)
-        for topic in (check.topics.events(), f"{own}/forged"):
-            nobody.flush(topic, payload)
-        if not _echo(witness, own):
-            return "what may be published does not arrive"
+        witness.flush(own, payload)
+        other.flush(f"{check.root}/enrol/{names[0]}/response", payload)
+        other.flush(f"{check.root}/enrol/{names[1]}/request", b"")
+        for topic in (check.topics.events(), check.topics.coordinator()):
+            other.flush(topic, payload)
         nobody.subscribe(own)  # its answer comes after everything else
         if nobody.heard():
             return "a client without a certificate reads other topics than its own"
-        if any(found == payload for _, found, _ in witness.heard()):
+        if not witness.receives(own, payload):
+            return "what may be published does not arrive"
+        if witness.heard():
             return "a client without a certificate writes other topics than its own"
     return ""
+
+
+def _retains(check: SecuredCheck) -> str:
+    name = CLIENT_ID_PREFIX + secrets.token_hex(16)
+    topic = f"{check.root}/enrol/{name}/request"
+    with closing(check.connect(None, ENROLMENT, name)) as nobody:
+        if not nobody.is_cut_by(topic, b"", retain=True):
+            return "the broker for enrolment takes retained messages"
+    return ""
+
+
+def _connections(check: SecuredCheck) -> str:
+    """Open connections after others have ended, and count how many there are at one time."""
+    most = ENROLMENT_OPEN_FILES
+    _open(check, ENROLMENT.max_connections + MORE_CONNECTIONS)
+    found = _open(check, ENROLMENT.max_connections + MORE_CONNECTIONS)
+    if found > most:
+        at = check.at(ENROLMENT)
+        return (
+            f"port {at.port} admits {found} connections at one time: start its broker with at most "
+            f"{most} open files (LimitNOFILE={most})"
+        )
+    return ""
+
+
+def _open(check: SecuredCheck, count: int) -> int:
+    """Return how many of so many connections to enrolment are admitted; all are ended again."""
+    at, context = check.at(ENROLMENT), check.anonymous()
+    with ExitStack() as opened:
+        return sum(_admits(opened, at, context, number, check.timeout) for number in range(count))
+
+
+def _admits(
+    opened: ExitStack, at: Address, context: ssl.SSLContext, number: int, timeout: float
+) -> bool:
+    """Open a connection, and leave it open; return whether the broker admits it."""
+    host = connect_host(at)
+    try:
+        plain = opened.enter_context(socket.create_connection((host, at.port), timeout))
+        secured = opened.enter_context(context.wrap_socket(plain, server_hostname=host))
+        secured.sendall(_CONNECT % number)
+        return secured.recv(1) == _CONNACK
+    except OSError:
+        return False
 
 
 def _device_writes(check: SecuredCheck) -> str:
     first, second = check.parties.devices
     one, two = first.certificate.user, second.certificate.user
     topics, payload = check.topics, secrets.token_bytes(16)
-    operator = f"{check.root}/control/{check.own.certificate.user}/c"
+    operator = f"{check.root}/control/{check.own.certificate.user}/0"
     targets = [topics.birth(two), topics.task(two), topics.coordinator(), topics.events()]
-    targets += [topics.task(one), topics.broadcast_chunk("0" * 64, 0), f"{operator}/response"]
+    targets += [topics.task(one), topics.broadcast_chunk("0" * 64), f"{operator}/response"]
     with (
         closing(check.connect(first, DEVICES)) as attacker,
         closing(check.connect(second, DEVICES)) as victim,
@@ -274,7 +328,7 @@ def _viewer_reads(check: SecuredCheck) -> str:
             attacker.subscribe(each)
         victim.flush(topics.birth(second.certificate.user), b"")
         operator.flush(own, b"")
-        if not _echo(attacker, f"{root}/check/{user}/{secrets.token_hex(4)}"):
+        if not _echo(attacker, topics.check(user, secrets.randbelow(CLIENT_SLOTS))):
             return "what a viewer may publish does not arrive"
         allowed = (topics.events(), topics.coordinator())
         below = (f"{root}/control/{user}/", f"{root}/check/{user}/")
@@ -315,7 +369,7 @@ def _oversize(check: SecuredCheck) -> str:
     topic = check.own_check_topic()
     for who, listener in ((check.own, COMMANDS), (None, ENROLMENT)):
         with closing(check.connect(who, listener)) as probe:
-            if not probe.is_cut_by(topic, bytes(MAX_PACKET_BYTES + 1)):
+            if not probe.is_cut_by(topic, bytes(listener.max_packet + 1)):
                 return f"port {check.at(listener).port} takes packets of any size"
     return ""
 
@@ -358,6 +412,8 @@ RULES = (
     _Rule("authority", "a certificate of another authority is refused", _other_authority),
     _Rule("user", "nobody without a certificate can claim a user's name", _claimed_user),
     _Rule("enrolment", "enrolment reaches its own topics only", _enrolment),
+    _Rule("retained", "enrolment retains no message", _retains),
+    _Rule("connections", "connections to enrolment are limited", _connections),
     _Rule("packet-size", "a packet above the limit ends the connection", _oversize),
     _Rule("device-write", "a device writes only its own topics", _device_writes, True),
     _Rule("device-read", "a device reads only its own and the fleet's topics", _device_reads, True),

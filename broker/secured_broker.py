@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from broker.listeners import LISTENERS
+from broker.child_process import ChildProcess, ProcessLimits
+from broker.listeners import COMMANDS, ENROLMENT
 from broker.mosquitto import database_folder, mosquitto_user, run_mosquitto
 from broker.running_broker import BrokerProcess
-from broker.secured_configuration import secured_configuration
-from broker.secured_files import SecuredFiles
+from broker.secured_configuration import (
+    ENROLMENT_OPEN_FILES,
+    enrolment_configuration,
+    secured_configuration,
+)
+from broker.secured_files import SecuredFiles, version_of
 from edgefed.config.address import Address
-from edgefed.errors import EdgeFedError
+from edgefed.errors import EdgeFedError, UnreachableError
+from edgefed.files import storage_error
 
 LOOK_SECONDS = 0.1
 """Between two looks at the files and at the process: a removed device is cut off this fast."""
@@ -26,15 +34,49 @@ MAX_DELAY = 60.0
 STABLE_SECONDS = 60.0
 """After this long a broker counts as started; the next restart waits ``FIRST_DELAY`` again."""
 
+ENROLMENT_PROCESS = ProcessLimits(ENROLMENT_OPEN_FILES, nice=10)
+"""Strangers can neither open connections without number nor slow the machine down."""
 
-class SecuredBroker(BrokerProcess):
-    """A running Mosquitto with the secured configuration.
+_UNREADABLE = re.compile(r"database|persist|out of memory|mosquitto\.db", re.IGNORECASE)
+"""What Mosquitto says when it cannot start with its database."""
+
+Tell = Callable[[str], None]
+"""Takes one line about what happened."""
+
+
+class _Reloading(BrokerProcess):
+    """A running Mosquitto, and the files that it reads."""
+
+    name = "mosquitto"
+
+    def __init__(self, address: Address, child: ChildProcess, files: Iterable[Path]) -> None:
+        super().__init__(address, child)
+        self._files = tuple(files)
+        self._version = version_of(self._files)
+
+    def reload_if_changed(self) -> bool:
+        """Have Mosquitto read its files again if one has changed; return whether it did."""
+        version = version_of(self._files)
+        if version in (self._version, None):
+            return False
+        self._version = version
+        with suppress(ProcessLookupError):  # it has ended this moment, and is started again
+            os.kill(self.pid, signal.SIGHUP)
+        return True
+
+
+class SecuredBroker(_Reloading):
+    """The running Mosquitto of a fleet with certificates, for all but enrolment.
+
+    A database that Mosquitto cannot open is moved aside: devices and coordinator publish again what
+    it retained.
 
     Args:
         address: where devices find it; host 0.0.0.0 for all addresses of this machine.
         folder: for its configuration, log and database; created when absent.
         files: certificates, revocations and access rules.
         program: the Mosquitto program; searched for when left out.
+        tell: told of a database that was moved aside.
 
     Raises:
         UsageError: Mosquitto is not installed, a port is taken, or a file is missing.
@@ -42,33 +84,77 @@ class SecuredBroker(BrokerProcess):
         StorageError: the folder cannot be written.
     """
 
-    name = "mosquitto"
+    def __init__(
+        self,
+        address: Address,
+        folder: Path,
+        files: SecuredFiles,
+        *,
+        program: Path | None = None,
+        tell: Tell = lambda line: None,
+    ) -> None:
+        files.require()
+        folder = folder.expanduser().absolute()
+        database = database_folder(folder)
+        text = secured_configuration(
+            address.port, files, bind=_bind(address), persistence=database, user=mosquitto_user()
+        )
+        more = [replace(address, port=address.port + COMMANDS.offset)]
+
+        def start() -> ChildProcess:
+            return run_mosquitto(text, address, folder, more=more, program=program)
+
+        super().__init__(
+            address, _start_without(database / "mosquitto.db", start, tell), files.of_fleet()
+        )
+
+
+class EnrolmentBroker(_Reloading):
+    """The running Mosquitto that strangers reach: small, and without anything worth to keep.
+
+    Args:
+        address: of the fleet's broker; this one listens on a port after it.
+        folder: of the fleet's broker; this one has one of its own in it.
+        files: certificates, access rules and passwords.
+        program: the Mosquitto program; searched for when left out.
+
+    Raises:
+        UsageError: as of ``SecuredBroker``.
+        UnreachableError: likewise.
+        StorageError: likewise.
+    """
 
     def __init__(
         self, address: Address, folder: Path, files: SecuredFiles, *, program: Path | None = None
     ) -> None:
         files.require()
-        folder = folder.expanduser().absolute()
-        self._files = files
-        self._version = files.version()
-        text = secured_configuration(
-            address.port,
-            files,
-            bind="" if address.host == "0.0.0.0" else address.host,
-            persistence=database_folder(folder),
-            user=mosquitto_user(),
+        own = replace(address, port=address.port + ENROLMENT.offset)
+        text = enrolment_configuration(
+            address.port, files, bind=_bind(address), user=mosquitto_user()
         )
-        more = [replace(address, port=address.port + each.offset) for each in LISTENERS[1:]]
-        super().__init__(address, run_mosquitto(text, address, folder, more=more, program=program))
+        folder = folder.expanduser().absolute() / "enrolment"
+        child = run_mosquitto(text, own, folder, program=program, limits=ENROLMENT_PROCESS)
+        super().__init__(own, child, files.of_enrolment())
 
-    def reload_if_changed(self) -> bool:
-        """Have Mosquitto read its files again if one has changed; return whether it did."""
-        version = self._files.version()
-        if version in (self._version, None):
-            return False
-        self._version = version
-        os.kill(self.pid, signal.SIGHUP)
-        return True
+
+def _bind(address: Address) -> str:
+    return "" if address.host == "0.0.0.0" else address.host
+
+
+def _start_without(database: Path, start: Callable[[], ChildProcess], tell: Tell) -> ChildProcess:
+    """Start a broker; if it cannot open its database, move that aside and start it again."""
+    try:
+        return start()
+    except UnreachableError as error:
+        if not database.exists() or not _UNREADABLE.search(error.message):
+            raise
+    aside = database.with_suffix(".unreadable")
+    try:
+        database.replace(aside)
+    except OSError as error:
+        raise storage_error(database, error) from error
+    tell(f"Mosquitto cannot open its database, which is moved to {aside}; starting without it")
+    return start()
 
 
 class BrokerSupervisor:
@@ -77,17 +163,20 @@ class BrokerSupervisor:
     Args:
         start: starts the broker.
         tell: takes one line about what happened.
+        name: of the broker in those lines.
         monotonic: seconds that never go back.
     """
 
     def __init__(
         self,
-        start: Callable[[], SecuredBroker],
-        tell: Callable[[str], None],
+        start: Callable[[], SecuredBroker | EnrolmentBroker],
+        tell: Tell,
         *,
+        name: str = "the broker",
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._start, self._tell, self._monotonic = start, tell, monotonic
+        self._name = name
         self._delay = FIRST_DELAY
         self.broker = start()
         self._since = monotonic()
@@ -107,7 +196,7 @@ class BrokerSupervisor:
         """Start the broker again, with growing delays until it starts."""
         if self._monotonic() - self._since > STABLE_SECONDS:
             self._delay = FIRST_DELAY
-        self._tell(f"the broker has ended; starting it again in {self._delay:.0f} s")
+        self._tell(f"{self._name} has ended; starting it again in {self._delay:.0f} s")
         while not told.wait(self._delay):
             self._delay = min(MAX_DELAY, 2 * self._delay)
             try:
@@ -116,5 +205,45 @@ class BrokerSupervisor:
                 self._tell(f"{error.message} Trying again in {self._delay:.0f} s")
             else:
                 self._since = self._monotonic()
-                self._tell(f"the broker runs again on {self.broker.address}")
+                self._tell(f"{self._name} runs again on {self.broker.address}")
                 return
+
+
+class SecuredBrokers:
+    """The two brokers of a fleet with certificates, each kept running.
+
+    Args:
+        address: as of ``SecuredBroker``.
+        folder: as of ``SecuredBroker``.
+        files: as of ``SecuredBroker``.
+        tell: takes one line about what happened.
+
+    Raises:
+        UsageError: as of ``SecuredBroker``.
+        UnreachableError: likewise.
+        StorageError: likewise.
+    """
+
+    def __init__(self, address: Address, folder: Path, files: SecuredFiles, tell: Tell) -> None:
+        self.fleet = BrokerSupervisor(
+            lambda: SecuredBroker(address, folder, files, tell=tell), tell
+        )
+        try:
+            self.enrolment = BrokerSupervisor(
+                lambda: EnrolmentBroker(address, folder, files),
+                tell,
+                name="the broker for enrolment",
+            )
+        except BaseException:
+            self.fleet.broker.stop()
+            raise
+
+    def run(self, told: threading.Event) -> None:
+        """Keep both running until ``told`` is set, then stop them."""
+        beside = threading.Thread(target=self.enrolment.run, args=(told,), name="enrolment-broker")
+        beside.start()
+        try:
+            self.fleet.run(told)
+        finally:
+            told.set()
+            beside.join()

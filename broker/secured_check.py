@@ -16,7 +16,7 @@ from broker.probe import Probe
 from edgefed.config.address import Address
 from edgefed.errors import EdgeFedError
 from edgefed.trust.credentials import Credentials
-from edgefed.wire.topics import CLIENT_ID_PREFIX, Topics
+from edgefed.wire.topics import CLIENT_ID_PREFIX, CLIENT_SLOTS, Topics
 
 
 class ProbeParties(Protocol):
@@ -110,4 +110,4 @@ class SecuredCheck:
 
     def own_check_topic(self) -> str:
         """Return a topic that who checks may write and read."""
-        return f"{self.root}/check/{self.own.certificate.user}/{secrets.token_hex(4)}"
+        return self.topics.check(self.own.certificate.user, secrets.randbelow(CLIENT_SLOTS))

@@ -1,13 +1,36 @@
-"""The text of a Mosquitto configuration with TLS: three listeners, and who may connect to them."""
+"""The texts of Mosquitto configurations with TLS: of the fleet's broker, and of enrolment's."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from broker.configuration import option_path, shared_lines
-from broker.listeners import LISTENERS, Listener
+from broker.configuration import MAX_INFLIGHT_MESSAGES, option_path, shared_lines
+from broker.listeners import ENROLMENT, FLEET, Listener
 from broker.secured_files import SecuredFiles
 from edgefed.wire.topics import CLIENT_ID_PREFIX
+
+ENROLMENT_OPEN_FILES = 64
+"""Of its process: the connections that ``max_connections`` admits, and a few of its own. Mosquitto
+2.0 admits more than ``max_connections`` after some have ended; the system does not."""
+
+ENROLMENT_LIMITS = f"""\
+# Nothing outlives its connection: strangers could leave as much as they want.
+retain_available false
+persistence false
+
+# A certificate and head room; a client that sends more is disconnected.
+max_packet_size {ENROLMENT.max_packet}
+
+max_inflight_messages {MAX_INFLIGHT_MESSAGES}
+
+# What every stranger asks in one moment.
+max_queued_messages 256
+max_queued_bytes 1048576
+
+max_keepalive 60
+memory_limit 33554432
+set_tcp_nodelay true
+"""
 
 
 def secured_configuration(
@@ -18,13 +41,13 @@ def secured_configuration(
     persistence: Path | None = None,
     user: str = "",
 ) -> str:
-    """Return a Mosquitto 2 configuration with TLS.
+    """Return a Mosquitto 2 configuration with TLS, for all but enrolment.
 
     Mosquitto reads the files again on SIGHUP. A user that is no longer in the access rules can
     neither send nor receive from then on, and a revoked certificate cannot connect again.
 
     Args:
-        port: of the devices' listener; enrolment and commands have the next two.
+        port: of the devices' listener; commands have the one after the next.
         files: certificates, revocations and access rules.
         bind: the address to listen on; empty for all addresses of this machine.
         persistence: folder for the broker's own database; None leaves it to Mosquitto's main
@@ -34,19 +57,52 @@ def secured_configuration(
     Raises:
         UsageError: a path that a configuration file cannot hold.
     """
-    lines = [line for each in LISTENERS for line in _listener(each, port, bind, files)]
+    lines = [line for each in FLEET for line in _listener(each, port, bind, files)]
     lines += [
-        "# Certificates name the users. Clients without one reach only enrolment and have no user:",
-        "# the list of users with passwords is empty, so that nobody can claim a user's name.",
-        "allow_anonymous true",
-        f"password_file {option_path(files.passwords)}",
+        "# Certificates name the users.",
+        "allow_anonymous false",
         f"acl_file {option_path(files.acl)}",
         "",
+        *_client_ids(),
+    ]
+    return "\n".join([*lines, *shared_lines(persistence, user)]) + "\n"
+
+
+def enrolment_configuration(
+    port: int, files: SecuredFiles, *, bind: str = "", user: str = ""
+) -> str:
+    """Return the configuration of a Mosquitto 2 for enrolment alone.
+
+    Start it with at most ``ENROLMENT_OPEN_FILES`` open files.
+
+    Args:
+        port: of the devices' listener; enrolment has the next one.
+        files: certificates, access rules and passwords.
+        bind: as in ``secured_configuration``.
+        user: as in ``secured_configuration``.
+
+    Raises:
+        UsageError: a path that a configuration file cannot hold.
+    """
+    lines = [f"user {user}", ""] if user else []
+    lines += [
+        *_listener(ENROLMENT, port, bind, files),
+        "# Strangers have no user; the coordinator has a password.",
+        "allow_anonymous true",
+        f"password_file {option_path(files.enrolment_passwords)}",
+        f"acl_file {option_path(files.enrolment_acl)}",
+        "",
+        *_client_ids(),
+    ]
+    return "\n".join([*lines, ENROLMENT_LIMITS.rstrip()]) + "\n"
+
+
+def _client_ids() -> list[str]:
+    return [
         "# A client id is a certificate's name or begins so: none can be another's.",
         f"clientid_prefixes {CLIENT_ID_PREFIX}",
         "",
     ]
-    return "\n".join([*lines, *shared_lines(persistence, user)]) + "\n"
 
 
 def _listener(listener: Listener, port: int, bind: str, files: SecuredFiles) -> list[str]:

@@ -9,15 +9,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.acl import acl
+from broker.acl import acl, enrolment_acl
 from edgefed.errors import UsageError
-from edgefed.files import make_folder, storage_error, write_atomic
+from edgefed.files import make_folder, open_private, storage_error, write_atomic
 from edgefed.trust import credentials
+from edgefed.trust.enrolment_login import ACCESS, PASSWORDS, ensure_login
 
 Version = tuple[tuple[int, int, int], ...]
 """Of each file: inode, time of the last change, size."""
 
-_PRIVATE = 0o600
 _LOCK = ".lock"
 
 
@@ -60,19 +60,28 @@ class SecuredFiles:
         return self.access / "acl"
 
     @property
-    def passwords(self) -> Path:
-        """The list of users with passwords, which is empty."""
-        return self.access / "passwords"
+    def enrolment_acl(self) -> Path:
+        """The access rules of enrolment."""
+        return self.access / "enrolment.acl"
+
+    @property
+    def enrolment_passwords(self) -> Path:
+        """Who has a password at enrolment: the coordinator."""
+        return self.access / PASSWORDS
 
     @property
     def exist(self) -> bool:
         """Whether the fleet has an authority on this machine, which made them."""
         return self.access.is_dir()
 
-    def all(self) -> tuple[Path, ...]:
-        """Return every file that Mosquitto reads."""
+    def of_fleet(self) -> tuple[Path, ...]:
+        """Return every file that the fleet's broker reads."""
+        return (self.authority, self.certificate, self.key, self.revoked, self.acl)
+
+    def of_enrolment(self) -> tuple[Path, ...]:
+        """Return every file that the broker for enrolment reads."""
         own = (self.authority, self.certificate, self.key)
-        return (*own, self.revoked, self.acl, self.passwords)
+        return (*own, self.enrolment_acl, self.enrolment_passwords)
 
     def require(self) -> None:
         """Check that all files are there.
@@ -80,7 +89,7 @@ class SecuredFiles:
         Raises:
             UsageError: ``broker.files``: one is missing or unreadable.
         """
-        for path in self.all():
+        for path in dict.fromkeys((*self.of_fleet(), *self.of_enrolment())):
             if not os.access(path, os.R_OK):
                 raise UsageError(
                     f"The broker's file {path} is missing or cannot be read.",
@@ -88,16 +97,17 @@ class SecuredFiles:
                     hint="run edgefed broker up as the user who ran edgefed init, on that machine",
                 )
 
-    def version(self) -> Version | None:
-        """Return what changes when a file does, or None while one is missing.
 
-        One is missing for a moment while credentials are being replaced.
-        """
-        try:
-            found = [path.stat() for path in self.all()]
-        except OSError:
-            return None
-        return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)
+def version_of(files: Iterable[Path]) -> Version | None:
+    """Return what changes when a file does, or None while one is missing.
+
+    One is missing for a moment while credentials are being replaced.
+    """
+    try:
+        found = [path.stat() for path in files]
+    except OSError:
+        return None
+    return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)
 
 
 def secured_files(trust: Path) -> SecuredFiles:
@@ -106,7 +116,7 @@ def secured_files(trust: Path) -> SecuredFiles:
     Args:
         trust: the folder of the fleet's certificates on this machine, ``STATE/trust/FLEET``.
     """
-    return SecuredFiles(trust / "broker", trust / "access")
+    return SecuredFiles(trust / "broker", trust / ACCESS)
 
 
 def write_access(trust: Path, fleet: str, users: Iterable[str], revoked_pem: bytes) -> SecuredFiles:
@@ -133,14 +143,31 @@ def write_access_locked(
 ) -> SecuredFiles:
     """Do what ``write_access`` does, with ``access_lock`` held."""
     files = secured_files(trust)
-    for path, data in (
-        (files.acl, acl(fleet, users).encode()),
-        (files.revoked, revoked_pem),
-        (files.passwords, b""),
-    ):
-        write_atomic(path, data)
-        path.chmod(_PRIVATE)
+    write_atomic(files.acl, acl(fleet, users).encode())
+    write_atomic(files.revoked, revoked_pem)
+    _write_enrolment_access(trust, fleet)
     return files
+
+
+def write_enrolment_access(trust: Path, fleet: str) -> None:
+    """Write who may do what at the broker for enrolment, where an older version did not.
+
+    Raises:
+        StorageError: a file cannot be written.
+    """
+    with access_lock(trust):
+        _write_enrolment_access(trust, fleet)
+
+
+def _write_enrolment_access(trust: Path, fleet: str) -> None:
+    path, rules = secured_files(trust).enrolment_acl, enrolment_acl(fleet).encode()
+    ensure_login(trust)
+    try:
+        same = path.read_bytes() == rules
+    except OSError:
+        same = False
+    if not same:  # else the broker would read its files again for nothing
+        write_atomic(path, rules)
 
 
 @contextmanager
@@ -154,7 +181,7 @@ def access_lock(trust: Path) -> Iterator[None]:
     """
     folder = make_folder(secured_files(trust).access)
     try:
-        file = (folder / _LOCK).open("ab")
+        file = open_private(folder / _LOCK, "ab")
     except OSError as error:
         raise storage_error(folder, error) from error
     with file:

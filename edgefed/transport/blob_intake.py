@@ -13,7 +13,7 @@ from edgefed.errors import StorageError, WireError
 from edgefed.transport.receiver import Receiver
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.chunk_staging import Staging, prune
-from edgefed.wire.messages import Need
+from edgefed.wire.messages import Chunk, Need
 
 log = logging.getLogger(__name__)
 
@@ -85,15 +85,16 @@ class BlobIntake:
             return self._finish(digest, incoming, now)
         return Ask(source, receiver.begin(now))
 
-    def chunk(self, digest: str, number: int, data: bytes, now: float) -> Ask | None:
+    def chunk(self, chunk: Chunk, now: float) -> Ask | None:
         """Take a chunk; return the next request, if any. Chunks of other blobs are ignored."""
+        digest = chunk.digest
         incoming = self._incoming.get(digest)
         if incoming is None:
             return None
         try:
-            need = incoming.receiver.take(number, data, now)
+            need = incoming.receiver.take(chunk.index, chunk.data, now)
         except WireError as error:
-            log.warning("chunk %d of blob %s refused: %s", number, digest[:12], error.message)
+            log.warning("chunk %d of blob %s refused: %s", chunk.index, digest[:12], error.message)
             return None
         if incoming.receiver.staging.complete:
             return self._finish(digest, incoming, now)

@@ -257,10 +257,11 @@ class Inbox(Generic[Own]):
 
 def _kind(topic: str) -> Kind:
     """Return which queue a topic's messages wait in."""
-    levels = topic.rsplit("/", 3)
-    if levels[-1] in COALESCED:
+    above, _, leaf = topic.rpartition("/")
+    if leaf in COALESCED:
         return "latest"
-    return "chunk" if len(levels) == 4 and levels[1] == CHUNK_LEAF else "urgent"
+    is_chunk = leaf == CHUNK_LEAF or above.endswith(f"/all/{CHUNK_LEAF}")
+    return "chunk" if is_chunk else "urgent"
 
 
 def _cost(message: Incoming) -> int:

@@ -24,6 +24,7 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.reasoncodes import ReasonCode
 
+from edgefed.clock import Clock, SystemClock
 from edgefed.config.address import Address
 from edgefed.config.broker_errors import refused, silent, unreachable
 from edgefed.errors import EdgeFedError, UnreachableError, WireError
@@ -37,6 +38,16 @@ from edgefed.wire.topics import CLIENT_ID_PREFIX
 log = logging.getLogger(__name__)
 
 KEEPALIVE = 30
+STALLED_AFTER = 20.0
+"""Seconds without any acknowledgement after which a connection that waits for one is ended and made
+anew. A broker may answer pings and acknowledge nothing, and then paho would queue for ever."""
+
+SLOWEST_BYTES = 1000
+"""Bytes a second that a link carries at least: a large message may wait longer by its transfer."""
+
+FULL_EVERY = 60.0
+"""Seconds between two lines of the log about messages that a full queue did not take."""
+
 MAX_INFLIGHT = 20
 MAX_QUEUED = 4096
 """Most messages that wait to be sent: a task for each device of a fleet and more. They are small;
@@ -85,6 +96,7 @@ class Link:
         will: topic and retained message that the broker publishes when this process dies.
         subscriptions: filters to (re)subscribe on every connection.
         jitter: random numbers for reconnect delays.
+        clock: for how long nothing is acknowledged; None for the system's.
     """
 
     def __init__(
@@ -96,6 +108,7 @@ class Link:
         will: tuple[str, Message] | None = None,
         subscriptions: tuple[str, ...] = (),
         jitter: random.Random | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.address = address
         credentials = address.credentials
@@ -108,6 +121,10 @@ class Link:
         self._pending: dict[int, str] = {}
         self._lock = threading.Lock()
         self._window: deque[paho.MQTTMessageInfo] = deque()
+        self._unacknowledged: deque[tuple[paho.MQTTMessageInfo, int]] = deque(maxlen=MAX_QUEUED)
+        self._told_full = -FULL_EVERY
+        self._oldest: tuple[paho.MQTTMessageInfo, float] | None = None
+        self._clock = clock or SystemClock()
         self._up = threading.Event()
         self._answered = threading.Event()
         self._closing = False
@@ -255,15 +272,66 @@ class Link:
                 f"A message of {len(payload)} bytes for {topic} is too large.",
                 code="wire.too_large",
             )
+        self.end_if_stalled()
         info = self._client.publish(topic, payload, qos=qos, retain=retain)
         self.sent += len(payload)
         if info.rc == MQTTErrorCode.MQTT_ERR_QUEUE_SIZE:
-            log.warning("outgoing queue is full; a message to %s was dropped", topic)
+            self._note_full(topic)
         elif qos:
             self._window.append(info)
+            if info.rc == MQTTErrorCode.MQTT_ERR_SUCCESS:
+                self._unacknowledged.append((info, len(payload)))
             while len(self._window) > MAX_INFLIGHT:
                 self._window.popleft()
         return info
+
+    def clear(self, *topics: str) -> None:
+        """Delete what the broker retains on topics."""
+        for topic in topics:
+            self.publish(topic, b"", retain=True)
+
+    def end_if_stalled(self) -> None:
+        """End a connection on which nothing is acknowledged any more; paho makes another one.
+
+        ``publish`` looks first. paho keeps what was not acknowledged, and sends it again.
+        """
+        waited = self._stalled_for()
+        if not waited:
+            return
+        log.warning("the broker acknowledged nothing for %.0f s; connecting again", waited)
+        connection = self._client.socket()
+        if isinstance(connection, socket.socket):
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)  # as it is below TLS
+
+    def _note_full(self, topic: str) -> None:
+        """Log that a message was dropped, at most once a minute."""
+        now = self._clock.monotonic()
+        if now - self._told_full >= FULL_EVERY:
+            self._told_full = now
+            log.warning("outgoing queue is full; a message to %s was dropped", topic)
+
+    def _stalled_for(self) -> float:
+        """Return for how long the oldest message has waited, or 0 if that is no stall.
+
+        The time counts from when the message became the oldest. It begins anew with each connection
+        and after each stall that was returned.
+        """
+        with self._lock:
+            while self._unacknowledged and self._unacknowledged[0][0].is_published():
+                self._unacknowledged.popleft()
+            now = self._clock.monotonic()
+            if not self._unacknowledged or not self._up.is_set():
+                self._oldest = None
+                return 0.0
+            oldest, size = self._unacknowledged[0]
+            if self._oldest is None or self._oldest[0] is not oldest:
+                self._oldest = oldest, now
+            waited = now - self._oldest[1]
+            if waited < STALLED_AFTER + size / SLOWEST_BYTES:
+                return 0.0
+            self._oldest = oldest, now
+            return waited
 
     # -- subscriptions ------------------------------------------------------------------------
 

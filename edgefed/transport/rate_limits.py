@@ -46,6 +46,11 @@ class TokenBucket:
         self._tokens -= needed
         return True
 
+    def charge(self, cost: float, now: float) -> None:
+        """Take so many tokens though there are fewer; ``take`` waits until they are regained."""
+        self.take(0.0, now)
+        self._tokens -= cost
+
 
 class Buckets:
     """A bucket for each sender; the one unused for longest gives way when there are too many.
@@ -68,6 +73,13 @@ class Buckets:
 
     def take(self, sender: str, cost: float, now: float) -> bool:
         """Take tokens from a sender's bucket, which is made if it has none."""
+        return self._of(sender, now).take(cost, now)
+
+    def charge(self, sender: str, cost: float, now: float) -> None:
+        """Take tokens from a sender's bucket though it has fewer."""
+        self._of(sender, now).charge(cost, now)
+
+    def _of(self, sender: str, now: float) -> TokenBucket:
         bucket = self._buckets.get(sender)
         if bucket is None:
             bucket = self._buckets[sender] = TokenBucket(self._rate, now)
@@ -75,7 +87,7 @@ class Buckets:
                 self._buckets.popitem(last=False)
         else:
             self._buckets.move_to_end(sender)
-        return bucket.take(cost, now)
+        return bucket
 
 
 class RefusalCounts:

@@ -32,18 +32,18 @@ PATIENCE = 1.0
 
 @dataclass
 class Transfer:
-    """Chunks under way to one topic branch.
+    """Chunks of one blob under way to one topic.
 
     Attributes:
-        key: names the receiver and the blob; a second request for a waiting chunk is dropped.
-        topic: topic of chunk k.
+        topic: where they go.
+        digest: names the blob; a second request for a waiting chunk of the two is dropped.
         pieces: the blob.
         connection: number of the connection on which it was asked for; it ends with that.
         chunks: numbers still to send.
     """
 
-    key: str
-    topic: Callable[[int], str]
+    topic: str
+    digest: str
     pieces: Pieces
     connection: int
     chunks: deque[int] = field(default_factory=deque)
@@ -62,26 +62,22 @@ class ChunkSender:
         self._thread = threading.Thread(target=self._run, name="chunk-sender", daemon=True)
         self._thread.start()
 
-    def send(
-        self, key: str, topic: Callable[[int], str], pieces: Pieces, chunks: Iterable[int]
-    ) -> None:
-        """Queue chunks of a blob; those of the same key that already wait are not queued twice."""
+    def send(self, topic: str, digest: str, pieces: Pieces, chunks: Iterable[int]) -> None:
+        """Queue chunks of a blob; those that already wait for the topic are not queued twice."""
         with self._wake:
             self._forget_ended()
-            transfer = next((each for each in self._transfers if each.key == key), None)
+            same = (
+                each for each in self._transfers if (each.topic, each.digest) == (topic, digest)
+            )
+            transfer = next(same, None)
             if transfer is None:
-                transfer = Transfer(key, topic, pieces, self._link.connections)
+                transfer = Transfer(topic, digest, pieces, self._link.connections)
                 self._transfers.append(transfer)
             waiting = set(transfer.chunks)
             transfer.chunks.extend(
                 number for number in dict.fromkeys(chunks) if number not in waiting
             )
             self._wake.notify()
-
-    def drop(self, key_part: str) -> None:
-        """Forget transfers whose key holds ``key_part``."""
-        with self._wake:
-            self._transfers = deque(each for each in self._transfers if key_part not in each.key)
 
     def stop(self) -> None:
         """End the thread; what waits is not sent."""
@@ -110,7 +106,7 @@ class ChunkSender:
             try:
                 self._send(transfer, number)
             except Exception:  # one chunk that cannot be sent must not end the thread
-                log.exception("chunk %d of %s was not sent", number, transfer.key)
+                log.exception("chunk %d of %s was not sent", number, transfer.digest[:12])
 
     def _is_current(self, transfer: Transfer) -> bool:
         """Whether the connection on which a transfer was asked for is still the same."""
@@ -129,10 +125,10 @@ class ChunkSender:
         data = chunk(pieces, number) if isinstance(pieces, bytes) else pieces(number)
         if data is None:
             return
-        payload = encode(Chunk(data=data))
+        payload = encode(Chunk(digest=transfer.digest, index=number, data=data))
         while self._is_current(transfer) and not self._closing:
             if self._has_room():
-                self._sent.append(self._link.publish(transfer.topic(number), payload))
+                self._sent.append(self._link.publish(transfer.topic, payload))
                 return
             with contextlib.suppress(ValueError, RuntimeError):
                 self._sent[0].wait_for_publish(PATIENCE)

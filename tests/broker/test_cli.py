@@ -168,7 +168,8 @@ def test_two_ports_and_the_port_of_tls_are_refused() -> None:
 def test_config_prints_the_rules_of_the_fleet() -> None:
     code, out, _ = invoke("config", "--acl", fleet="lab")
     assert code == 0
-    assert "pattern write edgefed/lab/up/%u/#" in out
+    assert "pattern write edgefed/lab/up/%u/birth" in out
+    assert "up/%u/#" not in out
 
 
 def test_check_reports_a_broker(embedded_broker: EmbeddedBroker) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import threading
@@ -13,8 +14,14 @@ import pytest
 
 from broker import secured_broker
 from broker.address import LOOPBACK, free_ports, port_is_free
-from broker.secured_broker import BrokerSupervisor, SecuredBroker
-from edgefed.errors import UsageError
+from broker.secured_broker import (
+    BrokerSupervisor,
+    EnrolmentBroker,
+    SecuredBroker,
+    SecuredBrokers,
+)
+from broker.secured_configuration import ENROLMENT_OPEN_FILES
+from edgefed.errors import UnreachableError, UsageError
 from edgefed.wire.topics import Topics
 from tests.broker.clients import is_gone, until
 from tests.broker.test_secured_configuration import is_refused
@@ -93,6 +100,18 @@ def test_a_killed_broker_is_started_again(
 
 
 @pytest.mark.mosquitto
+def test_a_file_that_changes_as_the_broker_ends_is_no_error(
+    fleet: TlsFleet, tmp_path: Path
+) -> None:
+    broker = SecuredBroker(fleet.address, tmp_path, fleet.files)
+    os.kill(broker.pid, signal.SIGKILL)
+    assert until(lambda: is_gone(broker.pid))
+    fleet.write_access()
+    assert broker.reload_if_changed()
+    broker.stop()
+
+
+@pytest.mark.mosquitto
 def test_a_start_that_fails_is_told_and_tried_again(
     fleet: TlsFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +132,7 @@ def test_a_busy_port_is_named(fleet: TlsFleet, tmp_path: Path, offset: int) -> N
         other.bind((LOOPBACK, fleet.port + offset))
         other.listen()
         with pytest.raises(UsageError, match=f"Port {fleet.port + offset} ") as caught:
-            SecuredBroker(fleet.address, tmp_path, fleet.files)
+            SecuredBrokers(fleet.address, tmp_path, fleet.files, print)
     assert caught.value.code == "broker.port_in_use"
     assert "ss -ltnp" in caught.value.hint and "--port" not in caught.value.hint
     assert port_is_free(fleet.address)
@@ -149,11 +168,79 @@ def test_retained_presence_survives_an_orderly_restart(fleet: TlsFleet, tmp_path
 @pytest.mark.mosquitto
 def test_it_listens_on_all_addresses_of_the_machine(fleet: TlsFleet, tmp_path: Path) -> None:
     everywhere = replace(fleet.address, host="0.0.0.0")
-    broker = SecuredBroker(everywhere, tmp_path, fleet.files)
-    try:
+    with (
+        SecuredBroker(everywhere, tmp_path, fleet.files),
+        EnrolmentBroker(everywhere, tmp_path, fleet.files),
+    ):
         text = (tmp_path / "mosquitto.conf").read_text()
         assert f"listener {fleet.port}\n" in text
+        assert f"listener {fleet.port + 1}\n" in (tmp_path / "enrolment/mosquitto.conf").read_text()
         with stranger(fleet) as nobody:
             assert nobody.answer == "Success"
+
+
+@pytest.mark.mosquitto
+def test_a_database_that_mosquitto_cannot_open_is_moved_aside(
+    fleet: TlsFleet, tmp_path: Path
+) -> None:
+    database = tmp_path / "broker" / "database" / "mosquitto.db"
+    told: list[str] = []
+    with (
+        SecuredBroker(fleet.address, tmp_path / "broker", fleet.files, tell=told.append),
+        client(fleet, "cam-1") as device,
+    ):
+        device.publish(LAB.birth("cam-1"), b"kept" * 100, retain=True)
+    damaged = database.read_bytes()[:-200]
+    database.write_bytes(damaged)
+    assert told == []
+    with SecuredBroker(fleet.address, tmp_path / "broker", fleet.files, tell=told.append):
+        assert admits(fleet, "cam-1")
+    aside = database.with_suffix(".unreadable")
+    assert aside.read_bytes() == damaged
+    (line,) = told
+    assert str(aside) in line and "\n" not in line
+
+
+@pytest.mark.mosquitto
+def test_a_start_that_fails_for_another_reason_keeps_the_database(
+    fleet: TlsFleet, tmp_path: Path
+) -> None:
+    database = tmp_path / "database" / "mosquitto.db"
+    with SecuredBroker(fleet.address, tmp_path, fleet.files), client(fleet, "cam-1") as device:
+        device.publish(LAB.birth("cam-1"), b"kept", retain=True)
+    kept = database.read_bytes()
+    fleet.files.certificate.write_text("no certificate")
+    with pytest.raises(UnreachableError):
+        SecuredBroker(fleet.address, tmp_path, fleet.files)
+    assert database.read_bytes() == kept
+
+
+@pytest.mark.mosquitto
+def test_the_brokers_are_started_again_without_each_other(
+    fleet: TlsFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secured_broker, "FIRST_DELAY", 0.05)
+    told: list[str] = []
+    brokers = SecuredBrokers(fleet.address, tmp_path, fleet.files, told.append)
+    end = threading.Event()
+    running = threading.Thread(target=brokers.run, args=(end,))
+    running.start()
+    try:
+        first, killed = brokers.fleet.broker.pid, brokers.enrolment.broker.pid
+        limits = Path(f"/proc/{killed}/limits").read_text()
+        assert re.search(
+            rf"Max open files +{ENROLMENT_OPEN_FILES} +{ENROLMENT_OPEN_FILES} ", limits
+        )
+        assert os.getpriority(os.PRIO_PROCESS, killed) > os.getpriority(os.PRIO_PROCESS, first)
+        with client(fleet, "cam-1") as device:
+            os.kill(killed, signal.SIGKILL)
+            assert until(lambda: brokers.enrolment.broker.pid != killed)
+            with stranger(fleet) as nobody:
+                assert nobody.answer == "Success"
+            assert not device.ended.is_set()
+        assert brokers.fleet.broker.pid == first
     finally:
-        broker.stop()
+        end.set()
+        running.join()
+    assert is_gone(first) and is_gone(brokers.enrolment.broker.pid)
+    assert told[0].partition(";")[0] == "the broker for enrolment has ended"

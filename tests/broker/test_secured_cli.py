@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def state(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def broker(state: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
+def broker(state: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     process = edgefed("--state", str(state), "broker", "up", "--json")
     try:
         assert process.stdout is not None
@@ -60,6 +61,10 @@ def test_up_and_check_prove_every_rule_and_leave_nothing(state: Path) -> None:
             rule.name: "holds" for rule in RULES
         }
         assert (access / "acl").read_text() == before
+        found = {row["name"]: row for row in json.loads(run(state, "doctor", "--json")[1])}
+        port = int(told["address"].rpartition(":")[2]) + 1
+        assert found["enrolment"]["state"] == "good"
+        assert f":{port} answers" in found["enrolment"]["text"]
         for words in ((), ("--port", str(free_ports()))):  # its folder is in use
             code, _, err = run(state, "broker", "up", *words)
             assert (code, "[state.locked]" in err) == (4, True)
@@ -67,19 +72,20 @@ def test_up_and_check_prove_every_rule_and_leave_nothing(state: Path) -> None:
         assert (code, "[broker.port_in_use]" in err) == (2, True)
     assert process.returncode == 0
     assert until(lambda: is_gone(int(told["pid"])))
+    assert until(lambda: is_gone(int(told["enrolment"]["pid"])))
 
 
 @pytest.mark.slow
 def test_check_ends_with_8_for_a_rule_that_does_not_hold(state: Path) -> None:
     with broker(state) as (process, _told):
-        acl = state / "trust" / "default" / "access" / "acl"
-        acl.write_text("topic write edgefed/default/events\n" + acl.read_text())
+        acl = state / "trust" / "default" / "access" / "enrolment.acl"
+        acl.write_text("topic write edgefed/default/enrol/#\n" + acl.read_text())
         shutil.move(state / "trust" / "default" / "authority", state / "elsewhere")
         assert process.poll() is None
         assert until(lambda: "enrolment" in broken(state))
         code, out, _ = run(state, "broker", "check")
     assert code == 8
-    assert "a client without a certificate writes other topics than its own" in out
+    assert "a client without a certificate reads other topics than its own" in out
     assert "not tried" in out  # the authority is on another machine now
 
 
@@ -104,7 +110,13 @@ def test_config_prints_the_configuration_and_the_rules(state: Path) -> None:
     code, out, _ = run(state, "broker", "config", "--files", "/etc/mosquitto/edgefed")
     assert code == 0
     assert "cafile /etc/mosquitto/edgefed/authority.pem" in out
-    assert out.count("tls_version tlsv1.3") == 3
+    assert out.count("tls_version tlsv1.3") == 2
+    folder = ("--files", "/etc/mosquitto/edgefed", "--enrolment")
+    code, out, _ = run(state, "broker", "config", *folder)
+    assert code == 0
+    assert "password_file /etc/mosquitto/edgefed/enrolment.passwords" in out
+    code, out, _ = run(state, "broker", "config", "--acl", "--enrolment")
+    assert (code, "user operator.admin" in out, "enrol/%c/request" in out) == (0, False, True)
     code, out, _ = run(state, "broker", "config", "--acl")
     assert code == 0
     assert "user operator.admin" in out

@@ -12,9 +12,10 @@ from broker.address import LOOPBACK, free_ports
 from broker.child_process import ChildProcess
 from broker.listeners import ENROLMENT
 from broker.secured_configuration import secured_configuration
-from broker.secured_files import SecuredFiles
+from broker.secured_files import SecuredFiles, version_of
 from edgefed.errors import UsageError
 from edgefed.trust.certificates import Role
+from edgefed.trust.enrolment_login import ensure_login
 from edgefed.wire.limits import MAX_PACKET_BYTES
 from edgefed.wire.topics import Topics
 from tests.broker.clients import PATIENCE, until
@@ -31,6 +32,8 @@ from tests.broker.tls_fleet import (
 from tests.docs.pages import ROOT
 
 LAB = Topics(FLEET)
+LEAVES = ["birth", "progress", "telemetry", "reply", "need", "c", "renewal", "leave", "ping", "log"]
+"""What a device may write below its name."""
 PARTIES: tuple[tuple[Role, str], ...] = (
     ("device", "cam-1"),
     ("device", "cam-2"),
@@ -63,7 +66,7 @@ def test_the_rules_name_every_user_and_no_pattern_of_users() -> None:
 def test_only_own_topics_are_a_devices() -> None:
     text = acl(FLEET, ["cam-1"]).split("user cam-1\n")[1]
     assert text.splitlines() == [
-        "topic write edgefed/lab/up/cam-1/#",
+        *(f"topic write edgefed/lab/up/cam-1/{leaf}" for leaf in LEAVES),
         "topic read edgefed/lab/up/cam-1/birth",
         "topic read edgefed/lab/down/cam-1/#",
         "topic read edgefed/lab/all/#",
@@ -73,11 +76,12 @@ def test_only_own_topics_are_a_devices() -> None:
 def test_only_own_requests_are_an_operators_and_a_viewers() -> None:
     for user in ("operator.al", "viewer.vi"):
         assert acl(FLEET, [user]).split(f"user {user}\n")[1].splitlines() == [
-            f"topic write edgefed/lab/control/{user}/+/request",
+            *(f"topic write edgefed/lab/control/{user}/{slot}/request" for slot in range(16)),
+            *(f"topic write edgefed/lab/check/{user}/{slot}" for slot in range(16)),
             f"topic read edgefed/lab/control/{user}/+/response",
             "topic read edgefed/lab/events",
             "topic read edgefed/lab/all/coordinator",
-            f"topic readwrite edgefed/lab/check/{user}/#",
+            f"topic read edgefed/lab/check/{user}/+",
         ]
 
 
@@ -95,12 +99,12 @@ def test_a_path_cannot_smuggle_in_an_option(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_named(fleet: TlsFleet) -> None:
     fleet.files.require()
-    assert fleet.files.version()
+    assert version_of(fleet.files.of_fleet())
     fleet.files.acl.unlink()
     with pytest.raises(UsageError, match="acl is missing") as caught:
         fleet.files.require()
     assert caught.value.code == "broker.files"
-    assert fleet.files.version() is None
+    assert version_of(fleet.files.of_fleet()) is None
 
 
 @pytest.mark.mosquitto
@@ -154,10 +158,10 @@ def test_the_rules_keep_the_parties_apart(fleet: TlsFleet) -> None:
         forbidden = {
             first: [LAB.birth("cam-2"), LAB.coordinator(), LAB.task("cam-1"), LAB.events()],
             operator: [LAB.birth("cam-1"), LAB.task("cam-1"), LAB.coordinator(), LAB.events()],
-            viewer: [f"{LAB.root}/control/operator.al/c/request", LAB.reply("cam-1")],
+            viewer: [f"{LAB.root}/control/operator.al/0/request", LAB.reply("cam-1")],
         }
-        forbidden[operator] += [f"{LAB.root}/control/viewer.vi/c/request"]
-        forbidden[first] += [f"{LAB.root}/control/cam-1/c/request"]
+        forbidden[operator] += [f"{LAB.root}/control/viewer.vi/0/request"]
+        forbidden[first] += [f"{LAB.root}/control/cam-1/0/request"]
         for who, topics in forbidden.items():
             for topic in topics:
                 who.publish(topic, b"forged")
@@ -165,14 +169,14 @@ def test_the_rules_keep_the_parties_apart(fleet: TlsFleet) -> None:
         assert coordinator.receive() == (LAB.birth("cam-1"), b"mine")
         assert first.receive() == (LAB.birth("cam-1"), b"mine")
         for who, user in ((operator, "operator.al"), (viewer, "viewer.vi")):
-            who.publish(f"{LAB.root}/control/{user}/c/request", b"ask")
-            assert coordinator.receive() == (f"{LAB.root}/control/{user}/c/request", b"ask")
+            who.publish(f"{LAB.root}/control/{user}/0/request", b"ask")
+            assert coordinator.receive() == (f"{LAB.root}/control/{user}/0/request", b"ask")
         coordinator.publish(LAB.task("cam-2"), b"for the second")
-        coordinator.publish(f"{LAB.root}/control/operator.al/c/response", b"answer")
+        coordinator.publish(f"{LAB.root}/control/operator.al/0/response", b"answer")
         coordinator.publish(LAB.events(), b"event")
         coordinator.publish(LAB.task("cam-1"), b"for the first")
         assert first.receive() == (LAB.task("cam-1"), b"for the first")
-        assert operator.receive() == (f"{LAB.root}/control/operator.al/c/response", b"answer")
+        assert operator.receive() == (f"{LAB.root}/control/operator.al/0/response", b"answer")
         assert operator.receive() == (LAB.events(), b"event")
         assert viewer.receive() == (LAB.events(), b"event")
 
@@ -205,11 +209,17 @@ def test_without_a_certificate_only_ones_own_enrolment_is_reached(
     fleet: TlsFleet, version: MQTTProtocolVersion
 ) -> None:
     root = f"{LAB.root}/enrol"
-    with client(fleet, "coordinator") as coordinator:
-        coordinator.subscribe(f"{LAB.root}/#")
+    password = ensure_login(fleet.trust)
+    with (
+        client(fleet, "coordinator") as fleets,
+        stranger(fleet, user="coordinator", password=password) as coordinator,
+    ):
+        for each in (fleets, coordinator):
+            each.subscribe("#", f"{LAB.root}/#")
         for user in ("coordinator", "cam-1", "operator.al"):
-            with stranger(fleet, user=user, version=version) as liar:
-                assert liar.answer == "Not authorized"
+            for wrong in (None, "", password[:-1]):
+                with stranger(fleet, user=user, password=wrong, version=version) as liar:
+                    assert liar.answer == "Not authorized"
         with stranger(fleet, "client.a", version=version) as nobody:
             assert nobody.answer == "Success"
             nobody.subscribe("#", f"{root}/+/response", "$SYS/#")
@@ -218,7 +228,7 @@ def test_without_a_certificate_only_ones_own_enrolment_is_reached(
             nobody.publish(f"{root}/client.a/request", b"ask")
             assert coordinator.receive() == (f"{root}/client.a/request", b"ask")
             coordinator.publish(f"{root}/client.b/response", b"another's")
-            coordinator.publish(LAB.task("cam-1"), b"another's")
+            fleets.publish(f"{root}/client.a/response", b"of another broker")
             coordinator.publish(f"{root}/client.a/response", b"mine")
             assert nobody.receive() == (f"{root}/client.a/response", b"mine")
         with stranger(fleet, "client.+", version=version) as wild:
@@ -227,8 +237,51 @@ def test_without_a_certificate_only_ones_own_enrolment_is_reached(
             coordinator.publish(f"{root}/client.c/response", b"another's")
             wild.subscribe(f"{root}/client.c/request")  # confirmed after what was delivered
             assert wild.messages.empty()
-            coordinator.publish(LAB.birth("cam-1"), b"the last")
-            assert coordinator.receive() == (LAB.birth("cam-1"), b"the last")
+        with stranger(fleet, "client.d", version=version) as late:
+            late.publish(f"{root}/client.d/request", b"the last")
+            assert coordinator.receive() == (f"{root}/client.d/request", b"the last")
+        fleets.publish(LAB.coordinator(), b"the last")
+        assert fleets.receive() == (LAB.coordinator(), b"the last")
+
+
+@pytest.mark.mosquitto
+@pytest.mark.usefixtures("broker")
+def test_enrolment_retains_nothing(fleet: TlsFleet) -> None:
+    topic = f"{LAB.root}/enrol/client.a/request"
+    with stranger(fleet, "client.a") as nobody:
+        nobody.client.publish(topic, b"kept", qos=1, retain=True)
+        assert nobody.ended.wait(PATIENCE)
+
+
+@pytest.mark.mosquitto
+@pytest.mark.usefixtures("broker")
+def test_parties_retain_on_their_exact_topics_only_and_the_coordinator_clears_them(
+    fleet: TlsFleet,
+) -> None:
+    own = {
+        "cam-1": LAB.written_by_device("cam-1"),
+        "operator.al": LAB.written_by_client("operator.al"),
+        "viewer.vi": LAB.written_by_client("viewer.vi"),
+    }
+    for user, topics in own.items():
+        with client(fleet, user) as party:
+            for topic in topics:
+                party.publish(topic, b"kept", retain=True)
+                for other in (f"{topic}/more", f"{topic}x", topic.rpartition("/")[0]):
+                    party.publish(other, b"more", retain=True)
+    with client(fleet, "coordinator") as coordinator:
+        readable = {topic for topic in sum(own.values(), ()) if "/check/" not in topic}
+        coordinator.subscribe(f"{LAB.root}/up/#", f"{LAB.root}/control/#")
+        assert {coordinator.receive() for _ in readable} == {(each, b"kept") for each in readable}
+        for topic in sum(own.values(), ()):
+            coordinator.publish(topic, b"", retain=True)
+    for user in own:
+        with client(fleet, user) as party:
+            party.subscribe("#")
+            assert party.messages.empty()
+    with client(fleet, "coordinator") as again:
+        again.subscribe(f"{LAB.root}/#")
+        assert again.messages.empty()
 
 
 @pytest.mark.mosquitto

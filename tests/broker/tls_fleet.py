@@ -8,8 +8,8 @@ import secrets
 import signal
 import ssl
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -20,9 +20,10 @@ from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from broker.address import LOOPBACK
-from broker.child_process import ChildProcess, wait_until_accepting
+from broker.child_process import NO_LIMITS, ChildProcess, ProcessLimits, wait_until_accepting
 from broker.mosquitto import find_mosquitto
-from broker.secured_configuration import secured_configuration
+from broker.secured_broker import ENROLMENT_PROCESS
+from broker.secured_configuration import enrolment_configuration, secured_configuration
 from broker.secured_files import SecuredFiles, secured_files, write_access
 from edgefed.config.address import Address
 from edgefed.trust.certificates import Certificate, Role
@@ -108,16 +109,43 @@ def make_fleet(state: Path, port: int, parties: Sequence[tuple[Role, str]]) -> T
     return fleet
 
 
+Change = Callable[[str], str]
+"""Changes the text of a configuration."""
+
+
 @contextmanager
-def mosquitto(fleet: TlsFleet, folder: Path) -> Iterator[ChildProcess]:
-    """Run Mosquitto with the fleet's secured configuration."""
+def mosquitto(
+    fleet: TlsFleet,
+    folder: Path,
+    change: Change = str,
+    enrolment: Change = str,
+    limits: ProcessLimits = ENROLMENT_PROCESS,
+) -> Iterator[ChildProcess]:
+    """Run the fleet's two brokers with their configurations, changed; yield the first."""
     folder.mkdir(exist_ok=True)
     text = secured_configuration(fleet.port, fleet.files, bind=LOOPBACK, user=USER)
+    own = enrolment_configuration(fleet.port, fleet.files, bind=LOOPBACK, user=USER)
+    with ExitStack() as stack:
+        first, _ = (
+            stack.enter_context(_running(folder / name, made, address, most))
+            for name, made, address, most in (
+                ("fleet", change(text), fleet.address.for_commands(), NO_LIMITS),
+                ("enrolment", enrolment(own), fleet.address.for_enrolment(), limits),
+            )
+        )
+        yield first
+
+
+@contextmanager
+def _running(
+    folder: Path, text: str, address: Address, limits: ProcessLimits
+) -> Iterator[ChildProcess]:
+    folder.mkdir(exist_ok=True)
     (folder / "mosquitto.conf").write_text(text)
     command = [str(find_mosquitto()), "-c", str(folder / "mosquitto.conf")]
-    child = ChildProcess(command, folder=folder, log=folder / "mosquitto.log")
+    child = ChildProcess(command, folder=folder, log=folder / "mosquitto.log", limits=limits)
     try:
-        wait_until_accepting(child, fleet.address.for_commands())  # its last listener
+        wait_until_accepting(child, address)  # its last listener
         yield child
     finally:
         child.stop()
@@ -143,6 +171,7 @@ class TlsClient:
         client_id: str | None = None,
         *,
         user: str = "",
+        password: str | None = None,
         version: MQTTProtocolVersion = MQTTProtocolVersion.MQTTv311,
         will: tuple[str, bytes] | None = None,
     ) -> None:
@@ -156,7 +185,7 @@ class TlsClient:
         )
         self.client.tls_set_context(tls_context(fleet, credentials))
         if user:
-            self.client.username_pw_set(user)
+            self.client.username_pw_set(user, password)
         if will is not None:
             self.client.will_set(*will, qos=1)
         self.client.on_connect = lambda *arguments: self._answers.put(str(arguments[3]))

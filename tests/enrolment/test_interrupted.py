@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from tests.enrolment.hub import FLEET, Hub, running_hub
 from tests.enrolment.killed_enrolment import POINTS
 from tests.forked_programs import run_module
 from tests.processes import clean_environment
+from tests.transport.listening import wait_until
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
 
@@ -63,6 +65,22 @@ def test_the_coordinator_killed_between_two_requests_gives_the_same_answer(hub: 
     made = enroll(hub.applicant("cam-1", token), SystemClock(), print)
     assert key_of_request(hub, "cam-1") == known
     assert made.certificate.name == "cam-1"
+
+
+def test_the_fleet_goes_on_and_enrolment_comes_back_when_its_broker_is_killed(hub: Hub) -> None:
+    fleet, killed = hub.brokers.fleet.broker.pid, hub.brokers.enrolment.broker.pid
+    log = len(hub.said())
+    with hub.coordinator() as operator:
+        os.kill(killed, signal.SIGKILL)
+        token = operator.order("member.invite", role="device", name="late", seconds=900.0)["token"]
+        wait_until(lambda: "connected for enrolment" in hub.said()[log:], "the coordinator")
+        made = enroll(hub.applicant("late", token), SystemClock(), print)
+        assert made.certificate.name == "late"
+        assert operator.ask("snapshot")
+    assert hub.brokers.enrolment.broker.pid != killed
+    assert hub.brokers.fleet.broker.pid == fleet
+    assert "connection for enrolment lost" in hub.said()[log:]
+    assert "connection to the broker lost" not in hub.said()[log:]
 
 
 def test_nobody_answers_while_the_coordinator_is_away(

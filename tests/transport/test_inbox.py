@@ -39,7 +39,7 @@ def reply(device: str, payload: bytes = b"") -> Incoming:
 
 
 def chunk(number: int, payload: bytes = b"") -> Incoming:
-    return message(TOPICS.up_chunk("d", BLOB, number), payload)
+    return message(TOPICS.up_chunk("d"), payload)
 
 
 def cost(each: Incoming) -> int:
@@ -67,7 +67,7 @@ def rest(inbox: Inbox[str]) -> list[Arrival | str]:
         TOPICS.birth("d"),
         TOPICS.reply("d"),
         TOPICS.up_need("d"),
-        TOPICS.request("local/c"),
+        TOPICS.request("local/3"),
         TOPICS.coordinator(),
         TOPICS.task("d"),
         TOPICS.receipt("d"),
@@ -86,9 +86,9 @@ def test_what_is_awaited_overtakes_states_and_chunks(topic: str) -> None:
 @pytest.mark.parametrize(
     "topic",
     [
-        TOPICS.up_chunk("d", BLOB, 3),
-        TOPICS.down_chunk("d", BLOB, 3),
-        TOPICS.broadcast_chunk(BLOB, 3),
+        TOPICS.up_chunk("d"),
+        TOPICS.down_chunk("d"),
+        TOPICS.broadcast_chunk(BLOB),
     ],
 )
 def test_chunks_are_bounded_by_themselves(topic: str) -> None:
@@ -137,7 +137,7 @@ def test_no_queue_starves() -> None:
 
 def test_chunks_and_states_take_turns() -> None:
     inbox = filled(*(chunk(n) for n in range(3)), *(progress(f"d-{n}") for n in range(3)))
-    kinds = ["chunk" if "/c/" in str(each) else "state" for each in rest(inbox)]
+    kinds = ["chunk" if "/c'" in str(each) else "state" for each in rest(inbox)]
     assert kinds == ["chunk", "state"] * 3
 
 

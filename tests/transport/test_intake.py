@@ -14,7 +14,7 @@ from edgefed.transport.blob_intake import Ask, BlobIntake
 from edgefed.wire.blobs import BlobCache, chunk, chunk_count
 from edgefed.wire.chunk_staging import Staging
 from edgefed.wire.limits import CHUNK_BYTES
-from edgefed.wire.messages import Need
+from edgefed.wire.messages import Chunk, Need
 from edgefed.wire.tensors import digest
 
 DATA = random.Random(3).randbytes(11 * CHUNK_BYTES + 77)
@@ -36,6 +36,10 @@ def intake(tmp_path: Path) -> Iterator[MakeIntake]:
         yield lambda: opened.enter_context(closing(new_intake(tmp_path)))
 
 
+def part(name: str, number: int, data: bytes) -> Chunk:
+    return Chunk(digest=name, index=number, data=data)
+
+
 def fetch(one: BlobIntake, now: float = 0.0) -> Need:
     ask = one.fetch(SOURCE, NAME, len(DATA), "pull", now)
     assert ask is not None
@@ -47,7 +51,7 @@ def answer(one: BlobIntake, need: Need, data: bytes = DATA, now: float = 0.0) ->
     """Send what a request names; return the next request."""
     ask: Ask | None = None
     for number in need.chunks:
-        ask = one.chunk(NAME, number, chunk(data, number), now)
+        ask = one.chunk(part(NAME, number, chunk(data, number)), now)
     return ask.need if ask is not None else None
 
 
@@ -117,9 +121,9 @@ def test_wrong_bytes_once_do_no_harm(intake: MakeIntake) -> None:
 
 def test_a_blob_that_never_comes_is_given_up_and_kept_for_a_later_try(intake: MakeIntake) -> None:
     one = intake()
-    one.chunk(NAME, 0, chunk(DATA, 0), 0.0)  # nobody asked for it
+    one.chunk(part(NAME, 0, chunk(DATA, 0)), 0.0)  # nobody asked for it
     fetch(one)
-    assert one.chunk(NAME, 0, chunk(DATA, 0), 0.0) is None
+    assert one.chunk(part(NAME, 0, chunk(DATA, 0)), 0.0) is None
     asked = 0
     while (due := one.next_due()) is not None:
         asked += len(one.due(due))
@@ -150,8 +154,8 @@ def test_all_chunks_left_but_wrong_are_asked_for_again(intake: MakeIntake, tmp_p
 def test_a_malformed_chunk_is_ignored(intake: MakeIntake, caplog: pytest.LogCaptureFixture) -> None:
     one = intake()
     fetch(one)
-    assert one.chunk(NAME, 0, b"short", 0.0) is None
-    assert one.chunk(NAME, 4000, b"beyond the end", 0.0) is None
+    assert one.chunk(part(NAME, 0, b"short"), 0.0) is None
+    assert one.chunk(part(NAME, 4000, b"beyond the end"), 0.0) is None
     assert one.fraction(NAME) == 0.0
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
 
@@ -213,7 +217,7 @@ def test_any_pattern_of_losses_ends_in_the_right_bytes(
         sent = sender.answer(ask.need) if ask is not None else []
         ask = None
         for number in sent:
-            ask = one.chunk(name, number, chunk(sender.data, number), now) or ask
+            ask = one.chunk(part(name, number, chunk(sender.data, number)), now) or ask
         if one.cache.has(name):
             break
         if restarts and fates.random() < 0.1:

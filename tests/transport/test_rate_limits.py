@@ -33,6 +33,12 @@ def test_what_costs_more_than_a_full_bucket_takes_all_of_it() -> None:
     assert not bucket.take(1, 0.0)
 
 
+def test_a_charge_may_be_more_than_there_is_and_is_paid_off() -> None:
+    bucket = TokenBucket(Rate(1, 2), 0.0)
+    bucket.charge(5, 0.0)
+    assert [bucket.take(0, at) for at in (0.0, 2.9, 3.0)] == [False, False, True]
+
+
 def test_one_sender_does_not_take_from_another() -> None:
     buckets = Buckets(Rate(1, 3), 100)
     assert sum(buckets.take("flood", 1, 0.0) for _ in range(1000)) == 3
