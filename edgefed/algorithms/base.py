@@ -113,6 +113,17 @@ class ExchangeOwner(ABC):
         """Return what it needs that no real fleet gives, or nothing."""
         return ""
 
+    def check_recipe(self, section: ModelSection | None) -> None:
+        """Check what a recipe combines, as far as neither data nor a model are needed for it.
+
+        Args:
+            section: the recipe's ``[model]`` table; None for a model that no recipe describes.
+
+        Raises:
+            RecipeError: the tables do not go together; ``check_model`` says so, too.
+        """
+        del section
+
     def check_model(self, model: Model) -> None:
         """Check that a run can train this model.
 
@@ -249,6 +260,16 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
             causes: devices whose answers made the merge fail.
         """
         del exchange, causes
+        return state
+
+    def restored(self, state: State, number: int) -> State:
+        """Return a state from a backup as one that devices go on from, though they are ahead of it.
+
+        Args:
+            state: as it was committed.
+            number: larger than every number that devices have been sent in this run.
+        """
+        del number
         return state
 
     def needs_simulation(self) -> str:

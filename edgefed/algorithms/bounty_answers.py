@@ -123,7 +123,8 @@ def _wrong_needs(rows: list[Row], asked: Question, model: Model, settings: Label
             return f"of {count} samples of label {label} it wants {mixes} as mixes, has {received}"
     if sum(row[2] for row in rows) > (keeps := most_mixes(model.shape)):
         return f"it wants more mixes than the {keeps} that a device keeps"
-    return "" if len(rows) < model.classes else "it lacks every label"
+    is_possible = settings.fewer_than > 1 or len(rows) < model.classes
+    return "" if is_possible else "it lacks every label"
 
 
 def _wrong_offers(rows: list[Row], asked: Question, model: Model, settings: LabelsSection) -> str:

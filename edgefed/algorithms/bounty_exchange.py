@@ -59,7 +59,7 @@ from edgefed.algorithms.bounty_remarks import bounty_remarks
 from edgefed.algorithms.completed_samples import check_size, completed
 from edgefed.algorithms.exchange_part import ExchangePart
 from edgefed.algorithms.received_mixes import blob_size, fingerprint
-from edgefed.config.recipe import LabelsSection
+from edgefed.config.recipe import LabelsSection, ModelSection
 from edgefed.config.training_section import TrainingSection
 from edgefed.errors import RecipeError
 from edgefed.learn.models import Model
@@ -90,6 +90,7 @@ class BountyExchange(ExchangePart):
     """
 
     exchanges: ClassVar[frozenset[str]] = frozenset(ROLES)
+    takes_user_loss = True
 
     def __init__(
         self, settings: LabelsSection, training: TrainingSection, columns: tuple[str, ...] = ()
@@ -110,6 +111,15 @@ class BountyExchange(ExchangePart):
         """Return what only a simulation has: samples of all devices for every mix."""
         return "samples of all devices (labels.others)" if self.settings.others == "global" else ""
 
+    def check_recipe(self, section: ModelSection | None) -> None:
+        """Check that there are labels.
+
+        Raises:
+            RecipeError: ``label.unfit``.
+        """
+        if self.training.loss == "squared_error":
+            raise _unfit("with squared error there are none")
+
     def check_model(self, model: Model) -> None:
         """Check that a device can lack a label of the model, and that its inputs may be images.
 
@@ -121,11 +131,12 @@ class BountyExchange(ExchangePart):
             raise _unfit("tokens of a text cannot be mixed, nor drawn as noise")
         if len(model.shape) not in (2, 3):
             raise _unfit("its inputs are no images")
-        if self.training.loss == "squared_error":
-            raise _unfit("with squared error there are none")
+        self.check_recipe(model.section)
         if self.settings.noise != "none":
             noise_samples(0, 0, model.shape, kind=self.settings.noise)
-        check_size(self.settings.count * (model.classes - 1), model.shape)
+        # All labels may be rare; not all can be missing.
+        most = model.classes - (self.settings.fewer_than == 1)
+        check_size(self.settings.count * most, model.shape)
 
     def start(self, state: State, seed: int) -> State:
         """Nobody has been asked."""

@@ -1,8 +1,9 @@
 """A device's samples completed for the labels that it lacks: mixes first, natural noise after.
 
-With n the largest number of real samples of a label, N = ``count`` or ``supplement`` · n samples
-are added for every label without any, at most Q = ``mix_share`` · N of them mixes. Real samples
-are never replaced; they come first. Supplements have no columns, so completed samples have none.
+With n the largest number of real samples of a label, every label with c real samples, fewer than
+``fewer_than``, is filled up to ``count`` or ``supplement`` · n: N samples are added, that number
+less c, at most Q = ``mix_share`` · N of them mixes. Real samples are never replaced; they come
+first. Supplements have no columns, so completed samples have none.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Need:
     """What a device lacks of a label.
 
     Attributes:
-        label: without any real sample.
+        label: with fewer real samples than ``labels.fewer_than``, by default without any.
         count: N, the samples to add.
         mixes: Q, how many of them may be mixes.
     """
@@ -60,10 +61,12 @@ def needs_of(labels: Array, classes: int, settings: LabelsSection) -> tuple[Need
     """
     counts = np.bincount(labels, minlength=classes)
     number = settings.count or round(settings.supplement * int(counts.max()))
-    mixes = round(settings.mix_share * number)
-    if not number:
-        return ()
-    return tuple(Need(int(label), number, mixes) for label in np.flatnonzero(counts == 0))
+    rare = np.flatnonzero(counts < min(settings.fewer_than, number))
+    return tuple(
+        Need(int(label), wanted, round(settings.mix_share * wanted))
+        for label in rare
+        for wanted in [number - int(counts[label])]
+    )
 
 
 def completed(

@@ -37,10 +37,10 @@ from edgefed.algorithms.private_updates import (
     from_operating_system,
 )
 from edgefed.algorithms.secure_aggregation import SecureAggregation
-from edgefed.algorithms.secure_compatibility import check_without_privacy
+from edgefed.algorithms.secure_compatibility import check_sums, check_without_privacy
 from edgefed.algorithms.wrapped_algorithm import WrappedAlgorithm
 from edgefed.config.privacy_section import NO_PRIVACY, PrivacySection
-from edgefed.config.recipe import LabelsSection, PersonalSection
+from edgefed.config.recipe import LabelsSection, ModelSection, PersonalSection
 from edgefed.config.secure_aggregation_section import SecureAggregationSection
 from edgefed.learn.models import Model
 from edgefed.learn.types import Job, Tensors, Trained
@@ -85,6 +85,7 @@ def compose(
         whole = PersonalModels(whole, personal)
     if secure.wanted:
         check_without_privacy(privacy)
+        check_sums(algorithm)
         return SecureAggregation(whole, secure)
     if not privacy.wanted:
         return whole
@@ -125,6 +126,11 @@ class Composition(WrappedAlgorithm):
         """Return what any part or the algorithm needs that no real fleet gives, or nothing."""
         needs = (each.needs_simulation() for each in reversed(self._each))
         return next((need for need in needs if need), "")
+
+    def check_recipe(self, section: ModelSection | None) -> None:
+        """Check that the algorithm and every part go with the recipe."""
+        for each in self._each:
+            each.check_recipe(section)
 
     def check_model(self, model: Model) -> None:
         """Check that the algorithm and every part can train this model."""

@@ -39,7 +39,7 @@ class DeviceTrust(Protocol):
 
     @property
     def certificate(self) -> bytes:
-        """The device's own certificate (DER)."""
+        """The device's own certificate, as ``verify`` of other devices takes it."""
         ...
 
     def sign(self, data: bytes) -> bytes:
@@ -69,6 +69,8 @@ class DeviceTask:
         max_relay_bytes: the largest such blob.
         relays: what other devices sent to this one, by sender, sorted; of one sender in the order
             in which it was sent. Empty where the coordinator no longer has it.
+        task_digest: of all that devices of the exchange are asked alike (``wire.task_digest``);
+            empty where updates are not masked.
     """
 
     question: str
@@ -82,6 +84,7 @@ class DeviceTask:
     relays: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
     rounds: int = 0
     run: str = ""
+    task_digest: bytes = b""
 
 
 @dataclass(frozen=True)

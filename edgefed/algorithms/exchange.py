@@ -148,6 +148,7 @@ class Exchange:
         detail: a few words that dashboards show after the name, such as ``conv2, 2 of 4``.
         attempt: how often the algorithm began its round anew; ``rounds.retries`` limits that.
         index: its number in the run, from 0, as ``merge`` sees it.
+        task_digest: of its tasks, as ``DeviceTask`` has it; as ``merge`` sees it.
     """
 
     name: str
@@ -166,6 +167,7 @@ class Exchange:
     detail: str = ""
     attempt: int = 0
     index: int = 0
+    task_digest: bytes = b""
 
 
 @dataclass(frozen=True)

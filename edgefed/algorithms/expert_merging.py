@@ -9,6 +9,9 @@ they do not use:
     Delta_phi = sum_s p(s) (phi_s - phi) + weight * grad_phi H( sum_y p(y) q(z|y) ),  p(y) = 1 / C
     w_z <- w_z + Adam_z(Delta_z),  phi <- phi + Adam(Delta_phi)
 
+The weights q'(z|s) N_s of equation 8 are rounded to multiples of 2^-8 samples, for a mean with the
+same bits in any order of answers; what rounds to 0 is left out.
+
 Each expert has an optimiser of its own, which takes a step only when a device used the expert.
 """
 
@@ -42,8 +45,8 @@ from edgefed.learn.types import Tensors
 from edgefed.learn.update_divergence import UpdateDivergence
 
 SHARE_BITS = 8
-"""Weights of answers, samples times share, are multiples of 2^-8 samples; of more where devices
-have more samples than can be summed like that."""
+"""Weights of answers, samples times share, are rounded to multiples of 2^-8 samples; of more where
+devices have more samples than can be summed like that."""
 
 DIVERGENCE = "divergence"
 

@@ -196,6 +196,7 @@ class _Merging:
                 atoms=len(match.counts),
                 holders=float(match.counts.mean()),
                 objective=float(match.objective),
+                apart=match.apart,
             )
             for group, match in merged.matches.items()
         ]

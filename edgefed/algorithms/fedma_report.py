@@ -50,4 +50,5 @@ def match_remarks(
         out = f"{counted(missed, 'device is', 'devices are')} left out until the next round"
         remarks.append(Remark(f"round {exchange.round}: {out}", warning=True))
     new = report.layers if after.round > before.round else ()
-    return (*remarks, *bound_remarks(settings, exchange.round, new))
+    known = match_report(before).layers
+    return (*remarks, *bound_remarks(settings, exchange.round, new, known))

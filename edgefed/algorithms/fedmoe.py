@@ -78,7 +78,7 @@ from edgefed.algorithms.fedavg import MAX_DELTA, delta_role, difference
 from edgefed.algorithms.gate_collection import GateCollection, collected_gates, no_gates
 from edgefed.algorithms.marginal_gates import likely_shares, marginal
 from edgefed.algorithms.training import augment_of, loss_of, refuse_label_settings, schedule_of
-from edgefed.config.recipe import EvaluationPlace, EvaluationWeighting
+from edgefed.config.recipe import EvaluationPlace, EvaluationWeighting, ModelSection
 from edgefed.errors import DataError, RecipeError
 from edgefed.learn.mixture_prediction import mixture_scores
 from edgefed.learn.mixture_table import HYSTERESIS
@@ -116,17 +116,22 @@ class FedMoe(Algorithm[ExpertSettings]):
 
     # -- the coordinator ------------------------------------------------------------------------
 
-    def check_model(self, model: Model) -> None:
-        """Check that the model has features for a gate, and classes."""
+    def check_recipe(self, section: ModelSection | None) -> None:
+        """Check that the recipe trains a mixture with a loss that it has."""
         if self.training.loss != "cross_entropy":
             raise RecipeError(
                 "A mixture of experts is trained with cross-entropy only.",
                 code="algorithm.loss",
                 hint='set training.loss = "cross_entropy", or choose another algorithm',
             )
+        if not self._is_plain:
+            refuse_label_settings(self.training, "A mixture of experts has a loss of its own")
+
+    def check_model(self, model: Model) -> None:
+        """Check that the model has features for a gate, and classes."""
+        self.check_recipe(model.section)
         if self._is_plain:
             return
-        refuse_label_settings(self.training, "A mixture of experts has a loss of its own")
         if model.has_batch_norm:
             raise RecipeError(
                 "Experts cannot have batch normalisation, whose statistics are not trained.",

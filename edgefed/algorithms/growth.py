@@ -1,4 +1,4 @@
-"""The growth of a matched network over a device's, and the remark that layers reached its bound."""
+"""The growth of a matched network over a device's, and what to say of layers at a bound."""
 
 from __future__ import annotations
 
@@ -23,20 +23,38 @@ def growth_of(weights: Tensors, local: PermutationGroups) -> float:
     return sum(array.size for array in weights.values()) / own
 
 
+APART = 0.7
+"""From here on units hardly have anything in common with their atoms, as far as weights tell."""
+
+
 def bound_remarks(
-    settings: MatchingSettings, number: int, layers: Iterable[LayerMatch]
+    settings: MatchingSettings,
+    number: int,
+    layers: Iterable[LayerMatch],
+    before: Iterable[LayerMatch],
 ) -> list[Remark]:
-    """Return the remark that layers are as wide as ``most_growth`` allows; none without such.
+    """Return what to say of layers that reached a bound: of growth, or of their variance.
 
     Args:
         settings: of the algorithm.
         number: of the round.
         layers: those that were matched.
+        before: the layers as the round before left them, of which the variance is said no more.
     """
+    remarks = []
+    layers = list(layers)
     reached = [
         each.layer for each in layers if each.atoms >= settings.most_atoms(each.local) > each.local
     ]
-    if not reached:
-        return []
-    text = f"{', '.join(reached)} reached the bound of growth"
-    return [Remark(f"round {number}: {text} (most_growth = {settings.most_growth:g})", True)]
+    if reached:
+        text = f"{', '.join(reached)} reached the bound of growth"
+        text = f"round {number}: {text} (most_growth = {settings.most_growth:g})"
+        remarks.append(Remark(text, warning=True))
+    said = {each.layer for each in before if each.apart > APART}
+    apart = [each.layer for each in layers if each.apart > APART and each.layer not in said]
+    if apart and settings.match_settings(1).sigma == "auto":
+        text = "the devices' units have hardly anything in common, so that many different ones may"
+        ways = "set algorithm.sigma, or start from common weights and train less before matching"
+        text = f"round {number}: {', '.join(apart)}: {text} share a unit now; {ways}"
+        remarks.append(Remark(text, warning=True))
+    return remarks

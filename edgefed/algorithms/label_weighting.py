@@ -8,6 +8,7 @@ from dataclasses import replace
 from edgefed.algorithms.base import Answer, DeviceTask, DeviceView, Work
 from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.training import refuse_label_settings
+from edgefed.config.recipe import ModelSection
 from edgefed.errors import RecipeError
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.label_counts import COUNTS, label_counts
@@ -23,7 +24,7 @@ class LabelWeighting(FedAvg):
     def label_loss(self) -> Objective | None:
         """Return the loss, or None where the settings make it plain cross-entropy."""
 
-    def check_model(self, model: Model) -> None:
+    def check_recipe(self, section: ModelSection | None) -> None:
         """Check that there are labels, and that nothing else weighs them.
 
         Raises:
@@ -35,9 +36,12 @@ class LabelWeighting(FedAvg):
                 code="algorithm.labels",
                 hint='set training.loss = "cross_entropy", or choose fedavg',
             )
-
         if self.label_loss() is not None:
             refuse_label_settings(self.training, f"{self.name} changes the softmax by label")
+
+    def check_model(self, model: Model) -> None:
+        """Check the same."""
+        self.check_recipe(model.section)
 
     def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
         """Train as FedAvg does, with the device's numbers of labels among the job's extras."""

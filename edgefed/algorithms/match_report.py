@@ -16,6 +16,8 @@ class LayerMatch:
         holders: mean number of devices that hold an atom; 0 before it was matched.
         objective: log-posterior of the matching, up to a constant; None where none was computed,
             as for a layer that follows another one's matching.
+        apart: mean square of units around their atoms as a fraction of that of all units; 0 where
+            none was computed.
     """
 
     layer: str
@@ -23,6 +25,7 @@ class LayerMatch:
     atoms: int = 0
     holders: float = 0.0
     objective: float | None = None
+    apart: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ from edgefed.algorithms.mean_records import (
 from edgefed.algorithms.mean_settings import MeanSettings
 from edgefed.algorithms.mix_layer import averages_hidden, behind, check_split, entry_shape
 from edgefed.algorithms.training import loss_of
+from edgefed.config.recipe import ModelSection
 from edgefed.config.sections import CodecName
 from edgefed.config.training_section import TrainingSection
 from edgefed.errors import DataError, RecipeError
@@ -124,6 +125,19 @@ class MeanExchange(ExchangePart):
             return "averages of single labels (same_class)"
         return ""
 
+    def check_recipe(self, section: ModelSection | None) -> None:
+        """Check that there are labels where samples are grouped by them.
+
+        Raises:
+            RecipeError: ``algorithm.same_class``.
+        """
+        if self.settings.same_class and self.training.loss == "squared_error":
+            raise RecipeError(
+                "With squared error there are no labels by which to group samples.",
+                code="algorithm.same_class",
+                hint="set same_class = false",
+            )
+
     def check_model(self, model: Model) -> None:
         """Check that the model can be mixed where the recipe wants it.
 
@@ -137,12 +151,7 @@ class MeanExchange(ExchangePart):
                 code="algorithm.tokens",
                 hint='set noise = 0 and entries = "exchanged", or choose fedmix',
             )
-        if self.settings.same_class and self.training.loss == "squared_error":
-            raise RecipeError(
-                "With squared error there are no labels by which to group samples.",
-                code="algorithm.same_class",
-                hint="set same_class = false",
-            )
+        self.check_recipe(model.section)
         if self.settings.entries == "own" and averages_hidden(model, self.settings.split):
             raise RecipeError(
                 "A device cannot mix with its own averages of hidden states.",
@@ -250,7 +259,7 @@ class MeanExchange(ExchangePart):
         """Say who shared, after an exchange of averages; or after round 1 that nobody could."""
         if exchange.name == MEAN:
             return (remark(exchange, after),)
-        nobody = before.round == 0 and not before.params[ASKED]
+        nobody = before.round == 0 < after.round and not before.params[ASKED]
         if not nobody or self.settings.entries == "own":
             return ()
         few = f"no device has the {self.settings.threshold} samples that threshold asks for"

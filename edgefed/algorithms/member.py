@@ -17,6 +17,7 @@ class Member:
             not tell.
         data: a word of the device's own that changes when its samples do.
         class_names: what its labels are called, label 0 first; empty when they have no names.
+        held_out: samples that it announced to hold out for tests.
         newcomer: it never trains, and only tests; in simulations.
     """
 
@@ -26,6 +27,7 @@ class Member:
     classes: int = 0
     data: str = ""
     class_names: tuple[str, ...] = ()
+    held_out: int = 0
     newcomer: bool = False
 
 

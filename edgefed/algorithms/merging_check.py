@@ -1,12 +1,48 @@
-"""Check that a recipe's ``[merging]`` table fits its algorithm and its cohort."""
+"""Check that a recipe's ``[merging]`` table fits its algorithm, its cohort and the fleet."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from edgefed.algorithms.base import Algorithm
+from edgefed.algorithms.secure_phases import fewest_devices
 from edgefed.config.recipe import Recipe
 from edgefed.errors import UsageError
+
+
+@dataclass(frozen=True)
+class LeastDevices:
+    """How many devices a run begins with at least.
+
+    Attributes:
+        count: with samples, that fit the run.
+        because: why it is more than ``rounds.min_devices``, as a sentence; empty if it is not.
+    """
+
+    count: int
+    because: str = ""
+
+    def told(self, there: int) -> str:
+        """Return in words that too few devices are there, and why; empty if they suffice."""
+        if there >= self.count or not self.because:
+            return ""
+        return f"{self.because} {there} of {self.count} devices are there."
+
+
+def least_devices(recipe: Recipe) -> LeastDevices:
+    """Return how many devices a run needs for its first round to reach its quorum."""
+    least, merging = LeastDevices(recipe.rounds.min_devices), recipe.merging
+    if merging.least_answers > least.count:
+        told = f"merging.malicious = {merging.malicious} needs 2f + 3 = {merging.least_answers}"
+        because = f'merging.rule = "{merging.rule}" with {told} answers a round.'
+        least = LeastDevices(merging.least_answers, because)
+    section = recipe.secure_aggregation
+    if section.wanted:
+        needed = fewest_devices(section)
+        if needed > least.count:
+            least = LeastDevices(needed, f"Secure aggregation needs {needed} devices a round.")
+    return least
 
 
 def check_merging(recipe: Recipe, algorithm: Algorithm[Any]) -> None:

@@ -42,7 +42,7 @@ from edgefed.algorithms.base import (
 from edgefed.algorithms.personal_names import personal_names
 from edgefed.algorithms.training import augment_of, objective_of, schedule_of
 from edgefed.algorithms.wrapped_algorithm import WrappedAlgorithm
-from edgefed.config.recipe import PersonalSection
+from edgefed.config.recipe import ModelSection, PersonalSection
 from edgefed.errors import RecipeError
 from edgefed.learn.models import Model
 from edgefed.learn.types import Array, Job, Tensors, Trained
@@ -83,13 +83,13 @@ class PersonalModels(WrappedAlgorithm):
 
     # -- the coordinator ------------------------------------------------------------------------
 
-    def check_model(self, model: Model) -> None:
-        """Check that the algorithm can share a part of this model, and note which part.
+    def check_recipe(self, section: ModelSection | None) -> None:
+        """Check that devices can keep weights with this algorithm.
 
         Raises:
-            RecipeError: ``personal.algorithm`` or ``personal.weights``.
+            RecipeError: ``personal.algorithm``.
         """
-        super().check_model(model)
+        super().check_recipe(section)
         if not self.personal_weights:
             raise RecipeError(
                 f"Devices cannot keep personal weights with {self.name}.",
@@ -97,6 +97,15 @@ class PersonalModels(WrappedAlgorithm):
                 hint="remove the [personal] table, or choose fedavg or an algorithm that averages"
                 " one model as it does; with fedmoe, set algorithm.personal_bias = true",
             )
+
+    def check_model(self, model: Model) -> None:
+        """Check that the algorithm can share a part of this model, and note which part.
+
+        Raises:
+            RecipeError: ``personal.algorithm`` or ``personal.weights``.
+        """
+        super().check_model(model)
+        self.check_recipe(model.section)
         self._names = personal_names(self._section, model)
 
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:

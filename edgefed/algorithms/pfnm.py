@@ -80,6 +80,15 @@ class Pfnm(Algorithm[PfnmSettings]):
 
     # -- the coordinator ------------------------------------------------------------------------
 
+    def check_recipe(self, section: ModelSection | None) -> None:
+        """Check that the recipe's model is a perceptron.
+
+        Raises:
+            RecipeError: ``algorithm.model``.
+        """
+        if section is None or section.name != "mlp":
+            raise _no_perceptron("the recipe's model is another one")
+
     def check_model(self, model: Model) -> None:
         """Check that the model is a perceptron with hidden layers, and note its settings.
 
@@ -87,8 +96,8 @@ class Pfnm(Algorithm[PfnmSettings]):
             RecipeError: ``algorithm.model``.
         """
         section = model.section
-        if section is None or section.name != "mlp":
-            raise _no_perceptron("the recipe's model is another one")
+        self.check_recipe(section)
+        assert section is not None  # refused
         if not permutation_groups(section, model.shape, model.classes).widths:
             raise _no_perceptron("the recipe's has none")
         self._section = section
@@ -175,7 +184,7 @@ class Pfnm(Algorithm[PfnmSettings]):
         if now.widths != then.widths:
             widths = ", ".join(f"{name} {width}" for name, width in now.widths.items())
             remarks.append(Remark(f"units of the global network: {widths}"))
-        return (*remarks, *bound_remarks(self.settings, now.matched, now.layers))
+        return (*remarks, *bound_remarks(self.settings, now.matched, now.layers, then.layers))
 
     def weights(self, state: State) -> Tensors:
         """Return the weights of the global network."""

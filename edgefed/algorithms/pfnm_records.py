@@ -115,6 +115,7 @@ class PfnmRecords:
                 len(layer.counts),
                 float(layer.counts.mean()),
                 layer.objective,
+                layer.apart,
             )
             for group, layer in found.layers.items()
         )

@@ -64,6 +64,10 @@ class WrappedAlgorithm(Algorithm[Any]):
         """Return what it needs that no real fleet gives, or nothing."""
         return self.inner.needs_simulation()
 
+    def check_recipe(self, section: ModelSection | None) -> None:
+        """Check what a recipe combines."""
+        self.inner.check_recipe(section)
+
     def check_model(self, model: Model) -> None:
         """Check that a run can train this model."""
         self.inner.check_model(model)
@@ -87,6 +91,10 @@ class WrappedAlgorithm(Algorithm[Any]):
     def begin_anew(self, state: State, exchange: Exchange, causes: Collection[str] = ()) -> State:
         """Return the state in which to plan again after an exchange that was not merged."""
         return self.inner.begin_anew(state, exchange, causes)
+
+    def restored(self, state: State, number: int) -> State:
+        """Return a state from a backup as one that devices go on from."""
+        return self.inner.restored(state, number)
 
     def max_reply_bytes(self, exchange: Exchange, model: Model) -> int:
         """Return the bytes that an answer may take."""

@@ -1,8 +1,10 @@
 """Predict with a mixture of experts, p(y|x) = sum_k p(k|x) p_k(y|x): on a known or a new device.
 
 A device's gate takes the mean of its experts' features, weighted by the device's mixture q(z|s)
-(equation 9 of Reisser et al., arXiv 2107.06724). A new device without labels has no gate; its
-probabilities are those of other devices' gates, averaged (``marginal_predictor``).
+(equation 9 of Reisser et al., arXiv 2107.06724). Probabilities are normalised over the experts that
+are kept, while training normalises the gate over all experts (``expert_mixture``). A new
+device without labels has no gate; its probabilities are those of other devices' gates, averaged
+(``marginal_predictor``).
 """
 
 from __future__ import annotations

@@ -33,6 +33,9 @@ class Policy:
         update_epsilon: most ε that model updates may cost, over all runs, so that only runs with
             noise of the device's own are trained; None for no limit.
         update_delta: the δ of that ε.
+        least_cohort: fewest devices whose updates are summed with the device's by secure
+            aggregation; with 1 or more, only runs with secure aggregation are trained.
+        least_threshold: fewest devices that together uncover such a sum; likewise.
     """
 
     share_means: bool = True
@@ -51,6 +54,8 @@ class Policy:
     mix_limit: int | None = None
     update_epsilon: float | None = None
     update_delta: float = 1e-5
+    least_cohort: int = 0
+    least_threshold: int = 0
 
 
 ANYTHING = Policy()

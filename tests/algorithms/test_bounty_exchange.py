@@ -59,6 +59,20 @@ def test_devices_of_one_label_each_get_the_others() -> None:
     assert state.round == 0
 
 
+def test_rare_labels_are_asked_for_and_given_too() -> None:
+    """Each device is short of the other one's label, of which it has two samples of eight."""
+    parts = {FIRST: Device(images([8, 2, 8, 8])), SECOND: Device(images([2, 8, 8, 8]))}
+    players = LabelPlayers(parts, recipe(fewer_than=3))
+    state = players.to_training()
+    assert told(players, state, FIRST) == [(1, 3, 3, "closed")]
+    assert told(players, state, SECOND) == [(0, 3, 3, "closed")]
+    for device in parts:
+        counts = np.bincount(players.samples(device, state).targets, minlength=LABELS)
+        assert counts.tolist() == [8] * LABELS
+    unasked = LabelPlayers(parts, recipe())
+    assert unasked.bounties(unasked.to_training(), FIRST) == []
+
+
 def test_all_four_exchanges_are_preparatory_and_need_nobody() -> None:
     players = one_label_each()
     state, exchange = players.to_exchange("label_need")

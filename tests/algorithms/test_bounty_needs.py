@@ -57,6 +57,28 @@ def test_needs_by_hand(values: dict[str, float], needs: list[tuple[int, int, int
     assert [(each.label, each.count, each.mixes) for each in found] == needs
 
 
+@pytest.mark.parametrize(
+    ("fewer_than", "needs"),
+    [
+        (1, [(1, 8, 4)]),
+        (3, [(1, 8, 4), (2, 6, 3)]),
+        (8, [(1, 8, 4), (2, 6, 3), (3, 1, 0)]),
+        (1000, [(1, 8, 4), (2, 6, 3), (3, 1, 0)]),
+    ],
+)
+def test_rare_labels_are_filled_up(fewer_than: int, needs: list[tuple[int, int, int]]) -> None:
+    """Up to eight of each label, of which the device has 16, 0, 2 and 7 samples."""
+    view = LabelPlayers({"device": Device(images([16, 0, 2, 7]))}).view("device")
+    settings = section(supplement=0.5, fewer_than=fewer_than)
+    found = needs_of(view.train.targets, LABELS, settings)
+    assert [(each.label, each.count, each.mixes) for each in found] == needs
+    samples = completed(view, settings, kept_mixes([9, 9, 9, 9], 1, 2), 1)
+    counts = np.bincount(samples.targets, minlength=LABELS)
+    filled = [each.label for each in found]
+    assert counts.tolist() == [8 if n in filled else own for n, own in enumerate([16, 0, 2, 7])]
+    assert bits(samples.inputs[: len(view.train)]) == bits(view.train.inputs)
+
+
 @given(COUNTS, st.floats(0, 10), st.floats(0, 1))
 def test_only_missing_labels_are_needed(counts: list[int], supplement: float, share: float) -> None:
     labels = np.repeat(np.arange(LABELS), counts)

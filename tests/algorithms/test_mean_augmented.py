@@ -217,6 +217,8 @@ def test_nobody_large_enough_is_said() -> None:
     assert remark == Remark(
         "no device has the 100 samples that threshold asks for: this is FedAvg", warning=True
     )
+    # An exchange of another part, such as label bounties, comes before the first round.
+    assert not half.remarks(before, exchange, before)
     later = planned(half, after, players)
     assert not half.remarks(after, later, half.merge(after, asked(later), []))
     own = half_of(entries="own")

@@ -13,6 +13,8 @@ from safetensors.numpy import load_file
 
 from edgefed.algorithms.base import Algorithm, Answer, Exchange, Group, State
 from edgefed.algorithms.class_shares import LABELS
+from edgefed.algorithms.growth import bound_remarks
+from edgefed.algorithms.match_report import LayerMatch
 from edgefed.algorithms.pfnm import ASSIGNMENT, INITIAL, Pfnm
 from edgefed.algorithms.pfnm_records import PfnmRecords
 from edgefed.algorithms.registry import make
@@ -174,6 +176,42 @@ def test_growth_stops_at_its_bound_and_the_operator_is_told() -> None:
         {"name": "mlp", "hidden": [6], "dropout": 0.0}
     )
     global_trainer(half, after).model.check(half.weights(after))
+
+
+def test_devices_with_nothing_in_common_are_said_once() -> None:
+    """Their networks are drawn at random: two units each, so that chance pairs few."""
+    players = Players(trainer=trainer((2,)))
+
+    def warnings(rounds: int, **settings: Any) -> list[str]:
+        half = algorithm("pfnm", rounds, last_layer="uniform", **settings)
+        state, rng, found = players.start(half), np.random.default_rng(1), []
+        for _ in range(rounds):
+            exchange = planned_by(half, state, players)
+            start = half.weights(state)
+            answers = []
+            for question in exchange.questions:
+                task, view = players.task(exchange, question), players.view(question.device)
+                work = half.prepare(task, view)
+                assert isinstance(work, Job)
+                start = work.weights
+                drawn = {n: rng.normal(0, 1, w.shape).astype(w.dtype) for n, w in start.items()}
+                answers.append(answer_of(question.device, drawn, start))
+            after = half.merge(state, asked(exchange), answers)
+            found += [each.text for each in half.remarks(state, exchange, after) if each.warning]
+            state = after
+        return found
+
+    (once, *_) = warnings(3)
+    assert "round 1: fc1: the devices' units have hardly anything in common" in once
+    assert "algorithm.sigma" in once
+    assert warnings(1, sigma=0.5) == []
+
+    settings = algorithm("pfnm", 1).settings
+    before = LayerMatch("fc1", 4, 4, apart=0.72)
+    after = (LayerMatch("fc1", 4, 4, apart=0.9), LayerMatch("fc2", 4, 4, apart=0.69))
+    assert bound_remarks(settings, 5, after, [before]) == []
+    (told,) = bound_remarks(settings, 5, after, [LayerMatch("fc1", 4, 4, apart=0.5)])
+    assert told.text.startswith("round 5: fc1: the devices")
 
 
 # -- rounds ---------------------------------------------------------------------------------------

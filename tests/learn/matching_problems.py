@@ -67,3 +67,26 @@ def naive_objective(
         value += 2 * (lgamma(held) + lgamma(devices - held + 1) - lgamma(devices + 1))
         value += 2 * log(gamma)
     return value
+
+
+def sharing(
+    devices: int, units: int, numbers: int, overlap: float, *, noise: float = 0.2, seed: int = 0
+) -> tuple[list[Array], list[Array]]:
+    """Return devices that each hold some of the same atoms, and each unit's atom.
+
+    Args:
+        overlap: a device's units as a fraction of all atoms; 0 for devices with nothing in common.
+    """
+    rng = np.random.default_rng(seed)
+    atoms = rng.standard_normal((round(units / overlap) if overlap else devices * units, numbers))
+    if overlap:
+        orders = [rng.permutation(len(atoms))[:units] for _ in range(devices)]
+    else:
+        orders = list(rng.permutation(len(atoms)).reshape(devices, units))
+    weights = [atoms[each] + noise * rng.standard_normal((units, numbers)) for each in orders]
+    return weights, orders
+
+
+def misplaced(assignments: Sequence[Array], orders: Sequence[Array]) -> int:
+    """Return how many units do not share their atom with just those that they belong to."""
+    return int((pairs(assignments) != pairs(orders)).any(axis=1).sum())

@@ -51,7 +51,7 @@ class Given:
         del weights
         self.asked.append((group, list(vectors)))
         counts = np.bincount(np.concatenate(self.assignments))
-        return Matched(self.assignments, self.atoms, counts, 0.0, 1, 1.0, 1.0)
+        return Matched(self.assignments, self.atoms, counts, 0.0, 1, 1.0, 1.0, 0.0)
 
 
 def nothing(group: str, vectors: Sequence[Array], weights: Sequence[Tensors]) -> Matched:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import betaln
+from scipy.stats import multivariate_normal
 
+from edgefed.learn.matching import variances
 from edgefed.learn.matching.layer import Matched, match_layer
+from edgefed.learn.matching.problem import stated
 from edgefed.learn.matching.settings import MatchSettings
+from edgefed.learn.matching.variances import bounded, mean_square
 from edgefed.learn.types import Array
-from tests.learn.matching_problems import pairs, planted, unrelated
+from tests.learn.matching_problems import misplaced, pairs, planted, sharing, unrelated
 
 AUTO = MatchSettings()
 
@@ -102,6 +107,85 @@ def test_units_that_one_device_has_do_not_spoil_the_estimate(shared: float, nois
     found = matched(weights)
     assert np.array_equal(pairs(found.assignments), pairs(orders))
     assert found.sigma == pytest.approx(noise**2, rel=0.05)
+
+
+@pytest.mark.parametrize("noise", [0.2, 0.7])
+@pytest.mark.parametrize("overlap", [0.1, 0.125, 0.25, 0.5, 1.0])
+def test_devices_that_share_few_units_are_matched_too(overlap: float, noise: float) -> None:
+    """Nearly all pairs of two devices are of unrelated units, so their mean distance says little.
+
+    The problem of 10 of 80 atoms ended in 10 atoms, with hardly any unit in its place.
+    """
+    for seed in range(3):
+        weights, orders = sharing(8, 10, 200, overlap, noise=noise, seed=seed)
+        found = matched(weights)
+        assert misplaced(found.assignments, orders) <= (2 if overlap == 0.25 else 0)
+        assert found.sigma == pytest.approx(noise**2, rel=0.5 if overlap == 0.25 else 0.1)
+        assert found.apart < 0.5
+
+
+def test_the_second_search_starts_where_some_units_are_alike() -> None:
+    weights, orders = sharing(16, 40, 50, 0.1)
+    found = matched(weights)
+    assert len(found.atoms) == len(np.unique(orders))
+    assert misplaced(found.assignments, orders) == 0
+
+
+def test_devices_with_nothing_in_common_are_matched_and_said_to_be_apart() -> None:
+    for seed in range(3):
+        weights, _ = sharing(8, 10, 200, 0.0, seed=seed)
+        found = matched(weights)
+        assert len(found.atoms) == 10, "without evidence the layer does not grow"
+        assert found.apart > 0.8
+
+
+def test_a_second_search_is_judged_by_the_full_likelihood() -> None:
+    """With the variances of the problem, against the densities of SciPy."""
+    weights, _ = sharing(3, 4, 6, 0.5, noise=0.4, seed=2)
+    assignments = [np.array([0, 1, 2, 3]), np.array([1, 0, 4, 3]), np.array([2, 5, 6, 0])]
+    problem = stated(weights, MatchSettings(gamma=0.7), None, 0.0, None)
+    values = [each.values for each in problem.units]
+    sigma = bounded(values, problem.relative, assignments)
+    sigma0 = mean_square(values, problem.relative) - sigma
+    wanted = 0.0
+    for atom in range(7):
+        units = np.array(
+            [
+                unit
+                for each, assignment in zip(values, assignments, strict=True)
+                for unit in each[assignment == atom]
+            ]
+        )
+        held = len(units)
+        spread = sigma * np.eye(held) + sigma0 * np.ones((held, held))
+        wanted += multivariate_normal(np.zeros(held), spread).logpdf(units.T).sum()
+        wanted += betaln(held, 3 - held + 1) + np.log(0.7)
+    assert problem.likelihood(assignments) == pytest.approx(wanted)
+
+
+def test_the_first_search_stands_where_it_is_more_likely(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = [unrelated(8, 30, 20, seed=seed) for seed in (0, 2, 3)]
+    found = [matched(weights) for weights in layers]
+    assert all(each.apart > variances.APART for each in found), "so that both searches are made"
+    monkeypatch.setattr(variances, "APART", 1.0)
+    for each, weights in zip(found, layers, strict=True):
+        assert same(each, matched(weights))
+
+
+def test_scaling_does_not_change_a_second_search() -> None:
+    weights, _ = sharing(8, 10, 60, 0.125)
+    one, other = matched(weights), matched([2.0**-7 * each for each in weights])
+    assert same(one, other)
+    assert other.sigma == 4.0**-7 * one.sigma
+
+
+def test_what_a_device_does_not_know_has_no_part_in_a_second_search() -> None:
+    weights, orders = sharing(8, 10, 200, 0.125)
+    known = [np.repeat([1.0, 0.0], 200)] * 8
+    rng = np.random.default_rng(4)
+    spoilt = [np.hstack([each, 50 * rng.standard_normal(each.shape)]) for each in weights]
+    found = match_layer(spoilt, settings=AUTO, rng=np.random.default_rng(1), precisions=known)
+    assert misplaced(found.assignments, orders) == 0
 
 
 def test_a_given_variance_is_used() -> None:

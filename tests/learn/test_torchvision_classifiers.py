@@ -11,11 +11,16 @@ import torchvision
 
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, EdgeFedError, RecipeError
+from edgefed.learn.batch_statistics import batch_statistics
 from edgefed.learn.model_building import build, complete_model, make_module
 from edgefed.learn.model_memory import build_within, training_bytes
 from edgefed.learn.models import Model, module_bytes
 from edgefed.learn.networks.torchvision_classifiers import classifier_names
+from edgefed.learn.objectives.cross_entropy import CrossEntropy
+from edgefed.learn.training import Trainer
+from edgefed.learn.types import Job, Schedule
 from edgefed.learn.user_models import is_user_model
+from edgefed.samples import Samples
 
 SHAPE = (3, 64, 64)
 
@@ -125,3 +130,36 @@ def test_frozen_weights_take_less_memory() -> None:
     with pytest.raises(DataError, match="bytes"):
         build_within(section("mobilenet_v3_small"), SHAPE, 5, 1, head)
     build_within(section("mobilenet_v3_small", train="head"), SHAPE, 5, 1, head)
+
+
+# -- running statistics ---------------------------------------------------------------------------
+
+
+def momenta(model: Model) -> set[float | None]:
+    layers = model.module.modules()
+    return {each.momentum for each in layers if isinstance(each, torch.nn.BatchNorm2d)}
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v3_small", "mnasnet0_5", "resnet18"])
+def test_running_statistics_have_the_recipe_s_momentum(name: str) -> None:
+    """Those of torchvision are 0.01, 0.0003 and 0.1."""
+    assert momenta(made(name)) == {0.1}
+    assert momenta(made(name, norm_momentum=0.5)) == {0.5}
+
+
+@pytest.mark.parametrize("momentum", [None, 0.3])
+def test_few_steps_fill_the_running_statistics(momentum: float | None) -> None:
+    """After 20 steps with nearly constant weights, they are 1 - (1 - momentum)^20 of a batch's."""
+    keys = {} if momentum is None else {"norm_momentum": momentum}
+    trainer = Trainer(made("mobilenet_v3_small", classes=2, **keys), "cpu")
+    rng = np.random.default_rng(1)
+    inputs = 3 + rng.normal(0, 1, (8, *SHAPE)).astype(np.float32)
+    samples = Samples(inputs, np.arange(8) % 2)
+    start = trainer.model.weights()
+    schedule = Schedule(epochs=20, batch_size=8, learning_rate=1e-9)
+    job = Job(weights=start, objective=CrossEntropy(), schedule=schedule, seed=1)
+    after = trainer.train(job, samples).weights
+    exact = batch_statistics(trainer, start, inputs)
+    name = "features.0.1.running_mean"
+    share = (after[name] / exact[name]).mean()
+    assert share == pytest.approx(1 - (1 - (momentum or 0.1)) ** 20, rel=1e-3)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
+import mpmath
 import pytest
+from dp_accounting.rdp import RdpAccountant
 from scipy.optimize import brentq
 from scipy.stats import norm
 
@@ -61,6 +65,91 @@ def test_it_is_the_bound_for_sampling_without_replacement() -> None:
     found = epsilon_of([Releases(count, multiplier, sampled, population)], DELTA)
     assert 0 < found <= bound
     assert found < epsilon_of([Releases(count, multiplier)], DELTA) / 4
+
+
+def own_bound(alpha: int, multiplier: float, gamma: float) -> mpmath.mpf:
+    """Return the Rényi divergence of a sampled release at a whole order, with 60 digits.
+
+    Theorem 9 of Wang, Balle, Kasiviswanathan with the forward differences B(l) of their section 3,
+    and the divergence α / (2 σ²) of the Gaussian mechanism where that is smaller.
+    """
+    sigma, gamma = mpmath.mpf(multiplier) / 2, mpmath.mpf(gamma)
+
+    def plain(order: int) -> mpmath.mpf:
+        return order / (2 * sigma**2)
+
+    def difference(order: int) -> mpmath.mpf:
+        return mpmath.fsum(
+            (-1) ** (order - each)
+            * mpmath.binomial(order, each)
+            * mpmath.exp((each - 1) * plain(each))
+            for each in range(order + 1)
+        )
+
+    total = mpmath.mpf(1)
+    for order in range(2, alpha + 1):
+        parts = [2 * mpmath.exp((order - 1) * plain(order))]
+        below, above = 2 * (order // 2), 2 * ((order + 1) // 2)
+        parts.append(4 * mpmath.sqrt(difference(below) * difference(above)))
+        total += gamma**order * mpmath.binomial(alpha, order) * min(parts)
+    return min(mpmath.log(total) / (alpha - 1), plain(alpha))
+
+
+@pytest.mark.parametrize(
+    ("multiplier", "sampled", "population", "count"),
+    [(6.0, 10, 400, 60), (8.0, 30, 100, 40), (8.066, 99, 100, 40)],
+)
+def test_at_each_order_the_smaller_of_both_bounds_counts(
+    multiplier: float, sampled: int, population: int, count: int
+) -> None:
+    """The conversion is of Canonne, Kamath, Steinke 2020, proposition 12, over whole orders."""
+    with mpmath.workdps(60):
+        wanted = min(
+            count * own_bound(alpha, multiplier, sampled / population)
+            + mpmath.log(mpmath.mpf(alpha - 1) / alpha)
+            - (mpmath.log(DELTA) + mpmath.log(alpha)) / (alpha - 1)
+            for alpha in range(2, 33)
+        )
+    found = epsilon_of([Releases(count, multiplier, sampled, population)], DELTA)
+    assert found <= wanted * (1 + 1e-9), "further orders can only lower it"
+    assert found >= 0.98 * wanted
+
+
+def test_a_cohort_of_nearly_everybody_needs_no_more_noise_than_one_of_everybody() -> None:
+    """The bound for sampling alone is above 8 up to a multiplier of 15.73."""
+    least = least_multiplier(8.0, lambda each: epsilon_of([Releases(40, each)], DELTA))
+    assert least == 8.066
+    assert epsilon_of([Releases(40, least, 99, 100)], DELTA) <= 8.0
+
+
+def test_a_population_never_costs_privacy_and_a_larger_cohort_never_gains_it() -> None:
+    for multiplier, count in ((0.5, 3), (12.0, 300)):
+        plain = epsilon_of([Releases(count, multiplier)], DELTA)
+        found = [
+            epsilon_of([Releases(count, multiplier, sampled, 60)], DELTA)
+            for sampled in (1, 20, 40, 59, 60)
+        ]
+        assert found == sorted(found)
+        assert found[0] < found[-1] == plain
+
+
+def test_divergences_are_computed_once_for_each_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run asks after each round, mostly about kinds of releases that it has asked about."""
+    composed = []
+
+    class Counting(RdpAccountant):  # type: ignore[misc]  # the library has no types
+        def compose(self, event: object, count: int = 1) -> Any:
+            composed.append(event)
+            return super().compose(event, count)
+
+    monkeypatch.setattr("dp_accounting.rdp.RdpAccountant", Counting)
+    kinds = [Releases(count, 7.125, 3, 9 + count) for count in (1, 2, 3)]
+    first = epsilon_of(kinds, 1e-4)
+    assert len(composed) == 6, "with and without sampling"
+    again = [replace(each, count=2 * each.count) for each in kinds]
+    assert epsilon_of(again, 1e-4) > first
+    assert epsilon_of(kinds, 1e-4) == first
+    assert len(composed) == 6
 
 
 def test_a_cohort_of_everybody_is_not_amplified() -> None:

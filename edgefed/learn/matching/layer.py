@@ -9,6 +9,8 @@ exact linear assignment. docs/matched-averaging.md has the formulas.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +20,7 @@ from edgefed.learn.matching.problem import Matched as Matched  # noqa: PLC0414 -
 from edgefed.learn.matching.problem import Problem, stated
 from edgefed.learn.matching.settings import MatchSettings
 from edgefed.learn.matching.sweeps import Prior
-from edgefed.learn.matching.variances import REFITS, refitted
+from edgefed.learn.matching.variances import FIRST, SECOND, Start, refitted, restarted
 from edgefed.learn.types import Array
 
 
@@ -56,14 +58,50 @@ def match_layer(
     labels = [np.zeros(len(each), np.int64) for each in weights] if classes is None else classes
     check_classes(labels, weights)
     most = settings.most_atoms if grow else least_atoms(labels)
+    again = deepcopy(rng)  # both searches visit devices in the same orders
+    found = _estimated(problem, labels, most, FIRST, rng)
+    start = restarted(problem.units, problem.relative, found.assignments, settings)
+    if start is not None:
+        second = _estimated(problem.with_variances(*start), labels, most, SECOND, again)
+        found = max(found, second, key=_Found.likelihood)
+    return found.problem.matched(found.assignments, found.sweeps)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a search came to.
+
+    Attributes:
+        problem: with the variances that were used.
+        sweeps: done after the first pass.
+    """
+
+    problem: Problem
+    assignments: tuple[Array, ...]
+    sweeps: int
+
+    def likelihood(self) -> float:
+        return self.problem.likelihood(self.assignments)
+
+
+def _estimated(
+    problem: Problem,
+    labels: Sequence[Array],
+    most: int | None,
+    start: Start,
+    rng: np.random.Generator,
+) -> _Found:
+    """Match the units, and again while the variances that follow differ from those used."""
     assignments, sweeps = _searched(problem, labels, most, rng)
-    for _ in range(REFITS):
-        again = refitted(problem.units, problem.relative, assignments, problem.sigma, settings)
+    for _ in range(start.refits):
+        again = refitted(
+            problem.units, problem.relative, assignments, problem.sigma, problem.settings, start
+        )
         if again is None:
             break
         problem = problem.with_variances(*again)
         assignments, sweeps = _searched(problem, labels, most, rng)
-    return problem.matched(assignments, sweeps)
+    return _Found(problem, assignments, sweeps)
 
 
 def _searched(

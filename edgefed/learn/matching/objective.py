@@ -8,11 +8,12 @@ over the L atoms; B is the beta function, J the number of devices.
 
 from __future__ import annotations
 
-from math import lgamma, log
+from collections.abc import Sequence
+from math import lgamma, log, pi
 
 import numpy as np
 
-from edgefed.learn.matching.atoms import Atoms
+from edgefed.learn.matching.atoms import Atoms, Units
 from edgefed.learn.types import Array
 
 
@@ -35,6 +36,31 @@ def data_term(atoms: Atoms, mean: Array) -> float:
     # T = Lambda mu0 + sums, and the prior's own |s0 mu0|^2 / s0 is s0 mu0^2.
     shift = (precisions - atoms.prior) * mean**2 + 2.0 * mean * sums
     return float((centred + shift).sum())
+
+
+def log_likelihood(devices: Sequence[Units], atoms: Atoms) -> float:
+    """Return the logarithm of the probability of all units given which of them share an atom.
+
+    F leaves out what is needed to compare matchings with different variances. With precision s of
+    a unit's number v, and n known numbers in all:
+
+        1/2 sum_units sum (log s - s v^2) - n/2 log(2 pi)
+            + 1/2 sum_atoms sum (log s0 - log Lambda + T^2 / Lambda)
+
+    A number whose precision is 0 is not known and has no part in it.
+
+    Args:
+        devices: their units, less the mean of atoms.
+        atoms: all of them, with these units.
+    """
+    total = 0.0
+    for units in devices:
+        precision = np.broadcast_to(units.precision, units.values.shape[1:])
+        known = precision > 0.0
+        logs = np.log(precision[known]).sum() - known.sum() * log(2.0 * pi)
+        total += len(units.values) * float(logs) - float((units.values**2 @ precision).sum())
+    fitted = np.log(atoms.prior / atoms.precisions) + atoms.sums**2 / atoms.precisions
+    return (total + float(fitted.sum())) / 2.0
 
 
 def prior_term(counts: Array, devices: int, gamma: float) -> float:

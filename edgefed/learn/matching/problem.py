@@ -15,9 +15,9 @@ from edgefed.learn.matching.checks import (
     check_precisions,
     check_weights,
 )
-from edgefed.learn.matching.objective import objective
+from edgefed.learn.matching.objective import log_likelihood, objective, prior_term
 from edgefed.learn.matching.settings import MatchSettings
-from edgefed.learn.matching.variances import variances
+from edgefed.learn.matching.variances import bounded, mean_square, variances
 from edgefed.learn.types import Array
 
 
@@ -34,6 +34,9 @@ class Matched:
         sweeps: done after the first pass.
         sigma: variance that was used for a device's unit around its atom.
         sigma0: variance that was used for atoms around their mean.
+        apart: mean square of units around the means of their atoms, as a fraction of that of all
+            units. Where ``sigma`` is ``auto`` and this is near 1, devices have hardly any units in
+            common, or the estimate failed.
     """
 
     assignments: tuple[Array, ...]
@@ -43,6 +46,7 @@ class Matched:
     sweeps: int
     sigma: float
     sigma0: float
+    apart: float
 
     def known(self, settings: MatchSettings) -> MatchSettings:
         """Return settings with the variances of this matching."""
@@ -86,6 +90,22 @@ class Problem:
         """Return the atoms of a matching, computed from the units in the order of devices."""
         return pooled(self.units, assignments, self.prior)
 
+    def likelihood(self, assignments: Sequence[Array]) -> float:
+        """Return the log-probability of units and matching, with the variances that fit it best."""
+        values = [each.values for each in self.units]
+        sigma = bounded(values, self.relative, assignments)
+        sigma0 = mean_square(values, self.relative) - sigma
+        problem = self.with_variances(sigma, sigma0)
+        posterior, gamma = problem.posterior(assignments), self.settings.gamma
+        data = log_likelihood(problem.units, posterior)
+        return data + prior_term(posterior.counts, self.devices, gamma) / 2.0
+
+    def apart(self, assignments: Sequence[Array]) -> float:
+        """Return the mean square of units around their atoms, as a fraction of that of all."""
+        values = [each.values for each in self.units]
+        total = mean_square(values, self.relative)
+        return bounded(values, self.relative, assignments) / total if total > 0.0 else 0.0
+
     def matched(self, assignments: Sequence[Array], sweeps: int, more: float = 0.0) -> Matched:
         """Return the result; ``more`` is added to the objective."""
         posterior, gamma = self.posterior(assignments), self.settings.gamma
@@ -98,6 +118,7 @@ class Problem:
             sweeps=sweeps,
             sigma=self.sigma,
             sigma0=self.sigma0,
+            apart=self.apart(assignments),
         )
 
 

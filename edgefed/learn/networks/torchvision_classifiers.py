@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import torch
 from pydantic import Field
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from edgefed.errors import DataError, RecipeError
 from edgefed.learn.networks.base import Network, NetworkSettings, Shape
@@ -36,6 +37,11 @@ class ClassifierSettings(NetworkSettings):
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Share of features that are left out before the output layer in training, for a network that
     has such a setting. Unset: torchvision's default."""
+
+    norm_momentum: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """Share of the last batch in the running statistics of batch normalisation, which tests use.
+    torchvision's networks for phones have 0.01 or less, which is for tens of thousands of steps:
+    after a few rounds, their statistics would still be nearly those of the initial weights."""
 
 
 def is_torchvision(name: str) -> bool:
@@ -106,6 +112,9 @@ def _classifier(name: str, settings: ClassifierSettings, shape: Shape, classes: 
             code="model.setting",
             hint="omit dropout, or choose a size of images that the network takes",
         ) from error
+    for part in module.modules():
+        if isinstance(part, _BatchNorm):
+            part.momentum = settings.norm_momentum
     return module
 
 

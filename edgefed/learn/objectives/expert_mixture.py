@@ -11,7 +11,9 @@ that the device does not use, and the gate looks at features h averaged over exp
 
     p_theta(z|x, s) = softmax_z(A^T h_s(x) + b),    h_s(x) = sum_k q'(k|s) h_k(x).
 
-This is the bound of equation 5 without the entropy of q, with which experts do not specialise.
+The softmax of the gate runs over all experts, kept or not: predictions run it over the kept ones
+(``mixture_prediction``). This is the bound of equation 5 without the entropy of q, with
+which experts do not specialise.
 """
 
 from __future__ import annotations

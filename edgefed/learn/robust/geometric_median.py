@@ -34,6 +34,8 @@ def weiszfeld_shares(
         smoothing: nu.
         iterations: most steps.
         tolerance: the steps end when the sum of distances changes by less than this share of it.
+            The sum is flat around its minimum, so the relative error of the median itself is
+            larger, up to the square root of the tolerance in order of magnitude.
     """
     count = len(distances)
     shares = np.full(count, 1 / count, np.float64)
