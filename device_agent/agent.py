@@ -11,8 +11,10 @@ import logging
 import random
 import secrets
 import threading
+from collections.abc import Callable
 
 from device_agent.arrival_limits import ArrivalLimits
+from device_agent.data_watch import DataRead, DataWatch
 from device_agent.device_store import DeviceStore
 from device_agent.diagnostics import Diagnostics
 from device_agent.downloads import Downloads
@@ -31,7 +33,8 @@ from device_agent.telemetry import Sensors
 from device_agent.training_thread import Done, Progressed, TrainingThread
 from edgefed.clock import Clock, timestamp
 from edgefed.config.address import Address
-from edgefed.errors import EdgeFedError, NotAllowedError
+from edgefed.errors import EdgeFedError, NotAllowedError, StorageError
+from edgefed.events.model import UNFINISHED
 from edgefed.transport.blob_intake import BlobIntake
 from edgefed.transport.inbox import Inbox, InboxLimits
 from edgefed.transport.link import Arrival, Incoming, LinkDown, LinkUp, Subscribed
@@ -64,7 +67,7 @@ class _Stop:
     """Ends the agent's loop."""
 
 
-Own = Progressed | Done | _Stop
+Own = Progressed | Done | DataRead | _Stop
 """What other threads of this process tell the agent's own."""
 
 
@@ -79,6 +82,7 @@ class Agent:
         sensors: the board's health.
         renewal: the device's credentials; None in a fleet without certificates.
         log: the last lines of the log; None where the device's owner does not share them.
+        watch: returns what reads the device's data again, given who is told; None for nobody.
     """
 
     def __init__(
@@ -91,6 +95,7 @@ class Agent:
         clock: Clock,
         renewal: Renewal | None = None,
         log: LogRing | None = None,
+        watch: Callable[[Callable[[DataRead], None]], DataWatch] | None = None,
     ) -> None:
         self._identity = identity
         self._address = address
@@ -103,6 +108,8 @@ class Agent:
         self._renewal = renewal
         self._session = identity.birth.session
         self._coordinator = ""
+        self._owner = ""
+        self._run_at_work = False
         self._limits = ArrivalLimits(self._topics, clock)
         self._inbox: Inbox[Own] = Inbox(clock, INBOX_LIMITS, self._limits)
         self._overflow = OverflowReport(lambda: self._inbox.counts)
@@ -121,6 +128,7 @@ class Agent:
         self._lives = EarlierLives(store.folder)
         self._name_guard = DuplicateNameGuard(self._session, self._lives)
         self._presence = PresenceCheck(self._session)
+        self._watch = None if watch is None else watch(self._inbox.post)
         self._next_telemetry = clock.monotonic()
         self._problem: EdgeFedError | None = None
         self._stopping = threading.Event()
@@ -155,6 +163,8 @@ class Agent:
         self._lives.begin(self._session)
         self._reporter.repeat(connected=False)
         self._link.start()
+        if self._watch is not None:
+            self._watch.start()
         try:
             while not self._stopping.is_set():
                 self._turn()
@@ -183,6 +193,8 @@ class Agent:
         gone = self._birth.model_copy(update={"status": "lost"})
         if self._link.connected and self._problem is None:
             self._publisher.birth(gone)
+        if self._watch is not None:
+            self._watch.stop()
         self._training.stop()
         self._sender.stop()
         self._downloads.close()
@@ -208,6 +220,8 @@ class Agent:
         if self._overflow.due(now):
             self._reporter.note_overflow(self._overflow.dropped, self._overflow.refused)
         self._reporter.due(now)
+        if self._watch is not None:
+            self._watch.allow(self._between_runs)
         if not self._link.connected:
             self._next_telemetry = max(self._next_telemetry, now + 1.0)
             return
@@ -249,6 +263,8 @@ class Agent:
                 self._tasks.progressed(item)
             case Done():
                 self._tasks.finished(item)
+            case DataRead():
+                self._take_data(item)
 
     def _take_message(self, arrival: Incoming) -> None:
         if not arrival.payload and arrival.topic == self._topics.birth(self._device):
@@ -257,13 +273,13 @@ class Agent:
         read = read_arrival(self._topics, arrival, self._refuse, self._verifier)
         if read is None:
             return
-        parsed, message = read.topic, read.message
+        message = read.message
         match message:
             case Task() if not arrival.retained:
                 self._tasks.take(message)
             case Chunk():
-                self._downloads.take(parsed, message.data, self._clock.monotonic())
-                self._tasks.received(parsed.digest)
+                self._downloads.take(message, self._clock.monotonic())
+                self._tasks.received(message.digest)
             case Need():
                 self._take_need(message)
             case Receipt():
@@ -280,7 +296,40 @@ class Agent:
             self._coordinator = state.session
             self._reporter.repeat(self._link.connected)  # it knows only what the broker kept of us
         self._limits.know_run(state.run)
+        if state.status == "online" and (state.run or state.owner != self._owner):
+            # A coordinator that was restarted names its run a little later.
+            self._owner, self._run_at_work = state.owner, state.run_status in UNFINISHED
         self._tasks.close_exchanges(state)
+
+    @property
+    def _between_runs(self) -> bool:
+        """Whether neither a run nor a task is at work; a run's data stay as they are."""
+        return not self._run_at_work and not self._tasks.active
+
+    def _take_data(self, read: DataRead) -> None:
+        """Train on data that were read again, and tell the coordinator of them."""
+        if not self._between_runs:
+            self._watch_again()
+            return
+        changed = {**read.described, "revision": self._birth.revision + 1}
+        birth = self._birth.model_copy(update=changed)
+        try:
+            self._store.note_birth(birth, timestamp(self._clock.now()))
+        except StorageError as error:
+            log.warning("the data have changed and are not used: %s", error.as_line())
+            self._watch_again()
+            return
+        self._birth = birth
+        self._training.renew(read.data)
+        self._reporter.note_samples(birth.samples)
+        log.info("the data have changed: %d samples to train on", birth.samples)
+        if self._link.connected:
+            self._publisher.birth(birth)
+
+    def _watch_again(self) -> None:
+        """Have data that were read again, and could not be used now, read once more."""
+        if self._watch is not None:
+            self._watch.forget()
 
     def _connected(self) -> None:
         """Say who we are, and go on where the connection broke."""
@@ -348,8 +397,8 @@ class Agent:
         if size is None or not self._store.offers(digest):
             return
         self._sender.send(
+            self._topics.up_chunk(self._device),
             digest,
-            lambda number: self._topics.up_chunk(self._device, digest, number),
             lambda number: cache.chunk(digest, number),
             [number for number in need.chunks if number < chunk_count(size)],
         )

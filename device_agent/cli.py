@@ -27,6 +27,7 @@ app = program(
 )
 app.add_typer(mixes_cli.app, name="mixes")
 app.command()(membership_cli.enroll)
+app.command()(membership_cli.address)
 app.command()(membership_cli.leave)
 
 
@@ -53,18 +54,18 @@ def run(
         )
         start_log(verbose=options.verbose, quiet=options.quiet)
         from device_agent.device_name import device_name
-        from device_agent.own_data import load_data
+        from device_agent.own_data import OwnData
         from edgefed.config.broker_address import broker_address
 
         name = device_name(settings)
         address = broker_address(settings, (name,))
-        found = load_data(settings)
-        _warn(found.warnings)
+        own = OwnData(settings)
+        found = own.read()
         from device_agent.launch import run_agent
 
         if not options.quiet:
             talk(f"agent {name} of fleet {settings.fleet} on {address}")
-        run_agent(settings, found, signals)
+        run_agent(settings, own, found, signals)
 
 
 @app.command("data")
@@ -94,6 +95,7 @@ def data_(
             "labels": list(label_counts(found.train, found.classes)),
             "columns": category_counts(found.train, found.test),
             "warnings": list(found.warnings),
+            "ignored": dict(found.ignored),
         }
         if options.json:
             json_out(told)

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 from device_agent.ledger import LEDGER_TABLE, Ledger, Release
 from edgefed.database.database import Database, Schema, Table
 from edgefed.errors import StorageError, UnknownNameError, WireError
-from edgefed.files import make_folder
+from edgefed.files import make_folder, write_atomic
 from edgefed.sharing.releases import labels_release
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.chunk_staging import prune
-from edgefed.wire.envelope import decode, encode
+from edgefed.wire.envelope import decode, encode, is_of_this_version
 from edgefed.wire.messages import Birth, Reply
 from edgefed.wire.tensors import pack, unpack
 from edgefed.worker.persistent_state import PersistentState
@@ -60,6 +60,12 @@ _TABLES = {
 
 CACHED_BLOBS = 1024
 """Blobs of a device, which needs only the pinned ones: those of its last task and its replies."""
+
+KEPT_BETWEEN_RUNS = 256 * 1024**2
+"""Most bytes of frozen weights that are kept for the next run, which often has the same."""
+
+_FROZEN = "frozen"
+"""In the agent's state folder: the digest of the frozen weights that were used last."""
 
 _SCHEMA = Schema(SCHEMA, _TABLES, "the agent's database", EXTENDS)
 _DATABASE = "agent.db"
@@ -127,15 +133,19 @@ class DeviceStore:
             StorageError: a blob that it names is damaged.
         """
         for kept in self._kept():
-            if kept.exchange == exchange:
+            if kept.exchange == exchange and is_of_this_version(kept.packed):
                 for digest in kept.blobs:
                     self._check_blob(digest, f"the reply to {exchange}")
                 return _reply(kept)
         return None
 
     def replies(self) -> list[Reply]:
-        """Return all kept replies, oldest first."""
-        return [_reply(kept) for kept in self._kept()]
+        """Return all kept replies, oldest first, but for those of another protocol version.
+
+        Their exchanges are put anew, under other names, by a coordinator of this version.
+        """
+        kept = [each for each in self._kept() if is_of_this_version(each.packed)]
+        return [_reply(each) for each in kept]
 
     def offers(self, digest: str) -> bool:
         """Whether a kept reply names a blob; no other ever leaves this device."""
@@ -174,6 +184,27 @@ class DeviceStore:
         self._check_blob(digest, f"the device state {name}")
         data = self.cache.get(digest) or b""
         return unpack(data, None, max_bytes=len(data))
+
+    def note_frozen(self, digest: str) -> None:
+        """Remember the frozen weights that a run uses, beyond its end and a restart."""
+        if digest != self._frozen():
+            write_atomic(self.folder / _FROZEN, digest.encode())
+
+    def drop_blobs(self, keep: Collection[str] = ()) -> None:
+        """Delete the blobs of tasks; those that are pinned, and the frozen weights, stay.
+
+        Args:
+            keep: blobs that a task is about to need.
+        """
+        frozen = self._frozen()
+        fits = (self.cache.size(frozen) or 0) <= KEPT_BETWEEN_RUNS
+        self.cache.shed({*keep, frozen} if fits else keep)
+
+    def _frozen(self) -> str:
+        try:
+            return (self.folder / _FROZEN).read_text(errors="replace")
+        except OSError:
+            return ""
 
     def free_space(self, keep: Collection[str]) -> int:
         """Delete what can be fetched again; return how many bytes of it there were.

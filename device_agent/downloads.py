@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
 from edgefed.transport.blob_intake import Ask, BlobIntake
 from edgefed.transport.link import Link
-from edgefed.wire.messages import Need
-from edgefed.wire.topics import ParsedTopic, Topics
+from edgefed.wire.messages import Chunk, Need
+from edgefed.wire.topics import Topics
 
 
 class Downloads:
@@ -32,7 +32,7 @@ class Downloads:
     def want(self, blobs: Mapping[str, int]) -> None:
         """Listen for blobs, by digest and size; each is asked for once its subscription holds."""
         for digest, size in blobs.items():
-            topic_filter = self._topics.every_broadcast_chunk(digest)
+            topic_filter = self._topics.broadcast_chunk(digest)
             self._subscribing[topic_filter] = (digest, size)
             self._link.subscribe(topic_filter)
 
@@ -51,22 +51,22 @@ class Downloads:
         self._send(self._intake.fetch("", digest, size, "broadcast", now))
         return digest
 
-    def take(self, parsed: ParsedTopic, data: bytes, now: float) -> None:
+    def take(self, chunk: Chunk, now: float) -> None:
         """Take a chunk."""
-        self._send(self._intake.chunk(parsed.digest, parsed.index, data, now))
+        self._send(self._intake.chunk(chunk, now))
 
     def arrived(self, digest: str) -> bool:
         """Whether a blob is here; if so, its broadcast is listened to no more."""
         if not self._intake.cache.has(digest):
             return False
-        self._link.unsubscribe(self._topics.every_broadcast_chunk(digest))
+        self._link.unsubscribe(self._topics.broadcast_chunk(digest))
         return True
 
     def drop(self, digests: Iterable[str]) -> None:
         """Give up blobs; what came of them stays for a later try."""
         for digest in digests:
             self._intake.drop(digest)
-            self._link.unsubscribe(self._topics.every_broadcast_chunk(digest))
+            self._link.unsubscribe(self._topics.broadcast_chunk(digest))
 
     def prune(self, keep: Collection[str]) -> None:
         """Delete what came of blobs that nobody wants any more."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import signal
 import threading
 from dataclasses import fields
+from functools import partial
+from typing import Any
 
 from device_agent.agent import Agent
+from device_agent.data_watch import DataWatch
 from device_agent.device_name import agent_folder, device_name
 from device_agent.device_store import DeviceStore
 from device_agent.identity import Identity
 from device_agent.log_ring import keep_log
+from device_agent.own_data import OwnData
 from device_agent.renewal import Renewal
 from device_agent.telemetry import Sensors
 from edgefed.clock import SystemClock
@@ -20,28 +25,38 @@ from edgefed.config.settings import AgentSettings
 from edgefed.data.partition import label_counts
 from edgefed.data.types import DeviceData
 from edgefed.errors import InterruptedRunError
+from edgefed.files import make_state_private
 from edgefed.learn.devices import pick_device, set_threads
 from edgefed.lock import FolderLock
 from edgefed.natural_noise.cache import NoiseCache
 from edgefed.sharing.means import own_word
 from edgefed.sharing.policy import Policy
 from edgefed.stop_signals import StopSignals
+from edgefed.trust.known_keys import KnownKeys
 from edgefed.version import VERSION
 from edgefed.wire.messages import Birth
 from edgefed.worker.device_credentials import DeviceCredentials
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.worker import Worker
 
+log = logging.getLogger(__name__)
+
+NO_FILES = ("closed", "unusable")
+"""Reasons of what is ignored that count folders and classes."""
+
 NOISE_BYTES = 512 * 1024**2
 """Of natural noise that is kept on disk, and in memory."""
 
 
-def run_agent(settings: AgentSettings, data: DeviceData, signals: StopSignals) -> None:
+def run_agent(
+    settings: AgentSettings, own: OwnData, data: DeviceData, signals: StopSignals
+) -> None:
     """Run the agent until a signal.
 
     Args:
         settings: the device's.
-        data: its samples.
+        own: where its samples are, which are read again when they change between two runs.
+        data: the samples that were read from there.
         signals: end the agent.
 
     Raises:
@@ -49,14 +64,17 @@ def run_agent(settings: AgentSettings, data: DeviceData, signals: StopSignals) -
         EdgeFedError: it cannot work.
     """
     clock = SystemClock()
-    log = keep_log() if settings.share_log else None
+    ring = keep_log() if settings.share_log else None
+    for warning in data.warnings:
+        log.warning("%s", warning)
     set_threads(settings.threads)
+    make_state_private(settings.state)
     folder = agent_folder(settings)
     lock = FolderLock(folder, f"the agent of {device_name(settings)}")
     sensors = Sensors()
     address = broker_address(settings, (device_name(settings),))
-    own = address.credentials
-    renewal = None if own is None else Renewal(own, clock)
+    credentials = address.credentials
+    renewal = None if credentials is None else Renewal(credentials, clock)
     agent = Agent(
         identity(settings, data, sensors),
         address,
@@ -69,12 +87,15 @@ def run_agent(settings: AgentSettings, data: DeviceData, signals: StopSignals) -
             data.class_names,
             preparation=data.preparation,
             noise=NoiseCache(folder / "noise", NOISE_BYTES).samples,
-            credentials=None if renewal is None else DeviceCredentials(renewal.current),
+            credentials=None
+            if renewal is None
+            else DeviceCredentials(renewal.current, KnownKeys(folder / "known-devices")),
         ),
         sensors,
         clock,
         renewal,
-        log,
+        ring,
+        lambda report: DataWatch(own, partial(described, settings), report),
     )
     # The handler runs inside whatever this thread does, perhaps inside the inbox's lock.
     signals.call(lambda: threading.Thread(target=agent.stop, daemon=True).start())
@@ -92,10 +113,9 @@ def owners_policy(settings: AgentSettings) -> Policy:
 
 
 def identity(settings: AgentSettings, data: DeviceData, sensors: Sensors) -> Identity:
-    """Return who this device is; the label histogram only when its owner shares it."""
+    """Return who this device is."""
     import torch
 
-    labels = label_counts(data.train, data.classes) if settings.share_labels else ()
     birth = Birth(
         session=secrets.token_hex(8),
         status="online",
@@ -103,11 +123,21 @@ def identity(settings: AgentSettings, data: DeviceData, sensors: Sensors) -> Ide
         torch=torch.__version__,
         accelerator=str(pick_device()),
         hardware=sensors.hardware(),
-        samples=len(data.train),
-        labels=labels,
-        classes=data.classes,
-        class_names=data.class_names,
-        shape=tuple(data.shape),
-        data=own_word(data.train, device_name(settings)),
+        **described(settings, data),
     )
     return Identity(settings.fleet, device_name(settings), birth)
+
+
+def described(settings: AgentSettings, data: DeviceData) -> dict[str, Any]:
+    """Return a birth's fields about data; the label histogram only when their owner shares it."""
+    classes = [count for reason, count in data.ignored.items() if reason in NO_FILES]
+    return {
+        "samples": len(data.train),
+        "held_out": len(data.test),
+        "labels": label_counts(data.train, data.classes) if settings.share_labels else (),
+        "classes": data.classes,
+        "class_names": data.class_names,
+        "shape": tuple(data.shape),
+        "data": own_word(data.train, device_name(settings)),
+        "ignored": sum(data.ignored.values()) - sum(classes),
+    }

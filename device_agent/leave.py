@@ -21,6 +21,7 @@ from edgefed.transport.link import Arrival, Incoming, Link
 from edgefed.transport.reading import read_arrival
 from edgefed.trust.credentials import FLEET
 from edgefed.trust.signatures import Verifier
+from edgefed.trust.succession import delete_succession
 from edgefed.wire.enrolment_messages import Leave
 from edgefed.wire.topics import ParsedTopic, Topics
 
@@ -147,5 +148,6 @@ def _delete(folder: Path) -> None:
         folder.rename(gone)
         shutil.rmtree(gone)
         shutil.rmtree(folder.parent / RENEWALS / folder.name, ignore_errors=True)
+        delete_succession(folder)
     except OSError as error:
         raise storage_error(folder, error) from error

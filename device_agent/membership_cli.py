@@ -1,4 +1,4 @@
-"""``edgefed-agent enroll`` and ``edgefed-agent leave``: join a fleet, and leave it for good."""
+"""``edgefed-agent enroll``, ``address`` and ``leave``: join a fleet, follow it, and leave it."""
 
 from __future__ import annotations
 
@@ -66,6 +66,43 @@ def _told(made: Credentials) -> dict[str, str]:
         "key": fingerprint(made.certificate.public_bytes),
         "expires": timestamp(made.certificate.not_after),
     }
+
+
+def address(
+    context: typer.Context,
+    broker: Annotated[
+        str, typer.Argument(metavar="ADDRESS", help="mqtts://HOST:PORT.", show_default=False)
+    ],
+    *,
+    name: Name = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Do not look whether the fleet's broker answers.")
+    ] = False,
+) -> None:
+    """Save the new address of the fleet's broker, after the coordinator has moved.
+
+    Stop the agent first. A broker setting (--broker, EDGEFED_BROKER or a settings file) overrides
+    the saved address.
+    """
+    options = common_options(context)
+    with reported(options.json):
+        from device_agent.device_name import agent_folder
+        from device_agent.leave import enrolled_folder
+        from edgefed.config.broker_address import load
+        from edgefed.lock import FolderLock
+        from edgefed.transport.new_address import save_new_address
+
+        settings = agent_settings(options, name=name)
+        folder = enrolled_folder(settings)
+        lock = FolderLock(agent_folder(settings), "edgefed-agent address")
+        try:  # an agent that runs would write the old address with its next certificate
+            saved = save_new_address(load(folder), broker, check=not offline)
+        finally:
+            lock.release()
+        if options.json:
+            json_out({"name": folder.name, "broker": str(saved)})
+        elif not options.quiet:
+            talk(f"{folder.name} of fleet {settings.fleet} uses {saved}")
 
 
 def leave(

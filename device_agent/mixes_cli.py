@@ -81,10 +81,10 @@ def preview(
 
         found = load_data(agent_settings(options, source=source))
         made, number = _drawn(found, label, count, each)
-        from edgefed.files import write_atomic
+        from edgefed.files import write_output
         from edgefed.report.mix_sheet import mix_sheet
 
-        write_atomic(file, mix_sheet(made, found.class_names))
+        write_output(file, mix_sheet(made, found.class_names))
         epsilons = _epsilons(found, number, each)
         if options.json:
             json_out({"png": str(file), **_told(made, number), "epsilon": epsilons})

@@ -15,7 +15,7 @@ from edgefed.wire.messages import DeviceState, Progress, Receipt
 
 log = logging.getLogger(__name__)
 
-_Shown = tuple[str, str, str, int, tuple[tuple[str, int], ...], int, bool]
+_Shown = tuple[str, str, str, int, tuple[tuple[str, int], ...], int, bool, int]
 
 WRITE_EVERY = 0.2
 """Seconds between two writes of the status file: a short task has more states than that."""
@@ -53,6 +53,7 @@ class ProgressReporter:
         self._over_limits: tuple[tuple[str, int], ...] = ()
         self._refused = 0
         self._unheard = ""
+        self._samples = identity.birth.samples
         self._was_down = False
 
     def tell(
@@ -109,6 +110,11 @@ class ProgressReporter:
         self._unheard = problem
         self.due(self._clock.monotonic())
 
+    def note_samples(self, samples: int) -> None:
+        """Show how many samples there are now."""
+        self._samples = samples
+        self.due(self._clock.monotonic())
+
     def next_due(self) -> float | None:
         """Return the monotonic second at which the status file is to be written, or None."""
         return self._next_write if self._shown() != self._written else None
@@ -125,7 +131,7 @@ class ProgressReporter:
             return
         self._written = shown
         self._next_write = self._clock.monotonic() + WRITE_EVERY
-        state, exchange, reason, dropped, over_limits, refused, connected = shown
+        state, exchange, reason, dropped, over_limits, refused, connected, samples = shown
         status = {
             "device": self._identity.device,
             "fleet": self._identity.fleet,
@@ -134,7 +140,7 @@ class ProgressReporter:
             "state": state,
             "exchange": exchange,
             "reason": reason,
-            "samples": self._identity.birth.samples,
+            "samples": samples,
             "dropped": dropped,
             "over_limits": dict(over_limits),
             "refused": refused,
@@ -155,6 +161,7 @@ class ProgressReporter:
             self._over_limits,
             self._refused,
             self._connected,
+            self._samples,
         )
 
 

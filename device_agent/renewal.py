@@ -29,6 +29,7 @@ from edgefed.trust.credentials import (
     save_credentials,
 )
 from edgefed.trust.issuing import CLOCK_SKEW, KeyPair, make_request, new_keys
+from edgefed.trust.succession import sign_next_key
 from edgefed.wire.enrolment_messages import IssuedCertificate, RenewalOrder, RenewalRequest
 
 log = logging.getLogger(__name__)
@@ -96,6 +97,8 @@ class Renewal:
                 self._credentials.fleet,
                 self._credentials.broker,
             )
+            own = self._credentials
+            sign_next_key(own.folder, own.keys.signing, certificate.public_bytes)
             self._credentials = save_credentials(made)
         except EdgeFedError as error:
             log.warning("the next certificate was not saved: %s", error.as_line())
@@ -120,8 +123,8 @@ class Renewal:
         if waiting is not None:
             return waiting
         made = new_keys()
-        write_atomic(self._folder / KEY, private_pem(made.signing), mode=0o600)
-        write_atomic(self._folder / ENCRYPTION, private_pem(made.encryption), mode=0o600)
+        write_atomic(self._folder / KEY, private_pem(made.signing))
+        write_atomic(self._folder / ENCRYPTION, private_pem(made.encryption))
         sync_folder(self._folder)
         return made
 

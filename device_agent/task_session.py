@@ -17,8 +17,10 @@ from device_agent.progress_reporter import ProgressReporter
 from device_agent.reply_resender import ReplyResender
 from device_agent.task_inputs import TaskInputs
 from device_agent.training_thread import Done, Progressed, TrainingThread
+from edgefed.algorithms.exchange import FROZEN
 from edgefed.clock import Clock, timestamp
 from edgefed.errors import EdgeFedError
+from edgefed.events.model import UNFINISHED
 from edgefed.transport.link import Link
 from edgefed.transport.rate_limits import Rate, TokenBucket
 from edgefed.wire.messages import CoordinatorState, DeviceState, Task
@@ -73,6 +75,7 @@ class TaskSession:
         self._unwritten: Done | None = None
         self._pending_state: CoordinatorState | None = None
         self._closed: OrderedDict[str, int] = OrderedDict()
+        self._run_ended = False
         self._preemptions = TokenBucket(PREEMPTIONS, services.clock.monotonic())
 
     @property
@@ -131,6 +134,8 @@ class TaskSession:
             log.warning("task %s ignored: too many tasks came while one is at work", task.exchange)
             return
         self._drop_inputs()
+        if self._run_ended:  # a test of a saved model, or a run of which is not known yet
+            self._drop_blobs(task)
         log.info("task %s taken: %s, round %d", task.exchange, task.question, task.round)
         self._inputs = TaskInputs(task, self._store.cache)
         self._downloads.prune(self._inputs.lacking)
@@ -175,6 +180,8 @@ class TaskSession:
         if not inputs.assemble():
             self._fetch(inputs)
             return
+        if FROZEN in inputs.task.blobs:
+            self._store.note_frozen(inputs.task.blobs[FROZEN].digest)
         self.tell("evaluate" if inputs.task.question == "evaluate" else "train")
         private, persistent = self._store.private(inputs.task.run), self._store.persistent()
         self._training.begin(inputs, private, persistent)
@@ -228,6 +235,9 @@ class TaskSession:
                 if reply.run == state.run and reply.index <= state.closed_through:
                     self._resender.heard(reply.exchange)
             self._store.forget(state.run, state.closed_through)
+            self._run_ended = state.run_status not in ("", *UNFINISHED)
+            if self._run_ended and self._inputs is None:
+                self._drop_blobs()
         self._pending_state = None
 
     def _note_closed(self, run: str, through: int) -> None:
@@ -257,6 +267,17 @@ class TaskSession:
         if self._inputs is not None:
             self._inputs.delete_private()
         self._last_inputs, self._inputs = self._inputs, None
+
+    def _drop_blobs(self, task: Task | None = None) -> None:
+        """Delete the blobs of runs that have ended, but for those that a task names.
+
+        A run that is taken up again asks for what it lacks.
+        """
+        if self._last_inputs is not None:
+            self._last_inputs.clear()
+            self._last_inputs = None
+        self._downloads.prune(())
+        self._store.drop_blobs(() if task is None else task.needed)
 
     # -- a full disk --------------------------------------------------------------------------
 

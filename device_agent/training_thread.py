@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from device_agent.task_inputs import TaskInputs
 from edgefed.clock import Clock
+from edgefed.data.types import DeviceData
 from edgefed.learn.training import Stopped
 from edgefed.learn.types import Tensors
 from edgefed.wire.messages import Task
@@ -59,7 +60,7 @@ class TrainingThread:
         self._worker = worker
         self._clock = clock
         self._report = report
-        self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[_Order | DeviceData | None] = queue.SimpleQueue()
         self._current: _Order | None = None
         self._thread = threading.Thread(target=self._run, name="training", daemon=True)
         self._thread.start()
@@ -75,6 +76,10 @@ class TrainingThread:
         order = _Order(inputs, private, persistent, threading.Event())
         self._current = order
         self._orders.put(order)
+
+    def renew(self, data: DeviceData) -> None:
+        """Have the tasks that are begun from now on use other samples."""
+        self._orders.put(data)
 
     def work_on(self, exchange: str) -> bool:
         """Whether an exchange's task was begun; its outcome is here or will come."""
@@ -94,6 +99,9 @@ class TrainingThread:
 
     def _run(self) -> None:
         while (order := self._orders.get()) is not None:
+            if isinstance(order, DeviceData):
+                self._worker.renew(order)
+                continue
             if order.stop.is_set():
                 continue
             try:

@@ -7,7 +7,7 @@ answered to its sender only, and so is every request for a blob that another dev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from edgefed.transport.sender import ChunkSender
@@ -85,12 +85,7 @@ class BlobDistributor:
         if len(devices) == 1:
             self._send_to(next(iter(devices)), digest, range(chunk_count(size)))
         else:
-            self._send(
-                f"all {digest}",
-                lambda number: self._topics.broadcast_chunk(digest, number),
-                digest,
-                range(chunk_count(size)),
-            )
+            self._send(self._topics.broadcast_chunk(digest), digest, range(chunk_count(size)))
 
     def _send_chunks(self, device: str, digest: str, size: int, asked: Iterable[int]) -> None:
         numbers = [number for number in asked if number < chunk_count(size)]
@@ -98,15 +93,8 @@ class BlobDistributor:
         self._send_to(device, digest, numbers)
 
     def _send_to(self, device: str, digest: str, numbers: Iterable[int]) -> None:
-        self._send(
-            f"{device} {digest}",
-            lambda number: self._topics.down_chunk(device, digest, number),
-            digest,
-            numbers,
-        )
+        self._send(self._topics.down_chunk(device), digest, numbers)
 
-    def _send(
-        self, key: str, topic: Callable[[int], str], digest: str, numbers: Iterable[int]
-    ) -> None:
+    def _send(self, topic: str, digest: str, numbers: Iterable[int]) -> None:
         """Queue chunks; each is read when it is its turn, so a fleet's transfers need no memory."""
-        self._sender.send(key, topic, lambda number: self._cache.chunk(digest, number), numbers)
+        self._sender.send(topic, digest, lambda number: self._cache.chunk(digest, number), numbers)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from edgefed.config.recipe import Recipe
-from edgefed.coordinator.run_records import UNFINISHED, RunRecord
+from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.store import Store
 from edgefed.errors import UnknownNameError, UsageError
 from edgefed.events.bounty_events import totals
+from edgefed.events.model import UNFINISHED
 from edgefed.events.snapshot import BountyView, Snapshot
 from edgefed.sharing.bounty_report import BountyAction
 

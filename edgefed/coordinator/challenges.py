@@ -2,7 +2,7 @@
 
 A broker that was unreachable, or a client that repeats a message, may deliver an order long after
 its sender gave up. An order therefore contains a challenge that the coordinator issued shortly
-before, and each challenge is valid for one order.
+before, and each challenge is valid for one order of the user who asked for it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from edgefed.clock import Clock
 from edgefed.errors import NotAllowedError
 from edgefed.wire.limits import CHALLENGE_SECONDS
 
-MAX_OUTSTANDING = 256
-"""Challenges that are remembered; the oldest is dropped for a new one."""
+MAX_OUTSTANDING = 32
+"""Challenges of one user that are remembered; the oldest is dropped for a new one."""
+
+MAX_USERS = 256
+"""Users whose challenges are remembered; those of the user that asked longest ago are dropped."""
 
 
 class Challenges:
@@ -29,21 +32,26 @@ class Challenges:
     def __init__(self, clock: Clock, new_token: Callable[[], str]) -> None:
         self._clock = clock
         self._new_token = new_token
-        self._issued: OrderedDict[str, float] = OrderedDict()
+        self._issued: OrderedDict[str, OrderedDict[str, float]] = OrderedDict()
 
-    def issue(self) -> str:
-        """Return a new token."""
+    def issue(self, user: str) -> str:
+        """Return a new token for an order of a user."""
         token = self._new_token()
-        self._issued[token] = self._clock.monotonic()
-        while len(self._issued) > MAX_OUTSTANDING:
+        issued = self._issued.setdefault(user, OrderedDict())
+        self._issued.move_to_end(user)
+        if len(self._issued) > MAX_USERS:
             self._issued.popitem(last=False)
+        issued[token] = self._clock.monotonic()
+        if len(issued) > MAX_OUTSTANDING:
+            issued.popitem(last=False)
         return token
 
-    def redeem(self, token: str) -> None:
+    def redeem(self, token: str, user: str) -> None:
         """Use a token up.
 
         Raises:
-            NotAllowedError: it is missing, unknown, used or expired.
+            NotAllowedError: it is missing, unknown, used, expired, or another user's, whose it
+                stays.
         """
         if not token:
             raise NotAllowedError(
@@ -51,7 +59,7 @@ class Challenges:
                 code="challenge.missing",
                 hint="install the same version of EdgeFed on both sides",
             )
-        issued = self._issued.pop(token, None)
+        issued = self._issued.get(user, OrderedDict()).pop(token, None)
         if issued is None or self._clock.monotonic() - issued > CHALLENGE_SECONDS:
             raise NotAllowedError(
                 "The order was not executed: it arrived too late, or for a second time.",

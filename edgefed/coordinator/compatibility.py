@@ -20,6 +20,8 @@ from edgefed.units import counted
 
 COORDINATOR = "the coordinator"
 
+NO_SAMPLES = "it has no samples to train on"
+
 COLOURS, GREY = 3, 1
 """Channels of images."""
 
@@ -67,9 +69,7 @@ class Compatibility:
 def check_compatibility(recipe: Recipe, dataset: Dataset, roster: Roster) -> Compatibility:
     """Return what a run's data look like, and which devices' data do not fit it, and why."""
     members = tuple(member for member in roster if member.samples)
-    empty = tuple(
-        Misfit(m.device, "it has no samples to train on") for m in roster if not m.samples
-    )
+    empty = tuple(Misfit(m.device, NO_SAMPLES) for m in roster if not m.samples)
     shape = _shape(recipe, dataset, members)
     if isinstance(shape, Compatibility):
         return shape

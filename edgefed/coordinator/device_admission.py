@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from edgefed.algorithms.base import Member, Roster
 from edgefed.clock import Clock
 from edgefed.config.recipe import Recipe
-from edgefed.coordinator.compatibility import DataSpec, Misfit, check_compatibility, misfit
+from edgefed.coordinator.compatibility import (
+    NO_SAMPLES,
+    DataSpec,
+    Misfit,
+    check_compatibility,
+    misfit,
+)
 from edgefed.coordinator.fleet import Fleet
+from edgefed.coordinator.silent_devices import SilentDevices, least_roster, left_out
 from edgefed.data.types import Dataset
 from edgefed.errors import DataError, TimeLimitError
+from edgefed.events.coordinator_states import QUARANTINED
 
-QUARANTINED = "it is quarantined"
-"""Why a device does not take part; ``edgefed device release`` ends it."""
+Excluded = Callable[[str, str], None]
+"""Takes a device and why the run does not ask it any more; an empty reason for one that it may."""
 
 
 class Admission:
@@ -26,6 +34,10 @@ class Admission:
         warn: told of each device that is left out, again when its data change.
         clock: for how long to wait.
         quarantined: whether a device is left out until an operator releases it.
+        announced: given all devices that are known, which of them announce too many samples to
+            be asked, and why.
+        excluded: takes each change of the reason why a device is left out. A device that is
+            quarantined is known to be.
     """
 
     def __init__(
@@ -36,23 +48,37 @@ class Admission:
         warn: Callable[[str], None],
         clock: Clock,
         quarantined: Callable[[str], bool] = lambda device: False,
+        announced: Callable[[Roster], Mapping[str, str]] = lambda known: {},
+        excluded: Excluded = lambda device, reason: None,
     ) -> None:
         self.spec = spec
+        self._announced = announced
+        self._excluded = excluded
+        self._told: dict[str, str] = {}
         self._quarantined = quarantined
         self._fleet = fleet
         self._recipe = recipe
         self._warn = warn
         self._clock = clock
-        self._seen: dict[str, tuple[Member, str]] = {}
+        self._seen: dict[str, tuple[Member, str, str]] = {}
 
     def roster(self) -> Roster:
         """Return the devices that are there and fit, sorted by id."""
         return self._fitting(self._fleet.roster())
 
+    def roster_without(self, silent: SilentDevices, number: int) -> Roster:
+        """Return the devices that are there, fit, and are not left out of round ``number``."""
+        roster = self.roster()
+        able = [member for member in roster if member.samples]
+        out = left_out(silent, number, able, least_roster(self._recipe))
+        for member in able:
+            self._tell(member.device, out.get(member.device, ""))
+        return tuple(member for member in roster if member.device not in out)
+
     def misfits(self) -> tuple[Misfit, ...]:
         """Return the devices that are there and do not fit."""
-        reasons = ((m.device, self._reason(m)) for m in self._fleet.roster())
-        return tuple(Misfit(device, reason) for device, reason in reasons if reason)
+        reasons = self._reasons(self._fleet.roster())
+        return tuple(Misfit(device, reason) for device, reason in reasons.items() if reason)
 
     def wait_for(self, devices: int, timeout: float, stop: Callable[[], bool]) -> Roster:
         """Wait until so many that fit are there, or time is up, or ``stop``; return who is."""
@@ -67,20 +93,38 @@ class Admission:
             asked = devices + len(there) - len(able)
 
     def _fitting(self, roster: Roster) -> Roster:
-        return tuple(member for member in roster if not self._reason(member))
+        reasons = self._reasons(roster)
+        return tuple(member for member in roster if not reasons[member.device])
 
-    def _reason(self, member: Member) -> str:
-        """Return why a device does not fit, or nothing; one without samples is never asked."""
-        if self._quarantined(member.device):
-            return QUARANTINED
-        known = self._seen.get(member.device)
-        if known is not None and known[0] == member:
-            return known[1]
-        reason = misfit(self._recipe, self.spec, member) if member.samples else ""
-        self._seen[member.device] = (member, reason)
+    def _reasons(self, roster: Roster) -> dict[str, str]:
+        """Return why each device does not fit, or nothing; one without samples is never asked."""
+        known = self._fleet.known()
+        names = {each.device for each in (*roster, *known)}
+        quarantined = set(filter(self._quarantined, sorted(names)))
+        announced = self._announced(tuple(m for m in known if m.device not in quarantined))
+        return {
+            each.device: QUARANTINED
+            if each.device in quarantined
+            else self._reason(each, announced.get(each.device, ""))
+            for each in roster
+        }
+
+    def _reason(self, member: Member, announced: str) -> str:
+        seen = self._seen.get(member.device)
+        if seen is not None and seen[:2] == (member, announced):
+            return seen[2]
+        unfit = misfit(self._recipe, self.spec, member) if member.samples else ""
+        reason = unfit or announced
+        self._seen[member.device] = (member, announced, reason)
+        self._tell(member.device, reason if member.samples else NO_SAMPLES)
         if reason:
             self._warn(f"{member.device} is excluded: {reason}")
         return reason
+
+    def _tell(self, device: str, reason: str) -> None:
+        if self._told.get(device, "") != reason:
+            self._told[device] = reason
+            self._excluded(device, reason)
 
 
 def admit(
@@ -89,12 +133,12 @@ def admit(
     dataset: Dataset,
     wanted: int,
     *,
+    because: str = "",
     recorded: DataSpec | None,
-    warn: Callable[[str], None],
+    admission_of: Callable[[DataSpec], Admission],
     clock: Clock,
     stop: Callable[[], bool],
     check: Callable[[], None],
-    quarantined: Callable[[str], bool] = lambda device: False,
 ) -> Admission:
     """Wait for so many devices whose data fit the run, and return who takes part.
 
@@ -103,13 +147,13 @@ def admit(
         recipe: the run's.
         dataset: the coordinator's.
         wanted: devices that must fit.
+        because: why it is that many, as a sentence; empty where the recipe states it.
         recorded: what the data look like of a run that has begun; None for one that begins, which
             the recipe, the data set and the devices that are there decide.
-        warn: told of each device that is left out.
+        admission_of: returns who takes part in a run whose data look like this.
         clock: for how long to wait.
         stop: ends the waiting.
         check: raises when an order ended it.
-        quarantined: whether a device is left out until an operator releases it.
 
     Raises:
         TimeLimitError: too few devices are there.
@@ -121,14 +165,14 @@ def admit(
     check()
     able = sum(member.samples > 0 for member in roster)
     if able < wanted:
-        raise _too_few(able, wanted, timeout)
+        raise _too_few(able, wanted, timeout, because)
     spec = recorded or _agreed(recipe, dataset, fleet)
-    admission = Admission(fleet, recipe, spec, warn, clock, quarantined)
+    admission = admission_of(spec)
     left = max(0.0, until - clock.monotonic())
     fitting = len(admission.wait_for(wanted, left, stop))
     check()
     if fitting < wanted:
-        raise _misfitting(fitting, wanted, admission.misfits())
+        raise _misfitting(fitting, wanted, admission.misfits(), because)
     return admission
 
 
@@ -139,18 +183,20 @@ def _agreed(recipe: Recipe, dataset: Dataset, fleet: Fleet) -> DataSpec:
     return found.spec
 
 
-def _too_few(there: int, wanted: int, seconds: float) -> TimeLimitError:
+def _too_few(there: int, wanted: int, seconds: float, because: str) -> TimeLimitError:
     who = "No device is" if there == 0 else f"Only {there} of {wanted} devices are"
     return TimeLimitError(
-        f"{who} there with data after {seconds:.0f} s.",
+        " ".join(filter(None, (f"{who} there with data after {seconds:.0f} s.", because))),
         code="run.devices",
         hint="start an agent on a device: edgefed-agent run --broker URL --fleet NAME --data …",
     )
 
 
-def _misfitting(fitting: int, wanted: int, misfits: tuple[Misfit, ...]) -> DataError:
+def _misfitting(fitting: int, wanted: int, misfits: tuple[Misfit, ...], because: str) -> DataError:
     who = "No device fits" if fitting == 0 else f"Only {fitting} of {wanted} devices fit"
     told = "; ".join(f"{each.device}: {each.reason}" for each in misfits)
     return DataError(
-        f"{who} the run's data. {told}.", code="data.misfit", hint="edgefed run check RECIPE"
+        " ".join(filter(None, (f"{who} the run's data. {told}.", because))),
+        code="data.misfit",
+        hint="edgefed run check RECIPE",
     )

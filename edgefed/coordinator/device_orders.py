@@ -10,6 +10,7 @@ from edgefed.coordinator.device_registry import DeviceRegistry
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.trust_scores import TrustScores
 from edgefed.errors import UnknownNameError
+from edgefed.events.coordinator_states import RELEASE
 
 
 class DeviceOrders:
@@ -68,13 +69,18 @@ class DeviceOrders:
         self._tell()
 
     def release(self, device: str) -> None:
-        """End a device's quarantine.
+        """End a device's quarantine, and its exclusion for the samples that it announces.
 
         Raises:
-            UnknownNameError: ``device.not_quarantined``: it is not quarantined.
+            UnknownNameError: ``device.not_quarantined``: it is neither.
         """
-        self._trust.release(device, timestamp(self._clock.now()))
+        announced = self._trust.announced.release(device)
+        if not announced or self._trust.is_quarantined(device):
+            self._trust.release(device, timestamp(self._clock.now()))
         self._tell()
+        shown = (each for each in self._journal.snapshot.devices if each.device == device)
+        if announced and any(RELEASE in each.excluded for each in shown):
+            self._journal.emit("device", device=device, excluded="")
         self._registry.wake()
 
     def pause(self, device: str, operator: str, reason: str) -> None:

@@ -41,6 +41,7 @@ class _Entry:
     measured: float = field(default=-1e9)
     doubted: float | None = None
     lost: float = field(default=-1e9)
+    steady: float = field(default=-1e9)
     certificate: bytes = b""
 
 
@@ -106,9 +107,22 @@ class DeviceRegistry:
                 if entry.online and not self._is_paused(device, entry) and self._enrolled(device)
             )
 
+    def known(self) -> Roster:
+        """Return all devices that have been born, also those that are lost, sorted by id."""
+        with self._changed:
+            return tuple(
+                _member(device, entry.birth)
+                for device, entry in sorted(self._entries.items())
+                if self._enrolled(device)
+            )
+
     def _is_paused(self, device: str, entry: _Entry) -> bool:
         """Whether a device has paused, or an operator has paused it."""
         return entry.state == "paused" or device in self._pauses
+
+    def is_enrolled(self, device: str) -> bool:
+        """Whether a device is enrolled; in a fleet without an authority every device is."""
+        return self._enrolled(device)
 
     def knows(self, device: str) -> bool:
         """Whether a device has joined, and was not forgotten; it may be lost."""
@@ -138,6 +152,25 @@ class DeviceRegistry:
                 for device, entry in entries
                 if entry is None or not entry.online
             }
+
+    def steady_since(self, devices: Iterable[str], start: float) -> frozenset[str]:
+        """Return which of ``devices`` could work without a break since ``start``.
+
+        They are there, in the life in which they were then, have not paused, nor has an operator
+        paused them, and the broker was there.
+        """
+        with self._changed:
+            entries = ((device, self._entries.get(device)) for device in devices)
+            return frozenset(
+                device
+                for device, entry in entries
+                if entry is not None
+                and entry.online
+                and entry.doubted is None
+                and entry.steady <= start
+                and not self._is_paused(device, entry)
+                and self._enrolled(device)
+            )
 
     def working_on(self, device: str, exchange: str) -> bool:
         """Whether a device has said that it is working on an exchange, and has not given up."""
@@ -187,6 +220,8 @@ class DeviceRegistry:
     ) -> bool:
         """Take a birth or a will; return whether a new life of the device began.
 
+        A birth of the current life tells of other data if its revision is greater.
+
         A will of another life than the current one is stale: MQTT orders messages per topic only,
         and a will can overtake a rebirth. A birth that the broker kept (not ``live``) is believed
         for a while only, since the will of a device that died with its broker never comes.
@@ -200,20 +235,26 @@ class DeviceRegistry:
                     return False
                 self._entries[device] = replace(before, online=False, exchange="", lost=now)
             elif before is not None and known:
+                renewed = birth.revision > before.birth.revision
                 self._entries[device] = replace(
                     before,
+                    birth=birth if renewed else before.birth,
                     doubted=None if live else before.doubted,
                     certificate=before.certificate if signer is None else signer.der,
                 )
-                return False
+                if not renewed:
+                    return False
             else:
                 self._absent.discard(device)
                 certificate = b"" if signer is None else signer.der
                 doubted = None if live else now
                 self._entries[device] = _Entry(
-                    birth, online=True, doubted=doubted, certificate=certificate
+                    birth, online=True, doubted=doubted, steady=now, certificate=certificate
                 )
             self._changed.notify_all()
+        if known and birth.status == "online":
+            self._journal.emit("device", device=device, renewed=True, **_of_data(birth))
+            return False
         self._reports.drop(device)
         if birth.status == "lost":
             self._journal.emit("device", device=device, state="lost", fraction=0.0)
@@ -230,7 +271,7 @@ class DeviceRegistry:
         now = self._clock.monotonic()
         with self._changed:
             for device, entry in self._entries.items():
-                self._entries[device] = replace(entry, doubted=now)
+                self._entries[device] = replace(entry, doubted=now, steady=now)
 
     def hear(self, device: str) -> None:
         """Note that a device has said something."""
@@ -314,11 +355,13 @@ class DeviceRegistry:
                 return False
             moved = entry.state != progress.state
             quiet = not moved and now - entry.reported < REPORT_EVERY
+            paused = moved and "paused" in (entry.state, progress.state)
             self._entries[device] = replace(
                 entry,
                 state=progress.state,
                 exchange=progress.exchange,
                 reported=entry.reported if quiet else now,
+                steady=now if paused else entry.steady,
             )
             if moved:
                 self._changed.notify_all()
@@ -353,7 +396,13 @@ def _member(device: str, birth: Birth) -> Member:
         birth.classes,
         birth.data,
         tuple(birth.class_names),
+        birth.held_out,
     )
+
+
+def _of_data(birth: Birth) -> dict[str, Any]:
+    """Return what a birth says of the device's data."""
+    return birth.model_dump(include={"samples", "held_out", "labels", "class_names", "ignored"})
 
 
 def _described(device: str, birth: Birth) -> dict[str, Any]:

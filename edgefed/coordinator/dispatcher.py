@@ -20,7 +20,7 @@ from edgefed.coordinator.pending_exchange import PendingExchange
 from edgefed.coordinator.pending_exchanges import PendingExchanges
 from edgefed.coordinator.rate_limited_notes import RateLimitedNotes
 from edgefed.coordinator.reply_receiver import ReplyReceiver
-from edgefed.coordinator.sender_limits import STATES
+from edgefed.coordinator.sender_limits import COORDINATOR, STATES
 from edgefed.coordinator.task_sender import TaskSender
 from edgefed.errors import EdgeFedError
 from edgefed.files import free_bytes
@@ -44,7 +44,7 @@ from edgefed.wire.messages import (
     Request,
     Telemetry,
 )
-from edgefed.wire.topics import ParsedTopic
+from edgefed.wire.topics import UNSIGNED_USER, ParsedTopic
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +146,6 @@ class Dispatcher:
         with self._lock:
             self._registry.remove(device)
             self._replies.leave(device)
-        self._deps.link.publish(self._deps.topics.birth(device), b"", retain=True)
 
     def send_receipt(self, device: str, exchange: str, outcome: Verdict, reason: str) -> None:
         """Tell a device what became of its reply."""
@@ -205,6 +204,7 @@ class Dispatcher:
         self._registry.due()
         if not self._deps.link.connected:
             return
+        self._deps.link.end_if_stalled()
         self._see_whether_full(now)
         self._replies.due(now)
         if now >= self._next_check:
@@ -259,7 +259,22 @@ class Dispatcher:
                 self._take_from_device(parsed, message, len(arrival.payload))
 
     def _refuse(self, parsed: ParsedTopic, reason: str) -> None:
-        self._notes.warn(parsed.who, parsed.leaf, f"message on {parsed.leaf} refused: {reason}")
+        text = f"message on {parsed.leaf} refused: {reason}"
+        if self._is_stranger(parsed):
+            self._notes.warn_of_stranger(parsed.user, text)
+        else:
+            self._notes.warn(parsed.user or COORDINATOR, parsed.leaf, text)
+
+    def _is_stranger(self, parsed: ParsedTopic) -> bool:
+        """Whether nobody vouches for the name in a topic: neither the broker nor a reply of it."""
+        if parsed.branch == "enrol":
+            return True
+        if self._deps.verifier is not None:
+            return parsed.branch == "up" and not self._deps.enrolled(parsed.user)
+        if parsed.branch == "control":
+            return parsed.user != UNSIGNED_USER
+        device = parsed.who
+        return bool(device) and not (self._registry.knows(device) or self._deps.known(device))
 
     def _meet(self, state: CoordinatorState, *, live: bool) -> None:
         """Meet a message on our own topic: an earlier life's will, or another coordinator."""
@@ -278,7 +293,7 @@ class Dispatcher:
             self._deps.members.note_use(signer)
         known = signer is not None or self._registry.knows(device) or self._deps.known(device)
         if not self._deps.enrolled(device):
-            self._notes.warn(device, "enrolled", "it is not enrolled and was refused")
+            self._notes.warn_of_stranger(device, "it is not enrolled and was refused")
         elif known:
             self._join(device, birth, signer, live=not arrival.retained)
         else:
@@ -309,7 +324,7 @@ class Dispatcher:
             case Need():
                 self._take_need(device, message)
             case Chunk():
-                self._replies.take_chunk(device, parsed.digest, parsed.index, message.data)
+                self._replies.take_chunk(device, message)
             case Pong() | LogTail():
                 self._deps.on_diagnostic(device, message)
 

@@ -12,7 +12,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
-from edgefed.algorithms.base import Answer, Exchange, Finished, State
+from edgefed.algorithms.base import Answer, Exchange, Finished, Roster, State
 from edgefed.clock import timestamp
 from edgefed.coordinator.algorithm_reports import AlgorithmReports
 from edgefed.coordinator.bounty_updates import LabelBounties
@@ -37,7 +37,7 @@ from edgefed.coordinator.tasks import asked_exchange, open_exchange
 from edgefed.coordinator.trackers.base import TrackedRun
 from edgefed.coordinator.trackers.metrics import MetricFiles
 from edgefed.coordinator.trackers.tracking import Tracking
-from edgefed.coordinator.trust_updates import update_trust
+from edgefed.coordinator.trust_updates import note_testers, update_trust
 from edgefed.coordinator.unmerged import Problem, merged_or_problem, problem_of
 from edgefed.errors import EdgeFedError, StorageError, TimeLimitError
 from edgefed.seeds import derive
@@ -95,7 +95,11 @@ class Engine:
         try:
             state = self._begin()
             self._tracking.begin()
-            self._end(state, "finished", self._loop(state))
+            reason = self._loop(state)
+            finding = self._recorder.nothing_learned(state.run_model.model.names)
+            if finding is not None:
+                reason = f"{reason}; {finding.text}" if reason else finding.text
+            self._end(state, "finished", reason, hint="" if finding is None else finding.hint)
         except Stopping:
             pass
         except Aborted:
@@ -142,6 +146,7 @@ class Engine:
         self._models.keep_round(state)
         self._close_through(state)
         self._recorder.status("running")
+        self._roster(state, state.state.round + 1)  # tells who is left out, also after a restart
         self._labels.tell(state.state)
         self._reports.tell(state.state)
         return state
@@ -193,7 +198,7 @@ class Engine:
 
     def _close_through(self, state: RunState) -> None:
         """Let devices throw away their replies, but for those to an exchange that is still open."""
-        over = state.open.index if state.open else self._recorder.record.exchanges
+        over = state.open.index if state.open else self._recorder.record.next_index
         self._fleet.closed(self._recorder.record.run, over - 1)
 
     # -- one exchange -------------------------------------------------------------------------
@@ -221,18 +226,25 @@ class Engine:
     def _planned(self, state: RunState) -> Exchange | Finished:
         seed = derive(self._recipe.seed, "plan", self._recorder.record.seed_index)
         state.state, state.bounty_orders = self._labels.ordered(state.state)
-        roster = tuple(each for each in state.admission.roster() if not each.newcomer)
+        roster = self._roster(state, state.state.round + 1)
+        roster = tuple(each for each in roster if not each.newcomer)
         planned = self._algorithm.plan(state.state, roster, seed)
         return with_least_answers(planned, self._recipe.merging)
 
-    def _put(self, state: RunState, planned: Exchange, attempt: int) -> OpenExchange:
+    def _roster(self, state: RunState, number: int) -> Roster:
+        """Return the devices that can be asked in a round."""
+        return state.admission.roster_without(self._recorder.record.silent, number)
+
+    def _put(
+        self, state: RunState, planned: Exchange, attempt: int, testers: Roster = ()
+    ) -> OpenExchange:
         """Write an exchange down, so that a restart puts the same one."""
         planned = self._deps.relays.available(planned, self._recorder.warn)
         opened = self._recorder.written(
             lambda: open_exchange(
                 planned,
                 run=self._recorder.record.run,
-                index=self._recorder.record.exchanges,
+                index=self._recorder.record.next_index,
                 seed_index=self._recorder.record.seed_index,
                 recipe=self._recipe,
                 section=self._models.section(state.state),
@@ -240,13 +252,15 @@ class Engine:
                 algorithm=self._algorithm,
                 downlink=state.downlink,
                 attempt=attempt,
+                testers=testers,
             )
         )
         opened = replace(opened, bounty_orders=state.bounty_orders)
         self._recorder.account()
         record = self._recorder.record
         preparatory = record.preparatory_exchanges + opened.preparatory
-        begun = replace(record, exchanges=opened.index + 1, preparatory_exchanges=preparatory)
+        exchanges = record.exchanges + 1
+        begun = replace(record, exchanges=exchanges, preparatory_exchanges=preparatory)
         held = state.downlink.to_json()
         missed, store, unwanted = state.open, self._deps.store, planned.discarded
         self._recorder.written(
@@ -265,8 +279,7 @@ class Engine:
         merged = merged_or_problem(self._algorithm, state.state, asked, robust)
         self._controls.check()
         update_trust(self._deps, self._recorder, opened, collector)
-        rate = self._recipe.training.learning_rate
-        if problem := problem_of(opened, collector.stats, merged, rate):
+        if problem := problem_of(opened, collector.stats, merged, self._recipe):
             self._ask_again(state, opened, problem)
             return
         assert isinstance(merged, State)
@@ -346,14 +359,16 @@ class Engine:
         opened = state.open
         if opened is None:
             seed = derive(self._recipe.seed, "plan", self._recorder.record.seed_index)
-            planned = self._algorithm.evaluation(state.state, state.admission.roster(), seed)
-            opened = self._put(state, planned, attempt=0)
+            testers = self._roster(state, state.state.round)
+            planned = self._algorithm.evaluation(state.state, testers, seed)
+            opened = self._put(state, planned, 0, testers)
         newcomers = {each.device for each in self._fleet.roster() if each.newcomer}
         collector = make_collector(self._deps, state.run_model, opened)
         for answer in collector.answers():
             yield with_part(answer, newcomers) if newcomers else answer
         self._controls.check()
         update_trust(self._deps, self._recorder, opened, collector)
+        note_testers(self._deps, self._recorder, collector.stats.devices)
 
     # -- orders -------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.model import Event, EventKind
 from edgefed.events.roster import roster_parts
 from edgefed.events.snapshot import Snapshot
-from edgefed.files import append_whole, make_folder
+from edgefed.files import append_whole, make_folder, open_private
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class EventJournal:
         with self._lock:
             self._close()
             make_folder(path.parent)
-            self._file = path.open("a+b", buffering=0)
+            self._file = open_private(path, "a+b", buffering=0)
             self._end_line(self._file)
             there = (view for view in self.snapshot.devices if view.state != "lost")
             for part in roster_parts(view.model_dump(include=LASTING) for view in there):

@@ -49,6 +49,15 @@ class Fleet(Protocol):
         """Return the devices that are there now, sorted by id."""
         ...
 
+    def known(self) -> Roster:
+        """Return the devices that are there, have paused or are lost."""
+        return self.roster()
+
+    def belongs(self, device: str) -> bool:
+        """Whether a device has not been removed from the fleet."""
+        del device
+        return True
+
     def wait_for(self, devices: int, timeout: float, stop: Callable[[], bool]) -> Roster:
         """Wait until so many devices are there, or time is up, or ``stop``; return who is."""
         ...
@@ -79,6 +88,15 @@ class Fleet(Protocol):
                 has read are then not told that they are late.
         """
         ...
+
+    def missed_deadline(self, exchange: OpenExchange) -> frozenset[str]:
+        """Return the devices that let the deadline of an exchange pass, once it is closed.
+
+        They were connected and not paused from its beginning on, and have not answered. Asked for
+        a second time, it returns nothing.
+        """
+        del exchange
+        return frozenset()
 
     def ask(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
         """Put an exchange, yield its replies, and drop it, also when the iterator is closed."""

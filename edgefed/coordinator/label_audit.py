@@ -13,7 +13,7 @@ from edgefed.config.training_section import TrainingSection
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.run_state import RunState
 from edgefed.errors import DataError
-from edgefed.files import append_whole, storage_error
+from edgefed.files import append_whole, open_private, storage_error
 from edgefed.learn.models import Model
 
 AUDIT = "audit.jsonl"
@@ -79,7 +79,7 @@ class LabelAudit:
     def _append(self, rows: list[dict[str, Any]]) -> None:
         lines = "".join(f"{json.dumps(row)}\n" for row in rows)
         try:
-            with self._path.open("a+b", buffering=0) as file:
+            with open_private(self._path, "a+b", buffering=0) as file:
                 append_whole(file, lines.encode())
         except OSError as error:
             raise storage_error(self._path, error) from error

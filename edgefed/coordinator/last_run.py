@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefed.coordinator.bounty_updates import saved_report
-from edgefed.coordinator.run_records import UNFINISHED, RunRecord
+from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.saved_events import Taker, replay_events
 from edgefed.coordinator.store import Store
 from edgefed.events.device_tests import DeviceTests, device_test
@@ -16,6 +16,7 @@ from edgefed.events.evaluation_views import ConfusionView
 from edgefed.events.expert_events import ExpertChange, ExpertTable
 from edgefed.events.fold import MAX_ROUNDS
 from edgefed.events.matching_events import MatchingChange, MatchingTable
+from edgefed.events.model import UNFINISHED
 from edgefed.events.snapshot import (
     BountyView,
     BudgetView,
@@ -107,4 +108,5 @@ def _run_view(record: RunRecord) -> RunView:
         loss=record.loss,
         weights_digest=record.weights_digest,
         class_names=record.class_names,
+        restored=record.restored,
     )

@@ -107,6 +107,7 @@ class Membership:
     Attributes:
         parties: who is enrolled.
         own: the parties on this machine.
+        trust: folder of the fleet's certificates on this machine.
 
     Raises:
         NotAllowedError: the authority cannot be used.
@@ -116,6 +117,7 @@ class Membership:
     def __init__(self, settings: MembershipSettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
+        self.trust = settings.trust
         folder = settings.trust / AUTHORITY_FOLDER
         authority = load_authority(folder)
         self._store = EnrolmentStore(folder)

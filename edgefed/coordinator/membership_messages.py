@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 from edgefed.clock import Clock
+from edgefed.coordinator.enrolment_server import EnrolmentServer
 from edgefed.coordinator.enrolment_store import Party
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.key_rotation import KeyRotation
@@ -25,6 +26,10 @@ from edgefed.wire.topics import Topics
 
 log = logging.getLogger(__name__)
 
+CLEAR_AGAIN = 5.0
+"""Seconds after which a removed party's retained messages are deleted once more: the broker takes
+its messages until it has read the new rules."""
+
 FAREWELL = 5.0
 """Seconds within which the broker takes the answer to a device that leaves, before it is cut."""
 
@@ -34,7 +39,8 @@ class MembershipMessages:
 
     Args:
         membership: who belongs to the fleet.
-        link: to answer with.
+        link: to answer members with.
+        enrolment: to answer strangers with; None in a fleet without TLS.
         topics: of the fleet.
         journal: told who comes and goes.
         session: returns the current life of a device; empty when it is not connected.
@@ -46,6 +52,7 @@ class MembershipMessages:
         self,
         membership: Membership,
         link: Link,
+        enrolment: EnrolmentServer | None,
         topics: Topics,
         journal: EventJournal,
         session: Callable[[str], str],
@@ -54,21 +61,33 @@ class MembershipMessages:
     ) -> None:
         self.membership = membership
         self._link = link
+        self._enrolment = enrolment
         self._topics = topics
         self._journal = journal
         self._drop = drop
         self._session = session
         self._clock = clock
         self._stale = False
+        self._to_clear: list[tuple[float, Party]] = []
         self.rotation = KeyRotation(
             membership.parties, membership.own, self._order_rotation, self._use_new_keys
         )
 
+    def start(self) -> None:
+        """Hear those who enrol, as soon as their broker is there."""
+        if self._enrolment is not None:
+            self._enrolment.start()
+
+    def stop(self) -> None:
+        """Hear nobody who enrols any more."""
+        if self._enrolment is not None:
+            self._enrolment.stop()
+
     def take_enrolment(self, token: str, asked: EnrolmentRequest) -> None:
         """Answer the holder of a token."""
         answer = self.membership.answer(token, asked)
-        if answer is not None:
-            self._link.send(self._topics.enrolment_response(token), answer)
+        if answer is not None and self._enrolment is not None:
+            self._enrolment.answer(token, answer)
 
     def take(self, device: str, message: RenewalRequest | Leave) -> None:
         """Take what a member asks about its membership."""
@@ -115,10 +134,27 @@ class MembershipMessages:
             party = parties.revoke(user, reason)
         finally:  # also where it was written down and the broker could not be told
             ended = parties.party(user)
-            if ended is not None and (ended.role, ended.state) == ("device", "revoked"):
-                self._drop(user)
+            if ended is not None and ended.state == "revoked":
+                if ended.role == "device":
+                    self._drop(user)
+                self._clear(ended)
+                self._to_clear.append((self._clock.monotonic() + CLEAR_AGAIN, ended))
         self._journal.emit("note", text=f"{party.role} {party.name}: {_WORDS[reason]}")
         return party
+
+    def _clear(self, party: Party) -> None:
+        """Delete what the broker retains of a party."""
+        if party.role == "device":
+            self._link.clear(*self._topics.written_by_device(party.name))
+        else:
+            self._link.clear(*self._topics.written_by_client(party.user))
+
+    def _clear_again(self) -> None:
+        now = self._clock.monotonic()
+        while self._to_clear and self._to_clear[0][0] <= now:
+            _, party = self._to_clear.pop(0)
+            if not self.membership.parties.is_enrolled(party.user):  # nor invited again meanwhile
+                self._clear(party)
 
     def _tell(self, user: str) -> None:
         """Tell a connected device that it is removed, while the broker still delivers it."""
@@ -145,6 +181,7 @@ class MembershipMessages:
         Raises:
             StorageError: the broker still cannot be told what has changed.
         """
+        self._clear_again()
         if own := self._own_user():
             self._stale |= own in self.membership.own.renew()
         if self._stale:

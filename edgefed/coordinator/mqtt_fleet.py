@@ -56,11 +56,20 @@ class MqttFleet(Fleet):
         self._clock = clock
         self._on_closed = on_closed
         self._open: dict[str, _OpenExchange] = {}
+        self._missed: dict[str, frozenset[str]] = {}
         registry.listen(self._note_presence)
 
     def roster(self) -> Roster:
         """Return the devices that are online and not paused."""
         return self._registry.roster()
+
+    def known(self) -> Roster:
+        """Return the devices that have been born, and were neither forgotten nor removed."""
+        return self._registry.known()
+
+    def belongs(self, device: str) -> bool:
+        """Whether a device is enrolled, in a fleet with an authority."""
+        return self._registry.is_enrolled(device)
 
     def wait_for(self, devices: int, timeout: float, stop: Callable[[], bool]) -> Roster:
         """Wait until so many devices have joined, or time is up, or ``stop``."""
@@ -90,10 +99,17 @@ class MqttFleet(Fleet):
         if opened is None:
             return
         opened.report.end()
+        if self._clock.monotonic() >= opened.pending.deadline:
+            wanted, began = opened.pending.wanted(), opened.pending.began
+            self._missed[exchange.exchange] = self._registry.steady_since(wanted, began)
         self._dispatcher.close(opened.pending)
         for unread in opened.pending.drop():
             if not put_again:
                 self.verdict(unread.reply, "late", "enough others had answered")
+
+    def missed_deadline(self, exchange: OpenExchange) -> frozenset[str]:
+        """Return the devices that could have answered an exchange and let its deadline pass."""
+        return self._missed.pop(exchange.exchange, frozenset())
 
     def _is_open(self, pending: PendingExchange) -> bool:
         """Look who is lost, and whether anything is left to wait for."""

@@ -56,10 +56,9 @@ def create_fleet(
     _remove_parts(trust)
     beside = trust.with_name(PART.format(trust.name, uuid.uuid4().hex[:8]))
     try:
-        beside.mkdir(mode=0o700)
+        make_folder(beside)
         authority = new_authority(fleet, broker, hosts, clock.now())
-        folder = beside / AUTHORITY_FOLDER
-        folder.mkdir(mode=0o700)
+        folder = make_folder(beside / AUTHORITY_FOLDER)
         save_authority(authority, folder)
         store = EnrolmentStore(folder)
         try:

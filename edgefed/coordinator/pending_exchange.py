@@ -23,6 +23,7 @@ class PendingExchange:
     """One open exchange; guarded by its lock.
 
     Attributes:
+        began: when it was opened; ``started`` moves with the deadline.
         arrivals: whole replies for the engine; None wakes it.
         wanting: devices whose reply is still out.
         lost: those of them that are not there, and since when.
@@ -43,8 +44,10 @@ class PendingExchange:
     presence_changed: threading.Event = field(default_factory=threading.Event)
     dropped: bool = False
     _repeats: dict[str, tuple[float, float]] = field(default_factory=dict)
+    began: float = field(init=False)
 
     def __post_init__(self) -> None:
+        self.began = self.started
         self.wanting = {task.device: task for task in self.exchange.tasks}
         self._repeats = dict.fromkeys(self.wanting, (self.started + REPEAT, REPEAT))
         self.presence_changed.set()

@@ -9,17 +9,23 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch.torch_version import TorchVersion
 
-from edgefed.errors import DataError, MissingDataError, RecipeError
+from edgefed.errors import DataError, MissingDataError, RecipeError, UsageError
 from edgefed.learn.models import Model
 from edgefed.learn.networks.torchvision_classifiers import PREFIX, is_torchvision
 from edgefed.learn.types import Tensors
 
 PUBLISHED = "default"
 """What ``model.weights`` says for torchvision's own."""
+
+SAFE_TORCH = "2.6"
+"""The first torch that reads nothing but tensors of a ``.pth`` file; others can be made to run code
+of it, also with ``weights_only`` (CVE-2025-32434)."""
 
 NESTED = ("state_dict", "model", "model_state_dict", "weights")
 """Where files of training programs keep a network's weights among other things."""
@@ -39,6 +45,7 @@ def pretrained(model: Model, path: Path | None) -> tuple[Tensors, str]:
         path: of a ``.safetensors`` or ``.pth`` file; None for torchvision's own.
 
     Raises:
+        UsageError: ``model.torch``, as ``require_safe_torch``.
         RecipeError: ``model.weights``: there are no published weights for this network.
         MissingDataError: ``model.download``: there is no network.
         DataError: ``model.weights``: the file is no weights, or those of another network.
@@ -92,6 +99,43 @@ def fitted(model: Model, found: Mapping[str, torch.Tensor], where: str) -> tuple
     return arrays, f"the output layer {layer} is new: {where} has other classes" if left else ""
 
 
+def require_safe_torch(path: Path) -> None:
+    """Check that this torch can open a file of weights without running code of it.
+
+    Raises:
+        UsageError: ``model.torch``: it cannot.
+    """
+    if path.suffix != ".safetensors" and TorchVersion(torch.__version__) < SAFE_TORCH:
+        raise UsageError(
+            f"torch {torch.__version__} could run code of {path}, which is not opened"
+            " (CVE-2025-32434).",
+            code="model.torch",
+            hint="install torch 2.6 or newer, or save the weights as .safetensors",
+        )
+
+
+def published_file(name: str) -> tuple[str, Path]:
+    """Return where torchvision publishes the weights of a network, and where torch keeps them.
+
+    Raises:
+        RecipeError: ``model.weights``: there are none.
+    """
+    if not is_torchvision(name):
+        raise RecipeError(
+            f"There are no published weights for the model {name}.",
+            code="model.weights",
+            hint=f'choose a "{PREFIX}…" model, or a file of weights',
+        )
+    url = _entry(name).url
+    return url, Path(torch.hub.get_dir()) / "checkpoints" / Path(url).name
+
+
+def _entry(name: str) -> Any:
+    import torchvision
+
+    return torchvision.models.get_model_weights(name.removeprefix(PREFIX)).DEFAULT
+
+
 def _head_names(model: Model) -> frozenset[str]:
     """Return the names of the output layer's weights; of the last layer's if it is not linear."""
     try:
@@ -104,29 +148,23 @@ def _head_names(model: Model) -> frozenset[str]:
 def _published(model: Model) -> Mapping[str, torch.Tensor]:
     """Return what torchvision publishes for a network; downloaded once into torch's cache."""
     name = _name(model)
-    if not is_torchvision(name):
-        raise RecipeError(
-            f"There are no published weights for the model {name}.",
-            code="model.weights",
-            hint=f'choose a "{PREFIX}…" model, or a file of weights',
-        )
-    import torchvision
-
-    weights = torchvision.models.get_model_weights(name.removeprefix(PREFIX)).DEFAULT
+    url, target = published_file(name)
     try:
-        state: Mapping[str, torch.Tensor] = weights.get_state_dict(progress=False, check_hash=True)
+        state: Mapping[str, torch.Tensor] = _entry(name).get_state_dict(
+            progress=False, check_hash=True
+        )
     except (OSError, RuntimeError) as error:
-        target = Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name
         raise MissingDataError(
             f"The weights of {name} cannot be downloaded: {' '.join(str(error).split())[:200]}.",
             code="model.download",
-            hint=f"connect this machine, or copy {weights.url} to {target}",
+            hint=f"connect this machine, or copy {url} to {target}",
         ) from error
     return state
 
 
 def _read(path: Path) -> Mapping[str, torch.Tensor]:
     """Return the tensors of a file by name."""
+    require_safe_torch(path)
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file

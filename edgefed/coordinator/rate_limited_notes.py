@@ -1,9 +1,13 @@
-"""Warnings about a sender's messages in the journal, at most one of each kind per minute."""
+"""Warnings about a sender's messages in the journal, at most one of each kind per minute.
+
+All strangers share one: whoever is not known chooses its name, and could fill the log.
+"""
 
 from __future__ import annotations
 
 from edgefed.clock import Clock
 from edgefed.coordinator.event_journal import EventJournal
+from edgefed.events.attention import STRANGERS
 
 WARN_EVERY = 60.0
 """Seconds between two warnings of one kind about one sender."""
@@ -40,6 +44,10 @@ class RateLimitedNotes:
         self._warned[sender, kind] = now
         self._journal.emit("note", level="warning", text=f"{sender}: {text}")
         return True
+
+    def warn_of_stranger(self, name: str, text: str) -> bool:
+        """Note what is wrong with a message of somebody unknown, once a minute for all of them."""
+        return self.warn(STRANGERS, STRANGERS, f"{name}: {text}")
 
     def _forget_old(self, now: float) -> bool:
         """Forget what may be warned of again, at most once a second; return if there is room."""

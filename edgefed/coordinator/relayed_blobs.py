@@ -19,7 +19,7 @@ from edgefed.coordinator.relay_checks import check_relays, task_relays
 from edgefed.coordinator.reply_checks import Rejection
 from edgefed.coordinator.run_records import OpenExchange
 from edgefed.errors import StorageError, WireError
-from edgefed.files import make_folder, storage_error
+from edgefed.files import PRIVATE_FILE, make_folder, storage_error
 from edgefed.wire.blobs import BlobCache
 
 log = logging.getLogger(__name__)
@@ -178,7 +178,7 @@ class RelayedBlobs:
     def _mark(self, digest: str) -> None:
         path = self._folder / digest
         try:
-            path.touch()
+            path.touch(PRIVATE_FILE)
         except OSError as error:
             raise storage_error(path, error) from error
         self._marked.add(digest)

@@ -80,7 +80,9 @@ def check(
         raise Rejection(reason)
     _check_roles(reply, exchange.reply_roles)
     groups = _read(delivered, task, exchange)
-    if exchange.name == "evaluate" and (reason := evaluation_problem(reply, groups, task)):
+    if exchange.name == "evaluate" and (
+        reason := evaluation_problem(reply, groups, task, exchange.held_out.get(reply.device))
+    ):
         raise Rejection(reason)
     relayed = sent_relays(reply)
     answer = Answer(reply.device, reply.samples, groups, reply.metrics, relayed=relayed)

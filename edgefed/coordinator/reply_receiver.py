@@ -16,7 +16,7 @@ from edgefed.coordinator.reply_checks import LOST_BLOB, fetch_problem
 from edgefed.coordinator.reply_uploads import ReplyUploads
 from edgefed.errors import StorageError, WireError
 from edgefed.transport.blob_intake import Ask, BlobIntake
-from edgefed.wire.messages import Reply
+from edgefed.wire.messages import Chunk, Reply
 
 log = logging.getLogger(__name__)
 
@@ -76,13 +76,13 @@ class ReplyReceiver:
         self._relays.announce({sent.digest for sent in reply.relays.values()})
         self._go_on(*self._uploads.take(reply, size, self._clock.monotonic()))
 
-    def take_chunk(self, device: str, digest: str, number: int, data: bytes) -> None:
+    def take_chunk(self, device: str, chunk: Chunk) -> None:
         """Take a chunk of a blob that a reply names."""
-        now = self._clock.monotonic()
+        now, digest = self._clock.monotonic(), chunk.digest
         exchange = self._uploads.exchange_of(device, digest)
         if exchange is not None:
-            self._sizes[device, exchange] = self._sizes.get((device, exchange), 0) + len(data)
-        ask = self._intake.chunk(digest, number, data, now)
+            self._sizes[device, exchange] = self._sizes.get((device, exchange), 0) + len(chunk.data)
+        ask = self._intake.chunk(chunk, now)
         if ask is not None:
             self._publisher.need(ask)
         elif self._cache.has(digest):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from edgefed.config.recipe import EvaluationPlace, Recipe
 from edgefed.coordinator.bounty_orders import order_labels
-from edgefed.coordinator.challenges import Challenges
+from edgefed.coordinator.challenges import MAX_USERS, Challenges
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.order_events import note_order
 from edgefed.coordinator.request_actions import Action, Arguments, Nothing
@@ -38,7 +38,7 @@ SLOW = ("run.check", "device.ping", "device.log")
 link, which brings the devices' answers."""
 
 NONCES = 256
-"""Requests that are remembered, since a broker may hand one over twice."""
+"""Requests of a user that are remembered, since a broker may hand one over twice."""
 
 PART_BYTES = MAX_MESSAGE_BYTES - 4096
 
@@ -55,6 +55,10 @@ class RunService(Protocol):
 
     def order(self, run: str, action: str) -> str:
         """Give an order to a run and return what follows, in words."""
+        ...
+
+    def delete(self, run: str) -> None:
+        """Delete an ended run."""
         ...
 
     def check(self, recipe: Recipe) -> dict[str, Any]:
@@ -138,15 +142,16 @@ class RequestHandler:
         self._challenges = challenges
         self._inbox_counts = inbox_counts
         self._evaluation_result = evaluation_result
-        self._nonces: deque[str] = deque(maxlen=NONCES)
+        self._nonces: OrderedDict[str, deque[str]] = OrderedDict()
         self._actions: Mapping[str, Action] = {
-            "challenge": Action(Nothing, self._challenge),
+            "challenge": Action(Nothing, self._challenge, by_user=True),
             "snapshot": Action(Nothing, self._snapshot),
             "run.list": Action(Nothing, self._list),
             "run.show": Action(_OneRun, self._show),
             "run.summary": Action(_OneRun, self._summarise),
             "run.check": Action(_Check, self._check, costly=True),
             "run.start": Action(_Start, self._start, order=True),
+            "run.delete": Action(_OneRun, self._delete, order=True),
             "run.order": Action(_Order, self._order, order=True),
             "run.evaluate": Action(_Evaluate, self._evaluate, order=True),
             "run.evaluation": Action(_Evaluation, self._evaluation),
@@ -154,11 +159,15 @@ class RequestHandler:
             **more,
         }
 
-    def is_repeated(self, request: Request) -> bool:
-        """Whether a request came before; asked once for each, by the link's thread."""
-        if request.nonce in self._nonces:
+    def is_repeated(self, request: Request, by: str) -> bool:
+        """Whether a user's request came before; asked once for each, by the link's thread."""
+        nonces = self._nonces.setdefault(by, deque(maxlen=NONCES))
+        self._nonces.move_to_end(by)
+        if len(self._nonces) > MAX_USERS:
+            self._nonces.popitem(last=False)
+        if request.nonce in nonces:
             return True
-        self._nonces.append(request.nonce)
+        nonces.append(request.nonce)
         return False
 
     def answer(
@@ -204,13 +213,13 @@ class RequestHandler:
                 hint="use the credentials of an operator",
             )
         if action.order:
-            self._challenges.redeem(request.challenge)
+            self._challenges.redeem(request.challenge, by)
         arguments = action.arguments.model_validate(request.arguments)
         return action.act(arguments, by) if action.by_user else action.act(arguments)
 
-    def _challenge(self, arguments: Nothing) -> dict[str, Any]:
+    def _challenge(self, arguments: Nothing, by: str) -> dict[str, Any]:
         del arguments
-        return {"challenge": self._challenges.issue()}
+        return {"challenge": self._challenges.issue(by)}
 
     def _snapshot(self, arguments: Nothing) -> dict[str, Any]:
         del arguments
@@ -250,6 +259,11 @@ class RequestHandler:
     def _order(self, arguments: _Order) -> dict[str, Any]:
         record = self._store.run(arguments.run)
         return {"run": record.run, "told": self._runs.order(record.run, arguments.action)}
+
+    def _delete(self, arguments: _OneRun) -> dict[str, Any]:
+        run = self._store.run(arguments.run).run
+        self._runs.delete(run)
+        return {"run": run}
 
     def _evaluate(self, arguments: _Evaluate) -> dict[str, Any]:
         run = self._store.run(arguments.run).run

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
+from edgefed.algorithms.merging_check import least_devices
 from edgefed.clock import timestamp
 from edgefed.coordinator.bounty_updates import planned_state
 from edgefed.coordinator.device_admission import Admission, admit
@@ -14,16 +15,42 @@ from edgefed.coordinator.frozen_weights import read_frozen
 from edgefed.coordinator.run_controls import Aborted
 from edgefed.coordinator.run_model import RunModel, make_run_model
 from edgefed.coordinator.run_recorder import RunRecorder
-from edgefed.coordinator.run_records import Checkpoint, OpenExchange
+from edgefed.coordinator.run_records import Checkpoint, OpenExchange, RunRecord
 from edgefed.coordinator.run_state import RunState
 from edgefed.coordinator.starting_weights import start_model
+from edgefed.coordinator.store import Store
+from edgefed.coordinator.tasks import asked_exchange
 from edgefed.coordinator.training_check import check_training
-from edgefed.errors import TimeLimitError
+from edgefed.coordinator.trust_updates import make_admission
+from edgefed.errors import StorageError, TimeLimitError
 from edgefed.events.early_stopping import history_of
 from edgefed.seeds import derive
 
 PAUSED_LOOK = 1.0
 """Seconds between two looks for the devices of a paused run."""
+
+
+def check_resumable(store: Store, record: RunRecord) -> bool:
+    """Check that a run can go on; return whether it has a checkpoint, or begins anew.
+
+    Raises:
+        StorageError: ``run.checkpoint``: it has begun, and its checkpoint is missing or damaged.
+    """
+    try:
+        found = store.check_checkpoint(record.run)
+    except StorageError as error:
+        raise _no_checkpoint(record.run, error.message) from error
+    if record.exchanges and not found:
+        raise _no_checkpoint(record.run, "Its last checkpoint is missing.")
+    return found
+
+
+def _no_checkpoint(run: str, why: str) -> StorageError:
+    return StorageError(
+        f"Run {run} cannot be resumed: {why}",
+        code="run.checkpoint",
+        hint="edgefed restore FILE puts a backup back; or start the run again",
+    )
 
 
 def begin_run(
@@ -61,7 +88,8 @@ def _begun(
     if checkpoint:
         recorder.status("running")
     else:
-        recorder.wait_for_devices(recipe.rounds.min_devices)
+        recorder.wait_for_devices(least_devices(recipe).count)
+        _warn_of_too_few(deps, recorder)
     admission = _admitted(deps, recorder, begins=checkpoint is None)
     run_model = make_run_model(
         recipe,
@@ -75,15 +103,50 @@ def _begun(
     checkpoint = checkpoint or _first(deps, recorder, admission, run_model)
     for loss in downlink.losses():
         recorder.warn(loss)
+    if restored := recorder.record.restored:
+        recorder.warn(_restored(restored, private=recipe.privacy.wanted))
     rows = deps.store.rounds(run)
     scored = rows[-1]["round"] if rows else 0
     opened = next(iter(checkpoint.open), None)
     if opened is not None and not deps.relays.has_all(opened):  # its run had ended
         give_up(opened)
         opened = None
+    if opened is not None and not opened.tasks:  # of another protocol version
+        checkpoint = _begun_anew(deps, recorder, checkpoint, opened)
+        opened = None
     state, orders = planned_state(deps.algorithm, deps.store, run, checkpoint)
     history = history_of(recipe.evaluation, rows)
     return RunState(run_model, admission, state, downlink, opened, scored, history, orders)
+
+
+def _begun_anew(
+    deps: EngineDeps, recorder: RunRecorder, checkpoint: Checkpoint, opened: OpenExchange
+) -> Checkpoint:
+    """Commit the state in which to plan again in the place of an exchange that an upgrade ended."""
+    state = deps.algorithm.begin_anew(checkpoint.state, asked_exchange(opened))
+    record, held = recorder.without_answers(), checkpoint.downlink
+    recorder.written(lambda: deps.store.commit(record, state, held, closes=opened))
+    recorder.record = record
+    recorder.warn(f"round {opened.round} begins anew after the upgrade")
+    return replace(checkpoint, state=state, open=())
+
+
+def _warn_of_too_few(deps: EngineDeps, recorder: RunRecorder) -> None:
+    """Say at once why the run waits for more devices than its recipe names."""
+    there = sum(member.samples > 0 for member in deps.fleet.roster())
+    if told := least_devices(deps.prepared_recipe).told(there):
+        recorder.warn(told)
+
+
+def _restored(time: str, *, private: bool) -> str:
+    """Return what to tell of a run that goes on from a backup."""
+    told = f"restored from the backup of {time}: what was merged since then is not in the model"
+    if not private:
+        return told
+    return (
+        f"{told}, and what it cost is unknown: epsilon is at least the number that is shown, and"
+        " the budget may be exceeded"
+    )
 
 
 def _admitted(deps: EngineDeps, recorder: RunRecorder, *, begins: bool) -> Admission:
@@ -121,17 +184,22 @@ def _admit(
     begins: bool,
 ) -> Admission:
     recipe = deps.prepared_recipe
+    least = least_devices(recipe)
+
+    def tell(device: str, reason: str) -> None:
+        deps.journal.emit("device", device=device, excluded=reason)
+
     return admit(
         deps.fleet,
         recipe,
         deps.dataset,
-        recipe.rounds.min_devices if begins else 1,
+        least.count if begins else 1,
+        because=least.because,
         recorded=recorder.record.spec,
-        warn=recorder.warn,
+        admission_of=lambda spec: make_admission(deps, spec, recorder.warn, tell),
         clock=deps.clock,
         stop=stop,
         check=deps.controls.check,
-        quarantined=deps.trust.is_quarantined,
     )
 
 

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from edgefed.algorithms.base import Roster
+from edgefed.algorithms.merging_check import least_devices
 from edgefed.algorithms.privacy_plan import check_privacy, privacy_plan
 from edgefed.algorithms.registry import check_fleet, make
+from edgefed.config.checks_section import ChecksSection
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.augmentation import with_augmentation
 from edgefed.coordinator.compatibility import Compatibility, DataSpec, check_compatibility
-from edgefed.coordinator.device_admission import QUARANTINED
 from edgefed.coordinator.run_model import check_dataset, load_dataset, make_model
 from edgefed.coordinator.service_settings import ServiceSettings
-from edgefed.coordinator.starting_weights import weights_source
+from edgefed.coordinator.starting_weights import (
+    put_initial_weights,
+    unknown_weights,
+    weights_source,
+)
 from edgefed.coordinator.training_check import check_training
 from edgefed.coordinator.user_code_check import check_code_allowed
 from edgefed.data.types import Dataset
-from edgefed.errors import NotAllowedError
+from edgefed.errors import DataError, EdgeFedError, NotAllowedError
 from edgefed.learn.models import Model
 from edgefed.learn.robust.aggregate import merging_bytes
+
+MORE_DEVICES = "start more agents, or change the recipe"
 
 
 class RunCheck:
@@ -29,16 +36,16 @@ class RunCheck:
 
     Args:
         settings: of the coordinator; data sets are kept in its folder.
-        quarantined: whether a device takes part in no run.
+        excluded: returns who takes part in no run with these checks, and why.
     """
 
     def __init__(
         self,
         settings: ServiceSettings,
-        quarantined: Callable[[str], bool] = lambda device: False,
+        excluded: Callable[[ChecksSection], Mapping[str, str]] = lambda checks: {},
     ) -> None:
         self._settings = settings
-        self._quarantined = quarantined
+        self._excluded = excluded
         self._busy = threading.Lock()
 
     def report(self, recipe: Recipe, roster: Roster) -> dict[str, Any]:
@@ -62,14 +69,16 @@ class RunCheck:
         dataset = load_dataset(recipe, self._settings.folder / "data")
         check_dataset(recipe, dataset)
         found = check_compatibility(recipe, dataset, roster)
+        told = _found(found, roster, self._excluded(recipe.checks))
         if found.spec is not None and found.problem is None:
             plan = with_augmentation(recipe, dataset.preparation)
             model = self._check_model(plan, found.spec, dataset)
-            told = _found(found, roster, self._quarantined)
+            told |= self._weights(plan, found.spec, model)
             fitting = sum(device["fits"] for device in told["devices"])
+            _note_too_few(told, recipe, fitting)
             merging = _merging(recipe, model, recipe.rounds.cohort or fitting)
             return {**told, **merging, **_planned(recipe)}
-        return _found(found, roster, self._quarantined)
+        return told
 
     def _check_model(self, recipe: Recipe, spec: DataSpec, dataset: Dataset) -> Model:
         """Check that the algorithm can train the model on the data, and return the model."""
@@ -77,6 +86,26 @@ class RunCheck:
         model = make_model(recipe, spec.shape, spec.classes, memory, user_models=allowed)
         check_training(recipe, make(recipe), model, dataset)
         return model
+
+    def _weights(self, recipe: Recipe, spec: DataSpec, model: Model) -> dict[str, Any]:
+        """Return whether the run can start from the weights that it names; nothing for none."""
+        section, folder = recipe.model, self._settings.folder
+        if not (section.weights or section.start):
+            return {}
+        problem: EdgeFedError | None = None
+        reason, usable = "", "yes"
+        try:
+            if reason := unknown_weights(section):
+                usable = "unknown"
+            else:
+                runs = folder / "runs"
+                put_initial_weights(model, section, spec, folder / "data", lambda run: runs / run)
+        except EdgeFedError as error:
+            problem, reason, usable = error, error.message, "no"
+        told: dict[str, Any] = {"weights": {"usable": usable, "reason": reason}}
+        if problem is not None:
+            told |= {"fits": False, "problem": problem.to_json()["error"]}
+        return told
 
 
 def check_start(recipe: Recipe, settings: ServiceSettings) -> None:
@@ -91,6 +120,13 @@ def check_start(recipe: Recipe, settings: ServiceSettings) -> None:
     check_privacy(recipe)
     folder = settings.folder
     weights_source(recipe.model, folder / "data", lambda run: folder / "runs" / run)
+
+
+def _note_too_few(told: dict[str, Any], recipe: Recipe, fitting: int) -> None:
+    """Add why the devices that fit do not suffice for a round, if they do not."""
+    if problem := least_devices(recipe).told(fitting):
+        error = DataError(problem, code="run.devices", hint=MORE_DEVICES)
+        told.update(fits=False, problem=error.to_json()["error"])
 
 
 def _planned(recipe: Recipe) -> dict[str, Any]:
@@ -110,11 +146,8 @@ def _merging(recipe: Recipe, model: Model, devices: int) -> dict[str, Any]:
     return {"merging": {"rule": merging.rule, "memory": memory, "held": devices * update}}
 
 
-def _found(
-    found: Compatibility, roster: Roster, quarantined: Callable[[str], bool]
-) -> dict[str, Any]:
-    reasons = {each.device: each.reason for each in found.misfits}
-    reasons |= {each.device: QUARANTINED for each in roster if quarantined(each.device)}
+def _found(found: Compatibility, roster: Roster, excluded: Mapping[str, str]) -> dict[str, Any]:
+    reasons = {**excluded, **{each.device: each.reason for each in found.misfits}}
     devices = [
         {
             "device": member.device,

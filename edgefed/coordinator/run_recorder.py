@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -16,6 +16,11 @@ from edgefed.coordinator.run_records import OpenExchange, RunRecord
 from edgefed.coordinator.scores import Scores
 from edgefed.coordinator.store import Store
 from edgefed.errors import DIVERGED, LOWER_RATE, StorageError
+from edgefed.evaluation.confusion import Confusion
+from edgefed.evaluation.nothing_learned import Finding, nothing_learned
+from edgefed.events.attention import NOTHING_LEARNED
+from edgefed.events.class_names import name_of
+from edgefed.events.early_stopping import REMOVED_TESTERS
 from edgefed.events.model import RunStatus
 
 Result = TypeVar("Result")
@@ -125,6 +130,7 @@ class RunRecorder:
             loss=record.loss,
             weights_digest=record.weights_digest,
             class_names=list(record.class_names),
+            **({"restored": record.restored} if record.restored else {}),
             **more,
         )
 
@@ -203,6 +209,7 @@ class RunRecorder:
             "seconds": round(now.seconds - began.get("seconds", now.seconds), 3),
             "sent": now.bytes_down - began.get("down", now.bytes_down),
             "received": now.bytes_up - began.get("up", now.bytes_up),
+            **({REMOVED_TESTERS: gone} if (gone := began.get(REMOVED_TESTERS)) else {}),
             **{name: _if_finite(value) for name, value in {**measured, **scores.values}.items()},
         }
         tested = {"accuracy": row["accuracy"], "loss": row["loss"]} if scores else {}
@@ -214,6 +221,29 @@ class RunRecorder:
             self._journal.emit("confusion", run=now.run, **each)
         self._journal.emit("scored", run=now.run, **row)
         return row
+
+    def nothing_learned(self, names: Collection[str]) -> Finding | None:
+        """Return what shows that the model learned nothing, and warn of it; None of no finding.
+
+        Args:
+            names: of the model's trained weights and running statistics.
+        """
+        now = self.record
+        tests, rows = self._store.confusions(now.run), self._store.rounds(now.run)
+        if not tests:
+            return None
+        found = nothing_learned(
+            Confusion.from_rows(tests[0]["counts"]),
+            [row["train_loss"] for row in rows if row.get("train_loss") is not None],
+            rounds=len(rows),
+            has_statistics=any(name.endswith("running_mean") for name in names),
+            called=lambda label: name_of(label, now.class_names),
+        )
+        if found is None:
+            return None
+        found = replace(found, text=f"{NOTHING_LEARNED}: {found.text}")
+        self.warn(f"{found.text}; try: {found.hint}")
+        return found
 
     def _tally(self) -> ReplyStats:
         return ReplyStats.from_json(self.record.progress.get("stats", {}))

@@ -11,9 +11,6 @@ from edgefed.coordinator.compatibility import DataSpec
 from edgefed.events.model import RunStatus
 from edgefed.wire.messages import Task
 
-UNFINISHED: tuple[RunStatus, ...] = ("waiting", "running", "pausing", "paused", "finishing")
-"""The states of a run that the coordinator works on, now or when it is started again."""
-
 
 @dataclass(frozen=True)
 class RunRecord:
@@ -23,7 +20,7 @@ class RunRecord:
         run: unique id, such as ``r-0007-4f2a``.
         recipe: the recipe as JSON text.
         round: the round at work; once the run has ended, how many rounds it finished.
-        exchanges: how many exchanges were begun; the next one's index.
+        exchanges: how many exchanges were begun.
         preparatory_exchanges: how many of them only prepared for others (``Exchange.preparatory``).
         epsilon: what the merged rounds cost in differential privacy; None without.
         bytes_up, bytes_down: payload bytes from and to devices.
@@ -31,8 +28,13 @@ class RunRecord:
         shape, classes, class_names, by_position: what its data look like, as ``DataSpec`` has it;
             ``classes`` is 0 until the run has begun.
         error, hint: code of the failure and what to do about it.
+        silent: devices that missed deadlines, as in ``silent_devices``.
+        testers: devices whose tests count among the scores by which the best round is known.
         progress: of the round at work: its number, ``seconds`` and bytes (``up``, ``down``) when it
             began, and the ``stats`` of its answers so far.
+        restored: time of the backup that it was restored from before it had finished; devices may
+            have answered later exchanges, which the state does not know. Empty for no backup.
+        first_index: the index of its first exchange; a restore raises it.
     """
 
     run: str
@@ -60,10 +62,14 @@ class RunRecord:
     bytes_down: int = 0
     seconds: float = 0.0
     progress: dict[str, Any] = field(default_factory=dict)
+    silent: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    testers: tuple[str, ...] = ()
     shape: tuple[int, ...] = ()
     classes: int = 0
     class_names: tuple[str, ...] = ()
     by_position: bool = False
+    restored: str = ""
+    first_index: int = 0
 
     @property
     def spec(self) -> DataSpec | None:
@@ -78,6 +84,11 @@ class RunRecord:
         return self.round - 1 if self.progress.get("round") == self.round else self.round
 
     @property
+    def next_index(self) -> int:
+        """The index of the next exchange, which no exchange of the run ever had."""
+        return self.first_index + self.exchanges
+
+    @property
     def seed_index(self) -> int:
         """The number of the next exchange that its draws derive from; asides do not count."""
         return self.exchanges - self.preparatory_exchanges
@@ -89,7 +100,7 @@ class OpenExchange:
 
     Attributes:
         exchange: its id; unique for ever.
-        index: counts a run's exchanges from 0.
+        index: grows with each of a run's exchanges (``RunRecord.next_index``).
         name: the algorithm's name for the question.
         round: counted from 1.
         tasks: one for each device asked.
@@ -101,6 +112,7 @@ class OpenExchange:
             long as for any other.
         bounty_orders: how many of the run's orders about label bounties it was planned after; its
             answers are merged into the state after these.
+        held_out: of a test, how many samples each device had announced to hold out.
     """
 
     exchange: str
@@ -117,6 +129,7 @@ class OpenExchange:
     lost_grace: float | None = None
     reply_roles: Mapping[str, ReplyRole] = field(default_factory=dict)
     bounty_orders: int = 0
+    held_out: Mapping[str, int] = field(default_factory=dict)
     detail: str = ""
 
 

@@ -19,7 +19,7 @@ from edgefed.learn.model_files import BEST_FILE, MODEL_FILE
 
 def run_row(record: RunRecord) -> dict[str, Any]:
     """Return a run's row, as a list of runs has it."""
-    hidden = ("recipe", "progress")
+    hidden = ("recipe", "progress", "silent", "testers", "first_index")
     return {key: value for key, value in asdict(record).items() if key not in hidden}
 
 

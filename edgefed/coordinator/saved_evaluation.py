@@ -31,6 +31,7 @@ from edgefed.coordinator.run_records import OpenExchange, RunRecord
 from edgefed.coordinator.run_state import RunState
 from edgefed.coordinator.scores import NO_SCORES, Scores
 from edgefed.coordinator.tasks import open_exchange
+from edgefed.coordinator.trust_updates import make_admission
 from edgefed.errors import DataError, NotAllowedError, UsageError
 from edgefed.events.class_table import confusion_json
 from edgefed.learn.model_files import BEST_FILE
@@ -85,9 +86,7 @@ def ended_run(deps: EngineDeps, record: RunRecord, warn: Callable[[str], None]) 
         deps.store.save_run(replace(before, **_one_more(before)))
         return before
 
-    admission = Admission(
-        deps.fleet, deps.recipe, record.spec, warn, deps.clock, deps.trust.is_quarantined
-    )
+    admission = make_admission(deps, record.spec, warn)
     return SavedRun(deps, record, checkpoint.state, run_model, admission, reserve_exchange)
 
 
@@ -283,13 +282,14 @@ def _opened(saved: SavedRun, mode: str, downlink: DownlinkEncoder) -> OpenExchan
     algorithm = make(recipe.model_copy(update={"rounds": everybody}))
     before = saved.reserve_exchange()
     seed = derive(recipe.seed, "plan", before.seed_index)
-    planned = algorithm.evaluation(saved.state, saved.admission.roster(), seed)
+    testers = saved.admission.roster()
+    planned = algorithm.evaluation(saved.state, testers, seed)
     if mode:
         planned = algorithm.evaluation_in_mode(saved.state, planned, mode)
     return open_exchange(
         planned,
         run=before.run,
-        index=before.exchanges,
+        index=before.next_index,
         seed_index=before.seed_index,
         recipe=recipe,
         section=algorithm.model(saved.state) or recipe.model,
@@ -297,4 +297,5 @@ def _opened(saved: SavedRun, mode: str, downlink: DownlinkEncoder) -> OpenExchan
         algorithm=algorithm,
         downlink=downlink,
         attempt=0,
+        testers=testers,
     )

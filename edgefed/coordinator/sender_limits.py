@@ -1,9 +1,13 @@
-"""Limits on what each device and each client may send to the coordinator, applied before decoding.
+"""Limits on what each device and each user may send to the coordinator, applied before decoding.
 
 A topic names the sender of a message. A device that has joined has a bucket of its own, so that one
 which floods delays no other. Devices that have not joined are only heard when they announce
 themselves: all their births share one bucket, and so do the messages of names without a birth. The
 work is the same however many names a flood uses, and so is the memory.
+
+A user, whose certificate the broker compares with the topic, has one bucket for all its clients.
+Viewers share one more, of messages and of the time that answers take, so that operators always find
+the rest of the coordinator's time.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from edgefed.transport.rate_limits import Buckets, Rate, RefusalCounts, TokenBuc
 from edgefed.wire.topics import CHUNK_LEAF, Topics
 
 UNKNOWN, NEW, NOT_ENROLLED = "unknown devices", "new devices", "devices that are not enrolled"
-NEW_CLIENTS = "new clients"
+NEW_USERS, VIEWERS = "new users", "all viewers"
 ENROLLING = "devices that want to enrol"
 COORDINATOR = "the coordinator's topic"
 
@@ -46,11 +50,17 @@ NEWCOMER = Rate(1, 20)
 UNKNOWN_DEVICES = Rate(20, 200)
 """States of all the names without a birth."""
 
-CLIENT = Rate(50, 500)
-"""Requests of a client that has sent some before."""
+USER = Rate(50, 500)
+"""Requests of a user, from whichever of its clients."""
 
 FIRST_REQUESTS = Rate(50, 500)
-"""Requests of all the clients that have not."""
+"""Requests of all the users that have sent none before."""
+
+ALL_VIEWERS = Rate(50, 500)
+"""Requests of all the viewers."""
+
+VIEWER_TIME, VIEWERS_TIME = Rate(0.1, 2.0), Rate(0.25, 3.0)
+"""Seconds of the coordinator's time for the answers to a viewer, and to all viewers."""
 
 ENROLMENTS = Rate(50, 500)
 """Requests for enrolment, which strangers send; a flood of them delays no command."""
@@ -61,7 +71,10 @@ COORDINATOR_STATES = Rate(50, 500)
 MAX_DEVICES = 16_384
 """Devices, and names on their way to become one, that have a bucket at one time."""
 
-MAX_CLIENTS = 1024
+MAX_USERS = 1024
+
+VIEWER = "viewer."
+"""How the names of viewers begin, in certificates and in topics."""
 
 
 def everybody(device: str) -> bool:
@@ -100,10 +113,13 @@ class SenderLimits:
         self._devices = Buckets(DEVICE, MAX_DEVICES)
         self._chunks = Buckets(CHUNKS, MAX_DEVICES)
         self._newcomers = Buckets(NEWCOMER, MAX_DEVICES)
-        self._clients = Buckets(CLIENT, MAX_CLIENTS)
+        self._users = Buckets(USER, MAX_USERS)
+        self._viewer_time = Buckets(VIEWER_TIME, MAX_USERS)
+        self._viewers_time = TokenBucket(VIEWERS_TIME, now)
+        self._viewers = TokenBucket(ALL_VIEWERS, now)
         self._new_devices = TokenBucket(NEW_DEVICES, now)
         self._unknown = TokenBucket(UNKNOWN_DEVICES, now)
-        self._new_clients = TokenBucket(FIRST_REQUESTS, now)
+        self._new_users = TokenBucket(FIRST_REQUESTS, now)
         self._enrolling = TokenBucket(ENROLMENTS, now)
         self._coordinator = TokenBucket(COORDINATOR_STATES, now)
         self._expected: dict[str, None] = {}
@@ -124,6 +140,20 @@ class SenderLimits:
             if len(self._expected) < MAX_EXPECTED:
                 self._expected[device] = None
 
+    def has_time(self, user: str) -> bool:
+        """Whether a user's request, admitted before others were answered, is answered now."""
+        with self._lock:
+            return not self._without_time(user, self._clock.monotonic())
+
+    def answered(self, user: str, seconds: float) -> None:
+        """Charge a user with the time that an answer took; an operator's is not limited."""
+        if not user.startswith(VIEWER):
+            return
+        with self._lock:
+            now = self._clock.monotonic()
+            self._viewer_time.charge(user, seconds, now)
+            self._viewers_time.charge(seconds, now)
+
     def refused(self) -> dict[str, int]:
         """Return how many messages were not read, by sender, the largest number first."""
         with self._lock:
@@ -143,7 +173,7 @@ class SenderLimits:
         if len(sender) > 64:  # no name, and no text to remember
             return UNKNOWN
         if branch == "control":
-            return self._judge_client(f"{sender}/{leaf}"[:160], message, now)
+            return self._judge_user(sender, message, now)
         if branch == "enrol":
             return "" if self._enrolling.take(cost_of(message.payload), now) else ENROLLING
         if not self._enrolled(sender):
@@ -152,11 +182,23 @@ class SenderLimits:
             return self._judge_device(sender, leaf, message, now)
         return self._judge_stranger(sender, leaf, message, now)
 
-    def _judge_client(self, client: str, message: Incoming, now: float) -> str:
+    def _judge_user(self, user: str, message: Incoming, now: float) -> str:
         cost = cost_of(message.payload)
-        if client not in self._clients and not self._new_clients.take(cost, now):
-            return NEW_CLIENTS
-        return "" if self._clients.take(client, cost, now) else f"client {client}"
+        if user not in self._users and not self._new_users.take(cost, now):
+            return NEW_USERS
+        if not self._users.take(user, cost, now):
+            return f"user {user}"
+        if not user.startswith(VIEWER):
+            return ""
+        return self._without_time(user, now) or ("" if self._viewers.take(cost, now) else VIEWERS)
+
+    def _without_time(self, user: str, now: float) -> str:
+        """Return whose share of the coordinator's time is used up; empty for an operator."""
+        if not user.startswith(VIEWER):
+            return ""
+        if not self._viewer_time.take(user, 0.0, now):
+            return f"user {user}"
+        return "" if self._viewers_time.take(0.0, now) else VIEWERS
 
     def _judge_device(self, device: str, leaf: str, message: Incoming, now: float) -> str:
         if leaf == CHUNK_LEAF:

@@ -28,6 +28,7 @@ from edgefed.coordinator.duplicate_coordinator import refuse_second_coordinator
 from edgefed.coordinator.engine import Engine
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.enrolment_orders import enrolment_actions
+from edgefed.coordinator.enrolment_server import EnrolmentServer
 from edgefed.coordinator.evaluation_request import EvaluationRequest
 from edgefed.coordinator.evaluations import Evaluations
 from edgefed.coordinator.event_journal import EventJournal
@@ -35,22 +36,25 @@ from edgefed.coordinator.event_log import EventLog
 from edgefed.coordinator.failed_run import note_failure
 from edgefed.coordinator.known_devices import KnownDevices
 from edgefed.coordinator.last_run import with_last_run
-from edgefed.coordinator.membership import member_verifier, open_membership
+from edgefed.coordinator.membership import Membership, member_verifier, open_membership
 from edgefed.coordinator.membership_messages import MembershipMessages
 from edgefed.coordinator.mqtt_fleet import MqttFleet
 from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.relayed_blobs import open_blobs
 from edgefed.coordinator.request_handler import RequestHandler
 from edgefed.coordinator.request_server import RequestServer
+from edgefed.coordinator.retained_messages import RetainedMessages
+from edgefed.coordinator.run_beginning import check_resumable
 from edgefed.coordinator.run_check import RunCheck, check_start
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_model import load_dataset
-from edgefed.coordinator.run_records import UNFINISHED, RunRecord
+from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.sender_limits import SenderLimits, either, everybody
 from edgefed.coordinator.service_settings import ServiceSettings, owner_of
 from edgefed.coordinator.store import Store
 from edgefed.coordinator.trust_scores import TrustScores
 from edgefed.errors import EdgeFedError, NotAllowedError, UsageError
+from edgefed.events.model import UNFINISHED
 from edgefed.learn.devices import set_threads
 from edgefed.lock import FolderLock
 from edgefed.released_memory import release_memory
@@ -101,13 +105,15 @@ class Service:
         self._registry = DeviceRegistry(
             self._journal, clock, self._trust, self._enrolled, self._pauses
         )
-        self._run_check = RunCheck(settings, self._trust.is_quarantined)
+        self._run_check = RunCheck(
+            settings, lambda checks: self._trust.exclusions(self._registry.known(), checks)
+        )
         self._limits = SenderLimits(self._topics, clock, self._joined(), self._enrolled)
         inbox: Inbox[NoReturn] = Inbox(clock, gate=self._limits)
         state = CoordinatorState(session=self._session, owner=self._owner, status="online")
         self._link = self._make_link(inbox, state)
         self._announcements = Announcements(self._link, self._topics, state)
-        self._members = self._make_members()
+        self._members = self._make_members(inbox)
         self._diagnostics = DeviceDiagnostics(
             *(self._link, self._topics, self._registry, self._journal, clock),
             lambda: secrets.token_hex(8),
@@ -118,7 +124,10 @@ class Service:
             *(self._closed, self._known.add),
         )
         self._evaluations = Evaluations(self._engine_deps, self._fleet.wake)
-        self._requests = RequestServer(self._make_requests(inbox), self._link, self._topics)
+        self._requests = RequestServer(
+            *(self._make_requests(inbox), self._link, self._topics, clock),
+            *(self._limits.answered, self._limits.has_time),
+        )
         self._pending: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._jobs: dict[str, RunControls] = {}
         self._guard = threading.Lock()
@@ -135,16 +144,21 @@ class Service:
     def _make_link(self, inbox: Inbox[NoReturn], state: CoordinatorState) -> Link:
         topics = self._topics
         will = state.model_copy(update={"status": "lost"})
+        retained = RetainedMessages(
+            topics,
+            self._enrolled,
+            lambda topic: self._link.clear(topic),  # noqa: PLW0108 - made later
+            inbox.put,
+        )
         return Link(
             self._settings.address,
             f"edgefed-{self._settings.fleet}-coordinator-{secrets.token_hex(8)}",
-            inbox.put,
+            retained.take,
             will=(topics.coordinator(), will),
             subscriptions=(
                 topics.every_up(),
                 topics.every_request(),
                 topics.coordinator(),
-                *((topics.every_enrolment_request(),) if self._membership else ()),
             ),
         )
 
@@ -194,12 +208,21 @@ class Service:
             )
         )
 
-    def _make_members(self) -> MembershipMessages | None:
+    def _make_enrolment(
+        self, membership: Membership, inbox: Inbox[NoReturn]
+    ) -> EnrolmentServer | None:
+        address = self._settings.address
+        if not address.tls:
+            return None
+        return EnrolmentServer(address, self._topics, membership.trust, inbox.put)
+
+    def _make_members(self, inbox: Inbox[NoReturn]) -> MembershipMessages | None:
         if self._membership is None:
             return None
         return MembershipMessages(
             self._membership,
             self._link,
+            self._make_enrolment(self._membership, inbox),
             self._topics,
             self._journal,
             self._registry.session,
@@ -214,6 +237,8 @@ class Service:
         self._link.start_now(timeout=10)
         self._take_up_unfinished()  # before a request could start another run
         self._dispatcher.start()
+        if self._members is not None:
+            self._members.start()
         self._alerts.start()
         try:
             while not self._stopping:
@@ -235,6 +260,8 @@ class Service:
         self._alerts.stop()
         self._announcements.change(status="lost")
         self._dispatcher.stop()
+        if self._members is not None:
+            self._members.stop()
         self._link.stop()
         self._journal.close()
         self._store.close()
@@ -262,6 +289,8 @@ class Service:
             NotAllowedError: a run is at work.
             EdgeFedError: the recipe cannot be run, or names code that is not run here.
         """
+        with self._guard:
+            self._check_free()  # before what takes time
         check_start(recipe, self._settings)
         with self._guard:
             self._check_free()
@@ -272,16 +301,20 @@ class Service:
     def check(self, recipe: Recipe) -> dict[str, Any]:
         """Return which of the devices that are there have data that fit a recipe.
 
+        ``busy`` is the run at work, if there is one: another cannot start before its end.
+
         Raises:
             EdgeFedError: the recipe cannot be run.
         """
-        return self._run_check.report(recipe, self._registry.roster())
+        report = self._run_check.report(recipe, self._registry.roster())
+        return {**report, "busy": next(iter(list(self._jobs)), "")}
 
     def order(self, run: str, action: str) -> str:
         """Give an order to the run at work, or take up one that failed or was aborted.
 
         Raises:
             UsageError: the run is not at work.
+            StorageError: ``run.checkpoint``: the run has no checkpoint to go on from.
         """
         with self._guard:
             controls = self._jobs.get(run)
@@ -293,10 +326,11 @@ class Service:
             # One that nobody works on may still say so, when a full disk did not take its end.
             if action == "resume" and record.status != "finished":
                 self._check_free()
+                begun = check_resumable(self._store, record)
                 record = replace(record, error="", hint="", ended="")
                 self._store.save_run(record)
                 self._queue(record, paused=False)
-                return "taken up from its last checkpoint"
+                return f"taken up from its {'last checkpoint' if begun else 'beginning'}"
         raise UsageError(
             f"Run {run} is {record.status}; it takes no '{action}'.",
             code="run.not_active",
@@ -318,6 +352,17 @@ class Service:
                 self._check_free()
                 self._pending.put(self._evaluations.of_ended_run(record, request))
         return self._evaluations.add(request)
+
+    def delete(self, run: str) -> None:
+        """Delete an ended run, its folder and its rows.
+
+        Raises:
+            NotAllowedError: it has not ended, or an ended run is being evaluated.
+            StorageError: the disk does not take it.
+        """
+        with self._guard:
+            self._evaluations.check_free()
+            self._store.delete_run(self._store.run(run), at_work=run in self._jobs)
 
     def _check_free(self) -> None:
         self._evaluations.check_free()
@@ -387,7 +432,7 @@ class Service:
     def _clear(self, device: str) -> None:
         """Forget that a device took part, and delete what the broker retains of it."""
         self._known.forget(device)
-        self._link.publish(self._topics.birth(device), b"", retain=True)
+        self._link.clear(*self._topics.written_by_device(device))
 
     def _closed(self, run: str, through: int) -> None:
         self._known.save()

@@ -12,7 +12,13 @@ from edgefed.config.recipe import ModelSection
 from edgefed.coordinator.compatibility import DataSpec
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.frozen_weights import save_frozen
-from edgefed.coordinator.pretrained_weights import PUBLISHED, fitted, pretrained
+from edgefed.coordinator.pretrained_weights import (
+    PUBLISHED,
+    fitted,
+    pretrained,
+    published_file,
+    require_safe_torch,
+)
 from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.data.paths import require_file, resolve
 from edgefed.errors import RecipeError, UnknownNameError
@@ -99,6 +105,24 @@ def weights_source(
         RecipeError: ``model.start``: both keys are set, or the run has no model yet.
         UnknownNameError: ``run.unknown``: there is no such run.
         MissingDataError: ``data.missing``: there is no such file.
+        UsageError: ``model.torch``: this torch does not open such a file safely.
+    """
+    check_sources(section)
+    if section.start:
+        return _model_file(section.start, folder, run_folder)
+    if section.weights in ("", PUBLISHED):
+        return None
+    path = resolve(section.weights, folder)
+    require_file(path, MISSING.format(key="weights"))
+    require_safe_torch(path)
+    return path
+
+
+def check_sources(section: ModelSection) -> None:
+    """Check that a recipe names one source of weights at most.
+
+    Raises:
+        RecipeError: ``model.start``: it names two.
     """
     if section.weights and section.start:
         raise RecipeError(
@@ -106,13 +130,17 @@ def weights_source(
             code="model.start",
             hint="omit one of them",
         )
-    if section.start:
-        return _model_file(section.start, folder, run_folder)
-    if section.weights in ("", PUBLISHED):
-        return None
-    path = resolve(section.weights, folder)
-    require_file(path, MISSING.format(key="weights"))
-    return path
+
+
+def unknown_weights(section: ModelSection) -> str:
+    """Return why it is not known yet whether a run's weights can be used; empty where it is.
+
+    Raises:
+        RecipeError: ``model.weights``: nobody publishes weights for the network.
+    """
+    if section.weights != PUBLISHED or published_file(section.name)[1].is_file():
+        return ""
+    return f"the weights of {section.name} would be downloaded"
 
 
 def _model_file(start: str, folder: Path | None, run_folder: Callable[[str], Path]) -> Path:

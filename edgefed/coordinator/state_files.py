@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from edgefed.errors import StorageError
-from edgefed.files import make_folder, storage_error, write_atomic
+from edgefed.files import make_folder, open_private, storage_error, write_atomic
 from edgefed.learn.types import Tensors
 
 PIECE = 1 << 20
@@ -145,13 +145,23 @@ class StateFiles:
             files = ", ".join(str(folder / file) for file in sorted(found))
             raise _unreadable(folder, files, f"{name} is missing") from error
 
+    def check(self, folder: Path, layout: Layout) -> None:
+        """Check that the files of a layout are there, byte by byte.
+
+        Raises:
+            StorageError: a file is missing or damaged.
+        """
+        for file, digest in layout.digests.items():
+            _check(folder / file, digest)
+
     def _put(self, path: Path, data: bytes) -> None:
         if self._durable:
             write_atomic(path, data)
             return
         make_folder(path.parent)
         try:
-            path.write_bytes(data)
+            with open_private(path, "wb") as file:
+                file.write(data)
         except OSError as error:
             raise storage_error(path, error) from error
 
@@ -162,10 +172,17 @@ def contiguous(arrays: Tensors) -> Tensors:
     return {name: np.asarray(array, order="C") for name, array in arrays.items()}
 
 
-def _load(path: Path, digest: str) -> Tensors:
+def _check(path: Path, digest: str) -> None:
     try:
         if _digest_of(path) != digest:
             raise _unreadable(path.parent, str(path), "its bytes were changed")
+    except OSError as error:
+        raise _unreadable(path.parent, str(path), error.strerror or str(error)) from error
+
+
+def _load(path: Path, digest: str) -> Tensors:
+    _check(path, digest)
+    try:
         return dict(load_file(path))
     except (OSError, SafetensorError) as error:
         raise _unreadable(path.parent, str(path), str(error)) from error

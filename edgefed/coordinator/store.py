@@ -11,8 +11,9 @@ what was written or raises a ``StorageError``.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, astuple, fields
 from pathlib import Path
 from typing import Any
@@ -21,16 +22,22 @@ from safetensors.numpy import save
 
 from edgefed.algorithms.base import Relay, ReplyRole, State
 from edgefed.coordinator.run_names import only_match
-from edgefed.coordinator.run_records import UNFINISHED, Checkpoint, OpenExchange, RunRecord
+from edgefed.coordinator.run_records import Checkpoint, OpenExchange, RunRecord
 from edgefed.coordinator.state_files import Layout, StateFiles, contiguous
 from edgefed.database.database import Database, Schema, Table
-from edgefed.errors import StorageError, WireError
-from edgefed.files import make_folder, write_atomic
+from edgefed.errors import NotAllowedError, StorageError, WireError
+from edgefed.events.model import UNFINISHED
+from edgefed.files import make_folder, storage_error, write_atomic
 from edgefed.learn.model_files import MODEL_FILE
 from edgefed.learn.types import Tensors
 from edgefed.sharing.bounty_report import BountyAction, BountyOrder
-from edgefed.wire.envelope import decode, encode
-from edgefed.wire.messages import Task
+from edgefed.wire.envelope import decode, encode, is_of_this_version
+from edgefed.wire.messages import BlobRef, Task
+
+LAST_DELETED = ".last-deleted"
+"""The file in the folder of runs with the highest number of one that was deleted."""
+
+DELETED = ".deleted"
 
 SCHEMA = 3
 """Version of the state directory; another one is refused, never half-read."""
@@ -127,8 +134,57 @@ class Store:
         return self.folder / "runs" / run
 
     def next_number(self) -> int:
-        """Return the number of the next run, counted from 1."""
-        return len(self._db.rows("runs")) + 1
+        """Return the number of the next run, counted from 1; one that was deleted is not reused."""
+        numbers = [int(str(run).split("-")[1]) for run, _ in self._db.rows("runs")]
+        return max((*numbers, self._last_deleted()), default=0) + 1
+
+    def delete_run(self, record: RunRecord, *, at_work: bool = False) -> None:
+        """Delete the folder and the rows of a run that has ended.
+
+        Killed at any moment, it leaves the run, or a row without files, which can be deleted again.
+
+        Args:
+            record: the run's row.
+            at_work: whether somebody still works on it.
+
+        Raises:
+            NotAllowedError: ``run.busy``: it has not ended.
+            StorageError: the disk does not take it.
+        """
+        run, runs = record.run, self.folder / "runs"
+        if at_work or record.status in UNFINISHED:
+            raise NotAllowedError(
+                f"Run {run} has not ended: it is {record.status}.",
+                code="run.busy",
+                hint=f"end it first: edgefed run finish {run}, or edgefed run abort {run}",
+            )
+        number = max(int(run.split("-")[1]), self._last_deleted())
+        write_atomic(runs / LAST_DELETED, str(number).encode())
+        try:
+            with suppress(FileNotFoundError):
+                self.run_folder(run).rename(runs / f".{run}{DELETED}")
+        except OSError as error:
+            raise storage_error(self.run_folder(run), error) from error
+        with self._db.transaction():
+            for name, table in _TABLES.items():
+                if "run" in table.columns:
+                    self._db.delete(name, run=run)
+        self._unwritten.pop(run, None)
+        for left in runs.glob(f".*{DELETED}"):
+            shutil.rmtree(left, ignore_errors=True)
+
+    def _last_deleted(self) -> int:
+        """Return the highest number of a run that was deleted; 0 for none."""
+        try:
+            return int((self.folder / "runs" / LAST_DELETED).read_text())
+        except FileNotFoundError:
+            return 0
+        except (OSError, ValueError) as error:
+            raise StorageError(
+                f"{self.folder / 'runs' / LAST_DELETED} cannot be read.",
+                code="storage.damaged",
+                hint="write the highest number of a run that was deleted into it",
+            ) from error
 
     def save_run(self, record: RunRecord) -> None:
         """Insert or replace a run's row."""
@@ -228,23 +284,20 @@ class Store:
         ``discarded`` are blobs between devices that are not to be delivered.
         """
         run = record.run
-        plain = {
-            field.name: getattr(exchange, field.name)
-            for field in fields(exchange)
-            if field.name not in ("tasks", "reply_roles")
-        }
-        plain["reply_roles"] = {
-            role: wanted.to_json() for role, wanted in exchange.reply_roles.items()
-        }
         with self._writing(record):
             for _, number, layout, params, _ in self._db.rows("checkpoints", run):
                 self._db.put("checkpoints", run, number, layout, params, json.dumps(downlink))
             self._forget_exchange(run, closes)
-            self._forget_exchange(run, exchange)
             self._forget_relays(run, discarded)
-            self._db.put("exchanges", run, exchange.exchange, json.dumps(plain))
-            for task in exchange.tasks:
-                self._db.put("tasks", run, exchange.exchange, task.device, encode(task))
+            self._put_exchange(run, exchange)
+
+    def renumber(self, record: RunRecord, exchanges: Iterable[OpenExchange]) -> None:
+        """Write a run's row, and its open exchanges in place of those that are there."""
+        with self._writing(record):
+            self._db.delete("exchanges", run=record.run)
+            self._db.delete("tasks", run=record.run)
+            for exchange in exchanges:
+                self._put_exchange(record.run, exchange)
 
     def commit(
         self,
@@ -313,6 +366,64 @@ class Store:
             state = State(round=int(str(number)), groups=groups, params=params)
             return Checkpoint(state, downlink, self._open_exchanges(run))
 
+    def check_checkpoint(self, run: str) -> bool:
+        """Check that the state of a run's last commit can be read; return whether there is one.
+
+        Raises:
+            StorageError: its rows or files are damaged or missing.
+        """
+        rows = self._db.rows("checkpoints", run)
+        with _readable(f"the state of run {run}"):
+            for _, _, layout, _, _ in rows:
+                found = Layout.from_json(json.loads(str(layout)))
+                self._files.check(self.run_folder(run), found)
+            self._open_exchanges(run)
+        return bool(rows)
+
+    def blobs(self, run: str) -> set[str]:
+        """Return the digests of the blobs that a run needs to go on: devices may ask for them."""
+        with _readable(f"the state of run {run}"):
+            held = [json.loads(str(row[4])) for row in self._db.rows("checkpoints", run)]
+            refs = [
+                *(
+                    BlobRef.model_validate_json(each["ref"])
+                    for sent in held
+                    for each in sent.values()
+                ),
+                *(
+                    ref
+                    for opened in self._open_exchanges(run)
+                    for task in opened.tasks
+                    for ref in task.blobs.values()
+                ),
+            ]
+        found = {each for ref in refs for each in (ref.digest, *(p.blob for p in ref.patches))}
+        return found | {str(row[4]) for row in self._db.rows("relays") if row[0] == run}
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Keep other processes from committing within, which must be short.
+
+        Raises:
+            StorageError: another process writes for too long.
+        """
+        with self._db.paused():
+            yield
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Read one state of the rows within, whatever another process commits meanwhile."""
+        with self._db.snapshot():
+            yield
+
+    def copy_database(self, path: Path) -> None:
+        """Write the rows to another file, as they are in the ``snapshot`` around it.
+
+        Raises:
+            StorageError: the disk does not take it.
+        """
+        self._db.copy(path)
+
     def group(self, run: str, group: str) -> list[str]:
         """Return the names of the arrays in a group of a run's state, without reading them."""
         with _readable(f"the state of run {run}"):
@@ -341,6 +452,20 @@ class Store:
         write_atomic(path, save(contiguous(weights), dict(metadata)), sync=sync)
         return path
 
+    def _put_exchange(self, run: str, exchange: OpenExchange) -> None:
+        plain = {
+            field.name: getattr(exchange, field.name)
+            for field in fields(exchange)
+            if field.name not in ("tasks", "reply_roles")
+        }
+        plain["reply_roles"] = {
+            role: wanted.to_json() for role, wanted in exchange.reply_roles.items()
+        }
+        self._forget_exchange(run, exchange)
+        self._db.put("exchanges", run, exchange.exchange, json.dumps(plain))
+        for task in exchange.tasks:
+            self._db.put("tasks", run, exchange.exchange, task.device, encode(task))
+
     def _forget_exchange(self, run: str, exchange: OpenExchange | None) -> None:
         if exchange is not None:
             self._db.delete("exchanges", run=run, exchange=exchange.exchange)
@@ -359,10 +484,13 @@ class Store:
             self._db.delete("relays", run=run, **key)
 
     def _open_exchanges(self, run: str) -> tuple[OpenExchange, ...]:
-        """Return the open exchanges by index, each with its tasks in the order of its cohort."""
+        """Return the open exchanges by index, each with its tasks in the order of its cohort.
+
+        Those of another protocol version are without tasks: no device understands them.
+        """
         tasks: dict[str, list[Task]] = {}
         for _, exchange, _, task in self._db.rows("tasks", run):
-            if isinstance(task, bytes):
+            if isinstance(task, bytes) and is_of_this_version(task):
                 tasks.setdefault(str(exchange), []).append(decode(task, Task))
         found = (
             _open_exchange(str(record), tuple(tasks.get(str(exchange), ())))
@@ -381,8 +509,10 @@ def _run_record(text: str) -> RunRecord:
     known = {field.name for field in fields(RunRecord)}
     values = {key: value for key, value in json.loads(text).items() if key in known}
     # JSON knows no tuples.
-    for name in ("shape", "class_names"):
+    for name in ("shape", "class_names", "testers"):
         values[name] = tuple(values.get(name, ()))
+    rows = values.get("silent", {}).items()
+    values["silent"] = {device: (int(count), int(last)) for device, (count, last) in rows}
     return RunRecord(**values)
 
 

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm, Exchange, Payload, Question
+from edgefed.algorithms.base import Algorithm, Exchange, Payload, Question, Roster
 from edgefed.algorithms.evaluation_reply import with_confusion
 from edgefed.algorithms.exchange import FROZEN
 from edgefed.algorithms.privacy_plan import privacy_plan
@@ -21,6 +21,7 @@ from edgefed.learn.models import Model
 from edgefed.seeds import derive
 from edgefed.wire.message_parts import DeliveredRelay
 from edgefed.wire.messages import BlobRef, Task
+from edgefed.wire.task_digest import task_digest
 
 MAX_DETAIL = 80
 """Characters of ``Exchange.detail`` that are told."""
@@ -38,12 +39,14 @@ def open_exchange(
     algorithm: Algorithm[Any],
     downlink: DownlinkEncoder,
     attempt: int,
+    testers: Roster = (),
     new_nonce: Callable[[], str] = lambda: secrets.token_hex(8),
 ) -> OpenExchange:
     """Encode an exchange's payloads and return its tasks; all draws derive from ``seed_index``.
 
     ``section`` names the state's own model, which the tasks concern if the exchange has no other.
     Each task has a nonce of its own, which binds the reply to it; nothing is drawn from it.
+    ``testers`` are the devices that a test may ask, as they have announced themselves.
 
     Raises:
         ModelTooLargeError, RecipeError, DataError: its model cannot be built.
@@ -75,6 +78,7 @@ def open_exchange(
         )
         for question in exchange.questions
     )
+    asked = {question.device for question in exchange.questions}
     grace = recipe.rounds.lost_grace
     return OpenExchange(
         exchange=f"{run}-{index}",
@@ -91,6 +95,7 @@ def open_exchange(
         detail=exchange.detail[:MAX_DETAIL],
         lost_grace=None if grace == "deadline" else grace,
         reply_roles=exchange.reply_roles,
+        held_out={each.device: each.held_out for each in testers if each.device in asked},
     )
 
 
@@ -192,6 +197,7 @@ def asked_exchange(opened: OpenExchange) -> Exchange:
 
     It is made from the tasks in every case, so that a merge after a restart sees the same.
     """
+    masked = any(task.secure_aggregation for task in opened.tasks[:1])
     return Exchange(
         name=opened.name,
         round=opened.round,
@@ -208,6 +214,7 @@ def asked_exchange(opened: OpenExchange) -> Exchange:
         model=model_of(opened),
         index=opened.index,
         max_relay_bytes=opened.tasks[0].max_relay_bytes if opened.tasks else 0,
+        task_digest=task_digest(opened.tasks[0]) if masked else b"",
     )
 
 

@@ -8,10 +8,12 @@ from typing import Any
 from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.carried_state import check_carried_state
 from edgefed.algorithms.evaluation_place import evaluation_place
+from edgefed.algorithms.privacy_plan import check_privacy
 from edgefed.config.recipe import Recipe
 from edgefed.config.user_functions import metric_name
 from edgefed.coordinator.augmentation import check_augmentation
-from edgefed.coordinator.user_code_check import TAKEN_BEGINNINGS, try_out_code
+from edgefed.coordinator.starting_weights import check_sources, unknown_weights
+from edgefed.coordinator.user_code_check import TAKEN_BEGINNINGS, check_code_fits, try_out_code
 from edgefed.data.types import Dataset
 from edgefed.errors import UsageError
 from edgefed.learn.models import Model
@@ -41,6 +43,26 @@ def check_training(
     algorithm.check_model(model)
     check_carried_state(algorithm, model)
     _check_best_metric(recipe, algorithm)
+
+
+def check_combination(recipe: Recipe, algorithm: Algorithm[Any]) -> None:
+    """Check what a recipe combines as far as that can be known without data and devices.
+
+    The algorithm has refused already what it cannot be combined with when it was made.
+
+    Raises:
+        RecipeError, UsageError: a run of the recipe would be refused.
+    """
+    check_code_fits(recipe, algorithm)
+    algorithm.check_recipe(recipe.model)
+    classes = recipe.data.classes
+    if classes:
+        count = classes if isinstance(classes, int) else len(classes)
+        check_class_weights(recipe.training.class_weights, count)
+    _check_best_metric(recipe, algorithm)
+    check_sources(recipe.model)
+    unknown_weights(recipe.model)
+    check_privacy(recipe)
 
 
 def _check_best_metric(recipe: Recipe, algorithm: Algorithm[Any]) -> None:

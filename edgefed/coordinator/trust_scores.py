@@ -20,13 +20,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from edgefed.algorithms.base import Roster
 from edgefed.config.checks_section import ChecksSection
+from edgefed.coordinator.announced_samples import ANNOUNCED, MEDIANS, AnnouncedSamples
 from edgefed.database.database import Database, Schema, Table
-from edgefed.errors import UnknownNameError, UsageError
+from edgefed.errors import StorageError, UnknownNameError, UsageError
+from edgefed.events.coordinator_states import QUARANTINED
 from edgefed.events.snapshot import Standing
 
 RELEASED = 0.6
@@ -37,7 +41,7 @@ BY_OPERATOR = "by the operator"
 FILE = "device-trust.db"
 
 _SCHEMA = Schema(
-    1,
+    2,
     {
         "trust": Table(
             {
@@ -49,9 +53,12 @@ _SCHEMA = Schema(
                 "exchange": "text not null",
             },
             ("device",),
-        )
+        ),
+        "announced": ANNOUNCED,
+        "medians": MEDIANS,
     },
     "the database of trust scores",
+    extends=1,
 )
 
 
@@ -105,6 +112,9 @@ class TrustScores:
     Args:
         folder: the coordinator's state directory; None to keep nothing, as in simulations.
 
+    Attributes:
+        announced: who is excluded for the samples that it announces.
+
     Raises:
         StorageError: the file cannot be used, or is damaged.
     """
@@ -115,6 +125,7 @@ class TrustScores:
         rows = () if self._db is None else self._db.rows("trust")
         self._known = {str(row[0]): _read(row) for row in rows}
         self._changed: dict[str, bool] = {}
+        self.announced = AnnouncedSamples(self._db)
 
     def close(self) -> None:
         """Close the file."""
@@ -131,17 +142,19 @@ class TrustScores:
         with self._lock:
             return [self._known[device] for device in sorted(self._known)]
 
-    def is_quarantined(self, device: str, exchange: str = "") -> bool:
+    def is_quarantined(self, device: str, exchange: str = "", below: float = 0.0) -> bool:
         """Whether a device must not be asked.
 
         Args:
             device: its id.
             exchange: the one that is being judged. What it has itself led to does not count: when
                 it is judged again after a restart, its outcome must be the same.
+            below: the run's ``checks.quarantine_below``. A score that runs with a lower one have
+                left below it quarantines the device as well, unless it was released since.
         """
         known = self.of(device)
         if known.standing != "quarantined":
-            return False
+            return known.score < below and bool(known.reason)
         return not exchange or known.exchange != exchange or known.reason == BY_OPERATOR
 
     def judge(self, judged: Judged, section: ChecksSection, now: str) -> None:
@@ -159,6 +172,29 @@ class TrustScores:
                 if self.of(each.device).exchange != judged.exchange and each != self.of(each.device)
             ]
             self._write(changed)
+
+    def exclusions(self, known: Roster, section: ChecksSection) -> dict[str, str]:
+        """Return whom a run does not ask whatever their data are, and why.
+
+        Args:
+            known: all devices of the fleet, also those that are lost.
+            section: the run's.
+        """
+        below = section.quarantine_below
+        quarantined = {m.device for m in known if self.is_quarantined(m.device, below=below)}
+        others = [member for member in known if member.device not in quarantined]
+        announced = self.announced.reasons(others, section.announced_median_factor)
+        return announced | dict.fromkeys(quarantined, QUARANTINED)
+
+    def admits(self, device: str, section: ChecksSection, now: str) -> bool:
+        """Whether a run may ask a device; one whose score is too low for it is quarantined."""
+        with self._lock:
+            known = self.of(device)
+            low = self.is_quarantined(device, below=section.quarantine_below)
+            if low and known.standing != "quarantined":
+                with suppress(StorageError):  # a full disk: it is written the next time
+                    self._write([_moved(known, "quarantined", now)])
+            return not low
 
     def quarantine(self, device: str, now: str) -> None:
         """Quarantine a device by hand.
@@ -186,7 +222,7 @@ class TrustScores:
             known = self.of(device)
             if known.standing != "quarantined":
                 raise UnknownNameError(
-                    f"Device {device} is not quarantined.",
+                    f"Device {device} is neither quarantined nor excluded for its samples.",
                     code="device.not_quarantined",
                     hint="edgefed device list shows which are",
                 )

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgefed.algorithms.base import Algorithm, Answer, Exchange, State
+from edgefed.algorithms.merging_check import least_devices
+from edgefed.config.recipe import Recipe
 from edgefed.coordinator.reply_stats import ReplyStats
 from edgefed.coordinator.run_records import OpenExchange
 from edgefed.errors import UnmergeableError
+from edgefed.units import counted
 
 INSPECT = "see edgefed run show and edgefed device list; then edgefed run resume"
 """What an operator can do when answers have no valid merge."""
@@ -41,23 +44,27 @@ def merged_or_problem(
 
 
 def problem_of(
-    opened: OpenExchange, stats: ReplyStats, merged: State | UnmergeableError, rate: float
+    opened: OpenExchange, stats: ReplyStats, merged: State | UnmergeableError, recipe: Recipe
 ) -> Problem | None:
-    """Return why an exchange is not merged, or nothing; ``rate`` is the learning rate."""
+    """Return why an exchange is not merged, or nothing."""
     if stats.accepted < opened.quorum:
-        return Problem(_missed_quorum(opened, stats), stats.advice(rate))
+        told = _missed_quorum(opened, stats, least_devices(recipe).because)
+        return Problem(told, stats.advice(recipe.training.learning_rate))
     if isinstance(merged, UnmergeableError):
         told = f"the answers of round {opened.round} were not merged: {merged.message}"
         return Problem(told, INSPECT, merged.devices)
     return None
 
 
-def _missed_quorum(opened: OpenExchange, stats: ReplyStats) -> str:
+def _missed_quorum(opened: OpenExchange, stats: ReplyStats, because: str) -> str:
     """Return in words how far an exchange stayed below its quorum, and why."""
-    asked = len(opened.tasks)
+    asked, quorum = len(opened.tasks), f"the quorum is {opened.quorum}"
     if not asked:
-        return f"no device was there for round {opened.round}, the quorum is {opened.quorum}"
-    return (
-        f"only {stats.accepted} of {asked} devices answered round {opened.round}, the quorum is "
-        f"{opened.quorum}; {stats.shortfall(asked, opened.deadline)}"
-    )
+        return f"no device was there for round {opened.round}, {quorum}"
+    parts = [stats.shortfall(asked, opened.deadline)]
+    if asked < opened.quorum:
+        there = f"only {counted(asked, 'device')} could be asked in round {opened.round}, {quorum}"
+        parts.append(because.rstrip("."))
+    else:
+        there = f"only {stats.accepted} of {asked} devices answered round {opened.round}, {quorum}"
+    return "; ".join(filter(None, (there, *parts)))

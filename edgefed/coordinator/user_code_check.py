@@ -8,7 +8,7 @@ from typing import Any
 
 from edgefed.algorithms.base import Algorithm
 from edgefed.config.recipe import Recipe
-from edgefed.config.user_functions import metric_name
+from edgefed.config.user_functions import METRIC_NAME, metric_name
 from edgefed.data.types import Dataset
 from edgefed.errors import RecipeError
 from edgefed.learn.models import Model
@@ -70,21 +70,36 @@ def try_out_code(recipe: Recipe, algorithm: Algorithm[Any], model: Model, datase
     """Check that a user's loss and metrics can be used in a run, before any device is asked.
 
     Raises:
-        RecipeError: the algorithm takes no other loss; a metric's name is taken; there is no such
-            function.
+        RecipeError: as ``check_code_fits``, or there is no such function.
         DataError: the loss fails, or returns no loss.
     """
-    _check_names(recipe.evaluation.metrics)
+    check_code_fits(recipe, algorithm)
     find_metrics(recipe.evaluation.metrics)
     if not is_user_loss(recipe.training.loss):
         return
-    if not algorithm.takes_user_loss:
+    targets = _few_targets(dataset)
+    if recipe.labels.wanted and targets is not None and targets.ndim > 1:
+        raise RecipeError(
+            "The recipe asks for supplements of missing labels, and the targets are numbers.",
+            code="label.unfit",
+            hint="remove the [labels] table",
+        )
+    try_out_loss(recipe.training.loss, model.classes, targets)
+
+
+def check_code_fits(recipe: Recipe, algorithm: Algorithm[Any]) -> None:
+    """Check, without importing anything, that a run can use a user's loss and metrics.
+
+    Raises:
+        RecipeError: the algorithm takes no other loss, or a metric's name is taken.
+    """
+    _check_names(recipe.evaluation.metrics)
+    if is_user_loss(recipe.training.loss) and not algorithm.takes_user_loss:
         raise RecipeError(
             f"{recipe.algorithm.name} with these settings cannot train with a loss of your own.",
             code="algorithm.loss",
             hint='set training.loss = "cross_entropy", or choose fedavg',
         )
-    try_out_loss(recipe.training.loss, model.classes, _few_targets(dataset))
 
 
 def _few_targets(dataset: Dataset) -> Array | None:
@@ -98,6 +113,12 @@ def _few_targets(dataset: Dataset) -> Array | None:
 def _check_names(metrics: tuple[str, ...]) -> None:
     """Check that metrics are told apart by their names."""
     for name, count in Counter(map(metric_name, metrics)).items():
+        if not METRIC_NAME.fullmatch(name):
+            raise RecipeError(
+                f"A metric cannot be called {name[:80]!r}: its name becomes a column of files.",
+                code="metric.name",
+                hint="give the function a name of up to 64 ASCII letters, digits and underscores",
+            )
         if count > 1 or name in TAKEN or name.startswith(TAKEN_BEGINNINGS):
             raise RecipeError(
                 f"The name {name!r} of a metric is taken.",

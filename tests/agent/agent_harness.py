@@ -222,15 +222,13 @@ class Stage:
             case Need():
                 self._give(message)
             case Chunk():
-                self._pieces[parsed.digest][parsed.index] = message.data
+                self._pieces[message.digest][message.index] = message.data
 
     def _give(self, need: Need) -> None:
         data = self.blobs.get(need.digest)
         if data is None:
             return
         numbers = range(chunk_count(len(data))) if need.first else need.chunks
-        topic = self.topics.broadcast_chunk if need.first else self._down_chunk
-        self._sender.send(need.digest, lambda number: topic(need.digest, number), data, numbers)
-
-    def _down_chunk(self, name: str, number: int) -> str:
-        return self.topics.down_chunk(self.device, name, number)
+        broadcast = self.topics.broadcast_chunk(need.digest)
+        topic = broadcast if need.first else self.topics.down_chunk(self.device)
+        self._sender.send(topic, need.digest, data, numbers)

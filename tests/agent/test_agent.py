@@ -350,7 +350,7 @@ def test_garbage_on_every_topic_leaves_it_alive_and_working(stage: Stage, board:
         topics.receipt(NAME): encode(Receipt(exchange="x", outcome="late")),
         topics.cancel(NAME): encode(Cancel(exchange="x")),
         topics.down_need(NAME): encode(Need(digest=name, first=False, chunks=(0,))),
-        topics.down_chunk(NAME, name, 0): encode(Need(digest=name, first=True)),
+        topics.down_chunk(NAME): encode(Need(digest=name, first=True)),
         topics.coordinator(): encode(CoordinatorState(session=SESSION, owner="", status="lost")),
         topics.birth(NAME): encode(stage.births[-1]),
     }
@@ -363,8 +363,8 @@ def test_garbage_on_every_topic_leaves_it_alive_and_working(stage: Stage, board:
         for odd in ("task/more", "c", f"c/{name}", f"c/{name}/x", f"c/{'0' * 63}/1", "", "é"):
             stage.link._client.publish(f"{topics.root}/down/{NAME}/{odd}", b"?", qos=1)
         for number in (0, 1, 30_000):  # well-formed, and nobody asked for it
-            topic = topics.down_chunk(NAME, valid.blobs["weights"].digest, number)
-            stage.link._client.publish(topic, encode(Chunk(data=b"unasked")), qos=1)
+            part = Chunk(digest=valid.blobs["weights"].digest, index=number, data=b"unasked")
+            stage.link._client.publish(topics.down_chunk(NAME), encode(part), qos=1)
         last = stage.link.publish(topics.cancel(NAME), encode(Cancel(exchange="last")))
         last.wait_for_publish(PATIENCE)
     finally:

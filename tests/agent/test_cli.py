@@ -154,7 +154,8 @@ def test_run_and_doctor_print_what_the_owner_should_know(tmp_path: Path) -> None
     agent = start_module("device_agent.cli", "run", *words, "--name", "board")
     try:
         assert agent.stderr is not None
-        assert agent.stderr.readline().startswith(f"! {warning}")
+        assert agent.stderr.readline().startswith("agent board of fleet")
+        assert f" WARNING {warning}" in agent.stderr.readline()
         agent.send_signal(signal.SIGTERM)
     finally:
         agent.kill()
@@ -194,6 +195,7 @@ def test_data_shows_samples_and_labels(data: Path) -> None:
         "labels": [14, 13, 13],
         "columns": {},
         "warnings": [],
+        "ignored": {},
     }
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from device_agent import device_store
 from device_agent.device_store import RUNS_KEPT, DeviceStore
 from edgefed.errors import StorageError
 from edgefed.wire.tensors import digest
@@ -43,6 +44,26 @@ def test_reply_blobs_and_private_state_are_there_after_a_restart(tmp_path: Path)
         state = one.private("r-1")
     assert set(state) == {"feedback/delta", "bias"}
     np.testing.assert_array_equal(state["feedback/delta"]["w"], np.full(3, 4, np.float32))
+
+
+def test_frozen_weights_outlive_a_run_and_a_restart_unless_they_are_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, frozen, other = b"delta" * 100, b"frozen" * 100, b"weights" * 100
+    with memory(tmp_path) as one:
+        one.commit(reply(4, blob=kept), {digest(kept): kept}, None)
+        for blob in (frozen, other):
+            one.cache.put(blob)
+        one.note_frozen(digest(frozen))
+    with memory(tmp_path) as one:
+        one.drop_blobs([digest(other)])
+        assert all(one.cache.has(digest(blob)) for blob in (kept, frozen, other))
+        one.drop_blobs()
+        assert not one.cache.has(digest(other))
+        assert one.cache.has(digest(frozen)) and one.cache.has(digest(kept))
+        monkeypatch.setattr(device_store, "KEPT_BETWEEN_RUNS", len(frozen) - 1)
+        one.drop_blobs()
+        assert not one.cache.has(digest(frozen)) and one.cache.has(digest(kept))
 
 
 def test_an_answer_without_state_leaves_the_state(tmp_path: Path) -> None:
@@ -188,3 +209,17 @@ def test_killed_at_any_moment_it_holds_the_old_or_the_new_and_never_half(tmp_pat
                 blob = one.cache.get(each.blobs["delta"].digest)
                 assert blob == each.index.to_bytes(4, "big") * 20000
             said = newest.index
+
+
+def test_replies_of_another_protocol_version_are_not_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with memory(tmp_path) as one:
+        with monkeypatch.context() as before:
+            before.setattr("edgefed.wire.envelope.PROTOCOL", 3)
+            one.commit(reply(0, run="r-1"), {}, private(1))
+        one.commit(reply(1, run="r-1"), {}, private(2))
+        assert [each.index for each in one.replies()] == [1]
+        assert one.reply(reply(0, run="r-1").exchange) is None
+        assert one.reply(reply(1, run="r-1").exchange) is not None
+        assert one.private("r-1")

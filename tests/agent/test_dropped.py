@@ -61,8 +61,8 @@ def test_dropped_messages_are_told(
         running.start()
         try:
             stage.wait_for_state("idle")
-            topic = stage.topics.down_chunk("full", digest(b"x"), 0)
-            stage.send(topic, Chunk(data=b"x"))
+            topic = stage.topics.down_chunk("full")
+            stage.send(topic, Chunk(digest=digest(b"x"), index=0, data=b"x"))
             stage.wait(lambda: read_status_file(folder, "full")["dropped"] == 1, "the notice")
         finally:
             agent.stop()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from device_agent.renewal import RENEWALS, Renewal
+from edgefed.errors import NotAllowedError
 from edgefed.trust.authority import new_authority
 from edgefed.trust.certificates import read_certificate
 from edgefed.trust.credentials import (
@@ -21,7 +22,9 @@ from edgefed.trust.credentials import (
     save_credentials,
 )
 from edgefed.trust.issuing import issue, new_keys, read_request
+from edgefed.trust.known_keys import KnownKeys
 from edgefed.wire.enrolment_messages import IssuedCertificate, RenewalOrder, RenewalRequest
+from edgefed.worker.device_credentials import DeviceCredentials
 from tests.coordinator.authorities import FLEET, LIFE, Hub, renewal
 from tests.synced import synced_folders
 
@@ -217,3 +220,34 @@ def test_a_certificate_of_another_authority_or_for_another_party_is_not_taken(
         assert device.renewal.take(IssuedCertificate(certificate=each.der)) is None
     right = ours.issue("device", "cam-1", request, now, LIFE)
     assert device.renewal.take(IssuedCertificate(certificate=right.der)) is not None
+
+
+def test_other_devices_know_a_renewed_device_by_its_signature_of_the_next_key(
+    device: Device, tmp_path: Path
+) -> None:
+    """And take no other key for its name, although the authority has certified it."""
+    there = DeviceCredentials(device.renewal.current, KnownKeys(tmp_path / "known"))
+
+    def signed(given: DeviceCredentials) -> None:
+        there.verify("cam-1", given.certificate, b"statement", given.sign(b"statement"))
+
+    signed(there)
+    for _ in range(2):
+        device.pass_time(0.7)
+        device.due()
+        before = device.renewal.current()
+        assert device.renewal.take(device.answer()) is not None
+        assert device.renewal.current().certificate.public_bytes != before.certificate.public_bytes
+        device.start()  # the agent is killed and started again
+        there = DeviceCredentials(device.renewal.current, KnownKeys(tmp_path / "known"))
+        signed(there)
+    with pytest.raises(NotAllowedError, match="another key than before"):
+        signed(DeviceCredentials(lambda: before))
+    own = device.renewal.current()
+    keys = new_keys()
+    made = device.hub.authority.own_credentials(
+        tmp_path / "liar", "device", "cam-1", keys, device.hub.clock.now(), LIFE
+    )
+    with pytest.raises(NotAllowedError, match="another key than before"):
+        signed(DeviceCredentials(lambda: made))
+    assert made.certificate.is_issued_by(own.authority)

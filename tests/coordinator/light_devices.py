@@ -228,7 +228,7 @@ class Fleet:
     def hold(self) -> None:
         """Keep the dispatcher's thread busy from now on, with a request."""
         request = Request(nonce=THEIRS, action="hold")
-        self.groups[0].send(TOPICS.request("local/client"), request)
+        self.groups[0].send(TOPICS.request("local/0"), request)
         assert self._held.wait(PATIENCE)
 
     def release(self) -> None:

@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Roster
+from edgefed.algorithms.base import Member, Roster
+from edgefed.coordinator.compatibility import DataSpec
+from edgefed.coordinator.device_admission import Admission
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_records import OpenExchange
@@ -68,7 +70,39 @@ def test_a_device_with_another_class_is_left_out_and_named_once(world: MakeWorld
     assert warnings(here) == [
         "device-03 is excluded: it has classes that data.classes does not list: 'x'"
     ]
+    told = [each for each in here.seen("device") if "excluded" in each]
+    why = "it has classes that data.classes does not list: 'x'"
+    assert told == [{"device": "device-03", "excluded": why}]
     assert here.record.spec == record.spec
+
+
+class Given(TamperedFleet):
+    """A fleet whose devices a test changes."""
+
+    members: list[Member]
+
+    def roster(self) -> Roster:
+        return tuple(self.members)
+
+
+def test_a_device_is_said_to_be_excluded_until_its_data_fit(world: MakeWorld) -> None:
+    here = world(recipe(**LISTED), [named(each, *ABC) for each in shards((5, 9))])
+    first, second = here.devices.roster()
+    fleet, told = Given(here.devices), list[tuple[str, str]]()
+    fleet.members = there = [first, replace(second, class_names=("a", "b", "x"))]
+    plan = here.recipe, DataSpec(SHAPE, 3, ABC), lambda text: None, here.clock
+    admission = Admission(fleet, *plan, excluded=lambda *change: told.append(change))
+    assert [each.device for each in admission.roster()] == ["device-00"]
+    assert [each.device for each in admission.roster()] == ["device-00"]
+    there[1] = second
+    assert len(admission.roster()) == 2
+    there[0] = replace(first, samples=0)
+    admission.roster()
+    assert told == [
+        ("device-01", "it has classes that data.classes does not list: 'x'"),
+        ("device-01", ""),
+        ("device-00", "it has no samples to train on"),
+    ]
 
 
 def test_too_few_that_fit_fail_the_run_and_every_misfit_is_named(world: MakeWorld) -> None:

@@ -6,9 +6,11 @@ import pytest
 
 from edgefed.clock import SystemClock
 from edgefed.control import coordinator_client
-from edgefed.coordinator.challenges import MAX_OUTSTANDING, Challenges
+from edgefed.coordinator.challenges import MAX_OUTSTANDING, MAX_USERS, Challenges
 from edgefed.errors import NotAllowedError
 from edgefed.wire.limits import ANSWER_SECONDS, CHALLENGE_SECONDS
+
+ANN, BOB = "operator.ann", "operator.bob"
 
 
 class Shifted(SystemClock):
@@ -35,24 +37,24 @@ def challenges(clock: Shifted) -> Challenges:
     return Challenges(clock, lambda: next(made))
 
 
-def reject_reason(challenges: Challenges, token: str) -> NotAllowedError:
+def reject_reason(challenges: Challenges, token: str, user: str = ANN) -> NotAllowedError:
     with pytest.raises(NotAllowedError) as caught:
-        challenges.redeem(token)
+        challenges.redeem(token, user)
     assert caught.value.hint
     return caught.value
 
 
 def test_a_challenge_admits_one_order(challenges: Challenges) -> None:
-    first, second = challenges.issue(), challenges.issue()
-    challenges.redeem(second)
-    challenges.redeem(first)
+    first, second = challenges.issue(ANN), challenges.issue(ANN)
+    challenges.redeem(second, ANN)
+    challenges.redeem(first, ANN)
     assert reject_reason(challenges, first).code == "challenge.expired"
 
 
 def test_a_challenge_expires(challenges: Challenges, clock: Shifted) -> None:
-    early, late = challenges.issue(), challenges.issue()
+    early, late = challenges.issue(ANN), challenges.issue(ANN)
     clock.seconds = CHALLENGE_SECONDS
-    challenges.redeem(early)
+    challenges.redeem(early, ANN)
     clock.seconds = CHALLENGE_SECONDS + 0.001
     assert reject_reason(challenges, late).code == "challenge.expired"
 
@@ -63,10 +65,31 @@ def test_an_unknown_and_a_missing_challenge_are_refused(challenges: Challenges) 
 
 
 def test_only_the_newest_challenges_are_remembered(challenges: Challenges) -> None:
-    oldest, *rest = (challenges.issue() for _ in range(MAX_OUTSTANDING + 1))
+    oldest, *rest = (challenges.issue(ANN) for _ in range(MAX_OUTSTANDING + 1))
     assert reject_reason(challenges, oldest).code == "challenge.expired"
     for token in rest:
-        challenges.redeem(token)
+        challenges.redeem(token, ANN)
+
+
+def test_a_challenge_is_its_users_alone(challenges: Challenges) -> None:
+    token = challenges.issue(ANN)
+    assert reject_reason(challenges, token, BOB).code == "challenge.expired"
+    challenges.redeem(token, ANN)
+
+
+def test_a_user_who_asks_for_many_takes_no_other_users(challenges: Challenges) -> None:
+    token = challenges.issue(ANN)
+    for _ in range(100 * MAX_OUTSTANDING):
+        challenges.issue("viewer.bob")
+    challenges.redeem(token, ANN)
+
+
+def test_users_whose_challenges_are_remembered_are_bounded(challenges: Challenges) -> None:
+    token = challenges.issue(ANN)
+    for number in range(MAX_USERS):
+        challenges.issue(f"user-{number}")
+    assert reject_reason(challenges, token).code == "challenge.expired"
+    assert len(challenges._issued) == MAX_USERS
 
 
 def test_an_order_expires_before_its_client_gives_up() -> None:

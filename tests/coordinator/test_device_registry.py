@@ -6,9 +6,11 @@ from datetime import datetime, timezone
 
 import pytest
 
+from edgefed.coordinator.device_pauses import DevicePauses, Pause
 from edgefed.coordinator.device_registry import DOUBT, MEASURED_EVERY, DeviceRegistry
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.errors import NotAllowedError, UnknownNameError
+from edgefed.events.lines import describe
 from edgefed.events.model import Event
 from edgefed.wire.messages import Birth, Progress, Telemetry
 
@@ -68,6 +70,27 @@ def test_after_the_broker_was_away_everybody_has_to_be_heard_again() -> None:
     scene.clock.time += DOUBT
     assert scene.registry.expire() == ["dead"]
     assert scene.registry.take_birth("dead", birth())
+
+
+def test_a_birth_of_the_same_life_with_a_greater_revision_tells_of_other_data() -> None:
+    scene = Scene()
+    scene.registry.take_birth("one", birth())
+    scene.registry.take_progress("one", Progress(session=ONE, state="train", exchange="r-1-3"))
+    counts = {"samples": 9, "held_out": 3, "labels": (4, 5), "ignored": 2}
+    other = {**counts, "class_names": ("ant", "bee")}
+    newer = birth().model_copy(update={**other, "revision": 2})
+    assert not scene.registry.take_birth("one", newer)
+    for stale in (birth(), birth().model_copy(update={"revision": 1})):
+        assert not scene.registry.take_birth("one", stale)
+    (member,) = scene.registry.roster()
+    assert (member.samples, member.class_names) == (9, ("ant", "bee"))
+    assert scene.registry.working_on("one", "r-1-3"), "it goes on with what it does"
+    (told,) = [each for each in scene.events if "renewed" in each.fields]
+    assert told.fields == {"device": "one", "renewed": True, **other}
+    line = describe(told)
+    assert line is not None and line.text == "one  has other data, 9 samples"
+    (view,) = scene.journal.snapshot.devices
+    assert (view.samples, view.ignored, view.state) == (9, 2, "train")
 
 
 def test_a_repeated_birth_of_the_same_life_changes_nothing() -> None:
@@ -164,3 +187,40 @@ def test_the_silence_of_a_device_counts_from_when_it_is_given_up() -> None:
     scene.registry.expire()
     assert heard == ["ghost"]
     assert scene.registry.lost_since(["ghost"], 0.0) == {"ghost": 1000.0 + DOUBT}
+
+
+def test_only_who_could_work_without_a_break_has_missed_a_deadline() -> None:
+    scene = Scene()
+    names = ("steady", "reborn", "lost", "back", "pausing", "resumed", "ghost", "late")
+    for name in names[:-2]:
+        scene.registry.take_birth(name, birth())
+    scene.registry.take_birth("ghost", birth(), live=False)
+    scene.registry.take_progress("resumed", Progress(session=ONE, state="paused"))
+    scene.clock.time += 1
+    start = scene.clock.time
+    scene.clock.time += 1
+    scene.registry.take_birth("reborn", birth(TWO))
+    for name in ("lost", "back"):
+        scene.registry.take_birth(name, birth(status="lost"))
+    scene.registry.take_birth("back", birth())
+    scene.registry.take_progress("pausing", Progress(session=ONE, state="paused"))
+    scene.registry.take_progress("resumed", Progress(session=ONE, state="train"))
+    scene.registry.take_progress("steady", Progress(session=ONE, state="train"))
+    scene.registry.take_birth("late", birth())
+    assert scene.registry.steady_since([*names, "unknown"], start) == {"steady"}
+    scene.registry.take_progress("pausing", Progress(session=ONE, state="train"))
+    assert scene.registry.steady_since(names, start) == {"steady"}, "it had paused"
+    scene.registry.doubt()
+    for name in names:
+        scene.registry.hear(name)
+    assert scene.registry.steady_since(names, start) == set(), "the broker was away"
+
+
+def test_whom_an_operator_pauses_misses_no_deadline() -> None:
+    scene = Scene()
+    pauses = DevicePauses()
+    registry = DeviceRegistry(scene.journal, scene.clock, pauses=pauses)
+    registry.take_birth("one", birth())
+    assert registry.steady_since(["one"], scene.clock.time) == {"one"}
+    pauses.pause(Pause("one", "ann", "", ""))
+    assert registry.steady_since(["one"], scene.clock.time) == set()

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn, cast
 
@@ -180,7 +181,8 @@ class Scene:
     def upload(self, device: str, name: str) -> None:
         """Send every chunk of ``DATA`` as a device would."""
         for number in range(chunk_count(len(DATA))):
-            self.send(TOPICS.up_chunk(device, name, number), Chunk(data=chunk(DATA, number)))
+            part = Chunk(digest=name, index=number, data=chunk(DATA, number))
+            self.send(TOPICS.up_chunk(device), part)
 
 
 @contextmanager
@@ -279,7 +281,7 @@ def test_who_answers_after_enough_others_is_told_so(scene: Scene) -> None:
     first = next(answers).reply.device
     player.join()
     # Its request is taken after the replies before it, in the order in which they were sent.
-    scene.send(TOPICS.request("local/client"), Request(nonce=OTHER, action="mark"))
+    scene.send(TOPICS.request("local/0"), Request(nonce=OTHER, action="mark"))
     wait_until(lambda: scene.requests == ["mark"], "the request")
     cast(Generator[Delivered, None, None], answers).close()
     (second,) = set(DEVICES) - {first}
@@ -307,10 +309,10 @@ def test_the_late_will_of_an_earlier_life_is_answered(scene: Scene) -> None:
 def test_a_retained_request_is_not_carried_out(mosquitto: MosquittoBroker, tmp_path: Path) -> None:
     with at_work(mosquitto, tmp_path / "before") as scene:
         old = Request(nonce=OURS, action="old")
-        scene.send(TOPICS.request("local/client"), old, retain=True)
+        scene.send(TOPICS.request("local/0"), old, retain=True)
         wait_until(lambda: scene.requests == ["old"], "the request")
     with at_work(mosquitto, tmp_path / "after") as scene:
-        scene.send(TOPICS.request("local/client"), Request(nonce=OTHER, action="new"))
+        scene.send(TOPICS.request("local/0"), Request(nonce=OTHER, action="new"))
         wait_until(lambda: bool(scene.requests), "the request")
         assert scene.requests == ["new"]
 
@@ -318,9 +320,36 @@ def test_a_retained_request_is_not_carried_out(mosquitto: MosquittoBroker, tmp_p
 def test_wrongs_of_one_kind_are_noted_once_a_minute(scene: Scene) -> None:
     for number in range(50):
         scene.device.publish(TOPICS.reply("one"), b"garbage %d" % number)
-    scene.send(TOPICS.request("local/client"), Request(nonce=OTHER, action="mark"))
+    scene.send(TOPICS.request("local/0"), Request(nonce=OTHER, action="mark"))
     wait_until(lambda: scene.requests == ["mark"], "the request")
     assert len([note for note in scene.notes if "refused" in note]) == 1
+
+
+def test_a_message_of_no_sender_is_told_with_its_topic(scene: Scene) -> None:
+    scene.device.publish(TOPICS.coordinator(), b"garbage")
+    wait_until(lambda: any("message on coordinator" in note for note in scene.notes), "a note")
+    (note,) = (note for note in scene.notes if "message on coordinator" in note)
+    assert note.startswith("the coordinator's topic: message on coordinator refused: ")
+
+
+def test_strangers_share_one_warning_whatever_names_they_invent(scene: Scene) -> None:
+    deps = scene.dispatcher._deps
+    unknown = replace(deps, known=lambda device: False)
+    scene.dispatcher._deps = unknown
+    for number in range(50):
+        for topic in (TOPICS.reply(f"n-{number}"), TOPICS.request(f"viewer.v-{number}/0")):
+            scene.device.publish(topic, b"garbage")
+    scene.device.publish(TOPICS.reply("one"), b"garbage")
+    scene.dispatcher._deps = replace(unknown, enrolled=lambda device: False)
+    for number in range(50):
+        birth = Birth(session=OTHER, status="online", samples=5)
+        scene.send(TOPICS.birth(f"m-{number}"), birth)
+    scene.send(TOPICS.request("local/0"), Request(nonce=OTHER, action="mark"))
+    wait_until(lambda: scene.requests == ["mark"], "the request")
+    refused = [note for note in scene.notes if "refused" in note]
+    assert len(refused) == 2, refused
+    assert any(note.startswith("strangers: ") for note in refused)
+    assert any(note.startswith("one: message on reply refused: ") for note in refused)
 
 
 def test_dropped_messages_are_noted_once_a_minute(
@@ -330,7 +359,7 @@ def test_dropped_messages_are_noted_once_a_minute(
         for _ in range(2):
             scene.upload("one", digest(DATA))
             scene.requests.clear()
-            scene.send(TOPICS.request("local/client"), Request(nonce=OTHER, action="mark"))
+            scene.send(TOPICS.request("local/0"), Request(nonce=OTHER, action="mark"))
             wait_until(lambda: scene.requests == ["mark"], "the request")
             wait_until(lambda: any("too fast" in each for each in scene.notes), "the note")
         assert len([note for note in scene.notes if "too fast" in note]) == 1

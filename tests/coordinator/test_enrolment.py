@@ -439,6 +439,7 @@ def test_a_removal_reaches_the_broker_once_the_disk_has_room(
     members = MembershipMessages(
         hub.membership,
         Link(Address("127.0.0.1", 1), "unused", lambda arrival: None),
+        None,
         Topics(FLEET),
         EventJournal(FLEET, hub.clock),
         session=lambda device: "",

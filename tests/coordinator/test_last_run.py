@@ -46,6 +46,16 @@ def test_it_is_what_the_events_had_made_of_it(tmp_path: Path) -> None:
     assert after.sent > 0
 
 
+def test_a_run_that_was_restored_is_still_known_as_one(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    store = world.store()
+    store.save_run(replace(store.run(world.run), restored=NOW))
+    after = with_last_run(FIRST, store)
+    world.close()
+    assert after.run is not None
+    assert after.run.restored == NOW
+
+
 def test_the_accuracy_of_each_device_is_there_again(tmp_path: Path) -> None:
     tested = recipe(evaluation={"on": "devices"})
     world = World(tmp_path, tested, shards((5, 9, 6), tested=10))

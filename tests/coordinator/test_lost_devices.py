@@ -161,3 +161,25 @@ def test_a_device_that_the_coordinator_does_not_know_has_the_grace_too(scene: Ro
     with meanwhile(act):
         assert [each.reply.device for each in scene.answers(opened(0.3))] == ["one"]
     assert "round 1 continues without two (lost)" in scene.notes
+
+
+@pytest.mark.parametrize("event", ["nothing", "loss", "restart", "reply"])
+def test_a_deadline_is_missed_by_who_could_have_answered(scene: Round, event: str) -> None:
+    """The round ends at its deadline for a device that is connected and says nothing."""
+    asked = replace(opened(None), deadline=1.0)
+
+    def act() -> None:
+        scene.asked("one")
+        scene.replies("one")
+        if event in ("loss", "restart"):
+            scene.loses("two")
+        if event == "restart":
+            scene.returns("two")
+        if event == "reply":
+            scene.replies("two")
+
+    with meanwhile(act):
+        list(scene.answers(asked))
+    missed = scene.fleet.missed_deadline(asked)
+    assert missed == ({"two"} if event == "nothing" else set())
+    assert scene.fleet.missed_deadline(asked) == set(), "it counts once"

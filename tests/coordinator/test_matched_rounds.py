@@ -215,6 +215,18 @@ def test_run_check_refuses_what_the_run_would(
     assert RunCheck(settings).report(plain, members)["fits"]
 
 
+def test_run_check_says_which_setting_needs_more_devices(tmp_path: Path) -> None:
+    settings = ServiceSettings(Address("127.0.0.1", 1), "fleet", tmp_path)
+    chosen = recipe(algorithm={"name": "fedavg"}, merging={"rule": "krum"}, data={"name": "none"})
+    members = tuple(Member(f"device-{n:02}", 5, SHAPE, CLASSES) for n in range(5))
+    assert RunCheck(settings).report(chosen, members)["fits"]
+    found = RunCheck(settings).report(chosen, members[:4])
+    assert (found["fits"], found["problem"]["code"]) == (False, "run.devices")
+    assert (
+        "needs 2f + 3 = 5 answers a round. 4 of 5 devices are there" in found["problem"]["message"]
+    )
+
+
 # -- its result -----------------------------------------------------------------------------------
 
 

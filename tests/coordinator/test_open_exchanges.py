@@ -61,8 +61,8 @@ def answers(scene: Scene, device: str, index: int) -> None:
 
 def upload(scene: Scene, device: str, data: bytes) -> None:
     for number in range(chunk_count(len(data))):
-        part = Chunk(data=chunk(data, number))
-        scene.send(TOPICS.up_chunk(device, digest(data), number), part)
+        part = Chunk(digest=digest(data), index=number, data=chunk(data, number))
+        scene.send(TOPICS.up_chunk(device), part)
 
 
 def asked_for_blob(scene: Scene, device: str) -> None:
@@ -72,7 +72,7 @@ def asked_for_blob(scene: Scene, device: str) -> None:
 def settle(scene: Scene) -> None:
     """Wait until the dispatcher has taken all that was sent."""
     before = len(scene.requests)
-    scene.send(TOPICS.request("local/client"), Request(nonce=OTHER, action="mark"))
+    scene.send(TOPICS.request("local/0"), Request(nonce=OTHER, action="mark"))
     wait_until(lambda: len(scene.requests) > before, "the request")
 
 

@@ -78,7 +78,7 @@ def test_questions_are_no_events_and_orders_are(mosquitto: MosquittoBroker, tmp_
         assert told == []
         order = Request(nonce=NONCE, action="device.forget", arguments={"device": ""})
         handler.answer(order, by="operator.ann")  # without a challenge
-        taken = order.model_copy(update={"challenge": handler._challenges.issue()})
+        taken = order.model_copy(update={"challenge": handler._challenges.issue("operator.ann")})
         handler.answer(taken, by="operator.ann")
         orders = [event.fields for event in told if event.kind == "order"]
         assert [each["outcome"] for each in orders] == ["refused", "taken"]

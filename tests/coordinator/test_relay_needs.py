@@ -15,9 +15,10 @@ from edgefed.coordinator.pending_exchange import PendingExchange
 from edgefed.coordinator.run_records import OpenExchange
 from edgefed.transport.link import Incoming
 from edgefed.wire.blobs import chunk_count
+from edgefed.wire.envelope import decode
 from edgefed.wire.limits import MAX_SEAL_BYTES
 from edgefed.wire.message_parts import DeliveredRelay, Patch, SentRelay
-from edgefed.wire.messages import BlobRef, Need, Reply, Request
+from edgefed.wire.messages import BlobRef, Chunk, Need, Reply, Request
 from edgefed.wire.tensors import digest
 from tests.coordinator.test_dispatcher import (
     DATA,
@@ -70,12 +71,14 @@ def hold(scene: Scene, *receivers: str) -> None:
 def settle(scene: Scene) -> None:
     """Wait until all that was sent so far is handled."""
     scene.requests.clear()
-    scene.send(TOPICS.request("local/client"), Request(nonce=OTHER, action="mark"))
+    scene.send(TOPICS.request("local/0"), Request(nonce=OTHER, action="mark"))
     wait_until(lambda: scene.requests == ["mark"], "the request")
 
 
 def chunks(inbox: Inbox) -> list[Incoming]:
-    return [each for each in inbox.messages() if f"/c/{NAME}/" in each.topic]
+    topics = (f"/all/c/{NAME}", "/c")
+    arrived = [each for each in inbox.messages() if each.topic.endswith(topics)]
+    return [each for each in arrived if decode(each.payload, Chunk).digest == NAME]
 
 
 def on(topic: str, inbox: Inbox) -> int:
@@ -104,7 +107,7 @@ def test_only_the_receiver_is_sent_it_and_never_by_broadcast(
     wait_until(lambda: len(chunks(everything)) == count, "the chunks")
     scene.send(TOPICS.up_need("one"), WHOLE)
     wait_until(lambda: len(chunks(everything)) == 2 * count, "the chunks again")
-    assert on("/down/one/c/", everything) == len(chunks(everything))
+    assert on("/down/one/c", everything) == len(chunks(everything))
 
 
 def test_two_receivers_of_equal_bytes_are_sent_them_one_by_one(
@@ -116,7 +119,7 @@ def test_two_receivers_of_equal_bytes_are_sent_them_one_by_one(
         scene.send(TOPICS.up_need(device), WHOLE)
     count = chunk_count(len(DATA))
     wait_until(lambda: len(chunks(everything)) >= 2 * count, "both transfers")
-    assert [on(f"/down/{device}/c/", everything) for device in DEVICES] == [count, count]
+    assert [on(f"/down/{device}/c", everything) for device in DEVICES] == [count, count]
     assert on("/all/c/", everything) == 0
 
 

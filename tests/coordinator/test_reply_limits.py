@@ -57,6 +57,9 @@ def reply(
     )
 
 
+SCORES = {"loss": 1.0, "accuracy": 0.5}
+
+
 def checked(
     asked: OpenExchange,
     groups: Mapping[str, Tensors] | None = None,
@@ -137,13 +140,14 @@ def test_a_metric_may_be_as_large_as_the_limit(value: float) -> None:
 
 @pytest.mark.parametrize("name", ["count", "evaluate"])
 def test_an_answer_rests_on_a_sample(name: str) -> None:
-    assert checked(exchange(name), samples=1).samples == 1
+    assert checked(exchange(name), samples=1, metrics=SCORES).samples == 1
     with pytest.raises(Rejection, match="no samples"):
         checked(exchange(name), samples=0)
 
 
 def test_a_test_of_more_samples_than_sums_can_hold_is_rejected() -> None:
-    assert checked(exchange("evaluate"), samples=MAX_SAMPLES).samples == MAX_SAMPLES
+    tested = checked(exchange("evaluate"), samples=MAX_SAMPLES, metrics=SCORES)
+    assert tested.samples == MAX_SAMPLES
     with pytest.raises(Rejection, match="it tested 1099511627777 samples"):
         checked(exchange("evaluate"), samples=MAX_SAMPLES + 1)
 

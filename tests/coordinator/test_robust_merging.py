@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgefed.algorithms.base import Roster
+from edgefed.algorithms.merging_check import least_devices
 from edgefed.algorithms.registry import built_in, make
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.fleet import Delivered
@@ -215,10 +217,72 @@ def test_a_rule_ignores_what_the_mean_follows(world: MakeWorld) -> None:
 
 def test_krum_waits_for_as_many_answers_as_it_needs(world: MakeWorld) -> None:
     made = plan(merging={"rule": "krum", "malicious": 2}, rounds={"count": 1, "retries": 0})
+    here = world(made.model_copy(update={"rounds": plan().rounds}), shards((*SIZES, 3, 8)))
+    assert here.engine().run().status == "finished"
+    few = world(with_join_timeout(made), shards(SIZES))
+    record = few.engine().run()
+    assert (record.status, record.error) == ("failed", "run.devices")
+    because = 'merging.rule = "krum" with merging.malicious = 2 needs 2f + 3 = 7 answers a round.'
+    assert record.reason.startswith("Only 5 of 7 devices are there with data")
+    assert record.reason.endswith(because)
+    (warning,) = few.seen("note", level="warning")
+    assert warning["text"] == f"{because} 5 of 7 devices are there."
+
+
+def with_join_timeout(made: Recipe) -> Recipe:
+    return made.model_copy(update={"rounds": made.rounds.model_copy(update={"join_timeout": 0.5})})
+
+
+class Shrinking(TamperedFleet):
+    """All but four devices leave after the first exchange."""
+
+    def roster(self) -> Roster:
+        return super().roster()[:4] if self.asked else super().roster()
+
+    def wait_for(self, devices: int, timeout: float, stop: Callable[[], bool]) -> Roster:
+        return self.roster()
+
+
+def test_a_round_that_too_few_are_there_for_says_which_setting_asks_for_more(
+    world: MakeWorld,
+) -> None:
+    made = plan(merging={"rule": "krum"}, rounds={"count": 2, "retries": 1})
     here = world(made, shards(SIZES))
-    record = here.engine().run()
+    record = here.engine(Shrinking(here.devices)).run()
     assert (record.status, record.error) == ("failed", "round.quorum")
-    assert "5 of 5 devices answered round 1, the quorum is 7" in record.reason
+    told = (
+        "nly 4 devices could be asked in round 2, the quorum is 5;"
+        ' merging.rule = "krum" with merging.malicious = 1 needs 2f + 3 = 5 answers a round'
+    )
+    assert record.reason == f"O{told}."
+    warnings = [each["text"] for each in here.seen("note", level="warning")]
+    assert f"o{told}; asking again" in warnings
+    assert not any("; ;" in text for text in warnings)
+
+
+SECURE: dict[str, Any] = {"enabled": True}
+
+
+@pytest.mark.parametrize(
+    ("sections", "least", "because"),
+    [
+        ({}, 1, ""),
+        ({"rounds": {"min_devices": 9}, "merging": {"rule": "krum"}}, 9, ""),
+        ({"merging": {"rule": "multi_krum", "malicious": 2}}, 7, "needs 2f + 3 = 7 answers"),
+        ({"secure_aggregation": SECURE}, 2, "Secure aggregation needs 2 devices a round."),
+        ({"secure_aggregation": {**SECURE, "threshold": 7}}, 7, "needs 7 devices a round."),
+        ({"secure_aggregation": {**SECURE, "threshold": 7}, "rounds": {"min_devices": 7}}, 7, ""),
+    ],
+)
+def test_the_devices_that_a_run_begins_with_follow_from_its_merge(
+    sections: dict[str, Any], least: int, because: str
+) -> None:
+    needed = least_devices(Recipe.model_validate(sections))
+    assert needed.count == least
+    assert because in needed.because
+    assert bool(needed.because) == bool(because)
+    assert needed.told(least) == ""
+    assert bool(needed.told(least - 1)) == bool(because)
 
 
 def test_the_algorithms_that_average_are_known() -> None:

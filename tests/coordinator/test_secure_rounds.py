@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import tarfile
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.run_records import OpenExchange
+from edgefed.worker.outcome import Outcome
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import Tamper, TamperedFleet, delta_of, exact, with_blob
 from tests.coordinator.test_resume import Fuse, PowerCut, cut_in_replies, cut_in_time
@@ -186,3 +192,41 @@ def test_cut_anywhere_the_run_ends_in_the_same_bits(world: MakeWorld, cut: Any) 
         assert resumed.status == "finished", (passes, resumed.reason)
         assert resumed.weights_digest == digest, f"cut at passing {passes}"
     assert passes > 15, "nothing was cut"
+
+
+def old_private(moment: str) -> dict[str, dict[str, Any]]:
+    """Return a device's private state of protocol version 3, in the second session."""
+    phase = dict(zip(PHASES, ("advertised", "shared", "masked", "uncovered"), strict=True))[moment]
+    secrets = {"mask": "11" * 32, "channel": "22" * 32, "seed": "33" * 32}
+    sets: dict[str, Any] = {"devices": [], "shares": {}, "cohort": [], "listed": []}
+    record = {"number": 2, "phase": phase, "threshold": 3, **secrets, **sets}
+    text = np.frombuffer(json.dumps(record).encode(), np.uint8)
+    return {"secure_aggregation": {"secure_aggregation": text}}
+
+
+@pytest.mark.parametrize("moment", PHASES)
+def test_a_round_that_was_open_at_the_upgrade_begins_anew(
+    world: MakeWorld, tmp_path: Path, moment: str
+) -> None:
+    """The state folders are of protocol version 3, whose coordinator was cut in round 2.
+
+    ``tests/coordinator/secure_rounds_of_protocol_3.tar.xz`` has one for each open exchange.
+    """
+    with tarfile.open(Path(__file__).with_name("secure_rounds_of_protocol_3.tar.xz")) as archive:
+        archive.extractall(tmp_path / "before", filter="data")
+    chosen = plan(rounds={"count": 2})
+    here = world(chosen, shards(TEN[:4]))
+    with closing(World(tmp_path / "before" / moment, chosen, shards(TEN[:4]))) as after:
+        after.run = "r-0001-0000"
+        fleet = TamperedFleet(after.devices, lost_from("secure_keys"))
+        for device in after.devices._devices.values():  # all have answered the open exchange
+            device.keep("", Outcome(status="ok", private=old_private(moment)))
+        record = after.engine(fleet).run()
+        assert record.status == "finished", record.reason
+        assert [each.name for each in fleet.asked] == list(PHASES)
+        assert fleet.asked[0].tasks[0].params["number"] == 3
+        assert [row["replies"] for row in after.rows] == [4, 4]
+        if moment in PHASES[:2]:  # else training took place twice, from other seeds
+            assert here.engine().run().status == "finished"
+            trained = [row["train_loss"] for row in after.rows]
+            assert trained == pytest.approx([row["train_loss"] for row in here.rows], abs=1e-5)

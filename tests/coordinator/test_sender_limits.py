@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edgefed.coordinator.sender_limits import (
+    ALL_VIEWERS,
     COORDINATOR,
     DEVICE,
     ENROLLING,
@@ -12,17 +13,20 @@ from edgefed.coordinator.sender_limits import (
     FIRST_REQUESTS,
     MAX_EXPECTED,
     NEW,
-    NEW_CLIENTS,
     NEW_DEVICES,
+    NEW_USERS,
     NEWCOMER,
     NOT_ENROLLED,
     UNKNOWN,
     UNKNOWN_DEVICES,
+    USER,
+    VIEWER_TIME,
+    VIEWERS,
     SenderLimits,
     either,
 )
 from edgefed.transport.link import Incoming
-from edgefed.wire.topics import Topics
+from edgefed.wire.topics import CLIENT_SLOTS, Topics
 from tests.coordinator.light_devices import HandClock
 
 TOPICS = Topics("limits")
@@ -56,7 +60,7 @@ def scene() -> Scene:
     return Scene()
 
 
-@pytest.mark.parametrize("leaf", ["need", "reply", f"c/{'0' * 64}/0", "nonsense"])
+@pytest.mark.parametrize("leaf", ["need", "reply", "c", "nonsense"])
 def test_unknown_devices_are_not_served(scene: Scene, leaf: str) -> None:
     assert scene.flood([f"{TOPICS.root}/up/n-{n}/{leaf}" for n in range(MANY)]) == 0
     assert scene.limits.refused() == {UNKNOWN: MANY}
@@ -107,7 +111,7 @@ def test_a_device_that_floods_delays_no_other(scene: Scene) -> None:
     assert read == DEVICE.burst
     assert scene.limits.refused() == {"device one": MANY - read}
     assert scene.flood([TOPICS.reply("two") for _ in range(100)]) == 100
-    assert scene.admits(TOPICS.up_chunk("one", "0" * 64, 0)), "chunks have a limit of their own"
+    assert scene.admits(TOPICS.up_chunk("one")), "chunks have a limit of their own"
     scene.clock.seconds += 1
     assert scene.flood([TOPICS.reply("one") for _ in range(MANY)]) == DEVICE.per_second
 
@@ -124,19 +128,58 @@ def test_large_messages_count_as_several(scene: Scene) -> None:
     assert read == DEVICE.burst // 49
 
 
-def test_clients_have_a_limit_each_and_new_ones_share_one(scene: Scene) -> None:
-    assert scene.admits(TOPICS.request("local/known"))
-    read = scene.flood([TOPICS.request(f"local/c-{n}") for n in range(MANY)])
+def requests_of(user: str) -> list[str]:
+    """Topics of many requests of a user, from all the clients that it may have."""
+    return [TOPICS.request(f"{user}/{n % CLIENT_SLOTS}") for n in range(MANY)]
+
+
+def test_a_user_has_one_limit_for_all_its_clients(scene: Scene) -> None:
+    assert scene.flood(requests_of("operator.bob")) == USER.burst
+    assert scene.limits.refused() == {"user operator.bob": MANY - USER.burst}
+    assert scene.admits(TOPICS.request("operator.ann/0"))
+    scene.clock.seconds += 1
+    assert scene.flood(requests_of("operator.bob")) == USER.per_second
+
+
+def test_new_users_share_a_limit(scene: Scene) -> None:
+    assert scene.admits(TOPICS.request("operator.known/0"))
+    read = scene.flood([TOPICS.request(f"u-{n}/0") for n in range(MANY)])
     assert read == FIRST_REQUESTS.burst - 1
-    assert scene.limits.refused() == {NEW_CLIENTS: MANY - read}
-    assert scene.admits(TOPICS.request("local/known"))
+    assert scene.limits.refused() == {NEW_USERS: MANY - read}
+    assert scene.admits(TOPICS.request("operator.known/0"))
+
+
+def test_all_viewers_share_what_operators_leave(scene: Scene) -> None:
+    users = [f"viewer.v-{n}" for n in range(20)]
+    assert scene.flood([TOPICS.request(f"{user}/0") for user in users]) == 20
+    read = sum(scene.flood(requests_of(user)) for user in users)
+    assert read == ALL_VIEWERS.burst - 20
+    assert scene.limits.refused()[VIEWERS] > 0
+    scene.clock.seconds += 1
+    assert scene.flood([TOPICS.request("operator.ann/3")] * 50) == 50
+    assert sum(scene.flood(requests_of(user)) for user in users) == ALL_VIEWERS.per_second
+
+
+def test_a_viewer_pays_for_the_time_of_its_answers_and_an_operator_does_not(scene: Scene) -> None:
+    viewer, other = TOPICS.request("viewer.bob/0"), TOPICS.request("viewer.eve/0")
+    scene.limits.answered("viewer.bob", VIEWER_TIME.burst + 0.5)
+    scene.limits.answered("operator.ann", 100.0)
+    assert not scene.admits(viewer)
+    assert scene.admits(other)
+    assert scene.admits(TOPICS.request("operator.ann/0"))
+    scene.clock.seconds += 0.6 / VIEWER_TIME.per_second
+    assert scene.admits(viewer), "it is heard again without any order"
+    for n in range(3):
+        scene.limits.answered(f"viewer.v-{n}", 1.5)
+    assert not scene.admits(other), "all viewers together have used their share"
+    assert scene.admits(TOPICS.request("operator.ann/0"))
 
 
 def test_strangers_who_flood_enrolment_delay_no_command(scene: Scene) -> None:
     read = scene.flood([TOPICS.enrolment_request(f"t-{n}") for n in range(MANY)])
     assert read == ENROLMENTS.burst
     assert scene.limits.refused() == {ENROLLING: MANY - read}
-    assert scene.admits(TOPICS.request("operator.ann/new"))
+    assert scene.admits(TOPICS.request("operator.ann/9"))
 
 
 def test_the_coordinators_own_topic_is_limited(scene: Scene) -> None:

@@ -20,7 +20,7 @@ from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.service import Service
 from edgefed.coordinator.service_settings import ServiceSettings
 from edgefed.coordinator.store import Store
-from edgefed.errors import NotAllowedError
+from edgefed.errors import NotAllowedError, StorageError
 from edgefed.simulator.local_fleet import LocalFleet
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.messages import Request
@@ -110,6 +110,44 @@ def test_a_bug_in_the_middle_gives_no_index_away_twice(
         assert resumed.weights_digest == undisturbed.weights_digest != ""
 
 
+@pytest.mark.parametrize("lost", ["file", "changed", "row"])
+def test_a_run_without_its_checkpoint_is_not_resumed(
+    lost: str, mosquitto: MosquittoBroker, tmp_path: Path
+) -> None:
+    """As in a copy of the folder that was made while the coordinator ran."""
+    with serving(mosquitto, tmp_path) as service:
+        run = service.start(plan()).run
+        wait_until(lambda: service._store.run(run).status == "finished", "the end")
+        wait_until(lambda: not service._jobs, "the end of the job")
+        service._store.save_run(replace(service._store.run(run), status="failed"))
+        before = service._store.run(run)
+        (state,) = service._store.run_folder(run).glob("state-*.safetensors")
+        kept = state.read_bytes()
+        if lost == "file":
+            state.unlink()
+        elif lost == "changed":
+            state.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
+        else:
+            with service._store._db.transaction():
+                service._store._db.delete("checkpoints", run=run)
+        with pytest.raises(StorageError) as caught:
+            service.order(run, "resume")
+        assert caught.value.code == "run.checkpoint"
+        assert caught.value.exit_code != 0
+        assert service._store.run(run) == before  # nothing was begun
+        assert not service._jobs
+        if lost != "row":
+            state.write_bytes(kept)
+            assert service.order(run, "resume") == "taken up from its last checkpoint"
+            wait_until(lambda: service._store.run(run).status == "finished", "the end")
+            wait_until(lambda: not service._jobs, "the end of the job")
+        fresh = create_run(service._store, plan(), SystemClock()).run
+        service._store.save_run(replace(service._store.run(fresh), status="failed"))
+        assert service.order(fresh, "resume") == "taken up from its beginning"
+        wait_until(lambda: service._store.run(fresh).status == "finished", "the end")
+        wait_until(lambda: not service._jobs, "the end of the job")
+
+
 def test_every_unfinished_run_is_taken_up_and_takes_orders(
     mosquitto: MosquittoBroker, tmp_path: Path
 ) -> None:
@@ -120,8 +158,10 @@ def test_every_unfinished_run_is_taken_up_and_takes_orders(
     store.close()
     with serving(mosquitto, tmp_path) as service:
         wait_until(lambda: list(service._jobs) == runs, "the runs")
-        with pytest.raises(NotAllowedError):
-            service.start(plan())
+        with pytest.raises(NotAllowedError) as caught:  # at once, before what takes time
+            service.start(recipe(model={"name": "mlp", "weights": "none.pth"}))
+        assert caught.value.code == "run.busy"
+        assert service.check(plan())["busy"] == runs[0]
         for run in runs:
             assert service.order(run, "resume") == "running"
         for run in runs:
@@ -141,9 +181,9 @@ def test_a_viewer_may_ask_and_gives_no_orders(mosquitto: MosquittoBroker, tmp_pa
                 nonce="cd" * 8,
                 action="device.forget",
                 arguments={"device": ""},
-                challenge=handler._challenges.issue(),
+                challenge=handler._challenges.issue("ann"),
             )
-            (answer,) = handler.answer(order, signer)
+            (answer,) = handler.answer(order, signer, "ann")
             assert answer.ok is allowed
             assert allowed or b"request.role" in zstandard.decompress(answer.body)
             check = Request(nonce="ef" * 8, action="run.check", arguments={"recipe": {}})

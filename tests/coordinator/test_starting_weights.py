@@ -11,6 +11,8 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
+from edgefed.algorithms.base import Member
+from edgefed.cli.run_check import _shown
 from edgefed.config.address import Address
 from edgefed.config.recipe import ModelSection
 from edgefed.coordinator.compatibility import DataSpec
@@ -340,3 +342,54 @@ def test_a_missing_source_is_told_before_there_is_a_run(
         Simulation(chosen, tmp_path, Ticking())
     assert caught.value.code == code
     assert not (tmp_path / "runs").exists()
+
+
+def test_an_old_torch_opens_no_pth_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {kind: saved(tmp_path, whole(model(seed=2)), kind) for kind in ("plain", "safetensors")}
+    monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
+    with pytest.raises(EdgeFedError) as caught:
+        put(model(), tmp_path, weights=names["plain"])
+    assert (caught.value.code, caught.value.exit_code) == ("model.torch", 2)
+    assert "install torch 2.6 or newer" in caught.value.hint
+    chosen = small_recipe(model={**MLP, "weights": str(tmp_path / names["plain"])})
+    with pytest.raises(EdgeFedError) as caught:
+        check_start(chosen, ServiceSettings(Address("127.0.0.1", 1), "tests", tmp_path))
+    assert caught.value.code == "model.torch"
+    put(model(), tmp_path, weights=names["safetensors"])
+    monkeypatch.setattr(torch, "__version__", "2.6.0+cpu")
+    put(model(), tmp_path, weights=names["plain"])
+
+
+@pytest.mark.parametrize("there", ["yes", "no", "unknown"])
+def test_run_check_tells_whether_the_weights_can_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str
+) -> None:
+    """Published weights are on disk, are those of another network, or would be downloaded."""
+    import torchvision
+
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    name = "torchvision:shufflenet_v2_x0_5"
+    chosen = small_recipe(
+        model={"name": name, "weights": "default"}, data={"name": "none"}, evaluation={"every": 0}
+    )
+    url = torchvision.models.get_model_weights("shufflenet_v2_x0_5").DEFAULT.url
+    kept = tmp_path / "hub" / "checkpoints" / Path(url).name
+    kept.parent.mkdir(parents=True)
+    if there != "unknown":
+        content = torchvision.models.shufflenet_v2_x0_5(num_classes=1000).state_dict()
+        torch.save(content if there == "yes" else {"conv1.weight": torch.ones(2)}, kept)
+    settings = ServiceSettings(Address("127.0.0.1", 1), "tests", tmp_path)
+    told = RunCheck(settings).report(chosen, (Member("device-00", 5, (3, 32, 32), 3),))
+    reason = told["weights"]["reason"]
+    assert told["weights"]["usable"] == there
+    assert told["fits"] is (there != "no")
+    shown = _shown({**told, "busy": ""}).splitlines()[-1]
+    if there == "yes":
+        assert (reason, told["problem"], shown) == ("", None, "weights  yes")
+    elif there == "no":
+        assert told["problem"]["code"] == "model.weights"
+        assert "does not fit the model" in reason
+        assert shown.startswith("weights  no: ")
+    else:
+        assert told["problem"] is None
+        assert shown == f"weights  not known: the weights of {name} would be downloaded"

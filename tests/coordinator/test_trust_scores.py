@@ -316,3 +316,34 @@ def test_an_order_while_replies_are_judged_is_kept(tmp_path: Path) -> None:
         judge(trust, 1, refused=Slow({LIAR: "NaN"}))
         orders[0].join()
         assert (trust.of(LIAR).standing, trust.of(LIAR).reason) == ("quarantined", BY_OPERATOR)
+
+
+STRICT = {"quarantine_below": 0.6, "trusted_from": 0.8}
+
+
+def test_a_run_quarantines_whom_its_threshold_does_not_admit(world: MakeWorld) -> None:
+    """Its score fell in a run with a lower threshold."""
+    trust = TrustScores()
+    refuse(trust, 0, 1)
+    assert (trust.of(LIAR).score, trust.of(LIAR).standing) == (0.5, "suspect")
+    here = world(recipe(checks=STRICT), shards(SIZES))
+    fleet = TamperedFleet(here.devices)
+    assert here.engine(fleet, trust=trust).run().status == "finished"
+    assert [len(each.tasks) for each in fleet.asked] == [3, 3, 3]
+    assert trust.of(LIAR).standing == "quarantined"
+    (told,) = here.seen("device", device=LIAR, moved=True)
+    assert told["standing"] == "quarantined"
+    trust.release(LIAR, NOW)
+    again = world(recipe(checks={**STRICT, "quarantine_below": 0.7}), shards(SIZES))
+    fleet = TamperedFleet(again.devices)
+    again.engine(fleet, trust=trust).run()
+    assert [len(each.tasks) for each in fleet.asked] == [4, 4, 4], "released, at 0.6 below 0.7"
+
+
+def test_a_score_at_the_threshold_is_admitted() -> None:
+    trust = TrustScores()
+    refuse(trust, 0, 1)
+    assert trust.admits(LIAR, ChecksSection(quarantine_below=0.5), NOW)
+    assert trust.admits(LIAR, ChecksSection(quarantine_below=0), NOW)
+    assert not trust.admits(LIAR, ChecksSection(quarantine_below=0.51), NOW)
+    assert not trust.admits(LIAR, ChecksSection(quarantine_below=0), NOW), "until a release"

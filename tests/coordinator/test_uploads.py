@@ -14,7 +14,7 @@ from edgefed.coordinator.reply_uploads import MAX_UPLOADS, ReplyUploads
 from edgefed.transport.blob_intake import Ask, BlobIntake
 from edgefed.wire.blobs import BlobCache, chunk
 from edgefed.wire.message_parts import SentRelay
-from edgefed.wire.messages import BlobRef, Reply
+from edgefed.wire.messages import BlobRef, Chunk, Reply
 from edgefed.wire.tensors import digest
 
 
@@ -50,7 +50,7 @@ def take(uploads: ReplyUploads, device: int, data: bytes) -> list[Ask]:
 
 def deliver(uploads: ReplyUploads, intake: BlobIntake, data: bytes) -> tuple[list[str], list[str]]:
     """Let a blob arrive; return who is asked next, and whose replies are whole."""
-    intake.chunk(digest(data), 0, chunk(data, 0), 0.0)
+    intake.chunk(Chunk(digest=digest(data), index=0, data=chunk(data, 0)), 0.0)
     asks, whole = uploads.arrived(digest(data), 0.0)
     return [ask.source for ask in asks], [each.device for each in whole]
 

@@ -175,10 +175,12 @@ def test_a_folder_that_shrinks_while_it_is_read_is_trained_on_as_far_as_it_was_r
     photos: Photos, run: str
 ) -> None:
     assert outcomes(photos, run)[SHRINKING] == {"accepted"}
-    samples = photos.home.devices()[SHRINKING]["samples"]
+    device = photos.home.devices()[SHRINKING]
+    samples = device["samples"]
     assert 15 <= samples < 15 + LARGE
     said = (photos.home.folder / f"{SHRINKING}.log").read_text()
     lost = 15 + LARGE - samples
+    assert device["ignored"] == lost
     assert f"{lost} of {15 + LARGE} image files in" in said and "were skipped" in said
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
 from edgefed.simulator.local_fleet import device_names
 from edgefed.simulator.run import Simulation
-from tests.faults.fleet_processes import FLEET, fleet
+from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet, wait_until
 from tests.faults.traffic_meter import Meter
 from tests.faults.traffic_recorder import Spy
 
@@ -46,6 +47,33 @@ def recipe() -> Recipe:
     )
 
 
+def left(home: FleetProcesses, digests: set[str]) -> list[str]:
+    """Return the devices that keep one of these blobs."""
+    folder = home.folder / "state" / "agents" / FLEET
+    return [
+        device
+        for device in DEVICES
+        if digests & {path.name for path in (folder / device / "blobs").iterdir()}
+    ]
+
+
+def aborted_and_resumed(home: FleetProcesses, plan: Recipe) -> dict[str, Any]:
+    """Abort a run, have the devices drop its blobs, and take it up again; return its record."""
+    spy, meter = Spy(home.address, FLEET), Meter(home.address, FLEET)
+    try:
+        run = home.begin(plan)
+        spy.at(2, "training", DEVICES[0], lambda: home.order(run, "abort"))
+        assert home.finish(run)["status"] == "aborted"
+        assert meter.blobs("weights")
+        wait_until(lambda: not left(home, meter.blobs("weights")), "the drop of blobs", home.logs)
+        home.resume(run)
+        wait_until(lambda: home.record(run)["status"] != "aborted", "the run", home.logs)
+        return home.finish(run)
+    finally:
+        spy.close()
+        meter.close()
+
+
 def test_frozen_weights_are_sent_once_and_a_second_run_starts_from_the_first(
     tmp_path: Path,
 ) -> None:
@@ -62,9 +90,11 @@ def test_frozen_weights_are_sent_once_and_a_second_run_starts_from_the_first(
         finally:
             spy.close()
             meter.close()
+        wait_until(lambda: not left(home, meter.blobs("weights")), "the drop of blobs", home.logs)
+        assert left(home, meter.blobs("frozen")) == list(DEVICES), "a next run may have the same"
         keys = {"name": "mlp", "hidden": [200], "train": "all", "start": f"run:{run}"}
         second = Recipe.model_validate({**plan.model_dump(), "model": keys})
-        again = home.finish(home.begin(second))
+        again = aborted_and_resumed(home, second)
     assert record["status"] == "finished", record["reason"]
     virtual = Simulation(plan, tmp_path / "sim", SystemClock()).run()
     assert record["weights_digest"] == virtual.record.weights_digest

@@ -40,24 +40,26 @@ def payloads(rng: random.Random) -> list[bytes]:
         good + b"\x00",
         rng.randbytes(MAX_MESSAGE_BYTES),
         b"\x93\x63" + good[2:],
-        encode(Chunk(data=rng.randbytes(50))),
+        encode(
+            Chunk(digest=rng.randbytes(32).hex(), index=rng.randrange(99), data=rng.randbytes(50))
+        ),
     ]
 
 
 def topics(rng: random.Random) -> list[str]:
     """Every topic of the fleet, for devices that are there and for one that is not."""
     tree, blob = Topics(FLEET), f"{rng.getrandbits(256):064x}"
-    every = [tree.coordinator(), tree.broadcast_chunk(blob, rng.randrange(99)), tree.events()]
+    every = [tree.coordinator(), tree.broadcast_chunk(blob), tree.events()]
     every += [
-        tree.request("local/c-1"),
-        tree.response("local/c-1"),
+        tree.request("local/1"),
+        tree.response("local/1"),
         f"{tree.root}/all/c/{'0' * 64}/x",
     ]
     for device in ("device-00", "device-01", "nobody"):
         every += [tree.task(device), tree.receipt(device), tree.cancel(device)]
-        every += [tree.down_need(device), tree.down_chunk(device, blob, 0)]
+        every += [tree.down_need(device), tree.down_chunk(device)]
         every += [tree.birth(device), tree.progress(device), tree.telemetry(device)]
-        every += [tree.reply(device), tree.up_need(device), tree.up_chunk(device, blob, 1)]
+        every += [tree.reply(device), tree.up_need(device), tree.up_chunk(device)]
         every += [f"{tree.root}/up/{device}/c/short/0", f"{tree.root}/up/{device}/nonsense"]
     return every
 

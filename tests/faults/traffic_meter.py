@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from edgefed.config.address import Address
 from edgefed.transport.link import Arrival, Incoming, Link
 from edgefed.wire.envelope import decode
-from edgefed.wire.messages import Need, Task
+from edgefed.wire.messages import Chunk, Need, Task
 from edgefed.wire.topics import Topics
 
 
@@ -65,7 +65,8 @@ class Meter:
             self.tasks.append(decode(arrival.payload, Task))
         elif parsed.leaf == "c" and parsed.branch in ("all", "down"):
             number = max((task.round for task in self.tasks), default=0)
-            self.pieces.append(Piece(parsed.digest, parsed.index, number, parsed.who))
+            chunk = decode(arrival.payload, Chunk)
+            self.pieces.append(Piece(chunk.digest, chunk.index, number, parsed.who))
         elif parsed.leaf == "need" and parsed.branch == "up":
             need = decode(arrival.payload, Need)
             self.needs.append((parsed.who, need.digest))

@@ -11,7 +11,7 @@ from pathlib import Path
 from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.trackers.base import Row, TrackedRun
 from edgefed.errors import StorageError
-from edgefed.files import append_whole, storage_error, write_atomic
+from edgefed.files import append_whole, open_private, storage_error, write_atomic
 
 COLUMNS = (
     "round",
@@ -82,7 +82,7 @@ class MetricFiles:
     def _append(self, name: str, text: str) -> None:
         path = self._folder / name
         try:
-            with path.open("ab", buffering=0) as file:
+            with open_private(path, "ab", buffering=0) as file:
                 append_whole(file, text.encode())
         except OSError as error:
             raise storage_error(path, error) from error
