@@ -12,6 +12,7 @@ from edgefed.config.class_names import normal
 from edgefed.config.recipe import DataSection
 from edgefed.data.types import ClassNames, Dataset, Indices
 from edgefed.errors import DataError
+from edgefed.printable import printable
 from edgefed.samples import Samples
 from edgefed.wire import limits, message_parts
 
@@ -36,11 +37,21 @@ def checked_names(names: Sequence[str], where: str) -> ClassNames:
     try:
         return _SENDABLE.validate_python(normalised)
     except ValueError as error:
+        first = next((f", such as '{printable(n, '?')[:80]}'" for n in normalised if _bad(n)), "")
         raise DataError(
-            f"{where} has class names that cannot be sent.",
+            f"{where} has class names that cannot be sent{first}.",
             hint=f"use printable names of at most {limits.MAX_CLASS_NAME} characters,"
             f" {limits.MAX_CLASS_NAMES_BYTES} bytes in total",
         ) from error
+
+
+def _bad(name: str) -> bool:
+    """Whether a name alone cannot be sent."""
+    try:
+        _SENDABLE.validate_python((name,))
+    except ValueError:
+        return True
+    return False
 
 
 def twice(names: ClassNames) -> str:

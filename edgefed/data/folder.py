@@ -19,9 +19,9 @@ from edgefed.data.checks import check_class_count
 from edgefed.data.class_names import checked_names
 from edgefed.data.columns import with_columns
 from edgefed.data.folder_columns import COLUMNS_FILE, read_columns
+from edgefed.data.folder_listing import Ignored, IgnoredFiles, list_folder
 from edgefed.data.holdout import hold_out
 from edgefed.data.image_cache import cached_images
-from edgefed.data.image_decoding import image_files
 from edgefed.data.image_options import ImageOptions
 from edgefed.data.limits import MAX_NAMES_BYTES, check_file
 from edgefed.data.options import SplitOptions
@@ -44,13 +44,17 @@ class FolderContent:
         samples: never empty.
         class_names: what the labels are called, with or without images; empty for a number that
             no folder has.
-        warnings: what the user should know, such as files that were skipped, which is said when
-            the images are decoded and not each time.
+        ignored: what of the folder is not used, by reason.
     """
 
     samples: Samples
     class_names: ClassNames
-    warnings: tuple[str, ...]
+    ignored: tuple[Ignored, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the user should know: a line for each reason."""
+        return tuple(each.warning for each in self.ignored)
 
     @property
     def classes(self) -> int:
@@ -104,17 +108,16 @@ def read_folder(folder: Path, options: ImageOptions, decoded: Path) -> FolderCon
     require_folder(folder)
     try:
         labels = _labels(folder)
-        loose = image_files(folder)
-        files = [(path, label) for sub, label in labels.folders.items() for path in _images_of(sub)]
     except OSError as error:
         raise storage_error(folder, error) from error
+    listings = {sub: list_folder(sub) for sub in labels.folders}
+    ignored = IgnoredFiles(folder, listings, list_folder(folder))
+    files = [(path, labels.folders[sub]) for sub in listings for path in listings[sub].images]
     paths = [path for path, _ in files]
-    if not paths:
-        raise _no_images(folder, labels, 0, len(loose))
-    found = cached_images(decoded, folder, paths, options)
+    found = cached_images(decoded, folder, paths, options) if paths else None
+    if found is None or found.images is None:
+        raise _no_images(folder, ignored, len(files))
     positions = found.positions
-    if found.images is None:
-        raise _no_images(folder, labels, len(files), len(loose))
     targets = np.array([files[position][1] for position in positions], np.int64)
     samples = Samples(as_inputs(found.images), targets)
     try:
@@ -122,9 +125,9 @@ def read_folder(folder: Path, options: ImageOptions, decoded: Path) -> FolderCon
     except OSError as error:
         raise storage_error(folder, error) from error
     samples = with_columns(samples, columns, str(folder / COLUMNS_FILE))
-    skipped = _skipped(folder, paths, positions) if found.is_new else ()
-    warnings = (*skipped, *_unsorted(folder, loose))
-    return FolderContent(samples, labels.class_names, warnings)
+    unreadable = [paths[place] for place in sorted({*range(len(paths))} - {*positions})]
+    told = ignored.after_decoding(unreadable, len(paths))
+    return FolderContent(samples, labels.class_names, tuple(told))
 
 
 def _labels(folder: Path) -> _Labels:
@@ -137,14 +140,6 @@ def _labels(folder: Path) -> _Labels:
     check_class_count(len(subs), str(folder))
     named = checked_names([sub.name for sub in subs], str(folder))
     return _Labels({sub: place for place, sub in enumerate(subs)}, named)
-
-
-def _images_of(sub: Path) -> list[Path]:
-    """Return the image files of a class; none if its folder has gone since it was listed."""
-    try:
-        return image_files(sub)
-    except FileNotFoundError:
-        return []
 
 
 def _numbered(folder: Path, subs: list[Path]) -> _Labels:
@@ -177,39 +172,24 @@ def _listed(names: Path, subs: list[Path]) -> _Labels:
     return _Labels({sub: known.index(normal(sub.name)) for sub in subs}, known)
 
 
-def _skipped(folder: Path, paths: list[Path], positions: list[int]) -> tuple[str, ...]:
-    unread = sorted(set(range(len(paths))) - set(positions))
-    if not unread:
-        return ()
-    example = paths[unread[0]].relative_to(folder)
-    return (
-        f"{len(unread)} of {len(paths)} image files in {folder} cannot be read"
-        f" and were skipped, such as {example}",
-    )
-
-
-def _unsorted(folder: Path, loose: list[Path]) -> tuple[str, ...]:
-    if not loose:
-        return ()
-    return (
-        f"image files that lie in {folder} itself, and so in no class, are not used:"
-        f" {len(loose)}, such as {loose[0].name}",
-    )
-
-
-def _no_images(folder: Path, labels: _Labels, files: int, loose: int) -> DataError:
-    subs = counted(len(labels.folders), "folder")
+def _no_images(folder: Path, ignored: IgnoredFiles, files: int) -> DataError:
+    """Return the error of a folder of which nothing can be used."""
+    loose, folders = len(ignored.loose.images), len(ignored.classes)
+    subs = counted(folders, "folder")
     if files:
         what = f"none of the {counted(files, 'image file')} in its {subs} can be read"
     elif loose:
-        where = f"none in its {subs}" if labels.folders else "no folders"
+        where = f"none in its {subs}" if folders else "no folders"
         what = f"it holds {counted(loose, 'image file')} itself, and {where}"
-    elif labels.folders:
+    elif folders:
         what = f"it holds {subs}, and no image file in them"
     else:
         what = "it holds no folders and no image files"
+    known = [each for each in ignored.before_decoding() if each.reason != "unsorted" or not loose]
+    hints = [each.hint for each in known]
     return DataError(
-        f"{folder} has no images in class folders: {what}.",
+        f"{folder} has no images in class folders: {'; '.join([what, *(e.what for e in known)])}.",
         code="data.empty",
-        hint="put the images of each class into a separate folder: FOLDER/CLASS/IMAGE.png",
+        hint="; ".join(hints)
+        or "put the images of each class into a separate folder: FOLDER/CLASS/IMAGE.png",
     )

@@ -17,7 +17,7 @@ from edgefed.data.image_decoding import UNREADABLE, Pixels, read_pixels, sizes_d
 from edgefed.data.image_index import INDEX, ImageIndex, read_index, write_index
 from edgefed.data.image_options import ImageOptions
 from edgefed.errors import DataError, EdgeFedError, StorageError
-from edgefed.files import free_bytes, storage_error
+from edgefed.files import PRIVATE_FILE, free_bytes, storage_error
 from edgefed.progress import tell_progress
 from edgefed.units import size
 
@@ -87,7 +87,8 @@ class _Builder:
         self._saving: Future[None] | None = None
 
     def __enter__(self) -> _Builder:
-        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+        self._file = os.open(self._path, flags, PRIVATE_FILE)
         self._saver = ThreadPoolExecutor(1)
         return self
 

@@ -26,7 +26,7 @@ from edgefed.data.image_index import (
     read_index,
 )
 from edgefed.data.image_options import ImageOptions
-from edgefed.files import make_folder, storage_error
+from edgefed.files import make_folder, open_private, storage_error
 from edgefed.stored_images import PixelFile, StoredImages, is_unused
 
 PREFIX = "images-"
@@ -41,12 +41,10 @@ class CachedImages:
     Attributes:
         images: those that can be read; None where there are none.
         positions: numbers of their files, rising.
-        is_new: whether this call has built the cache, or a part of it.
     """
 
     images: StoredImages | None
     positions: list[int]
-    is_new: bool
 
 
 def cached_images(
@@ -72,7 +70,6 @@ def cached_images(
         with _locked(cache):
             index = read_index(cache)
             found = None if index is None else _open(cache, index, wanted)
-            is_new = found is None
             if found is None:
                 index = build(cache, _pixels(cache, wanted), wanted, paths, options)
                 found = _open(cache, index, wanted)
@@ -82,7 +79,7 @@ def cached_images(
     except OSError as error:
         raise storage_error(cache, error) from error
     assert index is not None
-    return CachedImages(found, _positions(index), is_new)
+    return CachedImages(found, _positions(index))
 
 
 def _open(cache: Path, index: ImageIndex, wanted: ImageIndex) -> StoredImages | None:
@@ -109,7 +106,7 @@ def _pixels(cache: Path, index: ImageIndex) -> Path:
 @contextmanager
 def _locked(cache: Path) -> Iterator[None]:
     """Keep other processes from building the same cache inside a ``with`` block."""
-    with (cache / "lock").open("a") as file:
+    with open_private(cache / "lock", "ab") as file:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(file, fcntl.LOCK_EX)
         yield

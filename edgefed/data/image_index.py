@@ -60,7 +60,7 @@ def fingerprint(folder: Path, paths: Sequence[Path]) -> str:
         try:
             stat = path.stat()
             about = [path.relative_to(folder).as_posix(), stat.st_size, stat.st_mtime_ns]
-        except FileNotFoundError:  # it has gone since the folder was listed
+        except (FileNotFoundError, PermissionError):  # it has gone, or may not be looked at
             about = [path.relative_to(folder).as_posix()]
         sha.update(json.dumps(about).encode())
     return sha.hexdigest()

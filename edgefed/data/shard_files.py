@@ -11,7 +11,7 @@ from edgefed.data.columns import TEST, TRAIN
 from edgefed.data.npz import read_npz
 from edgefed.data.preparation import PREPARATION, stored_preparation
 from edgefed.data.types import UNPREPARED, Array, Shard, no_samples
-from edgefed.files import write_atomic
+from edgefed.files import write_output
 from edgefed.samples import Samples
 
 
@@ -39,7 +39,7 @@ def write_shard(path: Path, shard: Shard) -> None:
     if shard.preparation != UNPREPARED:
         arrays[PREPARATION] = stored_preparation(shard.preparation)
     np.savez(buffer, **arrays)  # type: ignore[arg-type] # numpy's stub takes a bool among them
-    write_atomic(path, buffer.getvalue())
+    write_output(path, buffer.getvalue())
 
 
 def read_shard(path: Path) -> Shard:

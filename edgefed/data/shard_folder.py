@@ -17,7 +17,7 @@ from edgefed.data.report import holding, report
 from edgefed.data.shard_files import read_shard, write_shard
 from edgefed.data.types import Shard
 from edgefed.errors import DataError, UsageError
-from edgefed.files import make_folder, storage_error, write_atomic
+from edgefed.files import make_folder, storage_error, write_output
 
 INDEX = "split.json"
 """What the folder says of itself: the recipe's data section, the seed, the counts."""
@@ -63,14 +63,14 @@ def write_split(
     check_target(folder, force)
     folder = folder.resolve()
     beside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.part")
-    make_folder(beside)
+    make_folder(beside, private=False)
     try:
         holdings = []
         for device, shard in shards:
             write_shard(beside / f"{device}.npz", shard)
             holdings.append(holding(device, shard))
         index = {**about, **report(holdings)}
-        write_atomic(beside / INDEX, (json.dumps(index) + "\n").encode())
+        write_output(beside / INDEX, (json.dumps(index) + "\n").encode())
         _put_in_place(beside, folder)
     except OSError as error:
         raise storage_error(folder, error) from error

@@ -21,8 +21,8 @@ that none changes sides when the agent restarts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -110,6 +110,7 @@ class _Content:
     warnings: tuple[str, ...] = ()
     preparation: Preparation = UNPREPARED
     class_names: ClassNames = ()
+    ignored: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -187,6 +188,7 @@ def load_device(source: str, holdout: float, folder: Path | None = None) -> Devi
         warnings,
         preparation,
         content.class_names,
+        content.ignored,
     )
 
 
@@ -252,6 +254,7 @@ def _read_folder(source: Source, options: _FolderSource, holdout: float, decoded
         content.classes,
         content.warnings,
         class_names=content.class_names,
+        ignored={each.reason: each.count for each in content.ignored},
     )
 
 

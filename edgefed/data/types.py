@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -102,6 +102,7 @@ class DeviceData:
         warnings: what the device's owner should know.
         preparation: what was done to the inputs, and what training shall do.
         class_names: what the labels are called.
+        ignored: how much of the data is not used, by reason; see `edgefed.data.folder_listing`.
     """
 
     train: Samples
@@ -112,6 +113,7 @@ class DeviceData:
     warnings: tuple[str, ...] = ()
     preparation: Preparation = UNPREPARED
     class_names: ClassNames = ()
+    ignored: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
