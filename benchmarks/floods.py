@@ -45,8 +45,14 @@ POLL = 0.1
 """Seconds between two looks at the run."""
 
 
-def recipe(agents: int, rounds: int) -> Recipe:
-    """Return a run in which every device trains in every round, until all have answered."""
+def recipe(agents: int, rounds: int, deadline: float = 300.0) -> Recipe:
+    """Return a run in which every device trains in every round, until all have answered.
+
+    Args:
+        agents: number of devices.
+        rounds: to train.
+        deadline: of an exchange, in seconds.
+    """
     return Recipe.model_validate(
         {
             "name": "floods",
@@ -58,7 +64,7 @@ def recipe(agents: int, rounds: int) -> Recipe:
                 "count": rounds,
                 "min_devices": agents,
                 "quorum": 1.0,
-                "deadline": 300,
+                "deadline": deadline,
                 "lost_grace": "deadline",
             },
             "simulation": {"devices": agents},

@@ -4,8 +4,8 @@ Every device holds samples of one or two labels. For each set-up a part of the t
 held out. Each method's optimiser and own setting are chosen on it alone; only the chosen ones are
 evaluated on the test set, with other seeds. Scores are means of the last five evaluations.
 
-    python -m benchmarks.label_supplements --data DIR [--work DIR] [--only NAME …] [--seeds 5]
-        [--jobs 2] [--json]
+    python -m benchmarks.label_supplements --data DIR [--work DIR] [--only NAME …]
+        [--methods NAME …] [--seeds 5] [--jobs 2] [--json]
 
 DIR holds ``mnist/mnist.npz``; without it, scikit-learn's digits are used. Every finished run is a
 line in ``runs.jsonl`` in the work folder, and is not repeated.
@@ -18,7 +18,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -39,24 +39,24 @@ STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 # -- data -----------------------------------------------------------------------------------------
 
 
-def read(data: Path) -> tuple[str, dict[str, Array]]:
+def read(data: Path, digits: bool) -> tuple[str, dict[str, Array]]:
     """Return a network, and the images and labels that it is for."""
     path = data / "mnist/mnist.npz"
-    if path.exists():
+    if path.exists() and not digits:
         return "lenet5", dict(np.load(path, allow_pickle=False))
     from sklearn.datasets import load_digits  # not needed where MNIST is
 
-    digits = load_digits()
-    images = (digits.images * (255 / 16)).astype(np.uint8)
+    found = load_digits()
+    images = (found.images * (255 / 16)).astype(np.uint8)
     order = np.random.default_rng(1).permutation(len(images))
     parts = {"train": order[:1400], "test": order[1400:]}
     arrays = {f"x_{part}": images[rows] for part, rows in parts.items()}
-    return "cnn", arrays | {f"y_{part}": digits.target[rows] for part, rows in parts.items()}
+    return "cnn", arrays | {f"y_{part}": found.target[rows] for part, rows in parts.items()}
 
 
 def prepare(setup: Setup, data: Path, folder: Path) -> tuple[str, dict[str, Path]]:
     """Write the set-up's two data sets: one to tune on, one to test on; return them by name."""
-    network, arrays = read(data)
+    network, arrays = read(data, setup.digits)
     network = setup.network or network
     folder.mkdir(parents=True, exist_ok=True)
     files: dict[str, Path] = {}
@@ -117,9 +117,17 @@ class Row:
         }
 
 
-def study(name: str, data: Path, folder: Path, seeds: Sequence[int], runner: Runner) -> list[Row]:
-    """Return the rows of one set-up: tuned on samples kept apart, then tested."""
+def study(
+    name: str,
+    data: Path,
+    folder: Path,
+    seeds: Sequence[int],
+    runner: Runner,
+    methods: Sequence[str] = tuple(METHODS),
+) -> list[Row]:
+    """Return the rows of one set-up, of these methods: tuned on samples kept apart, then tested."""
     setup = SETUPS[name]
+    setup = replace(setup, methods=tuple(each for each in setup.methods if each in methods))
     network, files = prepare(setup, data, folder / name)
 
     def recipe(method: str, words: str, part: str) -> Recipe:
@@ -171,6 +179,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("label-supplements-study"))
     parser.add_argument("--only", nargs="*", choices=list(SETUPS), default=list(SETUPS))
+    parser.add_argument("--methods", nargs="*", choices=list(METHODS), default=list(METHODS))
     parser.add_argument("--seeds", type=int, choices=range(2, 11), default=5)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", action="store_true")
@@ -180,7 +189,7 @@ def main() -> None:
     rows = [
         row
         for name in options.only
-        for row in study(name, options.data, options.work, seeds, runner)
+        for row in study(name, options.data, options.work, seeds, runner, options.methods)
     ]
     if options.json:
         print(json.dumps([row.to_json() for row in rows], indent=2))

@@ -58,7 +58,7 @@ def requests(topics: Topics, devices: Sequence[str], count: int) -> Iterator[Mes
     del devices
     for number in range(count):
         request = Request(nonce=f"{number:016x}", action="snapshot")
-        yield topics.request(f"local/c-{number}"), encode(request)
+        yield topics.request(f"operator.c-{number}/0"), encode(request)
 
 
 def cancels(topics: Topics, devices: Sequence[str], count: int) -> Iterator[Message]:

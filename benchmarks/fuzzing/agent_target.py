@@ -104,9 +104,8 @@ def make_arrival(draws: random.Random) -> bytes:
     """Return a topic and a payload as a broker delivers them to an agent."""
     kind = draws.random()
     if kind < 0.15:
-        name, number = digest(draws.choice(BLOBS)), draws.randrange(3)
-        both = TOPICS.down_chunk(DEVICE, name, number), TOPICS.broadcast_chunk(name, number)
-        return join(draws.choice(both), payload(draws, (Chunk,)), draws)
+        both = TOPICS.down_chunk(DEVICE), TOPICS.broadcast_chunk(digest(draws.choice(BLOBS)))
+        return join(draws.choice(both), payload(draws, (Chunk,), POOLS), draws)
     if kind < 0.25:
         return join(TOPICS.coordinator(), payload(draws, (CoordinatorState,), POOLS), draws)
     if kind < 0.3:

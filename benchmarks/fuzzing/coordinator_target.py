@@ -78,13 +78,11 @@ def make_arrival(draws: random.Random) -> bytes:
     device = draws.choice((*DEVICES, *DEVICES, "nobody"))
     kind = draws.random()
     if kind < 0.15:
-        number = draws.randrange(3)
-        topic = TOPICS.up_chunk(device, digest(BLOBS[number]), draws.randrange(3))
-        return join(topic, payload(draws, (Chunk,)), draws)
+        return join(TOPICS.up_chunk(device), payload(draws, (Chunk,), POOLS), draws)
     if kind < 0.2:
         return join(TOPICS.coordinator(), payload(draws, (CoordinatorState,), POOLS), draws)
     if kind < 0.25:
-        return join(TOPICS.request("local/client"), payload(draws, (Request,), POOLS), draws)
+        return join(TOPICS.request("local/0"), payload(draws, (Request,), POOLS), draws)
     leaf = draws.choice((*KINDS,))
     kinds = (KINDS[leaf],) if draws.random() < 0.97 else MESSAGES
     return join(f"{TOPICS.root}/up/{device}/{leaf}", payload(draws, kinds, POOLS), draws)
@@ -245,6 +243,10 @@ class RefusingService:
         """Take no order."""
         raise NotAllowedError("Nothing is at work here.", code="run.busy")
 
+    def delete(self, run: str) -> None:
+        """Delete nothing."""
+        raise NotAllowedError("Nothing is deleted here.", code="run.busy")
+
     def check(self, recipe: Recipe) -> dict[str, Any]:
         """Return nothing."""
         return {}
@@ -256,7 +258,15 @@ class RefusingService:
 
 ACTIONS = (
     *("challenge", "snapshot", "run.list", "run.show", "run.summary", "run.check", "run.start"),
-    *("run.order", "run.evaluate", "run.evaluation", "device.forget", "label.order", "nothing"),
+    *(
+        "run.order",
+        "run.evaluate",
+        "run.evaluation",
+        "run.delete",
+        "device.forget",
+        "label.order",
+        "nothing",
+    ),
     *("device.quarantine", "device.release", "device.pause", "device.resume"),
     *("device.ping", "device.log"),
 )
@@ -317,7 +327,7 @@ def requests(folder: Path) -> Iterator[Reader]:
 
     def read(data: bytes) -> None:
         request = decode(data, Request)
-        challenges.issue()
+        challenges.issue("")
         try:
             body = handler._carry_out(request, None)
         except EdgeFedError:

@@ -12,7 +12,6 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from benchmarks.fuzzing.agent_target import (
-    BLOBS,
     DEVICE,
     KINDS,
     POOLS,
@@ -79,8 +78,7 @@ def make_arrival(draws: random.Random) -> bytes:
     """Return a message that a malicious coordinator signs, or that is forged."""
     kind = draws.random()
     if kind < 0.1:
-        topic = TOPICS.down_chunk(DEVICE, digest(draws.choice(BLOBS)), draws.randrange(3))
-        return join(topic, payload(draws, (Chunk,)), draws)
+        return join(TOPICS.down_chunk(DEVICE), payload(draws, (Chunk,), POOLS), draws)
     if kind < 0.2:
         topic, signer = TOPICS.coordinator(), "coordinator"
         made = signed_payload(draws, topic, signer, (CoordinatorState,), POOLS)
@@ -128,8 +126,8 @@ def agent(folder: Path) -> Iterator[Reader]:
         nonlocal number
         if number % EACH == 0:
             keys = keys_of("renewed")
-            write_atomic(waiting / KEY, private_pem(keys.signing), mode=0o600)
-            write_atomic(waiting / ENCRYPTION, private_pem(keys.encryption), mode=0o600)
+            write_atomic(waiting / KEY, private_pem(keys.signing))
+            write_atomic(waiting / ENCRYPTION, private_pem(keys.encryption))
         number += 1
         verifier.error = None
         take(made, clock, data, _relayed())

@@ -17,7 +17,6 @@ from benchmarks.fuzzing.broker_message import UnconnectedLink, decode_again, joi
 from benchmarks.fuzzing.coordinator_target import (
     ACTIONS,
     ARGUMENTS,
-    BLOBS,
     KINDS,
     POOLS,
     SESSIONS,
@@ -68,7 +67,6 @@ from edgefed.wire.enrolment_messages import (
 )
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import MESSAGES, Chunk, Request
-from edgefed.wire.tensors import digest
 
 DEVICES = ("dev-1", "dev-2", "dev-3", "dev-4")
 EACH = 60
@@ -122,8 +120,7 @@ def make_arrival(draws: random.Random) -> bytes:
     device, kind = draws.choice((*DEVICES, "dev-1")), draws.random()
     signer = "revoked" if device == "dev-4" else device
     if kind < 0.1:
-        place = TOPICS.up_chunk(device, digest(draws.choice(BLOBS)), draws.randrange(3))
-        return join(place, payload(draws, (Chunk,)), draws)
+        return join(TOPICS.up_chunk(device), payload(draws, (Chunk,), POOLS), draws)
     if kind < 0.2:
         return _order(draws)
     if kind < 0.25:
@@ -150,7 +147,7 @@ def _order(draws: random.Random) -> bytes:
         "challenge": ("0" * 8,),
         "arguments": (arguments,),
     }
-    topic = TOPICS.request(f"{user}/client")
+    topic = TOPICS.request(f"{user}/0")
     return join(topic, signed_payload(draws, topic, signer, (Request,), pools), draws)
 
 
@@ -221,7 +218,7 @@ def dispatcher(folder: Path) -> Iterator[Reader]:
     enrolled = membership.parties.is_enrolled
     registry = DeviceRegistry(journal, clock, enrolled=enrolled)
     members = MembershipMessages(
-        membership, link, TOPICS, journal, registry.session, registry.remove, clock
+        membership, link, None, TOPICS, journal, registry.session, registry.remove, clock
     )
     verifier = _verifier(membership)
     challenges = Challenges(clock, lambda: "0" * 8)
@@ -231,7 +228,7 @@ def dispatcher(folder: Path) -> Iterator[Reader]:
     handler = _handler(store, journal, challenges, {**actions, **enrolment_actions(members)})
 
     def answer(client: str, request: Request, signer: Any) -> None:
-        challenges.issue()
+        challenges.issue("")
         for part in handler.answer(request, signer):
             link.send(TOPICS.response(client), part)
 

@@ -38,7 +38,7 @@ WHO = {
     "events": ("",),
     "up": ("dev-1", "dev-2", "dev-4", "nobody", "coordinator"),
     "down": ("dev-1", "dev-2"),
-    "control": ("operator.ops/a", "viewer.eye/b", "local/c"),
+    "control": ("operator.ops/0", "viewer.eye/15", "local/7"),
     "enrol": ("client.abc",),
 }
 

@@ -16,8 +16,9 @@ TRAININGS: Mapping[str, Mapping[str, Any]] = {
     "Adam, rate 0.0001": {"optimizer": "adam", "learning_rate": 0.0001, "batch_size": 32},
     "SGD, rate 0.05": {"learning_rate": 0.05, "batch_size": 32},
     "SGD, rate 0.1": {"learning_rate": 0.1, "batch_size": 32},
+    "SGD, rate 0.05, batches of 16": {"learning_rate": 0.05, "batch_size": 16},
 }
-"""The optimisers, by the words for them; ``Adam`` has the paper's rate."""
+"""The optimisers, by the words for them; ``Adam`` has the paper's rate, the last is the default."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,9 @@ class Setup:
         methods: that are compared.
         tuning: seeds of the runs that settings are chosen by.
         rounds: of a run; the model is evaluated after every second.
-        network: a network for MNIST; empty for LeNet-5, or a smaller one for digits.
+        network: a network; empty for LeNet-5, or a smaller one for digits.
+        digits: whether scikit-learn's digits are used even where MNIST is.
+        normalize: whether inputs are normalised.
         train, apart, tested: samples that devices train on, that are held out, and of the test set.
     """
 
@@ -107,6 +110,8 @@ class Setup:
     tuning: tuple[int, ...] = (101,)
     rounds: int = 40
     network: str = ""
+    digits: bool = False
+    normalize: bool = True
     train: int = 6000
     apart: int = 2000
     tested: int = 5000
@@ -134,6 +139,19 @@ SETUPS: Mapping[str, Setup] = {
     "one-slow": Setup(1, ("Adam, rate 0.0001",), ("none", "noise")),
     "one-norm": Setup(1, ("Adam",), ("none", "noise"), network=network.NAME),
     "one-long": Setup(1, ("Adam",), ("none", "noise"), rounds=120),
+    "cnn-adam": Setup(1, ("Adam",), ("none", "noise"), network="cnn"),
+    "cnn-sgd": Setup(1, ("SGD, rate 0.05", "SGD, rate 0.1"), ("none", "noise"), network="cnn"),
+    "cnn-digits": Setup(
+        1,
+        ("SGD, rate 0.05, batches of 16",),
+        ("none", "noise"),
+        network="cnn",
+        digits=True,
+        normalize=False,
+        train=1400,
+        apart=0,
+        tested=397,
+    ),
 }
 
 
@@ -158,7 +176,7 @@ def recipe_of(
             "data": {
                 "name": "npz",
                 "path": str(file.absolute()),
-                "normalize": True,
+                "normalize": setup.normalize,
                 **({"partition": "iid"} if method.iid else partition),
             },
             "algorithm": {"name": method.algorithm, **own},
