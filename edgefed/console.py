@@ -131,9 +131,7 @@ def _tell(what: str, done: int, total: int) -> None:
 def start(app: typer.Typer) -> None:
     """Run a command line; Ctrl-C before its command has begun ends it like one after."""
     end_at_once_on_ctrl_c()
-    # At its end, Python searches torch's hundreds of thousands of objects for cycles. What is
-    # frozen is not searched, which saves half a second.
-    atexit.register(gc.freeze)
+    atexit.register(_freeze)
     try:
         app()
     except KeyboardInterrupt:
@@ -147,7 +145,17 @@ def collect_at_end() -> None:
 
     Some packages of torch's exporters complain on stderr about objects that are left.
     """
-    atexit.unregister(gc.freeze)
+    atexit.unregister(_freeze)
+
+
+def _freeze() -> None:
+    """Keep Python from searching torch's hundreds of thousands of objects for cycles at its end.
+
+    That saves half a second. Triton, which some parts of torch load, would report on stderr the
+    objects that are left.
+    """
+    if "triton._C.libtriton" not in sys.modules:
+        gc.freeze()
 
 
 Colour = Literal["red", "green", "yellow", "cyan", "magenta", "dim"]

@@ -1,4 +1,8 @@
-"""Write files atomically: to a temporary file beside, synced, then renamed."""
+"""Write files atomically: to a temporary file beside, synced, then renamed.
+
+State and secrets are for their owner only: files have the mode 600 and folders 700, whatever the
+umask is. Only an output that a user asks for by its path has the mode that the umask leaves.
+"""
 
 from __future__ import annotations
 
@@ -7,42 +11,87 @@ import fcntl
 import os
 import re
 import shutil
+import stat
 import threading
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from edgefed.errors import StorageError
 
+PRIVATE_FILE = 0o600
+PRIVATE_FOLDER = 0o700
+
+STATE_ENTRIES = frozenset(
+    ("agents", "broker", "coordinator", "dashboard.json", "data", "demo", "logs", "mlflow")
+).union((".restore", "replaced", "simulations", "tensorboard", "trust"))
+"""What EdgeFed's programs make in the state folder."""
+
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _PART = re.compile(r"\..+\.[0-9a-f]{8}\.part")
 _cleaned: set[Path] = set()
 _cleaned_lock = threading.Lock()
 
 
-def write_atomic(path: Path, data: bytes, *, sync: bool = True, mode: int | None = None) -> None:
+def write_atomic(path: Path, data: bytes, *, sync: bool = True) -> None:
     """Write ``data`` to ``path`` so that a reader, or a restart, sees the old file or the new one.
 
-    The first write into a folder also removes what killed writers left there.
+    Only the owner can read the file and the folders that are made for it. The first write into a
+    folder also removes what killed writers left there.
 
     Args:
         path: the file.
         data: all of it.
         sync: whether to wait until the disk has it; without, a power cut may leave a damaged file.
-        mode: permissions of the file; None for those of a new file.
 
     Raises:
         StorageError: the disk is full or the folder cannot be written; the old file is intact.
     """
+    _write(path, data, sync=sync, private=True)
+
+
+def write_output(path: Path, data: bytes) -> None:
+    """Write a file that a user asked for by its path, as ``write_atomic`` does.
+
+    The file and the folders that are made for it have the modes that the umask leaves.
+
+    Raises:
+        StorageError: as ``write_atomic``.
+    """
+    _write(path, data, sync=True, private=False)
+
+
+def _write(path: Path, data: bytes, *, sync: bool, private: bool) -> None:
+    with _replacing(path, len(data), sync=sync, private=private) as file:
+        file.write(data)
+
+
+@contextmanager
+def private_output(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file that gets the name ``path`` at the end of the block, unless that has an error.
+
+    As ``write_atomic``, for what does not fit into memory.
+
+    Raises:
+        StorageError: the disk is full or the folder cannot be written; the old file is intact.
+    """
+    with _replacing(path, 0, sync=True, private=True) as file:
+        yield file
+
+
+@contextmanager
+def _replacing(path: Path, size: int, *, sync: bool, private: bool) -> Iterator[BinaryIO]:
+    """Yield a new file beside ``path`` that replaces it at the end of the block."""
     beside: Path | None = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folders(path.parent, private=private)
         _clean_once(path.parent)
-        beside, file = _open_beside(path)
+        beside, file = _open_beside(path, private=private)
         with file:
-            if mode is not None:
-                os.fchmod(file.fileno(), mode)
-            file.write(data)
+            yield file
             file.flush()
             if sync:
                 os.fsync(file.fileno())
@@ -52,8 +101,18 @@ def write_atomic(path: Path, data: bytes, *, sync: bool = True, mode: int | None
             with suppress(OSError):  # what prevents the write may prevent this too
                 beside.unlink()
         if isinstance(error, OSError):
-            raise storage_error(path, error, len(data)) from error
+            raise storage_error(path, error, size) from error
         raise
+
+
+def open_private(path: Path, mode: str, *, buffering: int = -1) -> BinaryIO:
+    """Open a file in a binary mode as ``open`` does; only the owner can read one that it creates.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    opener = partial(os.open, mode=PRIVATE_FILE)
+    return cast("BinaryIO", open(path, mode, buffering, opener=opener))
 
 
 def append_whole(file: BinaryIO, data: bytes) -> None:
@@ -96,7 +155,7 @@ def _clean_once(folder: Path) -> None:
         remove_partial_files(folder)
 
 
-def _open_beside(path: Path) -> tuple[Path, BinaryIO]:
+def _open_beside(path: Path, *, private: bool) -> tuple[Path, BinaryIO]:
     """Open a new file beside ``path``, locked for as long as it is open.
 
     Another process may find the file in the moment before it is locked, take it for an abandoned
@@ -105,7 +164,7 @@ def _open_beside(path: Path) -> tuple[Path, BinaryIO]:
     while True:
         beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
         try:
-            file = beside.open("xb")
+            file = open_private(beside, "xb") if private else beside.open("xb")
             with suppress(OSError):  # without locks on this file system nobody removes it either
                 fcntl.flock(file, fcntl.LOCK_EX)
             if os.fstat(file.fileno()).st_nlink:
@@ -116,17 +175,77 @@ def _open_beside(path: Path) -> tuple[Path, BinaryIO]:
             raise
 
 
-def make_folder(path: Path) -> Path:
+def make_folder(path: Path, *, private: bool = True) -> Path:
     """Create a folder and its parents, and return it.
+
+    Args:
+        path: the folder; one that exists keeps its mode.
+        private: whether only the owner can use the folders that are made; otherwise they have the
+            mode that the umask leaves, as outputs have that are asked for by their path.
 
     Raises:
         StorageError: the folder cannot be made.
     """
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        _make_folders(path, private=private)
     except OSError as error:
         raise storage_error(path, error) from error
     return path
+
+
+def _make_folders(path: Path, *, private: bool) -> None:
+    missing = [each for each in (path, *path.parents) if not each.exists()] if private else []
+    for each in reversed(missing):  # the parents that mkdir makes have the umask's mode
+        each.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+    path.mkdir(parents=True, exist_ok=True)
+
+
+def make_state_private(state: Path) -> None:
+    """Take the rights of group and others from a state folder that an older version wrote.
+
+    Only what EdgeFed makes is changed, and the folder itself where it has nothing else. The files
+    that a Mosquitto of another user may be let read keep their modes. So do private keys: one that
+    others could read is refused where it is used. What cannot be changed, or belongs to another
+    user, stays as it is; so does what a link leads to.
+
+    Args:
+        state: the folder of the settings; may be missing.
+    """
+    with suppress(OSError):
+        entries = {entry.name: entry for entry in os.scandir(state)}
+        for name in STATE_ENTRIES.intersection(entries):
+            _make_private(entries[name])
+        sticky = state.lstat().st_mode & stat.S_ISVTX
+        if STATE_ENTRIES.issuperset(entries) and not sticky:
+            _close(state)
+
+
+def _make_private(entry: os.DirEntry[str]) -> None:
+    """Close a file, or a folder and what is in it.
+
+    A folder is closed before what is in it: nobody else can exchange that for links then.
+    """
+    with suppress(OSError):  # it is gone
+        if entry.is_symlink() or entry.name.endswith(".pem"):
+            return
+        _close(Path(entry.path))
+        if entry.is_dir() and not _is_brokers(Path(entry.path)):
+            with os.scandir(entry.path) as inner:
+                for each in inner:
+                    _make_private(each)
+
+
+def _is_brokers(path: Path) -> bool:
+    """Whether a folder is ``trust/FLEET/broker`` or ``trust/FLEET/access``, for a broker."""
+    return path.parent.parent.name == "trust" and path.name in ("broker", "access")
+
+
+def _close(path: Path) -> None:
+    """Take the rights of others from one file or folder if it is this user's."""
+    found = path.lstat()
+    linked = stat.S_ISREG(found.st_mode) and found.st_nlink > 1
+    if found.st_mode & _OTHERS and found.st_uid == os.geteuid() and not linked:
+        path.chmod(found.st_mode & PRIVATE_FOLDER)
 
 
 def sync_folder(folder: Path) -> None:

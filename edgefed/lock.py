@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from edgefed.errors import NotAllowedError
-from edgefed.files import make_folder, storage_error
+from edgefed.files import make_folder, open_private, storage_error
 
 
 class FolderLock:
@@ -25,14 +25,14 @@ class FolderLock:
     def __init__(self, folder: Path, owner: str) -> None:
         path = make_folder(folder) / "lock"
         try:
-            self._file = path.open("a+")
+            self._file = open_private(path, "a+b")
         except OSError as error:
             raise storage_error(path, error) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self._file.seek(0)
-            holder = self._file.read().strip() or "another process"
+            holder = self._file.read().decode(errors="replace").strip() or "another process"
             self._file.close()
             raise NotAllowedError(
                 f"{folder} is in use by {holder}.",
@@ -41,7 +41,7 @@ class FolderLock:
             ) from error
         with suppress(OSError):  # a full disk; who holds it is only told
             self._file.truncate(0)
-            self._file.write(f"{owner}, process {os.getpid()}")
+            self._file.write(f"{owner}, process {os.getpid()}".encode())
             self._file.flush()
 
     def release(self) -> None:
@@ -53,7 +53,7 @@ class FolderLock:
 def is_locked(folder: Path) -> bool:
     """Whether a process holds a folder now."""
     try:
-        with (folder / "lock").open("a") as file:
+        with open_private(folder / "lock", "ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False

@@ -3,5 +3,5 @@
 from __future__ import annotations
 
 VERSION = "0.1.0"
-PROTOCOL = 3
+PROTOCOL = 4
 """Version of the wire; a message of another version is refused."""

@@ -57,7 +57,9 @@ class ForkedProgram:
         errors: Path | None = None,
         folder: Path | None = None,
     ) -> None:
-        given = (list(words), dict(environment), log, errors or log, folder or Path.cwd())
+        mask = os.umask(0)
+        os.umask(mask)
+        given = (list(words), dict(environment), log, errors or log, folder or Path.cwd(), mask)
         self._process = _CONTEXT.Process(target=_run, args=given)
         self._process.start()
 
@@ -121,15 +123,16 @@ def run_module(
 
 
 def _run(
-    words: list[str], environment: dict[str, str], log: Path, errors: Path, folder: Path
+    words: list[str], environment: dict[str, str], log: Path, errors: Path, folder: Path, mask: int
 ) -> None:
     """Become the program."""
     if sys.platform.startswith("linux"):
         execute_with_parent(os.getppid(), signal.SIGKILL)
+    os.umask(mask)
     os.environ.clear()
     os.environ.update(environment)
     for stream, path in ((1, log), (2, errors)):
-        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(opened, stream)
         os.close(opened)
     os.chdir(folder)

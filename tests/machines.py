@@ -13,7 +13,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.processes import PARENT_DEATH, PATIENCE
+from broker.child_process import ending_with_parent
+from tests.processes import PATIENCE
 
 NETWORK = "192.0.2"
 _TOOLS = ("ip", "unshare", "nsenter", "mount")
@@ -53,9 +54,8 @@ class Machine:
         """Start a command that stays, and return what it said until it said ``until``."""
         log = logs / f"{self.name}-{len(self._services)}.log"
         with log.open("wb") as out:
-            ending = [str(PARENT_DEATH), str(os.getpid()), str(int(signal.SIGKILL))]
             service = subprocess.Popen(
-                [sys.executable, "-I", "-S", *ending, *self.command(f"exec {command}")],
+                ending_with_parent(self.command(f"exec {command}"), signal.SIGKILL),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -131,7 +131,6 @@ def machines(names: Sequence[str], disk: Path, *, first: int) -> Iterator[list[M
 def _start(name: str, address: str, disk: Path) -> Machine:
     home = disk / "home"
     setup = f"mount -t tmpfs none {disk} && mkdir {home} && ip link set lo up && exec sleep inf"
-    ending = [str(PARENT_DEATH), str(os.getpid()), str(int(signal.SIGKILL))]
     space = [
         shutil.which("unshare") or "",
         "--net",
@@ -142,7 +141,7 @@ def _start(name: str, address: str, disk: Path) -> Machine:
         "-c",
         setup,
     ]
-    first = subprocess.Popen([sys.executable, "-I", "-S", *ending, *space])
+    first = subprocess.Popen(ending_with_parent(space, signal.SIGKILL))
     machine = Machine(name, address, home, first)
     ends = time.monotonic() + PATIENCE
     while subprocess.run(

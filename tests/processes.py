@@ -7,11 +7,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
-import broker.parent_death
+from broker.child_process import ending_with_parent
 
-PARENT_DEATH = Path(broker.parent_death.__file__)
 PATIENCE = 300.0
 """Seconds after which a process is taken for stuck, also on a busy machine."""
 
@@ -28,11 +26,8 @@ def start_module(
 ) -> subprocess.Popen[str]:
     """Start ``python -m module``; the kernel kills it when the tests end before it."""
     command = [sys.executable, "-m", module, *arguments]
-    if sys.platform.startswith("linux"):
-        parent = (str(os.getpid()), str(int(signal.SIGKILL)))
-        command = [sys.executable, "-I", "-S", str(PARENT_DEATH), *parent, *command]
     return subprocess.Popen(
-        command,
+        ending_with_parent(command, signal.SIGKILL),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

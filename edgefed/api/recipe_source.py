@@ -13,10 +13,12 @@ from edgefed.algorithms.registry import make
 from edgefed.api.recipe_sections import open_problems
 from edgefed.config.layers import Layer
 from edgefed.config.load import Loaded, load_recipe
-from edgefed.config.problems import problems_error
+from edgefed.config.problems import Problem, ProblemsError, problems_error
 from edgefed.config.recipe import Recipe
 from edgefed.config.settings_files import Surroundings
-from edgefed.errors import RecipeError, UsageError
+from edgefed.config.validate import validate
+from edgefed.coordinator.training_check import check_combination
+from edgefed.errors import EdgeFedError, RecipeError, UsageError
 
 HUBS = ("huggingface",)
 """Data sets whose ``path`` may also be a name on a hub."""
@@ -57,6 +59,24 @@ def checked(loaded: Loaded[Recipe]) -> Recipe:
         raise problems_error(problems)
     make(loaded.value, loaded.layer)
     return _anchored(loaded)
+
+
+def combination_problems(layer: Layer) -> list[Problem]:
+    """Return what a run of a recipe would be refused for, as far as the recipe alone tells.
+
+    Args:
+        layer: a recipe without other problems, as it was written.
+    """
+    recipe, _ = validate(Recipe, layer.values, layer)
+    if recipe is None:
+        return []
+    try:
+        check_combination(recipe, make(recipe, layer))
+    except ProblemsError as error:
+        return list(error.problems)
+    except EdgeFedError as error:
+        return [Problem(layer.nearest(()), "", error.message, error.code, hint=error.hint)]
+    return []
 
 
 def _anchored(loaded: Loaded[Recipe]) -> Recipe:

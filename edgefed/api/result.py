@@ -16,7 +16,7 @@ from safetensors.numpy import load
 from edgefed.api.rounds import metrics_of
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.trackers.base import Row
-from edgefed.files import write_atomic
+from edgefed.files import write_output
 from edgefed.learn.model_files import MODEL_FILE
 from edgefed.units import counted
 
@@ -74,7 +74,7 @@ class Result:
             StorageError: it cannot be written; a file that was there is intact.
         """
         place = Path(path)
-        write_atomic(place, self.file)
+        write_output(place, self.file)
         return place
 
     def to_json(self) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from edgefed.learn.devices import set_threads
 from edgefed.learn.model_files import MODEL_FILE
 from edgefed.simulator.backend import place
 from edgefed.simulator.run import Simulation, SimulationResult
+from edgefed.simulator.work_folder import SIMULATIONS
 
 log = logging.getLogger("edgefed")
 
@@ -71,7 +72,8 @@ def simulate(
         seed: in place of the recipe's.
         callbacks: called in turn with each round's ``RoundResult``. Returning ``False``, or raising
             ``StopRun``, ends the run after the round. Another exception fails the run.
-        folder: where to keep the run's files; None for none.
+        folder: a state folder, in which the run is kept as ``edgefed --state FOLDER sim run`` does:
+            commands with ``--state FOLDER --local`` find it there. None to keep no files.
         data_folder: where data sets are downloaded; None for the state folder of ``edgefed``.
         on: ``local``, or ``ray`` to train on a cluster.
         address: of the Ray cluster; empty for one on this machine.
@@ -100,7 +102,7 @@ def simulate(
         opened.enter_context(_borrowed_process())
         simulation = Simulation(
             chosen,
-            _folder(folder) or Path(opened.enter_context(_temporary_folder())),
+            (_folder(folder) or Path(opened.enter_context(_temporary_folder()))) / SIMULATIONS,
             SystemClock(),
             _folder(data_folder) or default_state_folder() / "data",
             tuple(trackers),

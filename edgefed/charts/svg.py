@@ -6,14 +6,17 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from edgefed.charts.style import stylesheet
-
-_UNPRINTABLE = {code: "\ufffd" for code in range(32) if code not in (9, 10, 13)}
+from edgefed.printable import printable
 
 
 def clean(text: object) -> str:
-    """Return text as HTML and XML take it, in elements and in quoted attributes."""
-    shown = str(text).translate(_UNPRINTABLE)
-    return escape(shown.encode("utf-8", "replace").decode("utf-8"), quote=True)
+    """Return text as HTML and XML take it, in elements and in quoted attributes.
+
+    What cannot be shown, such as control characters and what turns text around, is replaced; ends
+    of lines stay.
+    """
+    lines = str(text).expandtabs(4).replace("\r\n", "\n").split("\n")
+    return escape("\n".join(printable(line, "\ufffd") for line in lines), quote=True)
 
 
 def element(tag: str, content: str = "", /, **attributes: object) -> str:

@@ -53,7 +53,7 @@ def audit(
     as_json = as_json or options.json
     with reported(as_json):
         from edgefed.cli.run_folders import folder_of
-        from edgefed.files import write_atomic
+        from edgefed.files import write_output
         from edgefed.report.label_audit import audit_of_folder, audit_picture
         from edgefed.report.run_data import run_data_of_folder
 
@@ -61,7 +61,7 @@ def audit(
         found = audit_of_folder(folder, run_data_of_folder(folder)).of_round(number)
         file = svg.expanduser().absolute() if svg is not None else None
         if file is not None:
-            write_atomic(file, audit_picture(found).encode())
+            write_output(file, audit_picture(found).encode())
         if as_json:
             told = _told(found)
             json_out(told if file is None else {**told, "file": str(file)})

@@ -78,8 +78,8 @@ def up(
 
     On the machine of the fleet's authority (edgefed init), it is a Mosquitto with TLS that admits
     holders of certificates only. It is restarted when it ends, and reads access rules and
-    revocations again as soon as they change. It also uses the next two ports: for enrolment, and
-    for commands.
+    revocations again as soon as they change. A database that it cannot open is moved aside. It also
+    uses the next two ports: for enrolment, which has a Mosquitto of its own, and for commands.
 
     Without an authority, it is a broker for one machine or a closed network.
     """
@@ -87,9 +87,11 @@ def up(
     as_json = options.json
     with reported(as_json), ExitStack() as stack:
         from edgefed.cli import secured_broker
+        from edgefed.files import make_state_private
         from edgefed.lock import FolderLock
 
         settings = options.settings().value
+        make_state_private(settings.state)
         place = folder or settings.state / "broker" / settings.fleet
         stack.callback(FolderLock(place, "edgefed broker up").release)
         files = secured_broker.files_of(settings)
@@ -108,6 +110,7 @@ def up(
 @app.command(
     epilog=examples(
         "edgefed broker config --files /etc/mosquitto/edgefed",
+        "edgefed broker config --files /etc/mosquitto/edgefed --enrolment",
         "edgefed --fleet lab broker config --acl > edgefed.acl",
         "edgefed broker config --bind 0.0.0.0 --password-file USERS --acl-file edgefed.acl",
     )
@@ -130,12 +133,16 @@ def config(
         Path | None,
         typer.Option(help="Folder from which the system's Mosquitto reads certificates and rules."),
     ] = None,
+    enrolment: Annotated[
+        bool, typer.Option("--enrolment", help="Print that of the broker for enrolment instead.")
+    ] = False,
 ) -> None:
     """Print a Mosquitto configuration for this fleet.
 
     On the machine of the fleet's authority it is one with TLS. To run Mosquitto as a system
     service, put the output into /etc/mosquitto/conf.d, and copy the files that it names after
-    every change; edgefed broker up does both by itself.
+    every change; edgefed broker up does both by itself. Enrolment needs a second Mosquitto, with
+    the configuration that --enrolment prints and at most 64 open files.
 
     Without an authority it is one for users with passwords, or for everybody on this machine.
     """
@@ -154,7 +161,9 @@ def config(
                 password_file=password_file is not None,
                 acl_file=acl_file is not None,
             )
-            text = _secured_text(secured, bind, port, files, acl=acl)
+            text = _secured_text(secured, bind, port, files, acl=acl, enrolment=enrolment)
+        elif enrolment:
+            raise secured_broker.no_enrolment(settings.fleet)
         elif acl:
             text = password_acl(settings.fleet)
         else:
@@ -217,7 +226,13 @@ def check(
 
 
 def _secured_text(
-    secured: SecuredFiles, bind: str | None, port: int | None, folder: Path | None, *, acl: bool
+    secured: SecuredFiles,
+    bind: str | None,
+    port: int | None,
+    folder: Path | None,
+    *,
+    acl: bool,
+    enrolment: bool,
 ) -> str:
     """Return the configuration with TLS, or the access rules as they are now."""
     from broker.secured_files import SecuredFiles
@@ -225,10 +240,10 @@ def _secured_text(
 
     secured.require()
     if acl:
-        return secured.acl.read_text()
+        return (secured.enrolment_acl if enrolment else secured.acl).read_text()
     found = secured if folder is None else SecuredFiles(folder, folder)
     return secured_broker.configuration_text(
-        found, secured_broker.listen_address(secured, bind, port)
+        found, secured_broker.listen_address(secured, bind, port), enrolment=enrolment
     )
 
 

@@ -82,7 +82,7 @@ def report(
         parts = collect(Request(options, tuple(logs or ()), lines, with_names))
         packed = _packed(parts, file.name.removesuffix(".tar.gz"))
         _refuse_existing(file)
-        write_atomic(file, packed, mode=0o600)
+        write_atomic(file, packed)
         if as_json:
             sizes = {part.name: len(part.text.encode()) for part in parts}
             json_out({"file": str(file), "bytes": len(packed), "parts": sizes})

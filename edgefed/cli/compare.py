@@ -9,7 +9,7 @@ import typer
 from edgefed.cli import completion
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import Json, Local
+from edgefed.cli.options import RUNS, Json, Local, named_run
 from edgefed.console import columns, data, json_out, reported
 
 if TYPE_CHECKING:
@@ -25,9 +25,7 @@ def compare(
     context: typer.Context,
     runs: Annotated[
         list[str],
-        typer.Argument(
-            help="Two or more runs: ids or their beginnings.", autocompletion=completion.runs
-        ),
+        typer.Argument(help=f"Two or more runs, each a {RUNS}.", autocompletion=completion.runs),
     ],
     local: Local = False,
     as_json: Json = False,
@@ -50,19 +48,20 @@ def compare(
 
 
 def _details(options: Globals, runs: list[str], local: bool) -> list[RunDetails]:
+    from edgefed.cli.connection import connected
+    from edgefed.cli.local_runs import local_run
+    from edgefed.cli.newest_run import newest
+    from edgefed.cli.run_folders import is_folder, suggesting_local
     from edgefed.events.known_runs import RunDetails
 
-    if local:
-        from edgefed.cli.state_folder_runs import StateFolderRuns
-
-        known = StateFolderRuns(options.settings().value.state)
-        return [known.run_details(run) for run in runs]
-    from edgefed.cli.connection import connected
-    from edgefed.cli.run_folders import suggesting_local
-
-    command = f"edgefed run compare {' '.join(runs)}"
-    with suggesting_local(command), connected(options) as coordinator:
-        return [RunDetails.model_validate(coordinator.ask("run.show", run=run)) for run in runs]
+    state, named = options.settings().value.state, [named_run(run) for run in runs]
+    here = {run: local_run(state, run) for run in named if local or is_folder(run)}
+    if len(here) < len(set(named)):
+        command = f"edgefed run compare {' '.join(runs)}"
+        with suggesting_local(command), connected(options) as coordinator:
+            for run in set(named) - here.keys():
+                here[run] = coordinator.ask("run.show", run=run or newest(coordinator))
+    return [RunDetails.model_validate(here[run]) for run in named]
 
 
 def _table(comparison: Comparison) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from edgefed.config.problems import Problem
     from edgefed.config.recipe import Recipe
     from edgefed.config.settings import Settings
+    from edgefed.config.settings_files import Program, Surroundings
 
 app = CommandLine(help="Show, check and explain settings and recipes.")
 
@@ -92,7 +93,9 @@ def check(
 ) -> None:
     """Report every problem in a file with its line, key and the nearest known key.
 
-    The exit code is 8 if there are problems.
+    Of a recipe without such problems, report a combination of its tables that a run refuses, such
+    as class weights with an algorithm that has its own. What depends on data, devices or other
+    files is not checked; see edgefed run check. The exit code is 8 if there are problems.
     """
     options = globals_of(context)
     as_json = as_json or options.json
@@ -101,7 +104,7 @@ def check(
         from edgefed.errors import CheckFailedError
 
         checked = check_file(file, kind.value if kind else None)
-        problems = _problems(checked)
+        problems = _problems(checked, file, options.surroundings())
         if as_json:
             listed = [problem.to_json() for problem in problems]
             json_out({"file": str(file), "kind": checked.kind, "problems": listed})
@@ -171,15 +174,29 @@ def schema(
             data(json.dumps(described, indent=2, ensure_ascii=False))
 
 
-def _problems(checked: Checked) -> list[Problem]:
+def _problems(checked: Checked, file: Path, around: Surroundings) -> list[Problem]:
     """Return all that is wrong with a file, in the order of its lines."""
     problems = checked.problems
+    program: Program = "edgefed-agent" if checked.kind == "agent" else "edgefed"
+    project = around.cwd / f"{program}.toml"
+    if (
+        checked.kind != "recipe"
+        and checked.layer is not None
+        and project.resolve() == file.resolve()
+    ):
+        from edgefed.config.load import project_problems
+
+        problems = [*problems, *project_problems(checked.layer, program, around)]
     if checked.kind == "settings" and checked.layer is not None:
         problems = [*problems, *_key_problems(checked.layer)]
     if checked.kind == "recipe" and checked.layer is not None:
         from edgefed.api.recipe_sections import open_problems
 
         problems = [*problems, *open_problems(checked.layer)]
+        if not problems:
+            from edgefed.api.recipe_source import combination_problems
+
+            problems = combination_problems(checked.layer)
     return sorted(dict.fromkeys(problems), key=lambda problem: problem.origin.line)
 
 

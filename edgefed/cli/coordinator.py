@@ -39,7 +39,9 @@ def coordinator(context: typer.Context) -> None:
         from edgefed.coordinator.service_settings import ServiceSettings
         from edgefed.coordinator.trackers.choose import make_trackers
         from edgefed.errors import InterruptedRunError
+        from edgefed.files import make_state_private
 
+        make_state_private(settings.state)
         folder = settings.state / "coordinator" / settings.fleet
         clock = SystemClock()
         membership = _membership(settings)

@@ -167,7 +167,8 @@ def _source_report(source: str, options: Globals) -> dict[str, Any]:
     holdout = AgentSettings.model_fields["holdout"].get_default()
     held = load_device(source, holdout, options.settings().value.state / "data")
     _warn(options, held.warnings)
-    return {"source": source, **report([holding(held.name, held)])}
+    told = {"warnings": list(held.warnings), "ignored": dict(held.ignored)}
+    return {"source": source, **report([holding(held.name, held)]), **told}
 
 
 def _dealt(

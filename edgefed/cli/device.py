@@ -109,6 +109,7 @@ def _rows(devices: list[dict[str, Any]], now: str) -> list[tuple[str, ...]]:
     shown: list[tuple[str, _Cell]] = [
         ("DEVICE", lambda device: str(device["device"])),
         ("STATE", lambda device: device_state(device["state"])),
+        *([("REASON", _excluded)] if any(map(_excluded, devices)) else []),
         *([("TRUST", _trust)] if untrusted else []),
         ("SEEN", lambda device: ago(device["seen_at"], now)),
         ("SAMPLES", lambda device: str(device["samples"])),
@@ -125,6 +126,14 @@ def _trust(device: dict[str, Any]) -> str:
     standing = device["standing"]
     shown = "quarantined" if standing == "quarantined" else f"{device['trust']:.2f}"
     return Coloured(shown, STANDING_COLOURS[standing]) if standing in STANDING_COLOURS else shown
+
+
+def _excluded(device: dict[str, Any]) -> str:
+    """Return why the run does not ask a device; empty where it may."""
+    from edgefed.events.coordinator_states import why_excluded
+    from edgefed.events.snapshot import DeviceView
+
+    return why_excluded(DeviceView.model_validate(device))
 
 
 def _shared(what: str) -> _Cell:

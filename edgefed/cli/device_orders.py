@@ -82,7 +82,10 @@ def quarantine(context: typer.Context, device: DeviceId, as_json: Json = False) 
 
 
 def release(context: typer.Context, device: DeviceId, as_json: Json = False) -> None:
-    """Let a quarantined device take part again; it stays suspect for a while."""
+    """Let a device take part again that is quarantined, or announces far more samples than others.
+
+    After a quarantine it stays suspect for a while.
+    """
     _order(context, "device.release", as_json, device=device)
 
 

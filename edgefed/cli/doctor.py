@@ -12,13 +12,14 @@ from edgefed.cli.options import Json
 from edgefed.console import checks, data, json_out, reported
 
 if TYPE_CHECKING:
+    from edgefed.config.address import Address
     from edgefed.diagnostics import Finding
 
 EPILOG = examples("edgefed doctor", "edgefed --broker mqtt://192.0.2.7:1883 doctor --json")
 
 
 def doctor(context: typer.Context, as_json: Json = False) -> None:
-    """Check Python, torch, kernels, plug-ins, settings, broker, coordinator and disk."""
+    """Check Python, torch, kernels, plug-ins, settings, brokers, coordinator and disk."""
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
@@ -63,13 +64,34 @@ def find(options: Globals) -> list[Finding]:
             findings.append(diagnostics.look_at("coordinator", lambda: _coordinator(options)))
         if findings[-1].state == "good":
             findings.append(_inbox(options))
+        address = _broker_address(options)
+        if address.tls:
+            findings.append(diagnostics.look_at("enrolment", lambda: _enrolment(address)))
     return findings
 
 
-def _address(options: Globals) -> str:
+def _broker_address(options: Globals) -> Address:
     from edgefed.config.broker_address import broker_address
 
-    return str(broker_address(options.settings().value))
+    return broker_address(options.settings().value)
+
+
+def _address(options: Globals) -> str:
+    return str(_broker_address(options))
+
+
+def _enrolment(address: Address) -> str:
+    """Look whether the broker for enrolment answers, as a device without a certificate would."""
+    import secrets
+    from contextlib import closing
+
+    from broker.probe import Probe
+    from edgefed.wire.topics import CLIENT_ID_PREFIX
+
+    own, name = address.credentials, CLIENT_ID_PREFIX + secrets.token_hex(16)
+    at = address.for_enrolment()
+    with closing(Probe(at, 5.0, name, tls=own.tls_context() if own else None)):
+        return f"{at} answers"
 
 
 def _broker(options: Globals) -> str:

@@ -44,6 +44,7 @@ def experts_json(run_data: RunData) -> dict[str, Any]:
     return {
         "run": run_data.record["run"],
         **now.model_dump(mode="json", exclude={"table", "labels", "rounds"}),
+        "devices": _users(history),
         "table": [{"value": name, "shares": list(shares)} for name, shares in rows],
         "table_rows": now.labels,
         "mixtures": [mixture.model_dump(mode="json") for mixture in history.mixtures],
@@ -82,12 +83,21 @@ def _headline(run_data: RunData, history: ExpertHistory) -> str:
 def _expert_rows(history: ExpertHistory) -> Iterator[tuple[str, ...]]:
     now = history.now
     yield ("EXPERT", "LOAD", "DEVICES", *(("DIVERGENCE",) if now.divergence else ()), "STATE")
+    users = _users(history)
     for expert, name in enumerate(expert_names(history)):
-        users = sum(expert in mixture.kept for mixture in history.mixtures)
         found = now.divergence[expert] if expert < len(now.divergence) else None
         measured = ("" if found is None else f"{found:.4g}",) if now.divergence else ()
         load = f"{now.load[expert]:.1%}" if expert < len(now.load) else ""
-        yield (name, load, str(users), *measured, "dead" if expert in now.dead else "")
+        yield (name, load, str(users[expert]), *measured, "dead" if expert in now.dead else "")
+
+
+def _users(history: ExpertHistory) -> list[int]:
+    """Return for each expert how many devices have their largest share in it."""
+    users = [0] * history.now.experts
+    for mixture in history.mixtures:
+        if mixture.shares:
+            users[mixture.shares.index(max(mixture.shares))] += 1
+    return users
 
 
 def _mixture_rows(history: ExpertHistory) -> Iterator[tuple[str, ...]]:

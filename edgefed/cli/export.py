@@ -75,7 +75,7 @@ def export(
         from edgefed.prediction.command import model_path
 
         settings = options.settings().value
-        found = model_source(settings.state, source)
+        found = model_source(settings.state, source, best=best)
         allowed = user_models or settings.user_models or found.is_simulated
         file = (out or Path(_name(found) + SUFFIXES[form])).expanduser().absolute()
         _refuse_existing(file, force)

@@ -1,24 +1,32 @@
-"""``edgefed init``: create the authority of a fleet on the machine of its coordinator."""
+"""``edgefed init`` and ``edgefed broker address``: a fleet's authority and its broker's address."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
+from edgefed.cli.options import Json
 from edgefed.console import columns, data, json_out, reported, talk
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from edgefed.config.settings import Settings
     from edgefed.trust.authority import Authority
 
 EPILOG = examples(
     "edgefed init --host 192.0.2.7",
     "edgefed --fleet plant-a init --host hub.example --host 192.0.2.7",
+)
+
+ADDRESS_EPILOG = examples(
+    "edgefed broker address", "edgefed broker address --host hub.example --port 8883"
 )
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,251}[A-Za-z0-9])?|::1?")
@@ -47,7 +55,7 @@ def init(
     """Create a fleet: its certificate authority, and credentials of broker, coordinator, operator.
 
     Run it once, on the machine of the coordinator. The authority's private key stays in the state
-    folder of that machine; back the folder up.
+    folder of that machine; `edgefed backup` copies it.
     """
     options = globals_of(context)
     with reported(options.json):
@@ -76,6 +84,87 @@ def init(
             write_access,
         )
         _tell(authority, trust, options.quiet, as_json=options.json)
+
+
+def address(
+    context: typer.Context,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--host",
+            metavar="NAME_OR_IP",
+            help="Name or address under which devices reach the broker; may be repeated, and the "
+            "first goes into tokens. By default those of the present certificate.",
+        ),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65533,
+            help="Port of the broker; it uses the next two, too. By default the present one.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the address that devices use, or change it while the coordinator is stopped.
+
+    A new address goes into tokens and into the credentials on this machine, and the broker gets a
+    certificate for it. Machines that are enrolled learn it with `edgefed-agent address` and
+    `edgefed operator address`. Tokens that are not used yet name the old address: invite again.
+    """
+    options = globals_of(context)
+    options = replace(options, json=as_json or options.json)
+    with reported(options.json):
+        from edgefed.config.broker_address import trust_folder
+        from edgefed.errors import NotAllowedError
+        from edgefed.trust.authority import AUTHORITY_FOLDER, load_authority
+
+        settings = options.settings().value
+        trust = trust_folder(settings)
+        if not (trust / AUTHORITY_FOLDER).exists():
+            raise NotAllowedError(
+                f"The authority of fleet {settings.fleet} is not on this machine, in {trust}.",
+                code="trust.missing",
+                hint="run it where edgefed init was run; a fleet without certificates has its"
+                " address in the setting broker",
+            )
+        authority = load_authority(trust / AUTHORITY_FOLDER)
+        if host or port:
+            authority = _changed(authority, settings, trust, host or (), port)
+        told = {"broker": authority.broker, "hosts": list(authority.hosts)}
+        if options.json:
+            json_out(told)
+            return
+        data(columns([("broker", authority.broker), ("hosts", ", ".join(authority.hosts))]))
+        if (host or port) and not options.quiet:
+            talk("next: restart edgefed broker up and edgefed coordinator; then on each device:")
+            talk(f"  edgefed-agent address {authority.broker}")
+
+
+def _changed(
+    authority: Authority, settings: Settings, trust: Path, host: Sequence[str], port: int | None
+) -> Authority:
+    """Change the fleet's address; hosts and a port that are not given stay."""
+    from datetime import timedelta
+
+    from broker.secured_files import write_access
+    from edgefed.clock import SystemClock
+    from edgefed.config.address import parse_address
+    from edgefed.coordinator.fleet_address import change_address
+
+    present = parse_address(authority.broker)
+    named = [*(_host(each) for each in host), *ALWAYS] if host else authority.hosts
+    hosts = tuple(dict.fromkeys(named))
+    return change_address(
+        trust,
+        settings.state / "coordinator" / settings.fleet,
+        _url(hosts[0] if host else present.host, port or present.port),
+        hosts,
+        SystemClock(),
+        timedelta(days=settings.certificate_days),
+        lambda users, revoked: write_access(trust, settings.fleet, users, revoked),
+    )
 
 
 def _tell(authority: Authority, trust: Path, quiet: bool, *, as_json: bool) -> None:

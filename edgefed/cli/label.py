@@ -11,7 +11,7 @@ from edgefed.cli import completion
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.newest_run import newest
-from edgefed.cli.options import Json, Local, RunIdOrLast
+from edgefed.cli.options import RUNS, Json, Local, RunOrFolder, named_run
 from edgefed.command_line import CommandLine
 from edgefed.console import columns, data, json_out, reported, talk
 from edgefed.units import counted
@@ -25,9 +25,10 @@ app = CommandLine(help="Show and order supplements for labels that devices lack.
 Run = Annotated[
     str,
     typer.Argument(
-        help="Run id or its beginning; by default the coordinator's current or last run,"
-        " with --local the newest.",
+        help=f"{RUNS[0].upper()}{RUNS[1:]}; by default the coordinator's current or last run, with"
+        " --local the newest.",
         autocompletion=completion.runs,
+        callback=named_run,
     ),
 ]
 OfDevice = Annotated[
@@ -150,7 +151,7 @@ def budget(
 )
 def open_(
     context: typer.Context,
-    run: RunIdOrLast = "",
+    run: RunOrFolder = "",
     *,
     device: OfDevice = None,
     label: OfLabel = None,
@@ -166,7 +167,7 @@ def open_(
 )
 def cancel(
     context: typer.Context,
-    run: RunIdOrLast = "",
+    run: RunOrFolder = "",
     *,
     device: OfDevice = None,
     label: OfLabel = None,
@@ -191,6 +192,7 @@ def _order(
     as_json = as_json or options.json
     with reported(as_json):
         from edgefed.cli.connection import connected
+        from edgefed.cli.run_folders import is_folder, typed_folder
         from edgefed.errors import UsageError
 
         if everything == (bool(device) or bool(label)):
@@ -198,6 +200,7 @@ def _order(
                 "Name a device, a label, or both; or --all for all bounties.",
                 hint=f"edgefed label {action} --device NAME --label LABEL",
             )
+        run = typed_folder(run).name if is_folder(run) else run
         with connected(options) as coordinator:
             told = coordinator.order(
                 "label.order",

@@ -53,6 +53,9 @@ def label_view(options: Globals, run: str, local: bool) -> LabelView:
         UnknownNameError: there is no such run, or the coordinator has another one.
         UnreachableError: no coordinator answers.
     """
+    from edgefed.cli.run_folders import is_folder
+
+    local = local or is_folder(run)
     return _local(options, run) if local else _known(options, run)
 
 

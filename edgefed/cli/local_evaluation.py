@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefed.cli.local_runs import as_left
-from edgefed.cli.run_folders import SIMULATIONS, found
+from edgefed.cli.run_folders import found
+from edgefed.simulator.work_folder import SIMULATIONS
 
 if TYPE_CHECKING:
     from edgefed.config.settings import Settings
@@ -54,7 +55,6 @@ def _scores(
     from edgefed.config.recipe import Recipe
     from edgefed.coordinator.evaluation import coordinator_scores
     from edgefed.coordinator.run_model import load_dataset, make_run_model
-    from edgefed.coordinator.run_records import UNFINISHED
     from edgefed.coordinator.saved_evaluation import (
         best_state,
         evaluation_result,
@@ -62,6 +62,7 @@ def _scores(
         no_samples,
     )
     from edgefed.errors import NotAllowedError
+    from edgefed.events.model import UNFINISHED
 
     if record.status in UNFINISHED and record.status != "paused":
         raise NotAllowedError(

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgefed.cli.run_folders import PLACES, SIMULATIONS, found
+from edgefed.cli.run_folders import PLACES, found, is_folder, typed_folder
+from edgefed.simulator.work_folder import SIMULATIONS
 
 if TYPE_CHECKING:
     from edgefed.coordinator.run_records import RunRecord
     from edgefed.coordinator.store import Store
+
+
+DATABASE = "edgefed.db"
+"""Of a coordinator or of simulations, beside the folder of its runs."""
 
 
 def local_runs(state: Path) -> list[dict[str, Any]]:
@@ -32,11 +37,11 @@ def local_runs(state: Path) -> list[dict[str, Any]]:
 
 
 def local_run(state: Path, name: str) -> dict[str, Any]:
-    """Return one run of the state folder with all that is known of it.
+    """Return one run of the state folder, or of another one, with all that is known of it.
 
     Args:
         state: the folder.
-        name: an id or the beginning of one; empty for the newest.
+        name: an id or the beginning of one, or a run's folder; empty for the newest.
 
     Raises:
         UnknownNameError: no run, or several, have this name.
@@ -44,16 +49,49 @@ def local_run(state: Path, name: str) -> dict[str, Any]:
     """
     from edgefed.coordinator.run_views import run_row, whole_run
     from edgefed.coordinator.store import Store
+    from edgefed.errors import UnknownNameError
 
-    folder = found(state, name)
+    folder = typed_folder(name) if is_folder(name) else found(state, name)
+    if not (folder.parent.parent / DATABASE).is_file():
+        raise UnknownNameError(
+            f"No database of runs knows {folder}.",
+            code="run.unknown",
+            hint=f"what its own files say: edgefed run report {folder}",
+        )
     with closing(Store(folder.parent.parent)) as store:
         whole = whole_run(store, folder.name)
         return {**whole, **run_row(as_left(store.run(folder.name), store))}
 
 
+def delete_local(state: Path, name: str) -> str:
+    """Delete an ended run of the state folder and return its id.
+
+    Args:
+        state: the folder.
+        name: an id or the beginning of one.
+
+    Raises:
+        UnknownNameError: no run, or several, have this name.
+        NotAllowedError: it has not ended, or a coordinator uses its folder.
+        StorageError: its folder or its database cannot be written.
+    """
+    from edgefed.coordinator.store import Store
+    from edgefed.lock import FolderLock
+
+    folder = found(state, name)
+    place = folder.parent.parent
+    is_simulation = place.name == SIMULATIONS
+    with ExitStack() as opened:
+        if not is_simulation:
+            opened.callback(FolderLock(place, "edgefed run delete").release)
+        store = opened.enter_context(closing(Store(place, durable=not is_simulation)))
+        store.delete_run(as_left(store.run(folder.name), store))
+    return folder.name
+
+
 def as_left(record: RunRecord, store: Store) -> RunRecord:
     """Return a run's row; that of a simulation that was killed says so, since none resumes it."""
-    from edgefed.coordinator.run_records import UNFINISHED
+    from edgefed.events.model import UNFINISHED
     from edgefed.simulator.work_folder import is_at_work
 
     folder = store.run_folder(record.run)
@@ -65,4 +103,4 @@ def as_left(record: RunRecord, store: Store) -> RunRecord:
 
 def _stores(state: Path) -> Iterator[Path]:
     for place in PLACES:
-        yield from sorted(file.parent for file in state.glob(f"{place}/edgefed.db"))
+        yield from sorted(file.parent for file in state.glob(f"{place}/{DATABASE}"))

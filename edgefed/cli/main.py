@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from edgefed.cli import (
     algo,
+    backup,
     broker,
     bug_report,
     config,
@@ -50,6 +51,8 @@ app.command(epilog=predict.EPILOG)(predict.predict)
 app.add_typer(device.app, name="device")
 app.add_typer(operator.app, name="operator")
 app.command("rotate-keys", epilog=rotate_keys.EPILOG)(rotate_keys.rotate_keys)
+app.command(epilog=backup.BACKUP_EPILOG)(backup.backup)
+app.command(epilog=backup.RESTORE_EPILOG)(backup.restore)
 app.add_typer(label.app, name="label")
 app.add_typer(expert.app, name="expert")
 app.add_typer(match.app, name="match")
@@ -60,6 +63,7 @@ app.command(epilog=reproduce.EPILOG)(reproduce.reproduce)
 app.add_typer(data.app, name="data")
 app.add_typer(noise.app, name="noise")
 app.add_typer(privacy.app, name="privacy")
+broker.app.command(epilog=init.ADDRESS_EPILOG)(init.address)
 app.add_typer(broker.app, name="broker")
 app.add_typer(config.app, name="config")
 app.command(epilog=doctor.EPILOG)(doctor.doctor)

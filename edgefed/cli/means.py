@@ -45,7 +45,7 @@ def means(
     as_json = as_json or options.json
     with reported(as_json):
         from edgefed.cli.run_folders import folder_of
-        from edgefed.files import write_atomic
+        from edgefed.files import write_output
         from edgefed.report.means import means_of_folder
 
         found = means_of_folder(folder_of(options, run, local, "edgefed run means"))
@@ -53,7 +53,7 @@ def means(
         if file is not None:
             from edgefed.report.contact_sheet import sheet
 
-            write_atomic(file, sheet(found))
+            write_output(file, sheet(found))
         if as_json:
             json_out(_told(found, file))
         elif file is not None:

@@ -94,13 +94,13 @@ def _write(files: dict[str, Path | None], images: object) -> None:
 
     import numpy as np
 
-    from edgefed.files import write_atomic
+    from edgefed.files import write_output
     from edgefed.report.noise_sheet import noise_sheet
 
     array = np.asarray(images)
     if (png := files["png"]) is not None:
-        write_atomic(png, noise_sheet(array))
+        write_output(png, noise_sheet(array))
     if (npz := files["npz"]) is not None:
         held = io.BytesIO()
         np.savez_compressed(held, images=array)
-        write_atomic(npz, held.getvalue())
+        write_output(npz, held.getvalue())

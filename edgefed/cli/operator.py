@@ -72,6 +72,39 @@ def enroll(
             talk(f"next: edgefed --fleet {made.fleet} status")
 
 
+@app.command(epilog=examples("edgefed operator address mqtts://hub.example:8883"))
+def address(
+    context: typer.Context,
+    broker: Annotated[
+        str,
+        typer.Argument(metavar="ADDRESS", help="mqtts://HOST:PORT.", show_default=False),
+    ],
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Do not look whether the fleet's broker answers.")
+    ] = False,
+) -> None:
+    """Save the new address of the fleet's broker for the operator or viewer of this machine."""
+    options = globals_of(context)
+    with reported(options.json):
+        from edgefed.config.broker_address import credentials_folder, load, trust_folder
+        from edgefed.errors import NotAllowedError
+        from edgefed.transport.new_address import save_new_address
+
+        settings = options.settings().value
+        folder = credentials_folder(trust_folder(settings), ("operator.*", "viewer.*"))
+        if folder is None:
+            raise NotAllowedError(
+                f"This machine has no credentials of an operator of fleet {settings.fleet}.",
+                code="trust.missing",
+                hint="name the fleet with --fleet, or enrol: edgefed operator enroll TOKEN",
+            )
+        saved = save_new_address(load(folder), broker, check=not offline)
+        if options.json:
+            json_out({"name": folder.name, "broker": str(saved)})
+        elif not options.quiet:
+            talk(f"{folder.name} of fleet {settings.fleet} uses {saved}")
+
+
 @app.command(
     epilog=examples(
         "edgefed operator remove maria", "edgefed operator remove hall-2 --viewer --yes"

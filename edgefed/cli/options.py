@@ -72,18 +72,38 @@ Ascii = Annotated[
         show_default="letters where the locale is not UTF-8",
     ),
 ]
+LATEST = "latest"
+"""The word for the newest run, which is also the one that a command takes when none is named."""
+
+
+def named_run(run: str) -> str:
+    """Return what was typed for a run, empty for the newest."""
+    return "" if run == LATEST else run
+
+
+RUNS = "run id, its beginning, latest, or a run's folder"
+"""What a command takes that reads a run."""
+
 RunOrFolder = Annotated[
     str,
     typer.Argument(
-        help="Run id, its beginning, or a run's folder; by default the newest run.",
+        help=f"{RUNS[0].upper()}{RUNS[1:]}; by default the newest run.",
         autocompletion=completion.runs,
+        callback=named_run,
     ),
 ]
 RunIdOrLast = Annotated[
     str,
     typer.Argument(
-        help="Run id or its beginning; by default the newest run.",
+        help="Run id, its beginning, or latest; by default the newest run.",
         autocompletion=completion.runs,
+        callback=named_run,
+    ),
+]
+RunId = Annotated[
+    str,
+    typer.Argument(
+        help="Run id or its beginning.", show_default=False, autocompletion=completion.runs
     ),
 ]
 DeviceId = Annotated[

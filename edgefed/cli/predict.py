@@ -10,7 +10,7 @@ from edgefed.cli import completion
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import Json
-from edgefed.console import reported
+from edgefed.console import reported, talk
 from edgefed.prediction.options import Best, Csv, Inputs, ModelName, Processor, Top, UserModels
 
 EPILOG = examples(
@@ -46,8 +46,9 @@ def predict(
     """Predict images, or the inputs of NPZ files, with the model of a run.
 
     Each line has the input, its most probable class and the class's probability. Of a folder with
-    a folder for each class, and of an NPZ file with labels, the accuracy is printed, too. Images
-    that cannot be read are left out and listed at the end, with exit code 7.
+    a folder for each class, and of an NPZ file with labels, the recall and the precision of each
+    class and the accuracy are printed, too. Images that cannot be read are left out and listed at
+    the end, with exit code 7. The newest run that has a model is called latest.
     """
     options = globals_of(context)
     as_json = as_json or options.json
@@ -57,7 +58,9 @@ def predict(
 
         form = form_of(as_json, as_csv)
         settings = options.settings().value
-        found = model_source(settings.state, source)
+        found = model_source(settings.state, source, best=best)
+        if found.told and not options.quiet:
+            talk(found.told)
         predict_and_print(
             PredictRequest(
                 source=found.path,

@@ -10,7 +10,7 @@ import typer
 from edgefed.cli import completion
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import Ascii
+from edgefed.cli.options import RUNS, Ascii, named_run
 from edgefed.console import reported
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ def replay(
     run: Annotated[
         str,
         typer.Argument(
-            help="Run of this machine, its beginning, a run's folder, or an event file; "
-            "by default the newest run.",
+            help=f"Of this machine: {RUNS}, or an event file; by default the newest run.",
             autocompletion=completion.runs,
         ),
     ] = "",
@@ -98,6 +97,7 @@ def event_file(state: Path, run: str) -> Path:
     from edgefed.files import file_exists, folder_exists
     from edgefed.report.run_data import EVENTS
 
+    run = named_run(run)
     path = expand(Path(run))
     if path.suffix == ".jsonl" or is_folder(run) or (run and file_exists(path)):
         path = path / EVENTS if folder_exists(path) else path

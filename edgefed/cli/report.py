@@ -44,13 +44,13 @@ def report(
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
-        from edgefed.files import write_atomic
+        from edgefed.files import write_output
         from edgefed.report.page import report as page_of
 
         run_data = run_data_of(options, run, local, "edgefed run report")
         name = str(run_data.record["run"])
         file = (out or Path(f"{name}.html")).expanduser().absolute()
-        write_atomic(file, page_of(run_data).encode())
+        write_output(file, page_of(run_data).encode())
         if as_json:
             json_out({"run": name, "file": str(file)})
         else:

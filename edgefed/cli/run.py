@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,7 +28,9 @@ from edgefed.cli.options import (
     Local,
     RecipeFile,
     Rounds,
+    RunId,
     RunIdOrLast,
+    RunOrFolder,
     Seed,
     Sets,
 )
@@ -43,6 +45,10 @@ from edgefed.cli.state_marks import run_status
 from edgefed.command_line import CommandLine
 from edgefed.console import columns, confirm, data, json_out, reported, talk
 from edgefed.units import counted, short_time, size
+
+if TYPE_CHECKING:
+    from edgefed.config.recipe import Recipe
+    from edgefed.control.coordinator_client import CoordinatorClient
 
 app = CommandLine(help="Start, show, follow and control runs.")
 app.command(epilog=REPORT_EPILOG)(report)
@@ -95,6 +101,8 @@ def start(
             record = coordinator.order(
                 "run.start", recipe=made.model_dump(mode="json"), paused=paused
             )
+            if not options.quiet and not as_json:
+                _tell_too_few(made, coordinator)
         if as_json:
             json_out(record)
         else:
@@ -103,6 +111,19 @@ def start(
             _follow(options, record["run"], as_json)
         elif not options.quiet and not as_json:
             talk(f"  follow it: edgefed run watch {record['run']}   or: edgefed ui")
+
+
+def _tell_too_few(recipe: Recipe, coordinator: CoordinatorClient) -> None:
+    """Say that the run waits for devices that its merge needs beyond ``rounds.min_devices``."""
+    from edgefed.algorithms.merging_check import least_devices
+    from edgefed.events.attention import devices_there
+    from edgefed.events.snapshot import Snapshot
+
+    least = least_devices(recipe)
+    if least.because:
+        snapshot = Snapshot.model_validate(coordinator.ask("snapshot")["snapshot"])
+        if told := least.told(devices_there(snapshot)):
+            talk(f"  {told} The run waits for more.")
 
 
 @app.command("list", epilog=examples("edgefed run list", "edgefed run list --local --json"))
@@ -126,12 +147,15 @@ app.command("ls", hidden=True)(list_)
 
 @app.command(epilog=examples("edgefed run show", "edgefed run show r-0001 --local --json"))
 def show(
-    context: typer.Context, run: RunIdOrLast = "", local: Local = False, as_json: Json = False
+    context: typer.Context, run: RunOrFolder = "", local: Local = False, as_json: Json = False
 ) -> None:
     """Show one run: settings, rounds, result, files."""
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
+        from edgefed.cli.run_folders import is_folder
+
+        local = local or is_folder(run)
         record = _local_run(options, run) if local else _known_run(options, run)
         if as_json:
             json_out(record)
@@ -235,6 +259,46 @@ def abort(
     _order(context, run, "abort")
 
 
+@app.command(
+    epilog=examples("edgefed run delete r-0007", "edgefed run delete r-0007 --local --yes")
+)
+def delete(
+    context: typer.Context,
+    run: RunId,
+    *,
+    local: Local = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Delete a run that has ended: its models, events, replies and records.
+
+    With --local, a run in this machine's state folder whose coordinator does not run. What trackers
+    wrote, and what devices keep, stays.
+    """
+    options = globals_of(context)
+    as_json = as_json or options.json
+    with reported(as_json):
+        question = f"Delete {run} with its models and records? It cannot be undone"
+        confirm(f"Deleting {run}", question, yes=yes)
+        told = _deleted(options, run, local=local)
+        if as_json:
+            json_out(told)
+        elif not options.quiet:
+            talk(f"deleted: {told['run']}")
+
+
+def _deleted(options: Globals, run: str, *, local: bool) -> dict[str, Any]:
+    if local:
+        from edgefed.cli.local_runs import delete_local
+
+        return {"run": delete_local(options.settings().value.state, run)}
+    from edgefed.cli.connection import connected
+    from edgefed.cli.run_folders import suggesting_local
+
+    with suggesting_local(f"edgefed run delete {run}"), connected(options) as coordinator:
+        return dict(coordinator.order("run.delete", run=run))
+
+
 def _local_runs(options: Globals) -> list[dict[str, Any]]:
     from edgefed.cli.local_runs import local_runs
 
@@ -293,9 +357,13 @@ def _aggregation(recipe: dict[str, Any]) -> str:
     section = recipe.get("secure_aggregation", {})
     if not section.get("enabled"):
         return ""
-    threshold = section["threshold"]
-    devices = f"{threshold:g}" if threshold > 1 else f"{threshold:.0%} of the"
-    return f"secure: the coordinator sees only sums; at least {devices} devices of a round"
+    told, threshold = "secure: the coordinator sees only sums", section["threshold"]
+    if threshold:
+        devices = f"{threshold:g}" if threshold > 1 else f"{threshold:.0%} of the"
+        return f"{told}; at least {devices} devices of a round"
+    colluders = section["colluders"]
+    devices = f"{colluders:g}" if colluders >= 1 else f"{colluders:.0%} of the"
+    return f"{told}; {devices} devices of a round may collude with it"
 
 
 def _privacy(record: dict[str, Any]) -> str:
@@ -304,8 +372,11 @@ def _privacy(record: dict[str, Any]) -> str:
     if record.get("epsilon") is None or section.get("mechanism", "none") == "none":
         return ""
     budget = f" of {section['epsilon']:.4g}" if section.get("epsilon") is not None else ""
-    told = f"epsilon {record['epsilon']:.4g}{budget} at delta {section['delta']:.4g}"
-    return f"{told} ({section['mechanism']}, replace-one device)"
+    restored = record.get("restored")  # what was spent after the backup is unknown
+    spent = f"{'at least ' if restored else ''}{record['epsilon']:.4g}"
+    told = f"epsilon {spent}{budget} at delta {section['delta']:.4g}"
+    since = f", restored from the backup of {restored}" if restored else ""
+    return f"{told} ({section['mechanism']}, replace-one device{since})"
 
 
 def _growth(history: list[dict[str, Any]]) -> str:
@@ -366,7 +437,7 @@ def _shown(record: dict[str, Any]) -> str:
         ("run", record["run"]),
         ("name", record["name"]),
         ("status", run_status(record["status"], reason)),
-        ("hint", record["hint"] if record["status"] == "failed" else ""),
+        ("hint", record["hint"] if record["status"] in ("failed", "finished") else ""),
         ("algorithm", record["algorithm"]),
         ("model", record["recipe"]["model"]["name"]),
         ("seed", str(record["seed"])),

@@ -31,7 +31,9 @@ def check(
 ) -> None:
     """Check whether the devices' data fit a recipe, and say why if they do not.
 
-    Nothing is started. The exit code is 8 if a device does not fit or no device is online.
+    Nothing is started. The exit code is 8 if a device does not fit, no device is online, or the
+    run cannot start from the weights that the recipe names. Weights that would first be downloaded
+    are told as not known.
     """
     options = globals_of(context)
     as_json = as_json or options.json
@@ -59,14 +61,24 @@ def _shown(found: dict[str, Any]) -> str:
         for each in found["devices"]
     ]
     lines = [columns(rows)]
+    if found["busy"]:
+        lines.append(f"busy     run {found['busy']} is at work: run start is refused until it ends")
     if found["class_names"]:
         lines.append(f"classes  {', '.join(found['class_names'])}")
+    if weights := found.get("weights"):
+        lines.append(f"weights  {_weights(weights)}")
     if merging := found.get("merging"):
         memory, held = size(merging["memory"]), size(merging["held"])
         lines.append(f"merging  {merging['rule']}: {memory} of memory; replies held: {held}")
     if plan := found.get("privacy"):
         lines.append(_privacy(plan))
     return "\n".join(lines)
+
+
+def _weights(weights: dict[str, str]) -> str:
+    """Return whether the run can start from the weights that its recipe names."""
+    told = {"unknown": "not known"}.get(weights["usable"], weights["usable"])
+    return f"{told}: {weights['reason']}" if weights["reason"] else told
 
 
 def _privacy(plan: dict[str, Any]) -> str:

@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgefed.simulator.work_folder import SIMULATIONS
+
 if TYPE_CHECKING:
     from edgefed.cli.context import Globals
-
-
-SIMULATIONS = "simulations"
 
 PLACES = (SIMULATIONS, "coordinator/*", "demo/*/coordinator/*")
 """Folders of the state folder that contain runs, of coordinators and simulations."""
@@ -46,6 +45,13 @@ def is_folder(run: str) -> bool:
     return "/" in run or (bool(run) and file_exists(expand(Path(run)) / EVENTS))
 
 
+def typed_folder(run: str) -> Path:
+    """Return the folder that was typed for a run."""
+    from edgefed.config.settings_files import expand
+
+    return expand(Path(run)).absolute()
+
+
 def folder_of(options: Globals, run: str, local: bool, command: str) -> Path:
     """Return the folder of a run: typed, in the state folder, or where its coordinator keeps it.
 
@@ -60,7 +66,7 @@ def folder_of(options: Globals, run: str, local: bool, command: str) -> Path:
         UnreachableError: no coordinator answers.
     """
     if is_folder(run):
-        return Path(run).expanduser()
+        return typed_folder(run)
     if local:
         return found(options.settings().value.state, run)
     from edgefed.cli.connection import connected
@@ -73,16 +79,24 @@ def folder_of(options: Globals, run: str, local: bool, command: str) -> Path:
 def found(state: Path, run: str) -> Path:
     """Return the folder of a run in the state folder, of the coordinator or a simulation.
 
+    Args:
+        state: the state folder.
+        run: an id or its beginning; empty for the newest run.
+
     Raises:
         UnknownNameError: none or several match.
     """
     from edgefed.coordinator.run_names import only_match
     from edgefed.errors import UnknownNameError
 
-    paths = [path for place in PLACES for path in state.glob(f"{place}/runs/r-*")]
-    paths.sort(key=lambda path: path.stat().st_mtime)
-    folders = {path.name: path for path in paths}  # of two with one id, the newer one
-    newest_first = list(reversed(folders))
+    folders = {path.name: path for path in newest_first(state)}
     if not run and not folders:
         raise UnknownNameError(f"No run in {state}.", code="run.unknown", hint="edgefed sim run")
-    return folders[only_match(run, newest_first, str(state)) if run else newest_first[0]]
+    return folders[only_match(run, list(folders), str(state)) if run else next(iter(folders))]
+
+
+def newest_first(state: Path) -> list[Path]:
+    """Return the folders of all runs in the state folder; of two with one id, the newer one."""
+    paths = [path for place in PLACES for path in state.glob(f"{place}/runs/r-*")]
+    paths.sort(key=lambda path: path.stat().st_mtime)
+    return list(reversed({path.name: path for path in paths}.values()))

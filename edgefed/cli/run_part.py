@@ -37,13 +37,13 @@ def put_part(part: RunPart, svg: Path | None, as_json: bool) -> None:
         StorageError: the file cannot be written.
     """
     from edgefed.errors import UsageError
-    from edgefed.files import write_atomic
+    from edgefed.files import write_output
 
     file = svg.expanduser().absolute() if svg is not None else None
     if file is not None:
         if part.missing:
             raise UsageError(part.missing, code=part.code, hint="omit --svg")
-        write_atomic(file, part.picture().encode())
+        write_output(file, part.picture().encode())
     if as_json:
         drawn = {} if file is None else {"file": str(file)}
         json_out({**part.values(), **drawn})

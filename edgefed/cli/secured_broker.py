@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from edgefed.cli.context import Globals
     from edgefed.config.address import Address
     from edgefed.config.settings import Settings
+    from edgefed.errors import UsageError
 
 EVERYWHERE = "0.0.0.0"
 
@@ -54,27 +55,43 @@ def listen_address(files: SecuredFiles, bind: str | None, port: int | None) -> A
 def run(options: Globals, files: SecuredFiles, address: Address, folder: Path) -> None:
     """Run the broker until SIGTERM or Ctrl-C, and restart it when it ends by itself."""
     from broker.foreground import sigterm_as_event
-    from broker.secured_broker import BrokerSupervisor, SecuredBroker
+    from broker.secured_broker import SecuredBrokers
+    from broker.secured_files import write_enrolment_access
 
     def tell(line: str) -> None:
         talk(f"broker: {line}")
 
     with sigterm_as_event() as told:
-        supervisor = BrokerSupervisor(lambda: SecuredBroker(address, folder, files), tell)
+        write_enrolment_access(files.access.parent, options.settings().value.fleet)
+        brokers = SecuredBrokers(address, folder, files, tell)
+        fleet, enrolment = brokers.fleet.broker, brokers.enrolment.broker
         if options.json:
-            pid = supervisor.broker.pid
-            json_out({"address": str(address), "kind": "mosquitto", "pid": pid})
+            found = {"address": str(address), "kind": "mosquitto", "pid": fleet.pid}
+            own = {"address": str(enrolment.address), "pid": enrolment.pid}
+            json_out({**found, "enrolment": own})
         else:
             data(f"{address}  mosquitto, with certificates")
-        supervisor.run(told)
+            data(f"{enrolment.address}  mosquitto, for enrolment")
+        brokers.run(told)
 
 
-def configuration_text(files: SecuredFiles, address: Address) -> str:
+def configuration_text(files: SecuredFiles, address: Address, *, enrolment: bool) -> str:
     """Return the configuration for a Mosquitto that the system runs."""
-    from broker.secured_configuration import secured_configuration
+    from broker.secured_configuration import enrolment_configuration, secured_configuration
 
-    bind = "" if address.host == EVERYWHERE else address.host
-    return secured_configuration(address.port, files, bind=bind)
+    make = enrolment_configuration if enrolment else secured_configuration
+    return make(address.port, files, bind="" if address.host == EVERYWHERE else address.host)
+
+
+def no_enrolment(fleet: str) -> UsageError:
+    """Return the error of a fleet without an authority, in which nobody enrols."""
+    from edgefed.errors import UsageError
+
+    return UsageError(
+        f"Fleet {fleet} has no authority on this machine, and so no broker for enrolment.",
+        code="broker.secured",
+        hint="leave --enrolment out, or create an authority: edgefed init",
+    )
 
 
 def refuse_plain_options(fleet: str, **options: bool) -> None:

@@ -19,7 +19,6 @@ from edgefed.cli.options import (
     Seed,
     Sets,
 )
-from edgefed.cli.run_folders import SIMULATIONS
 from edgefed.cli.sweep import EPILOG as SWEEP_EPILOG
 from edgefed.cli.sweep import sweep
 from edgefed.command_line import CommandLine
@@ -80,12 +79,14 @@ def run(
         from edgefed.cli.recipes import Typed, checked_recipe, describe_result
         from edgefed.clock import SystemClock
         from edgefed.coordinator.trackers.choose import make_trackers
+        from edgefed.files import make_state_private
 
         made = checked_recipe(options, Typed(recipe, sets, algorithm, rounds, seed, devices))
         settings = options.settings().value
+        make_state_private(settings.state)
         ended = simulate(
             made,
-            folder=settings.state / SIMULATIONS,
+            folder=settings.state,
             data_folder=settings.state / "data",
             on=on,
             address=address,
@@ -110,6 +111,7 @@ class _Reporter:
         self._quiet = quiet
         self._done = 0
         self._found = ""
+        self._told = ""
 
     def __call__(self, event: Event) -> None:
         """Tell of an event."""
@@ -118,8 +120,10 @@ class _Reporter:
         fields = event.fields
         if event.kind == "note":
             talk(f"{'! ' if fields.get('level') == 'warning' else ''}{fields['text']}")
+            self._told = fields["text"]
         elif event.kind == "run" and fields.get("status") == "finished":
-            if fields.get("reason"):  # it ended before its last round
+            # It ended before its last round, or learned nothing, of which a note says more.
+            if fields.get("reason") and not self._told.startswith(fields["reason"]):
                 talk(fields["reason"])
         elif event.kind == "scored":
             self._done = fields["round"]

@@ -16,6 +16,7 @@ DEVICE_MARKS: dict[str, tuple[str, str, Colour]] = {
     "upload": ("▲", "^", "cyan"),
     "done": ("✓", "+", "green"),
     "paused": ("◌", "p", "yellow"),
+    "excluded": ("□", "n", "yellow"),
     "late": ("◷", "l", "yellow"),
     "rejected": ("■", "r", "red"),
     "failed": ("✗", "x", "red"),

@@ -14,6 +14,9 @@ from edgefed.cli.state_marks import run_status
 from edgefed.console import columns, data, json_out, reported
 from edgefed.units import counted, score, size
 
+MOST_NAMED = 3
+"""Excluded devices that are named with the reason."""
+
 EPILOG = examples("edgefed status", "edgefed --fleet plant-a status --json")
 
 
@@ -47,6 +50,8 @@ def _rows(broker: str, snapshot: dict[str, Any], now: str) -> list[tuple[str, ..
         ("fleet", snapshot["fleet"]),
         ("devices", f"{len(online)} of {len(devices)} online, {counted(samples, 'sample')}"),
     ]
+    if left_out := _excluded(snapshot):
+        rows.append(("take part", left_out))
     run = snapshot["run"]
     if run is None:
         return [*rows, ("run", "none; start one: edgefed run start")]
@@ -65,6 +70,27 @@ def _rows(broker: str, snapshot: dict[str, Any], now: str) -> list[tuple[str, ..
     if snapshot["rounds"]:
         rows.append(("bytes", f"{size(snapshot['received'])} up, {size(snapshot['sent'])} down"))
     return [*rows, *_shared(devices), *_bounties(snapshot["bounties"])]
+
+
+def _excluded(snapshot: dict[str, Any]) -> str:
+    """Return how many devices take part, and why the others do not; empty if all may."""
+    from edgefed.events.attention import devices_there
+    from edgefed.events.coordinator_states import why_excluded
+    from edgefed.events.snapshot import Snapshot
+
+    fleet = Snapshot.model_validate(snapshot)
+    online = [view for view in fleet.devices if view.state != "lost"]
+    excluded = [
+        f"{view.device} is excluded: {why}" for view in online if (why := why_excluded(view))
+    ]
+    if not excluded:
+        return ""
+    more = len(excluded) - MOST_NAMED
+    named = [
+        *excluded[:MOST_NAMED],
+        *([f"and {more} more: edgefed device list"] if more > 0 else []),
+    ]
+    return f"{devices_there(fleet)} of {len(online)}; {'; '.join(named)}"
 
 
 def _dropped(inbox: dict[str, Any]) -> list[tuple[str, ...]]:

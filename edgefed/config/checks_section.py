@@ -30,6 +30,11 @@ class ChecksSection(Section):
     """A reply is refused if it counts more than this many times the samples that its device
     announced. 0: not checked; a merge never weighs more than what was announced."""
 
+    announced_median_factor: Factor = 10.0
+    """A device that announces more than this many times the median of the fleet's devices, of
+    samples to train on or held out, is not asked until ``edgefed device release``. Used from three
+    devices on, and not in simulations. 0: not checked."""
+
     trust_loss: Annotated[float, Field(ge=0, le=1)] = 0.25
     """What a refused reply takes from the device's trust score. It takes nothing if at least half
     of the replies to the same question were refused."""

@@ -35,7 +35,7 @@ from edgefed.config.settings import (
     Settings,
     default_state_folder,
 )
-from edgefed.config.settings_files import Program, Surroundings, expand, read_places
+from edgefed.config.settings_files import Program, Surroundings, expand, read_places, user_file
 from edgefed.config.toml import parse_value, read_toml
 from edgefed.config.toml_limits import MAX_DEPTH
 from edgefed.config.validate import validate
@@ -43,6 +43,9 @@ from edgefed.errors import UsageError
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 SettingsT = TypeVar("SettingsT", bound=FleetSettings)
+
+OWN_KEYS = ("insecure", "user_models")
+"""Keys that a project's file must not have."""
 
 RECIPE_TABLE = "recipe"
 """The table of ``edgefed.toml`` with values for every recipe."""
@@ -150,6 +153,21 @@ def load_recipe(
     return _finish(Recipe, _named(merge(layers)), problems, further)
 
 
+def project_problems(layer: Layer, program: Program, around: Surroundings) -> list[Problem]:
+    """Return a problem for each key of a project's file that only a user's own file may have.
+
+    A project's file comes with the folder, such as a repository that was cloned. It starts no
+    program, and does not say whose code is imported or that a connection needs no TLS.
+    """
+    values, alerts = layer.values, layer.values.get("alerts")
+    keys: list[tuple[str, ...]] = [(key,) for key in OWN_KEYS if key in values]
+    if isinstance(alerts, Mapping) and "command" in alerts:
+        keys.append(("alerts", "command"))
+    own = user_file(program, around.environment)
+    told = f"is not taken from a project's file; set it in your own, {own}"
+    return [Problem(layer.nearest(key), dotted(key), told, code="config.project") for key in keys]
+
+
 def parse_sets(items: Iterable[str]) -> dict[str, str]:
     """Return ``KEY=VALUE`` words as a mapping; the last of a key counts.
 
@@ -194,6 +212,8 @@ def _load_settings(
     layers = [_anchored(layer, around.cwd) for layer in layers]
     for place, document in read_places(program, around):
         layer = document_layer(document)
+        if place.level == "project":
+            problems += project_problems(layer, program, around)
         layer = without(layer, RECIPE_TABLE) if program == "edgefed" else layer
         layers.append(_anchored(layer, place.path.parent))
     merged = merge(layers)

@@ -206,17 +206,21 @@ class EvaluationSection(Section):
 
 
 class LabelsSection(Section):
-    """Supplements for labels that a device lacks: mixes of other devices, and natural noise.
+    """Supplements for labels that are missing or rare on a device: mixes of others, and noise.
 
     DP-LabelHide (arXiv 2409.13235). They are made before training, whatever the algorithm.
     """
 
     supplement: Annotated[float, Field(ge=0, le=10)] = 0.0
     """Samples that a device without any of a label gets for it, as a fraction of its largest
-    class; 0 for no supplements."""
+    class; 0 for no supplements. A device with some gets those that are missing to that number."""
 
     count: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """The same as a number of samples, which replaces ``supplement`` if it is not 0."""
+
+    fewer_than: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    """A device gets a supplement for every label of which it has fewer training samples than this.
+    Its own samples of the label count towards the size of the supplement."""
 
     mix_share: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Fraction of a supplement that is requested from other devices as mixes."""

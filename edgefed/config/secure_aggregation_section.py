@@ -19,10 +19,15 @@ class SecureAggregationSection(Section):
     """Whether updates are masked. The result has the same bits as without, if ``wire.uplink`` is
     ``fp32``."""
 
-    threshold: Annotated[float, Field(gt=0.5, le=1_000_000)] = 2 / 3
+    colluders: Annotated[float, Field(ge=0, le=255)] = 0.25
+    """Devices that may collude with a coordinator that lies, without uncovering the update of
+    another one: a fraction of those asked, below 1 and rounded down, or a whole number. It
+    determines the least threshold."""
+
+    threshold: Annotated[float, Field(ge=0, le=1_000_000)] = 0.0
     """Devices that have to be there until the end of a round: a fraction of those asked, above 0.5
-    and up to 1, or a whole number from 2. It is more than half of those asked. So many devices,
-    and no fewer, can uncover what a device added."""
+    and up to 1, or a whole number from 2. 0: the least that ``colluders`` allows, 7 of 10; a
+    fraction below that is raised to it."""
 
     grid_bits: Annotated[int, Field(ge=0, le=40)] = 0
     """Updates are rounded to multiples of 2^-``grid_bits`` before they are masked; fewer bits make
@@ -35,9 +40,17 @@ class SecureAggregationSection(Section):
     @classmethod
     def _fraction_or_count(cls, threshold: float) -> float:
         """Check that a number above 1 counts devices."""
-        if threshold > 1 and threshold != int(threshold):
-            raise ValueError("must be a fraction above 0.5 and up to 1, or a whole number from 2")
+        if 0 < threshold <= 0.5 or (threshold > 1 and threshold != int(threshold)):
+            raise ValueError("must be 0, a fraction above 0.5 up to 1, or a whole number from 2")
         return threshold
+
+    @field_validator("colluders")
+    @classmethod
+    def _fraction_or_number(cls, colluders: float) -> float:
+        """Check that a number from 1 counts devices."""
+        if colluders >= 1 and colluders != int(colluders):
+            raise ValueError("must be a fraction below 1, or a whole number")
+        return colluders
 
     @property
     def wanted(self) -> bool:

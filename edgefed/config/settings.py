@@ -110,9 +110,9 @@ class AgentSettings(FleetSettings):
     holdout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Fraction of the samples that is held out for evaluation on the device."""
 
-    cache: Annotated[int, Field(ge=2**20)] = 2 * 1024**3
+    cache: Annotated[int, Field(ge=2**20)] = 512 * 1024**2
     """Maximum size of the blob cache on disk, in bytes; least recently used blobs are deleted
-    first."""
+    first, and when a run has ended all of its blobs."""
 
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     """Threads of torch on a CPU; runs are reproducible bit for bit only with the same number."""
@@ -172,6 +172,14 @@ class AgentSettings(FleetSettings):
 
     update_delta: Annotated[float, Field(gt=0, lt=0.5)] = 1e-5
     """The delta at which ``update_epsilon`` is reckoned."""
+
+    least_cohort: Annotated[int, Field(ge=0, le=256)] = 0
+    """Fewest devices whose updates secure aggregation sums with this device's. With 1 or more, this
+    device trains only in runs with secure aggregation. 0 for no demand."""
+
+    least_threshold: Annotated[int, Field(ge=0, le=256)] = 0
+    """Fewest devices that together may uncover such a sum. With 1 or more, this device trains only
+    in runs with secure aggregation. 0 for no demand."""
 
     user_models: bool = False
     """Whether a run may name a model ``package.module:factory``, whose code this device then

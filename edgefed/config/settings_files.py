@@ -1,10 +1,14 @@
-"""The paths of settings files, and the process state that they depend on."""
+"""The paths of settings files, who may have written them, and the state that they depend on."""
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -74,10 +78,10 @@ def places(program: Program, around: Surroundings) -> tuple[SettingsLocation, ..
     if around.config is None and _is_on(around.environment.get("EDGEFED_NO_CONFIG", "")):
         return ()
     file = f"{program}.toml"
-    user_file = _user_folder(around.environment) / ("config.toml" if program == "edgefed" else file)
+    own = user_file(program, around.environment)
     return (
         SettingsLocation("project", around.cwd / file, f"./{file}"),
-        SettingsLocation("user", user_file, str(user_file)),
+        SettingsLocation("user", own, str(own)),
         SettingsLocation("system", around.system / file, str(around.system / file)),
     )
 
@@ -88,7 +92,8 @@ def read_places(
     """Read the files that exist, the strongest first.
 
     Raises:
-        RecipeError: one cannot be read, or the one that was asked for is missing.
+        RecipeError: one cannot be read, or the one that was asked for is missing; ``config.owner``:
+            others may have written the project's file.
     """
     for place in places(program, around):
         document = _read(place)
@@ -99,12 +104,54 @@ def read_places(
 def _read(place: SettingsLocation) -> Document | None:
     """Read one file; None if nobody asked for it and it is not there."""
     try:
+        if place.level == "project":  # found because of the current folder, and not asked for
+            return read_toml(place.path, place.name, partial(_check_owner, place.name))
         return read_toml(place.path, place.name)
     except RecipeError as error:
         asked_for = place.level in ("flag", "environment")
         if asked_for or error.code != "recipe.missing":
             raise
     return None
+
+
+def _check_owner(name: str, found: os.stat_result) -> None:
+    """Check that only this user could write a file."""
+    user = os.geteuid()
+    if found.st_uid != user:
+        told, hint = f"belongs to {_user_name(found.st_uid)}", "chown it"
+    elif found.st_mode & stat.S_IWOTH:
+        told, hint = "can be written by everybody", f"chmod go-w {name}"
+    elif found.st_mode & stat.S_IWGRP and not _is_private_group(found.st_gid, user):
+        told, hint = "can be written by a group", f"chmod g-w {name}"
+    else:
+        return
+    raise RecipeError(
+        f"{name}: {told}, and is not read.",
+        code="config.owner",
+        hint=f"{hint} if you trust it, or name it: --config {name}; --no-config reads no file",
+    )
+
+
+def _is_private_group(group: int, user: int) -> bool:
+    """Whether nobody but a user is in a group."""
+    try:
+        name, known = pwd.getpwuid(user).pw_name, grp.getgrgid(group)
+    except KeyError:  # as in a container that runs with any number
+        return False
+    if set(known.gr_mem) - {name}:
+        return False
+    # The users with this as their own group are not among its members. Of a user's private group,
+    # the name says so; to ask for all users may take long where a directory has them.
+    return known.gr_name == name or all(
+        each.pw_name == name for each in pwd.getpwall() if each.pw_gid == group
+    )
+
+
+def _user_name(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return f"user {user}"
 
 
 def expand(path: Path) -> Path:
@@ -125,10 +172,11 @@ def _chosen(around: Surroundings) -> SettingsLocation | None:
     return None
 
 
-def _user_folder(environment: Mapping[str, str]) -> Path:
-    """Return ``$XDG_CONFIG_HOME/edgefed``, by default ``~/.config/edgefed``."""
+def user_file(program: Program, environment: Mapping[str, str]) -> Path:
+    """Return the user's file in ``$XDG_CONFIG_HOME/edgefed``, by default ``~/.config/edgefed``."""
     base = Path(environment.get("XDG_CONFIG_HOME", ""))
-    return (base if base.is_absolute() else home(environment) / ".config") / "edgefed"
+    folder = (base if base.is_absolute() else home(environment) / ".config") / "edgefed"
+    return folder / ("config.toml" if program == "edgefed" else f"{program}.toml")
 
 
 def _is_on(text: str) -> bool:

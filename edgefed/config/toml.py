@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ MAX_FILE_BYTES = 2**20
 
 BAD_SYNTAX = "recipe.syntax"
 TOO_LARGE = "recipe.too_large"
+
+Check = Callable[[os.stat_result], None]
+"""Raises if a file of this owner and mode must not be read."""
 
 _tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 _PLACE = re.compile(r"^(?P<what>.*) \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end.*)\)$")
@@ -54,8 +58,14 @@ class Mistake:
         return f"{name}:{self.line}:{self.column}" if self.line else name
 
 
-def read_toml(path: Path, name: str = "") -> Document:
+def _anybody(found: os.stat_result) -> None:
+    """Accept a file of any owner."""
+
+
+def read_toml(path: Path, name: str = "", check: Check = _anybody) -> Document:
     """Read a TOML file; ``name`` is what messages call it, by default its path.
+
+    ``check`` is called with the opened file's status before it is read.
 
     Raises:
         RecipeError: the file is missing (``recipe.missing``), cannot be read
@@ -63,7 +73,7 @@ def read_toml(path: Path, name: str = "") -> Document:
             keys (``recipe.too_large``).
     """
     name = name or str(path)
-    return parse_toml(read_text(path, name), name)
+    return parse_toml(_decode(_read_bytes(path, name, check), name), name)
 
 
 def read_text(path: Path, name: str) -> str:
@@ -72,7 +82,7 @@ def read_text(path: Path, name: str) -> str:
     Raises:
         RecipeError: it is missing (``recipe.missing``) or cannot be read (``recipe.unreadable``).
     """
-    return _decode(_read_bytes(path, name), name)
+    return _decode(_read_bytes(path, name, _anybody), name)
 
 
 def parse_toml(text: str, name: str) -> Document:
@@ -119,10 +129,11 @@ def parse_value(text: str) -> Any:
     return values[0] if len(document) == 1 and len(values) == 1 else text
 
 
-def _read_bytes(path: Path, name: str) -> bytes:
+def _read_bytes(path: Path, name: str, check: Check) -> bytes:
     """Read a file that should be small."""
     try:
         with path.open("rb") as file:
+            check(os.fstat(file.fileno()))
             data = file.read(MAX_FILE_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise RecipeError(

@@ -22,7 +22,7 @@ from edgefed.trust.credentials import newer_credentials
 from edgefed.trust.newest_certificate import COORDINATOR_SINCE, verifier_of_coordinator
 from edgefed.wire import limits
 from edgefed.wire.messages import CoordinatorState, EventMessage, Request, Response
-from edgefed.wire.topics import UNSIGNED_USER, ParsedTopic, Topics
+from edgefed.wire.topics import CLIENT_SLOTS, UNSIGNED_USER, ParsedTopic, Topics
 
 log = logging.getLogger(__name__)
 
@@ -93,8 +93,7 @@ class CoordinatorClient:
             since = own.folder.parent / f".{own.certificate.user}.{COORDINATOR_SINCE}"
             self._verifier = verifier_of_coordinator(own.authority, since, self._clock)
         self._fleet = fleet
-        self._name = f"c-{secrets.token_hex(6)}"
-        self._client = f"{_user(address)}/{self._name}"
+        self._client = f"{_user(address)}/{secrets.randbelow(CLIENT_SLOTS)}"
         self._on_event = on_event
         self._on_link = on_link
         self._waiting: dict[str, _Waiting] = {}
@@ -105,7 +104,7 @@ class CoordinatorClient:
             subscriptions.append(self._topics.events())
         self._link = Link(
             address.for_commands(),
-            f"edgefed-{self._name}",
+            f"edgefed-c-{secrets.token_hex(6)}",
             self._take,
             subscriptions=tuple(subscriptions),
         )

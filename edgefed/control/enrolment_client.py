@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -33,6 +34,7 @@ from edgefed.trust.credentials import (
     save_credentials,
 )
 from edgefed.trust.issuing import KeyPair, make_request, new_keys
+from edgefed.trust.succession import sign_next_key
 from edgefed.trust.tokens import Token, fingerprint, is_proof
 from edgefed.wire.enrolment_messages import EnrolmentResponse, signed_request
 
@@ -77,6 +79,13 @@ class Applicant:
         return self.trust / ENROLMENTS / self.token.id
 
 
+def _sign_next_key(made: Credentials) -> None:
+    """Have the key that a device enrolled with before, if it is still here, sign the new one."""
+    with suppress(NotAllowedError):
+        before = load_private_key(made.folder, KEY, Ed25519PrivateKey)
+        sign_next_key(made.folder, before, made.certificate.public_bytes)
+
+
 def enroll(applicant: Applicant, clock: Clock, tell: Callable[[str], None]) -> Credentials:
     """Trade a token for credentials, which are saved; return those of an earlier call again.
 
@@ -91,7 +100,7 @@ def enroll(applicant: Applicant, clock: Clock, tell: Callable[[str], None]) -> C
         StorageError: the disk does not take it; the same command goes on later.
     """
     _check_named(applicant)
-    make_folder(applicant.trust).chmod(0o700)
+    make_folder(applicant.trust)
     lock = FolderLock(applicant.folder, "edgefed-agent enroll")
     try:
         done = applicant.folder / DONE
@@ -104,6 +113,7 @@ def enroll(applicant: Applicant, clock: Clock, tell: Callable[[str], None]) -> C
             if error.code in FINAL:
                 shutil.rmtree(applicant.folder, ignore_errors=True)
             raise
+        _sign_next_key(made)
         save_credentials(made)
         _forget_keys(applicant.folder, made.certificate.user)
         return made
@@ -127,8 +137,8 @@ def _keys(folder: Path) -> KeyPair:
     """Return the keys that are kept for a token; new ones for the first call."""
     if not (folder / ENCRYPTION).exists():
         made = new_keys()
-        write_atomic(folder / KEY, private_pem(made.signing), mode=0o600)
-        write_atomic(folder / ENCRYPTION, private_pem(made.encryption), mode=0o600)
+        write_atomic(folder / KEY, private_pem(made.signing))
+        write_atomic(folder / ENCRYPTION, private_pem(made.encryption))
         sync_folder(folder)
     return KeyPair(
         load_private_key(folder, KEY, Ed25519PrivateKey),

@@ -14,7 +14,7 @@ import zlib
 from pathlib import Path
 
 from edgefed.errors import StorageError
-from edgefed.files import storage_error
+from edgefed.files import PRIVATE_FILE, storage_error
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,8 @@ class CommitCounter:
         digits = b"%020d" % number
         try:
             if self._file is None:
-                self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+                self._file = os.open(self._path, flags, PRIVATE_FILE)
             os.pwrite(self._file, digits + b" " + _checksum(digits) + b"\n", 0)
         except OSError as error:
             log.warning("the commit counter %s was not written: %s", self._path, error)

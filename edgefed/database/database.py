@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from edgefed.database.checksums import Value, group_digest, row_digest
 from edgefed.database.commit_counter import CommitCounter
 from edgefed.database.recent_groups import Group, RecentGroups
 from edgefed.errors import StorageError
-from edgefed.files import free_bytes
+from edgefed.files import free_bytes, open_private
 
 LOG_PAGES = 256
 """Pages after which the write-ahead log is copied into the database: it stays near 1 MiB."""
@@ -29,6 +29,9 @@ CACHED_ROWS = 64
 
 NEARLY_FULL = 256 * 1024
 """Free bytes below which an I/O error of SQLite is taken for a full disk."""
+
+BUSY = 60.0
+"""Seconds to wait while another process writes, or keeps others from it (``Database.paused``)."""
 
 _OWN_TABLES = (
     "create table groups (tbl text not null, part text not null, digest blob not null,"
@@ -98,7 +101,11 @@ class Database:
         self._checked: RecentGroups[bool] = RecentGroups()
         self._cached: RecentGroups[tuple[int, list[Row]]] = RecentGroups()
         with self._errors():
-            self.connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            with suppress(OSError):  # it exists, or SQLite says why it cannot be made
+                open_private(path, "xb").close()  # the files beside it get the same mode
+            self.connection = sqlite3.connect(
+                path, timeout=BUSY, check_same_thread=False, isolation_level=None
+            )
             try:
                 self.connection.execute("pragma journal_mode = wal")
                 self.connection.execute(f"pragma synchronous = {'full' if durable else 'off'}")
@@ -158,6 +165,31 @@ class Database:
         condition = " and ".join(f"{name} = ?" for name in where)
         self.connection.execute(f"delete from {table} where {condition}", tuple(where.values()))
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Keep every other connection from committing within, which must be short.
+
+        Raises:
+            StorageError: another connection writes for longer than SQLite waits.
+        """
+        with self._lock, self._errors():
+            self.connection.execute("begin immediate")
+            try:
+                yield
+            finally:
+                self.connection.execute("rollback")
+
+    def copy(self, path: Path) -> None:
+        """Write one state of the file to another one, whatever other processes commit meanwhile.
+
+        Within ``snapshot``, it is the state of the snapshot.
+
+        Raises:
+            StorageError: the disk does not take it.
+        """
+        with self._lock, self._errors(path), closing(sqlite3.connect(path)) as other:
+            self.connection.backup(other)
+
     def shrink(self) -> None:
         """Give back what the write-ahead log takes, where the disk lets it."""
         with self._lock, suppress(sqlite3.Error):
@@ -171,6 +203,7 @@ class Database:
         with self._lock, self._errors():
             self.connection.execute("begin")
             try:
+                self.connection.execute("select commits from root").fetchall()  # reads from here on
                 yield
             finally:
                 if self.connection.in_transaction:
@@ -347,34 +380,56 @@ class Database:
             raise
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Turn what SQLite raises, for a damaged file too, into an error of ours."""
+    def _errors(self, path: Path | None = None) -> Iterator[None]:
+        """Turn what SQLite raises, for a damaged file too, into an error of ours.
+
+        ``path`` is the file that is written; by default the database itself.
+        """
         try:
             yield
         except sqlite3.Error as error:
-            raise self._error(error) from error
+            raise _error(error, path or self._path, self._schema.title) from error
         except (UnicodeDecodeError, OverflowError, MemoryError) as error:
             # A damaged file's own text in a message of SQLite, or a length out of range.
             raise self._damaged(type(error).__name__) from error
 
-    def _error(self, error: sqlite3.Error) -> StorageError:
-        text = str(error)
-        if "full" in text or ("I/O" in text and free_bytes(self._path.parent) < NEARLY_FULL):
-            return StorageError(
-                f"The disk is full: cannot write {self._path}.",
-                code="storage.full",
-                hint="free some space; the last committed state is intact",
-            )
-        if type(error) is sqlite3.DatabaseError or "UTF-8" in text:
-            return self._damaged(text)
-        return StorageError(
-            f"Cannot use {self._schema.title} {self._path}: {text}.",
-            hint="check the folder's permissions and free space, or choose another --state",
-        )
-
     def _damaged(self, why: str) -> StorageError:
+        return _damaged(self._path, self._schema.title, why)
+
+
+def copy_database(path: Path, target: Path) -> None:
+    """Write one state of a database to another file, whatever other processes commit meanwhile.
+
+    Raises:
+        StorageError: it cannot be read, or the disk does not take the copy.
+    """
+    try:
+        source = sqlite3.connect(path, timeout=BUSY)
+        with closing(source), closing(sqlite3.connect(target)) as copy:
+            source.backup(copy)
+    except sqlite3.Error as error:
+        raise _error(error, target, f"the database {path}, to be copied to") from error
+
+
+def _error(error: sqlite3.Error, path: Path, title: str) -> StorageError:
+    text = str(error)
+    if "full" in text or ("I/O" in text and free_bytes(path.parent) < NEARLY_FULL):
         return StorageError(
-            f"Cannot use {self._schema.title} {self._path}: it is damaged ({why}).",
-            code="storage.damaged",
-            hint="restore the folder from a backup, or move it away and start the run again",
+            f"The disk is full: cannot write {path}.",
+            code="storage.full",
+            hint="free some space; the last committed state is intact",
         )
+    if type(error) is sqlite3.DatabaseError or "UTF-8" in text:
+        return _damaged(path, title, text)
+    return StorageError(
+        f"Cannot use {title} {path}: {text}.",
+        hint="check the folder's permissions and free space, or choose another --state",
+    )
+
+
+def _damaged(path: Path, title: str, why: str) -> StorageError:
+    return StorageError(
+        f"Cannot use {title} {path}: it is damaged ({why}).",
+        code="storage.damaged",
+        hint="restore the folder from a backup, or move it away and start the run again",
+    )

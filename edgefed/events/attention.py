@@ -9,16 +9,16 @@ from datetime import datetime, timedelta
 from typing import Literal, get_args
 
 from edgefed.clock import moment_of
+from edgefed.events.coordinator_states import who_paused, why_excluded
 from edgefed.events.device_rounds import waits_for
-from edgefed.events.operator_pause import who_paused
 from edgefed.events.snapshot import DeviceView, RunView, Snapshot
 
 AttentionKind = Literal[
-    "run", "alert", "waited", "lost", "failed", "refused", "standing", "hot", "paused", "battery",
-    "waiting", "warning",
+    "run", "alert", "waited", "lost", "failed", "refused", "standing", "excluded", "hot", "paused",
+    "battery", "waiting", "warning",
 ]  # fmt: skip
-"""What an item is about, the worst first: a failed run, an alert that is not over, and a lost
-device that a round waits for.
+"""What an item is about, the worst first: a run that failed or learned nothing, an alert that is
+not over, and a lost device that a round waits for.
 
 ``waiting`` is a run that waits for devices or for space on the disk."""
 
@@ -37,7 +37,17 @@ WARNINGS_FOR = timedelta(minutes=5)
 _ORDER = get_args(AttentionKind)
 _ALARMS = ("run", "alert", "waited", "lost", "failed", "refused")
 _REFUSALS = ("refused", "rejected", "failed")
-_ROUND = re.compile(r"^round \d+: ")
+NOTHING_LEARNED = "the model learned nothing"
+"""How the reason of a finished run says so."""
+
+STRANGERS = "strangers"
+"""How a warning about senders that are not known begins."""
+
+_VARYING = re.compile(rf"^round \d+: |(?<=^{STRANGERS}: ).*")
+"""What two warnings of the same thing may differ in."""
+
+_SUBJECT_END = re.compile(r"  | is (?:excluded|quarantined): ")
+"""What follows a device's id in a warning about its own state."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +79,13 @@ def attention(snapshot: Snapshot, now: datetime) -> tuple[AttentionItem, ...]:
 def devices_there(snapshot: Snapshot) -> int:
     """Return how many devices a run can begin with.
 
-    They are there and have data, and are neither paused nor quarantined.
+    They are there and have data, and are neither paused, excluded nor quarantined.
     """
     return sum(map(_can_begin, snapshot.devices))
 
 
 def _can_begin(view: DeviceView) -> bool:
-    asked = not view.paused_by and view.standing != "quarantined"
+    asked = not view.paused_by and not why_excluded(view)
     return asked and view.state not in ("lost", "paused") and view.samples > 0
 
 
@@ -93,9 +103,12 @@ def _item(
 
 def _of_run(snapshot: Snapshot) -> Iterator[AttentionItem]:
     run = snapshot.run
-    if run is None or run.status in ("finished", "aborted"):
+    if run is None or run.status == "aborted":
         return
-    if run.status == "failed":
+    if run.status == "finished":
+        if NOTHING_LEARNED in run.reason:
+            yield _item(run.run, "run", run.reason, run.ended_at)
+    elif run.status == "failed":
         yield _item(run.run, "run", _because("failed", run.reason), run.ended_at)
     elif run.reason:  # only a run that waits for the disk has one before it ends
         yield _item(run.run, "waiting", run.reason, "", alarm=True)
@@ -122,6 +135,9 @@ def of_device(view: DeviceView, run: RunView | None = None) -> Iterator[Attentio
         yield _lost(view, run)
     else:
         yield from _of_hardware(view)
+        if view.excluded:
+            text = _because("excluded", view.excluded)
+            yield _item(view.device, "excluded", text, view.state_since)
     reply = _of_replies(view)
     if reply is not None:
         yield reply
@@ -184,14 +200,16 @@ def _outcome(view: DeviceView) -> str:
 def _warnings(snapshot: Snapshot, now: datetime) -> Iterator[AttentionItem]:
     """Yield the warnings of the last minutes; those of a device are its own items.
 
-    Of warnings that differ only in their round, the newest counts.
+    Of warnings that differ only in their round, or are all about strangers, the newest counts.
     """
     devices = {view.device for view in snapshot.devices}
     told: set[str] = set()
     for line in snapshot.lines:
-        of_device = line.text.partition("  ")[0] in devices
-        what = _ROUND.sub("", line.text)
+        of_device = _SUBJECT_END.split(line.text, maxsplit=1)[0] in devices
+        what = _VARYING.sub("", line.text)
         if line.mark != "!" or of_device or what in told or not _recent(line.time, now):
+            continue
+        if what.startswith(NOTHING_LEARNED):  # the run's own item says it
             continue
         told.add(what)
         yield _item("", "warning", line.text, line.time)

@@ -22,6 +22,9 @@ LOWER = frozenset({"loss", "error"})
 USUAL = ("accuracy", "loss")
 """The scores that say which round is best if the recipe names none: the first that there is."""
 
+REMOVED_TESTERS = "removed_testers"
+"""Name of the number, in a row, of devices that have tested earlier rounds and do so no more."""
+
 NO_SCORES = frozenset(
     {
         "round",
@@ -33,6 +36,7 @@ NO_SCORES = frozenset(
         "seconds",
         "sent",
         "received",
+        REMOVED_TESTERS,
     }
 )
 """What a row has beside the scores of an evaluation."""
@@ -60,21 +64,29 @@ class EvaluationHistory:
         self._improved: float | None = None
         self._since = 0
         self._lacking: tuple[str, ...] = ()
+        self._given = False
         self._warned = False
         self.best: BestRound | None = None
 
     def add(self, row: Row) -> None:
-        """Add the row of the next round; a round without an evaluation changes nothing."""
+        """Add the row of the next round; a round without an evaluation changes nothing.
+
+        Scores of devices' tests are comparable while the same devices can test. When one of them
+        has been removed from the fleet or quarantined, the best round is sought anew.
+        """
         if not self._metric:
             self._metric = next((name for name in USUAL if row.get(name) is not None), "")
+        if row.get(REMOVED_TESTERS) and self._is_of_devices(row):
+            self.best, self._improved, self._since = None, None, 0
         score = row.get(self._metric)
         if score is None:
             # A diverged model has an accuracy and no loss, or the other way round.
             tested = any(row.get(name) is not None for name in USUAL)
             self._since += tested and self.best is not None
-            if tested and self.best is None and self._metric not in row and not self._lacking:
+            if tested and not self._given and self._metric not in row and not self._lacking:
                 self._lacking = tuple(name for name in row if name not in NO_SCORES)
             return
+        self._given = True
         if self.best is None or self._is_better(score, self.best.score, 0.0):
             self.best = BestRound(int(row["round"]), self._metric, float(score))
         if self._improved is None or self._is_better(
@@ -92,7 +104,7 @@ class EvaluationHistory:
         Raises:
             UsageError: ``evaluation.metric``: the first evaluation did not.
         """
-        if not self._lacking or self._warned or self.best is not None:
+        if not self._lacking or self._warned or self._given:
             return
         given = ", ".join(sorted(self._lacking))
         if any(self._metric.startswith(f"{name}_") for name in self._lacking):
@@ -116,6 +128,11 @@ class EvaluationHistory:
             f"stopped early: no better {best.metric} in {counted(patience, 'evaluation')};"
             f" the best is {best.score:.4f} after round {best.round}"
         )
+
+    def _is_of_devices(self, row: Row) -> bool:
+        """Whether the score is of the devices' tests; the coordinator's is another number."""
+        own = row.get(f"device_{self._metric}")
+        return self._metric.startswith("device_") or own is None or own == row.get(self._metric)
 
     def _is_better(self, score: float, other: float, least: float) -> bool:
         gain = other - score if lower_is_better(self._section, self._metric) else score - other

@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 from edgefed.events.alert_events import with_alert
 from edgefed.events.bounty_events import NO_BOUNTIES, LabelChange, LabelTable
 from edgefed.events.confusion_events import with_confusion
+from edgefed.events.coordinator_states import with_state
 from edgefed.events.device_rounds import with_loss, with_reply
 from edgefed.events.device_tests import NO_TEST, DeviceTests, device_test
 from edgefed.events.expert_events import NO_MIXTURE, ExpertChange, ExpertTable
 from edgefed.events.lines import describe
 from edgefed.events.matching_events import MatchingChange, MatchingTable
 from edgefed.events.model import Event, EventKind
-from edgefed.events.operator_pause import with_pause
 from edgefed.events.roster import roster_rows
 from edgefed.events.snapshot import (
     DeviceView,
@@ -47,8 +47,10 @@ _COUNTERS = {"accepted": "accepted", "rejected": "rejected", "refused": "rejecte
 REFUSALS = ("rejected", "refused", "failed")
 """Outcomes of a reply that is not used and that says that something is wrong."""
 
-_OF_COORDINATOR = {"standing", "paused_by"}
+_OF_COORDINATOR = {"standing", "paused_by", "excluded"}
 """Fields of a ``device`` event that tells what the coordinator knows; the device said nothing."""
+
+_ENDED = ("finished", "aborted", "failed")
 
 SLOWEST = {"slowest", "slowest_seconds"}
 
@@ -106,11 +108,14 @@ class SnapshotBuilder:
         if line is not None:
             update["lines"] = _kept((line, *rest.lines))
         if _run_id(rest) != _run_id(self._rest):
-            changed = {view.device: _unshared(view) for view in self._devices.values()}
+            changed = {view.device: _unshared(view, event.time) for view in self._devices.values()}
             self._labels.clear()
             self._experts.clear()
             self._matching.clear()
             self._tests.clear()
+        elif _is_at_work(rest.run) and not _is_at_work(self._rest.run):  # it is taken up again
+            views = [view for view in self._devices.values() if view.excluded]
+            changed = {view.device: _not_excluded(view, event.time) for view in views}
         self._rest = rest.model_copy(update=update)
         for device, view in changed.items():
             self._put(device, view)
@@ -190,7 +195,7 @@ def _run(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
         emptied = {"rounds": (), "confusions": (), "lines": (), "previous": _previous(snapshot)}
         update = {"run": fresh, "sent": 0, "received": 0, **emptied}
         return snapshot.model_copy(update=update)
-    if fields.get("status") in ("finished", "aborted", "failed"):
+    if fields.get("status") in _ENDED:
         known = {**known, "ended_at": time, "phase": "done", "waiting": None}
     return snapshot.model_copy(update={"run": run.model_copy(update=known)})
 
@@ -273,11 +278,17 @@ def shared_by(fields: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def _unshared(device: DeviceView) -> DeviceView:
-    """Return a device that has no rounds, averaged data, bounties, mixture or test in a run yet."""
+def _unshared(device: DeviceView, time: str) -> DeviceView:
+    """Return a device of which a run knows no rounds, averages, bounties, mixture or test yet."""
     shared = {"shared_entries": 0, "shared_group": 0, "shared_bytes": 0}
-    replies = {"rounds": (), "refused_at": "", "refused_reason": ""}
-    return device.model_copy(update={**shared, **replies, **NO_BOUNTIES, **NO_MIXTURE, **NO_TEST})
+    replies = {"rounds": (), "refused_at": "", "refused_reason": "", "excluded": ""}
+    update = {**shared, **replies, **NO_BOUNTIES, **NO_MIXTURE, **NO_TEST}
+    return with_state(device, device.model_copy(update=update), time)
+
+
+def _not_excluded(device: DeviceView, time: str) -> DeviceView:
+    """Return a device of which no run says that it is not asked."""
+    return with_state(device, device.model_copy(update={"excluded": ""}), time)
 
 
 def _scored(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
@@ -326,11 +337,17 @@ def _changed(
     elif before.state != "lost":
         update |= {"rounds": with_loss(before, run), "before_lost": _doing(before)}
         update["reason"] = fields.get("reason") or ""
+    if ("joined" in fields or "renewed" in fields) and not _is_at_work(run):
+        update["excluded"] = ""  # it may have other data now, and no run looks at them
     if update.get("state", before.state) != before.state or not before.state_since:
         update["state_since"] = time
     if update.get("state", before.state) != "lost":
         update["before_lost"] = ""
-    return with_pause(before, before.model_copy(update=update), time)
+    return with_state(before, before.model_copy(update=update), time)
+
+
+def _is_at_work(run: RunView | None) -> bool:
+    return run is not None and run.status not in _ENDED
 
 
 def _doing(view: DeviceView) -> str:

@@ -24,6 +24,7 @@ class RunRow(View):
     accuracy: float | None = None
     loss: float | None = None
     epsilon: float | None = None
+    restored: str = ""
     bytes_up: int = 0
     bytes_down: int = 0
     seconds: float = 0.0

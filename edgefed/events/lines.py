@@ -79,7 +79,7 @@ def _describe_round(fields: dict[str, Any]) -> str:
 
 def _is_notable(fields: dict[str, Any]) -> bool:
     """Whether a device's event is more than its progress or its health."""
-    lasting = "joined" in fields or "forgotten" in fields or "moved" in fields
+    lasting = not {"joined", "forgotten", "moved", "renewed"}.isdisjoint(fields)
     return lasting or fields.get("state") in ("lost", "paused", "failed")
 
 
@@ -93,8 +93,9 @@ def _describe_device(fields: dict[str, Any]) -> str:
     reason = f": {fields['reason']}" if fields.get("reason") else ""
     if "forgotten" in fields:
         return f"{fields['device']}  forgotten"
-    if "joined" in fields and fields.get("state") != "lost":
+    if "renewed" in fields or ("joined" in fields and fields.get("state") != "lost"):
         word = "returned" if fields.get("returned") else "joined"
+        word = "has other data" if "renewed" in fields else word
         return f"{fields['device']}  {word}, {counted(fields.get('samples', 0), 'sample')}"
     if "standing" in fields:
         because = f": {fields['trust_reason']}" if fields["trust_reason"] else ""

@@ -12,8 +12,10 @@
 | | received: a round ends |
 | ``device`` | device and what changed: state, fraction, reason, samples, labels, telemetry, bytes |
 | | ``joined`` with a birth, ``returned`` beside it when the device was known; ``forgotten``; |
+| | ``renewed`` with samples, labels, class_names and ignored when it has read its data again; |
 | | trust, standing, trust_reason, trust_since, and ``moved`` when the standing changed; |
-| | paused_by and pause_reason, empty where no operator has paused it |
+| | paused_by and pause_reason, empty where no operator has paused it; |
+| | excluded, why the run does not ask it, empty where it may |
 | ``roster`` | devices; joined; and fields of ``device`` as columns with a value for each device |
 | ``labels`` | run, bounties, budgets, removed, totals: label bounties or budgets changed |
 | ``experts`` | run, rows, mixtures, and the fields of ``ExpertsView``: who uses which expert |
@@ -85,6 +87,9 @@ RunStatus = Literal[
     "waiting", "running", "pausing", "paused", "finishing", "finished", "aborted", "failed"
 ]
 """``waiting`` is for devices; ``pausing`` and ``finishing`` wait for the exchange or the round."""
+
+UNFINISHED: tuple[RunStatus, ...] = ("waiting", "running", "pausing", "paused", "finishing")
+"""The states of a run that the coordinator works on, now or when it is started again."""
 
 Phase = Literal["select", "broadcast", "collect", "merge", "evaluate", "done"]
 """What the coordinator is doing within a round, in this order."""

@@ -129,6 +129,11 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
+def _epsilon(run: RunDetails) -> str:
+    least = "at least " if run.restored and run.epsilon is not None else ""
+    return f"{least}{_number(run.epsilon)}"
+
+
 def _best(measure: Measure) -> Callable[[RunDetails], str]:
     def cell(run: RunDetails) -> str:
         found = best(run, measure)
@@ -149,6 +154,6 @@ _RESULTS: dict[str, Callable[[RunDetails], str]] = {
     "bytes up": lambda run: size(run.bytes_up),
     "bytes down": lambda run: size(run.bytes_down),
     "time": lambda run: short_time(run.seconds),
-    "epsilon": lambda run: _number(run.epsilon),
+    "epsilon": _epsilon,
 }
 """The results in the order of the table."""

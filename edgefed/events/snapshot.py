@@ -11,6 +11,9 @@ from edgefed.events.view import View
 from edgefed.sharing.bounty_report import BountyStatus
 from edgefed.wire.messages import DeviceState
 
+ShownState = Literal[DeviceState, "excluded"]
+"""What a device is doing, or that it takes no part in the run; the second is the coordinator's."""
+
 
 class WaitingView(View):
     """Whom the open exchange waits for, once it has its quorum or a device that it asked is lost.
@@ -41,6 +44,7 @@ class RunView(View):
         waiting: whom it waits for; None before its quorum while no device is lost.
         slowest, slowest_seconds: of the round that is under way, as in ``RoundView``.
         refused: replies of that round that were rejected or refused, or whose device failed.
+        restored: time of the backup that it goes on from; its epsilon is then a lower bound.
     """
 
     run: str
@@ -72,6 +76,7 @@ class RunView(View):
     loss: float | None = None
     weights_digest: str = ""
     class_names: tuple[str, ...] = ()
+    restored: str = ""
 
     @property
     def question_in_words(self) -> str:
@@ -143,7 +148,9 @@ class DeviceView(View):
         refused_at, refused_reason: when and why its last reply in the current run was refused;
             empty once another one was accepted.
         rounds: the last rounds of the current run in which it was asked, oldest first.
+        held_out: samples on which it tests the model.
         labels: training samples by label; empty when the device does not tell.
+        ignored: files of its data that it cannot use.
         class_names: what those labels are called; empty when they have no names.
         sent, received: payload bytes, from the device's side.
         temperature: °C. power: W. gpu, cpu, battery: percent. memory: bytes.
@@ -162,10 +169,11 @@ class DeviceView(View):
         trust_reason: why its last reply was refused, or who quarantined it.
         trust_since: UTC time since when it has this standing.
         paused_by, pause_reason: the operator who has paused it, and why; empty where nobody has.
+        excluded: why the current run, or the last one, does not ask it; empty where it may.
     """
 
     device: str
-    state: DeviceState = "idle"
+    state: ShownState = "idle"
     fraction: float = 0.0
     reason: str = ""
     state_since: str = ""
@@ -174,6 +182,8 @@ class DeviceView(View):
     exchange: str = ""
     replied: str = ""
     samples: int = 0
+    held_out: int = 0
+    ignored: int = 0
     labels: tuple[int, ...] = ()
     class_names: tuple[str, ...] = ()
     hardware: str = ""
@@ -211,6 +221,7 @@ class DeviceView(View):
     trust_since: str = ""
     paused_by: str = ""
     pause_reason: str = ""
+    excluded: str = ""
 
 
 class BountyView(View):

@@ -37,6 +37,7 @@ class DeviceSummary(View):
         seconds, fastest, slowest: from question to answer: all together, the least, the most.
         loss: the last training loss that it told.
         lost: how often it was lost.
+        excluded: why the run did not ask it; empty where it might.
         shared_entries, shared_group, shared_bytes: averaged data that it gave, as in
             ``DeviceView``.
     """
@@ -56,6 +57,7 @@ class DeviceSummary(View):
     slowest: float = 0.0
     loss: float | None = None
     lost: int = 0
+    excluded: str = ""
     shared_entries: int = 0
     shared_group: int = 0
     shared_bytes: int = 0
@@ -164,6 +166,8 @@ class _Gathered:
         for name in ("samples", "labels", "class_names", "hardware", "accelerator"):
             if event.get(name):
                 device[name] = event[name]
+        if "excluded" in event:
+            device["excluded"] = event["excluded"]
         device["lost"] = device.get("lost", 0) + (event.get("state") == "lost")
 
     def _take_reply(self, event: Mapping[str, Any]) -> None:

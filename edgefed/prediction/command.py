@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgefed.console import data, hide_progress, json_out, show_progress, talk
+from edgefed.console import columns, data, hide_progress, json_out, show_progress, talk
 from edgefed.errors import PartlyDoneError, UnknownNameError, UsageError
 from edgefed.learn.model_files import BEST_FILE, MODEL_FILE
 from edgefed.prediction.answer_lines import AnswerLines, Form
@@ -16,6 +16,7 @@ from edgefed.prediction.answers import Answer, answers
 from edgefed.prediction.inputs_found import Found, find_inputs
 from edgefed.prediction.load import load_model
 from edgefed.prediction.loaded_model import LoadedModel
+from edgefed.prediction.predictions import class_results
 from edgefed.units import counted
 
 SHOWN = 10
@@ -116,7 +117,7 @@ class _Printer:
         self._request = request
         self._count_of_all = found.count
         self._done = 0
-        self._counts: Counter[str] = Counter()
+        self._pairs: Counter[tuple[str, str]] = Counter()
         self._unread: list[Answer] = []
         if request.form == "csv":
             data(self._lines.csv_head())
@@ -141,9 +142,9 @@ class _Printer:
         if self._request.form == "json":
             json_out({"summary": summary})
         elif "accuracy" in summary:
-            right, known = self._counts["right"], summary["labelled"]
-            line = f"accuracy {summary['accuracy']:.4f} ({right} of {known})"
-            talk(line) if self._request.form == "csv" else data(f"\n{line}")
+            line = f"accuracy {summary['accuracy']:.4f} ({self._right} of {summary['labelled']})"
+            told = f"{self._table()}\n{line}"
+            talk(told) if self._request.form == "csv" else data(f"\n{told}")
         if self._unread:
             raise _unreadable(self._unread, self._done)
 
@@ -159,15 +160,31 @@ class _Printer:
         if answer.outputs is None:
             self._unread.append(answer)
         elif answer.expected:
-            self._counts["labelled"] += 1
-            label = answer.predictions(self._labels).labels[0]
-            self._counts["right"] += label == answer.expected
+            self._pairs[answer.expected, answer.predictions(self._labels).labels[0]] += 1
 
     def _summary(self) -> dict[str, Any]:
-        labelled = self._counts["labelled"]
-        accuracy = {"accuracy": self._counts["right"] / labelled} if labelled else {}
+        labelled = self._pairs.total()
         counts = {"inputs": self._done, "unreadable": len(self._unread), "labelled": labelled}
-        return {**counts, **accuracy}
+        if not labelled:
+            return counts
+        classes = [each.to_json() for each in class_results(self._pairs, self._labels)]
+        return {**counts, "accuracy": self._right / labelled, "classes": classes}
+
+    @property
+    def _right(self) -> int:
+        return sum(count for (own, found), count in self._pairs.items() if own == found)
+
+    def _table(self) -> str:
+        """Return the recall and the precision of each class as columns."""
+        rows = [("CLASS", "INPUTS", "RECALL", "PRECISION")]
+        for each in class_results(self._pairs, self._labels):
+            recall, precision = map(_share, (each.recall, each.precision))
+            rows.append((each.label, str(each.samples), recall, precision))
+        return columns(rows)
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
 
 
 def _unreadable(unread: Sequence[Answer], total: int) -> PartlyDoneError:

@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from edgefed.errors import DataError, EdgeFedError, UsageError
-from edgefed.files import storage_error
+from edgefed.files import make_folder, storage_error
 from edgefed.optional import wanted
 from edgefed.prediction.export_check import Run, check_export
 from edgefed.prediction.inputs import Array
@@ -89,7 +89,7 @@ def export_model(
     if form == "onnx":
         for package in ("onnx", "onnxscript", "onnxruntime"):
             wanted(package, "onnx", code="export.missing")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent, private=False)
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
     try:
         with _exportable(model.description.section.name):

@@ -9,7 +9,7 @@ from typing import Any
 
 from safetensors.numpy import save
 
-from edgefed.files import write_atomic
+from edgefed.files import write_output
 from edgefed.learn.types import Tensors
 from edgefed.prediction.export_check import check_export
 from edgefed.prediction.load import load_model
@@ -45,7 +45,7 @@ def export_weights(
         description = replace(description, models=("model",), shares=(), weights_digest=digest)
     metadata = {**description.metadata(), "labels": json.dumps(description.labels)}
     draft = path.with_name(f".{path.name}.draft")
-    write_atomic(draft, save(tensors, metadata))
+    write_output(draft, save(tensors, metadata))
     try:
         written = load_model(draft, user_models=user_models, device="cpu")
         right = load_model(source, model=model, user_models=user_models, device="cpu")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,6 +21,7 @@ from edgefed.learn.model_description import ModelDescription
 from edgefed.learn.models import Model
 from edgefed.learn.sample_cache import channels_last
 from edgefed.prediction.inputs import Pixels, fitted, is_image_shape, model_inputs
+from edgefed.prediction.inputs_found import ImageFile, find_inputs
 from edgefed.prediction.networks import ImageOutputs, Outputs
 from edgefed.prediction.predictions import Predictions
 
@@ -102,12 +104,13 @@ class LoadedModel:
                 - floats (n, …) of the model's shape, scaled as in training; images all of whose
                   pixels are from 0 to 1 are scaled here, as training scales them;
                 - tokens, integers (n, length);
-                - the path of an image file, or a sequence of paths.
+                - the path of an image file or of a folder, or a sequence of paths. A folder stands
+                  for the images in it and in its folders, whose names are taken for their classes.
             batch: how many inputs are computed at a time.
 
         Raises:
             DataError: ``predict.input``: the model cannot take them; ``data.unreadable``: a file is
-                no image.
+                no image; ``data.empty``: a folder has none.
         """
         if isinstance(inputs, (str, PathLike)):
             inputs = [inputs]
@@ -138,16 +141,24 @@ class LoadedModel:
         return fitted(read_pixels(path, size, greyscale=channels == 1), self.shape)
 
     def _of_files(self, paths: Sequence[Path], batch: int) -> Predictions:
-        for path in paths if self.takes_images else ():
-            require_file(path)
+        files = [file for path in paths for file in self._files_of(path)]
 
         def parts() -> Iterator[Array]:
-            for start in range(0, max(1, len(paths)), batch):
-                images = [self.pixels(path) for path in paths[start : start + batch]]
+            for start in range(0, max(1, len(files)), batch):
+                images = [self.pixels(file.path) for file in files[start : start + batch]]
                 pixels = np.stack(images) if images else np.zeros((0, *self.shape), np.uint8)
                 yield self.compute(pixels)
 
-        return self._joined(parts())
+        made = self._joined(parts())
+        known = tuple(file.expected for file in files)
+        return replace(made, paths=tuple(file.path for file in files), expected=known)
+
+    def _files_of(self, path: Path) -> list[ImageFile]:
+        if path.is_dir():
+            return find_inputs([path], self.labels).images
+        if self.takes_images:
+            require_file(path)
+        return [ImageFile(path)]
 
     def _joined(self, parts: Iterator[Array]) -> Predictions:
         return Predictions(np.concatenate(list(parts)), self.labels)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +27,50 @@ class Guess:
     probability: float
 
 
+@dataclass(frozen=True)
+class ClassResult:
+    """What became of one class among inputs whose class is known.
+
+    Attributes:
+        label: the class's name.
+        samples: how many inputs are of the class.
+        predicted: how many are predicted as it.
+        recall: share of its inputs that are predicted right; None without any.
+        precision: share of its predictions that are right; None without any.
+    """
+
+    label: str
+    samples: int
+    predicted: int
+    recall: float | None
+    precision: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object that ``--json`` prints."""
+        return asdict(self)
+
+
+def class_results(
+    counts: Mapping[tuple[str, str], int], names: Sequence[str]
+) -> tuple[ClassResult, ...]:
+    """Return the results of the classes that occur, in the order of the model's classes.
+
+    Args:
+        counts: how many inputs of which class were predicted as which one.
+        names: what the model calls its classes.
+    """
+    found = []
+    for name in names:
+        samples = sum(count for (own, _), count in counts.items() if own == name)
+        predicted = sum(count for (_, other), count in counts.items() if other == name)
+        hits = counts.get((name, name), 0)
+        recall = hits / samples if samples else None
+        precision = hits / predicted if predicted else None
+        if samples or predicted:
+            found.append(ClassResult(name, samples, predicted, recall, precision))
+    return tuple(found)
+
+
 @dataclass(frozen=True, eq=False)
 class Predictions:
     """What a model predicts of n inputs.
@@ -32,10 +79,14 @@ class Predictions:
         outputs: float32 (n, classes) probabilities; of a model that was trained with squared
             error, the numbers (n, outputs) that it predicts.
         names: what each class is called; empty for a model that predicts numbers.
+        paths: the file of each input; empty for arrays.
+        expected: of files, the class that each one's folder names; an empty text for none.
     """
 
     outputs: npt.NDArray[np.float32]
     names: tuple[str, ...]
+    paths: tuple[Path, ...] = ()
+    expected: tuple[str, ...] = ()
 
     @property
     def probabilities(self) -> npt.NDArray[np.float32]:
@@ -61,6 +112,11 @@ class Predictions:
     def labels(self) -> tuple[str, ...]:
         """The name of the most probable class of each input."""
         return tuple(self.names[number] for number in self.classes)
+
+    def by_class(self) -> tuple[ClassResult, ...]:
+        """Return the recall and the precision of each class, of the inputs whose class is known."""
+        pairs = zip(self.expected, self.labels, strict=True) if any(self.expected) else ()
+        return class_results(Counter(pair for pair in pairs if pair[0]), self.names)
 
     def top(self, count: int) -> list[tuple[Guess, ...]]:
         """Return the ``count`` most probable classes of each input, the most probable first."""

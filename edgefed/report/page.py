@@ -70,7 +70,8 @@ def _numbers(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "accuracy", _number(record.get("accuracy"))
     yield "loss", _number(record.get("loss"))
     if record.get("epsilon") is not None:
-        yield "epsilon", f"{record['epsilon']:.4g}"
+        least = "at least " if record.get("restored") else ""
+        yield "epsilon", f"{least}{record['epsilon']:.4g}"
     yield "rounds", f"{record.get('round', 0)} / {record.get('rounds', 0)}"
     yield "devices", str(record.get("devices", ""))
     yield "bytes down", size(record.get("bytes_down", 0))

@@ -77,6 +77,10 @@ def device_table(summary: RunSummary) -> str:
     rows = [_device_row(device) for device in summary.devices[:MAX_ROWS]]
     if not any(row[-1] for row in rows):
         head, rows = head[:-1], [row[:-1] for row in rows]
+    if any(device.excluded for device in summary.devices):
+        head = (*head, "excluded because")
+        pairs = zip(rows, summary.devices, strict=False)
+        rows = [(*row, device.excluded) for row, device in pairs]
     note = _cut(len(summary.devices) + summary.more_devices).strip()
     return section("Devices", scroll(table(head, rows, range(1, 7))), note=note)
 

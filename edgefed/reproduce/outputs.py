@@ -13,7 +13,7 @@ from typing import Any
 
 from edgefed.config.write import to_toml
 from edgefed.console import columns
-from edgefed.files import write_atomic
+from edgefed.files import write_output
 from edgefed.reproduce.measure import Entry, entries, verdicts
 from edgefed.reproduce.plan import Study
 from edgefed.reproduce.table import Table
@@ -75,7 +75,7 @@ def write_outputs(study: Study, outcome: Outcome, folder: Path) -> None:
             files[f"{name}.svg"] = accuracy_plot(plan, outcome)
             files[f"{name}-bytes.svg"] = accuracy_plot(plan, outcome, "bytes")
     for name, text in files.items():
-        write_atomic(folder / name, text.encode())
+        write_output(folder / name, text.encode())
 
 
 def write_recipes(study: Study, folder: Path) -> list[Path]:
@@ -89,7 +89,7 @@ def write_recipes(study: Study, folder: Path) -> list[Path]:
         name = _file_name(f"{cell.column.label} {cell.row.label}")
         recipe = cell.case.recipe.model_copy(update={"seed": study.seeds[0]})
         path = folder / f"{name}.toml"
-        write_atomic(path, to_toml(recipe, comments=False).encode())
+        write_output(path, to_toml(recipe, comments=False).encode())
         paths.append(path)
     return paths
 

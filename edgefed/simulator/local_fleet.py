@@ -204,6 +204,7 @@ def _member(name: str, shard: Shard, newcomer: bool) -> Member:
         tuple(shard.train.inputs.shape[1:]),
         shard.classes,
         class_names=shard.class_names,
+        held_out=len(shard.test),
         newcomer=newcomer,
     )
 

@@ -9,6 +9,7 @@ from multiprocessing import current_process
 from pathlib import Path
 
 from edgefed.algorithms.evaluation_place import evaluation_place, holdout_of
+from edgefed.algorithms.merging_check import least_devices
 from edgefed.algorithms.privacy_plan import check_privacy
 from edgefed.algorithms.private_updates import CoordinatorRandomness, from_operating_system
 from edgefed.algorithms.registry import AnyAlgorithm, make
@@ -24,7 +25,7 @@ from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.relayed_blobs import open_blobs
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.run_model import check_dataset, load_dataset, make_model
-from edgefed.coordinator.run_records import UNFINISHED, RunRecord
+from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.saved_evaluation import ended_run
 from edgefed.coordinator.starting_weights import weights_source
 from edgefed.coordinator.store import Store
@@ -35,6 +36,7 @@ from edgefed.data.partition import deal_recipe
 from edgefed.data.pixel_range import to_pixels
 from edgefed.data.types import Dataset, Shard
 from edgefed.errors import DataError, UsageError
+from edgefed.events.model import UNFINISHED
 from edgefed.learn.devices import pick_device, set_threads
 from edgefed.natural_noise.cache import NoiseCache
 from edgefed.simulator.device_policies import with_policies
@@ -237,6 +239,10 @@ def _check_shards(recipe: Recipe, algorithm: AnyAlgorithm, shards: Sequence[Shar
                 ' "rotation" makes the column rotation',
             )
     trained, wanted = sum(len(shard.train) > 0 for shard in shards), recipe.rounds.min_devices
+    if told := least_devices(recipe).told(trained):
+        raise UsageError(
+            told, code="simulation.devices", hint="simulate more devices: simulation.devices"
+        )
     if trained < wanted:
         raise UsageError(
             f"rounds.min_devices is {wanted}, and {trained} of {len(shards)} simulated devices have"

@@ -1,4 +1,4 @@
-"""The folder of a simulation at work, in its run's: its blobs, and a lock held while it lives."""
+"""Where simulations lie in a state folder, and the folder of one at work: its blobs, and a lock."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from edgefed.lock import FolderLock, is_locked
+
+SIMULATIONS = "simulations"
+"""The folder in a state folder that has the runs of simulations."""
 
 _NAME = "work"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from edgefed.events.coordinator_states import RELEASE
 from edgefed.events.snapshot import DeviceView
 from edgefed.tui.keymap import OWN_KEYS, Keymap
 
@@ -52,7 +53,7 @@ def order_for_device(
         return DeviceOrder("resume" if view.paused_by else "pause", device)
     if key == "quarantine" and quarantined:
         return f"{device} is quarantined already: {keys.label('device.release')} releases it."
-    if key == "release" and not quarantined:
+    if key == "release" and not quarantined and RELEASE not in view.excluded:
         return f"{device} is not quarantined."
     if key == "forget" and view.state != "lost":
         return f"{device} is online: only a lost device can be forgotten."

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edgefed.clock import Clock
 from edgefed.errors import TimeLimitError
-from edgefed.files import write_atomic
+from edgefed.files import write_output
 from edgefed.tui.app import Dashboard
 from edgefed.tui.interfaces import Control, Feed
 from edgefed.tui.screens.registry import ScreenName
@@ -47,7 +47,7 @@ def save_picture(
     """
     app = Dashboard(feed, control, clock, zone=zone, screen=screen)
     svg = asyncio.run(_picture(app, size, press))
-    write_atomic(path, svg.encode())
+    write_output(path, svg.encode())
 
 
 async def _picture(app: Dashboard, size: tuple[int, int], press: Sequence[str]) -> str:

@@ -12,15 +12,14 @@ from textual.filter import LineFilter
 
 from edgefed.events.attention import HOT_FROM
 from edgefed.events.model import RunStatus
-from edgefed.events.snapshot import DeviceOutcome
+from edgefed.events.snapshot import DeviceOutcome, ShownState
 from edgefed.sharing.bounty_report import BountyStatus
 from edgefed.tui.theme import GREEN, MUTED, ORANGE, PURPLE, SKY, VERMILLION, YELLOW
-from edgefed.wire.messages import DeviceState
 
-STATES: tuple[DeviceState, ...] = get_args(DeviceState)
+STATES: tuple[ShownState, ...] = get_args(ShownState)
 """Device states in the order in which a device passes through them, then what may go wrong."""
 
-ACTIVE: tuple[DeviceState, ...] = ("download", "train", "evaluate", "upload")
+ACTIVE: tuple[ShownState, ...] = ("download", "train", "evaluate", "upload")
 """States in which a device works on an exchange, so that its fraction means something."""
 
 HOT = HOT_FROM
@@ -36,7 +35,7 @@ class Look:
     meaning: str = ""
 
 
-DEVICE_LOOKS: dict[DeviceState, Look] = {
+DEVICE_LOOKS: dict[ShownState, Look] = {
     "idle": Look("○", MUTED, "ready"),
     "invited": Look("◔", YELLOW, "asked, not begun"),
     "download": Look("▽", SKY, "fetches the model"),
@@ -45,6 +44,7 @@ DEVICE_LOOKS: dict[DeviceState, Look] = {
     "upload": Look("▲", SKY, "sends its answer"),
     "done": Look("✓", GREEN, "answered"),
     "paused": Look("◌", ORANGE, "by itself or an operator"),
+    "excluded": Look("□", ORANGE, "not asked by this run"),
     "late": Look("◷", ORANGE, "answered after the deadline"),
     "rejected": Look("■", VERMILLION, "its answer was refused"),
     "failed": Look("✗", VERMILLION, "could not answer"),
@@ -82,8 +82,8 @@ MARK_COLOURS = {"✓": GREEN, "■": VERMILLION, "✗": VERMILLION, "◷": ORANG
 
 _LETTERS = dict(
     zip(
-        "○◔▽●▲◆✓◌✗◷■▼▶│─┤└·…—°▁▂▃▄▅▆▇█░▒▓",
-        "oiv*^e+pxlrv>|-|+.~-'_.:-=+*#-=%",
+        "○◔▽●▲◆✓◌✗◷□■▼▶│─┤└·…—°▁▂▃▄▅▆▇█░▒▓",
+        "oiv*^e+pxlnrv>|-|+.~-'_.:-=+*#-=%",
         strict=True,
     )
 )

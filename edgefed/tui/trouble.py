@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterable
 
 from edgefed.events.attention import AttentionItem, of_device
-from edgefed.events.operator_pause import who_paused
+from edgefed.events.coordinator_states import who_paused
 from edgefed.events.snapshot import DeviceView
 from edgefed.tui.symbols import ACTIVE
 from edgefed.tui.text_format import moment
 
 _RANKS = (
-    "lost", "failed", "refused", "standing", "late", "hot", "paused", "battery", "working", "idle",
+    "lost", "failed", "refused", "standing", "excluded", "late", "hot", "paused", "battery",
+    "working", "idle",
 )  # fmt: skip
 """The worst first: kinds of ``AttentionItem``, with late between, and devices without trouble."""
 
@@ -41,6 +42,8 @@ def why(device: DeviceView) -> str:
         return device.refused_reason or device.reason or "refused"
     if kind == "standing":
         return ": ".join(filter(None, (device.standing, device.trust_reason)))
+    if kind == "excluded":
+        return device.excluded
     if kind == "hot":
         return device.reason or f"hot: {device.temperature:.0f} °C"
     if kind == "paused" and device.paused_by:

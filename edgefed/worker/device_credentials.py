@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from edgefed.errors import NotAllowedError, WireError
 from edgefed.trust.certificates import read_certificate
 from edgefed.trust.credentials import Credentials
+from edgefed.trust.known_keys import KnownKeys
 from edgefed.trust.sealed_data import Context, open_data, seal_data
 from edgefed.trust.signatures import is_signed
+from edgefed.trust.succession import joined, parted, succession_of
 from edgefed.wire.message_parts import DeliveredRelay
 from edgefed.wire.messages import Task
 from edgefed.worker.outcome import Outcome
@@ -27,14 +29,17 @@ class DeviceCredentials:
 
     Args:
         current: returns the credentials, which may be renewed at any time.
+        known: the keys of other devices; None to believe the authority alone.
     """
 
     current: Callable[[], Credentials]
+    known: KnownKeys | None = None
 
     @property
     def certificate(self) -> bytes:
-        """The device's own certificate (DER)."""
-        return self.current().certificate.der
+        """The device's own certificate, with the keys that it had before."""
+        own = self.current()
+        return joined(own.certificate.der, succession_of(own.folder, own.certificate.public_bytes))
 
     def sign(self, data: bytes) -> bytes:
         """Return the device's signature of some bytes."""
@@ -44,15 +49,20 @@ class DeviceCredentials:
         """Check that a device of this fleet signed some bytes.
 
         Raises:
-            NotAllowedError: it did not, or the certificate is not that device's.
+            NotAllowedError: it did not, or the certificate is not that device's, or it has another
+                key than before.
+            StorageError: its key cannot be written down.
         """
-        signer = read_certificate(certificate)
+        encoded, succession = parted(certificate)
+        signer = read_certificate(encoded)
         known = signer.is_issued_by(self.current().authority)
         named = (signer.role, signer.name) == ("device", device)
         if not (known and named and is_signed(signer, LABEL + data, signature)):
             raise NotAllowedError(
                 f"A statement of {device} is not signed by that device.", code="trust.signature"
             )
+        if self.known is not None:
+            self.known.check(device, signer.public_bytes, succession)
 
     def sealed(self, task: Task, outcome: Outcome) -> Outcome:
         """Return an outcome whose data for other devices only these can read.

@@ -11,9 +11,10 @@ from edgefed.algorithms.base import (
     DeviceView,
 )
 from edgefed.algorithms.exchange import FROZEN
+from edgefed.algorithms.secure_device_record import PRIVATE as MASKED_RUN
 from edgefed.data.class_names import in_words, numbered, renumbered, unlisted
 from edgefed.data.run_scale import with_scale
-from edgefed.data.types import UNPREPARED, Preparation
+from edgefed.data.types import UNPREPARED, DeviceData, Preparation
 from edgefed.errors import DataError, EdgeFedError
 from edgefed.learn.targets import misfit
 from edgefed.learn.training import Trainer
@@ -25,6 +26,7 @@ from edgefed.natural_noise.draw import DrawNoise, draw_noise
 from edgefed.samples import PixelScale
 from edgefed.sharing.policy import ANYTHING, Policy
 from edgefed.wire.messages import Task
+from edgefed.wire.task_digest import task_digest
 from edgefed.wire.tensors import unpack
 from edgefed.worker.completion import Prepared, answered, complete, guarded
 from edgefed.worker.device_credentials import DeviceCredentials
@@ -107,6 +109,12 @@ class Worker:
         self._numbered: _Numbered | None = None
         self._scaled: _Scaled | None = None
 
+    def renew(self, data: DeviceData) -> None:
+        """Use other samples from now on; not while a task is at work."""
+        self._train, self._test = data.train, data.test
+        self._class_names, self._preparation = data.class_names, data.preparation
+        self._numbered = self._scaled = None
+
     def work(
         self,
         task: Task,
@@ -159,7 +167,7 @@ class Worker:
         if reject_reason:
             return Outcome(status="refused", reason=reject_reason)
         own = self._numbered_after(task.class_names)
-        reject_reason = self._refusal(task, own.train)
+        reject_reason = self._refusal(task, own.train, private)
         if reject_reason:
             return Outcome(status="refused", reason=reject_reason)
         return guarded(lambda: self._begin(task, own, read, private, persistent, read_relay))
@@ -249,11 +257,13 @@ class Worker:
             kept = self._scaled = _Scaled(own, scale, *done)
         return kept
 
-    def _refusal(self, task: Task, train: Samples) -> str:
+    def _refusal(self, task: Task, train: Samples, private: Mapping[str, Tensors]) -> str:
         """Return why this device cannot do the task, or nothing."""
         if len(train) == 0:
             return "the device has no data"
         if reason := _unlimited_update(task, self._policy):
+            return reason
+        if reason := _unmasked(task, self._policy, private):
             return reason
         code = next(_user_code(task), "")
         if code and not self._trainer_cache.user_models:
@@ -282,6 +292,7 @@ def _seen(task: Task, read: Callable[[str], Tensors], read_relay: ReadRelay) -> 
         relays=relays_by_sender(task, read_relay),
         rounds=task.rounds,
         run=task.run,
+        task_digest=task_digest(task) if task.secure_aggregation else b"",
     )
 
 
@@ -294,6 +305,18 @@ def _unlimited_update(task: Task, policy: Policy) -> str:
         "its owner limits the epsilon of updates (update_epsilon), and this run has no"
         ' privacy.mechanism = "local"'
     )
+
+
+def _unmasked(task: Task, policy: Policy, private: Mapping[str, Tensors]) -> str:
+    """Return why a task of which the coordinator would see the update is refused, or nothing."""
+    if task.question == "evaluate" or task.secure_aggregation.get("enabled"):
+        return ""
+    if MASKED_RUN in private:
+        return "it has masked updates in this run, and was asked for one without a mask"
+    for name in ("least_cohort", "least_threshold"):
+        if getattr(policy, name) > 0:
+            return f"its owner demands secure aggregation ({name}), and this run has none"
+    return ""
 
 
 def _user_code(task: Task) -> Iterator[str]:

@@ -98,13 +98,14 @@ def test_an_exception_of_a_callback_fails_the_run_and_is_the_cause(tmp_path: Pat
     assert told.value.code == "callback.failed"
     assert "after round 1: ZeroDivisionError: by zero." in told.value.message
     assert told.value.__cause__ is problem
-    store = Store(tmp_path)
+    store = Store(tmp_path / "simulations")
     (record,) = store.runs()
     store.close()
     assert (record.status, record.error, record.round) == ("failed", "callback.failed", 1)
-    events = (tmp_path / "runs" / record.run / "events.jsonl").read_text().splitlines()
+    folder = tmp_path / "simulations" / "runs" / record.run
+    events = (folder / "events.jsonl").read_text().splitlines()
     assert json.loads(events[-1])["status"] == "failed"
-    assert (tmp_path / "runs" / record.run / "model.safetensors").exists()
+    assert (folder / "model.safetensors").exists()
 
 
 def test_a_callback_may_simulate_too() -> None:

@@ -200,7 +200,7 @@ def test_ctrl_c_leaves_nothing_half_written(workers: int, kept: bool, tmp_path: 
     assert err == ""
     assert list(tmp_path.rglob("*.part")) == []
     if kept:
-        store = Store(folder)
+        store = Store(folder / "simulations")
         (record,) = store.runs()
         rounds = len(store.rounds(record.run))
         store.close()

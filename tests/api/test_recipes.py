@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from edgefed.config.recipe import Recipe
 from edgefed.config.write import to_toml
 from edgefed.errors import DataError, RecipeError, UnknownNameError, UsageError
 from tests.api.small import npz, recipe
+from tests.cli.commands import edgefed as command
+from tests.cli.commands import recipe_file
 from tests.forked_programs import run_module
 
 
@@ -90,11 +93,23 @@ def test_a_users_own_code_can_be_refused(tmp_path: Path) -> None:
     assert told.value.code == "model.refused"
 
 
+def shown(state: Path) -> Callable[[dict[str, Any]], Any]:
+    words = ("run", "show", "--local", "--json")
+    return lambda row: command(*words, row["run"], state=state).json
+
+
 def test_what_is_kept_in_a_folder(tmp_path: Path) -> None:
     tables = recipe(data=npz(tmp_path))
-    kept = edgefed.simulate(tables, folder=tmp_path / "runs", audit=True)
+    state = tmp_path / "state"
+    kept = edgefed.simulate(tables, folder=state, audit=True)
     assert kept.folder is not None
-    assert kept.folder.parent.parent == tmp_path / "runs"
+    file = recipe_file(tmp_path, to_toml(kept.recipe))
+    assert command("--quiet", "sim", "run", file, state=state).code == 0
+    rows = command("run", "list", "--local", "--json", state=state).json
+    assert [Path(row["folder"]).parent for row in map(shown(state), rows)] == [
+        kept.folder.parent
+    ] * 2
+    assert shown(state)(rows[1])["folder"] == str(kept.folder)
     model = kept.folder / "model.safetensors"
     assert (kept.to_json()["model"], model.read_bytes()) == (str(model), kept.file)
     assert {name: array.tobytes() for name, array in load_file(model).items()} == {

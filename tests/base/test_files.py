@@ -17,7 +17,16 @@ from pathlib import Path
 import pytest
 
 from edgefed.errors import StorageError
-from edgefed.files import make_folder, remove_partial_files, storage_error, write_atomic
+from edgefed.files import (
+    make_folder,
+    make_state_private,
+    open_private,
+    remove_partial_files,
+    storage_error,
+    write_atomic,
+    write_output,
+)
+from tests.open_modes import open_to_others, umask
 
 
 @contextmanager
@@ -37,6 +46,43 @@ def test_a_file_and_its_folders_are_made(tmp_path: Path) -> None:
     write_atomic(path, b"two")
     assert path.read_bytes() == b"two"
     assert [each.name for each in path.parent.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022])
+def test_state_is_private_and_outputs_follow_the_umask(tmp_path: Path, mask: int) -> None:
+    with umask(mask):
+        write_atomic(tmp_path / "state" / "inner" / "file", b"x")
+        make_folder(tmp_path / "state" / "folder" / "inner")
+        with open_private(tmp_path / "state" / "log", "ab") as file:
+            file.write(b"line")
+        write_output(tmp_path / "output" / "file", b"x")
+    tmp_path.chmod(0o700)
+    output, inner = oct(0o40777 & ~mask), oct(0o100666 & ~mask)
+    assert open_to_others(tmp_path) == {"output": output, "output/file": inner}
+
+
+def test_the_open_state_of_an_older_version_is_closed(tmp_path: Path) -> None:
+    state, elsewhere = tmp_path / "state", tmp_path / "elsewhere"
+    with umask(0):
+        for place in ("coordinator/f/runs/r-1/model", "trust/f/access/acl", "data/images"):
+            write_output(state / place, b"x")
+        write_output(state / "trust/f/device/key.pem", b"x")
+        write_output(elsewhere / "photo", b"x")
+    (state / "agents").symlink_to(elsewhere)
+    (state / "coordinator" / "linked").symlink_to(elsewhere / "photo")
+    make_state_private(state)
+    kept = {"trust/f/access/acl": "0o100666", "trust/f/device/key.pem": "0o100666"}
+    assert open_to_others(state) == kept
+    assert set(open_to_others(elsewhere)) == {".", "photo"}
+    make_state_private(tmp_path / "missing")
+
+
+def test_a_folder_with_other_things_stays_open_around_the_state(tmp_path: Path) -> None:
+    with umask(0):
+        write_output(tmp_path / "home" / "coordinator" / "file", b"x")
+        write_output(tmp_path / "home" / "page.html", b"x")
+    make_state_private(tmp_path / "home")
+    assert set(open_to_others(tmp_path / "home")) == {".", "page.html"}
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from edgefed.charts.heat import heat_map
 from edgefed.charts.lines import LARGEST, MAX_POINTS, LineChart, Series, line_chart
 from edgefed.charts.scale import Scale, ticks, whole_ticks
 from edgefed.charts.shares import Panel, share_maps
-from edgefed.charts.svg import stacked, standalone
+from edgefed.charts.svg import clean, stacked, standalone
 from edgefed.units import size
 
 NAME = st.text(max_size=20)
@@ -29,6 +29,16 @@ def parsed(svg: str) -> ElementTree.Element:
 
 def texts(svg: str) -> list[str]:
     return [each.text or "" for each in parsed(svg).iter() if each.tag.endswith("text")]
+
+
+def test_text_of_others_is_shown_without_what_a_reader_cannot_see() -> None:
+    turned = "cam\u202egpj.exe\x9b2J\x1b[2J\u2066\u200b\x7f\ud800"
+    series = [Series(turned, [(1, 0.5), (2, 0.25)]), Series("other", [(1, 0.1)])]
+    svg = standalone(line_chart(LineChart("accuracy", series)))
+    shown = "cam\ufffdgpj.exe\ufffd2J\ufffd[2J\ufffd\ufffd\ufffd\ufffd"
+    assert shown in texts(svg)
+    assert all(char.isprintable() or char == "\n" for char in svg)
+    assert clean("[a]\r\nb = 'é 日本 🙂 <&>'\n") == "[a]\nb = &#x27;é 日本 🙂 &lt;&amp;&gt;&#x27;\n"
 
 
 @given(st.lists(st.tuples(NAME, st.lists(st.one_of(st.none(), st.floats()), max_size=5))))

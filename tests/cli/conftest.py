@@ -19,6 +19,7 @@ from edgefed.data.shard_files import write_shard
 from edgefed.simulator.local_fleet import device_names
 from tests.cli.commands import TINY, Told, edgefed, loaded, recipe_file
 from tests.forked_fleet import ForkedProcesses
+from tests.open_modes import umask
 from tests.transport.listening import wait_until
 
 FLEET = "small"
@@ -61,12 +62,13 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallFleet]:
     recipe = loaded(path)
     processes = ForkedProcesses(Address(LOOPBACK, free_port()), FLEET, folder / "state")
     with running(processes):
-        processes.start_broker("mosquitto")
-        processes.start_coordinator()
-        shards = deal(load_dataset(recipe, None), recipe.data, 2, 0.0, recipe.seed)
-        for name, shard in zip(device_names(2), shards, strict=True):
-            write_shard(folder / f"{name}.npz", shard)
-            processes.start_agent(name, f"npz:{folder / name}.npz")
+        with umask(0):  # what the processes write is for its owner only all the same
+            processes.start_broker("mosquitto")
+            processes.start_coordinator()
+            shards = deal(load_dataset(recipe, None), recipe.data, 2, 0.0, recipe.seed)
+            for name, shard in zip(device_names(2), shards, strict=True):
+                write_shard(folder / f"{name}.npz", shard)
+                processes.start_agent(name, f"npz:{folder / name}.npz")
         wait_for_coordinator(processes)
         made = SmallFleet(processes, path)
         wait_until(lambda: len(json.loads(made("device", "list", "--json").out)) == 2, "devices")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +164,22 @@ def test_a_device_with_another_class_is_left_out_by_name(fleet: Pictures) -> Non
     )
     asked = {event["device"] for event in fleet.events(run, "reply")}
     assert asked == {"alpha", "beta", "gamma"}
+    tells_why_delta_is_excluded(fleet, run)
+
+
+def tells_why_delta_is_excluded(fleet: Pictures, run: str) -> None:
+    """The state and its reason are wherever the device is shown."""
+    why = "it has classes that data.classes does not list: 'wasps'"
+    status = " ".join(fleet("status").out.split())
+    assert f"take part 3 of 4; delta is excluded: {why}" in status
+    shown = fleet("device", "show", "delta", "--json").json
+    assert (shown["state"], shown["excluded"]) == ("excluded", why)
+    listed = {line.split()[0]: line for line in fleet("device", "list").out.splitlines()}
+    assert listed["delta"].split()[1] == "excluded"
+    assert why in listed["delta"]
+    assert listed["alpha"].split()[1] in ("idle", "done")
+    summary = fleet("run", "report", run, "--out", fleet.folder / "report.html")
+    assert summary.code == 0
+    page = (fleet.folder / "report.html").read_text()
+    assert "excluded because" in page
+    assert page.count(escape(why)) >= 2  # beside the device, and in the events

@@ -15,6 +15,7 @@ from edgefed.coordinator.run_model import load_dataset
 from edgefed.data.partition import deal
 from edgefed.data.sources import load_device
 from tests.data.helpers import write_npz
+from tests.processes import outcome, start_module
 
 RUNNER = CliRunner()
 
@@ -173,3 +174,14 @@ def test_help_tells_both_commands() -> None:
     done = edgefed("--help")
     assert "split" in done.stdout
     assert "show" in done.stdout
+
+
+def test_a_data_set_that_is_missing_ends_in_two_lines(tmp_path: Path) -> None:
+    """No library reports after them what it left in memory, as triton does where there is one."""
+    missing = ("--set", "data.name=mnist", "--set", f"data.path={tmp_path / 'none'}")
+    proxy = "http://127.0.0.1:9"  # so that nothing is downloaded
+    environment = {"http_proxy": proxy, "https_proxy": proxy}
+    words = ("--state", str(tmp_path), "--no-config", "sim", "run", *missing)
+    code, out, err = outcome(start_module("edgefed.cli.main", *words, environment=environment))
+    assert (code, out) == (1, "")
+    assert [line.split(": ")[0].strip() for line in err.splitlines()] == ["edgefed", "try"], err

@@ -58,6 +58,20 @@ def stopped(fleet: SmallFleet, device: str) -> Iterator[None]:
         os.kill(agent.pid, signal.SIGCONT)
 
 
+def test_a_run_that_needs_more_devices_says_so_when_it_is_started(fleet: SmallFleet) -> None:
+    told = fleet("run", "start", fleet.recipe, "--set", "merging.rule=krum")
+    run = told.out.strip()
+    try:
+        because = (
+            'merging.rule = "krum" with merging.malicious = 1 needs 2f + 3 = 5 answers a round.'
+        )
+        assert f"{because} 2 of 5 devices are there. The run waits for more." in told.err
+        assert fleet.wait_for(run, "waiting")["error"] == ""
+    finally:
+        fleet("run", "abort", run, "--yes")
+        fleet.wait_for(run, "aborted")
+
+
 def test_a_paused_device_is_shown_and_not_asked_until_it_is_resumed(fleet: SmallFleet) -> None:
     with paused(fleet, "--reason", "noisy fan") as told:
         assert (told.code, told.out, told.err) == (0, "", f"paused: {FIRST}\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -146,6 +147,23 @@ def test_many_experts_share_a_column_and_what_is_left_out_is_said() -> None:
     assert "0.25" in expert[1]
     assert experts_json(run_data)["table_rows"] == 900
     assert "The first 2 of 900 rows are shown." in report(run_data)
+
+
+def test_a_device_counts_under_its_largest_share_alone() -> None:
+    history = many(3).summary.experts
+    assert history is not None
+    shares = ((0.2, 0.5, 0.3), (0.1, 0.8, 0.1), (0.4, 0.2, 0.4))
+    mixtures = tuple(
+        MixtureView(device=f"d-{n}", samples=9, round=7, shares=each, kept=(0, 1, 2))
+        for n, each in enumerate(shares)
+    )
+    run_data = replace(
+        many(3), summary=RunSummary(experts=history.model_copy(update={"mixtures": mixtures}))
+    )
+    assert experts_json(run_data)["devices"] == [1, 2, 0]
+    assert run_data.summary.experts is not None
+    rows = experts_text(run_data, run_data.summary.experts).split("\n\n")[1].splitlines()
+    assert [row.split()[2] for row in rows[1:]] == ["1", "2", "0"]
 
 
 def test_a_collapsed_run_is_a_warning_in_text_and_report() -> None:

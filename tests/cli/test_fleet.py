@@ -14,6 +14,7 @@ from edgefed.simulator.local_fleet import device_names
 from edgefed.units import size
 from tests.cli.commands import Told, edgefed
 from tests.cli.conftest import FLEET, SmallFleet
+from tests.open_modes import open_to_others
 from tests.processes import PATIENCE, outcome
 from tests.processes import edgefed as start_edgefed
 from tests.transport.listening import wait_until
@@ -52,6 +53,41 @@ def test_a_run_is_started_paused_stepped_resumed_and_watched_to_its_end(
     assert Path(record["folder"], "model.safetensors").is_file()
     assert len(record["weights_digest"]) == 64
     assert record["recipe"]["name"] == "tiny"
+
+
+def test_state_is_for_its_owner_only_whatever_the_umask_is(fleet: SmallFleet) -> None:
+    run = fleet.begin("--rounds", "1")
+    record = fleet.wait_for(run, "finished")
+    state = fleet.processes.folder
+    written = {path.name for path in state.rglob("*")}
+    assert {
+        "edgefed.db",
+        "edgefed.db-wal",
+        "agent.db",
+        "events.jsonl",
+        "coordinator.log",
+    } <= written
+    assert Path(record["folder"], "model.safetensors").is_file()
+    assert open_to_others(state) == {}
+
+
+def test_an_ended_run_is_deleted_by_its_coordinator(fleet: SmallFleet) -> None:
+    gone = fleet.begin("--rounds", "1")
+    folder = Path(fleet.wait_for(gone, "finished")["folder"])
+    run = fleet.begin("--paused")
+    fleet.wait_for(run, "paused")
+    fleet("run", "delete", run, "--yes").failed(4, "run.busy", run, f"edgefed run finish {run}")
+    local = ("run", "delete", gone, "--local", "--yes")
+    edgefed(*local, state=fleet.processes.folder).failed(4, "state.locked", "a coordinator")
+    fleet("run", "delete", gone).failed(2, "usage.confirm", "--yes")
+    told = fleet("run", "delete", gone, "--yes")
+    assert (told.code, told.out, told.err) == (0, "", f"deleted: {gone}\n")
+    assert not folder.exists()
+    fleet("run", "show", gone).failed(5, "run.unknown", gone)
+    fleet("run", "resume", run)
+    fleet.wait_for(run, "finished")
+    assert fleet("run", "delete", run, "--yes", "--json").json == {"run": run}
+    edgefed(*local, state=fleet.processes.folder).failed(5, "run.unknown", gone)
 
 
 def _until_round(fleet: SmallFleet, run: str, number: int) -> dict[str, Any]:
@@ -251,9 +287,10 @@ def test_a_quarantined_device_is_shown_and_released_by_order(fleet: SmallFleet) 
         shown = rows(fleet("device", "show", name))
         assert (shown["standing"], shown["trust_reason"]) == ("quarantined", "by the operator")
         head, *lines = fleet("device", "list").out.splitlines()
-        assert head.split()[2] == "TRUST"
-        told = {line.split()[0]: line.split()[2] for line in lines}
-        assert told == {name: "quarantined", other: "1.00"}
+        assert head.split()[2:4] == ["REASON", "TRUST"]
+        words = {line.split()[0]: line.split() for line in lines}
+        assert (words[name][1], "quarantined" in words[name][2:]) == ("excluded", True)
+        assert "1.00" in words[other]
         checked = fleet("run", "check", "--json")
         fits = {each["device"]: each["reason"] for each in checked.json["devices"]}
         assert fits == {name: "it is quarantined", other: ""}

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from broker.address import LOOPBACK, free_port
+from edgefed.cli.replay import event_file
+from edgefed.coordinator.store import Store
+from edgefed.lock import FolderLock
 from tests.cli.commands import TINY, Told, edgefed, recipe_file
 from tests.cli.conftest import SmallFleet
 from tests.processes import start_module
@@ -40,12 +46,51 @@ def test_simulations_are_listed_and_shown_without_a_coordinator(tmp_path: Path) 
     assert first["run"] in edgefed("run", "show", first["run"], "--local", state=tmp_path).out
 
 
+def test_an_ended_run_of_this_machine_is_deleted(tmp_path: Path) -> None:
+    first, second = simulate(tmp_path, "--rounds", "1").json, simulate(tmp_path).json
+    runs = Path(second["model"]).parent.parent
+    words = ("run", "delete", second["run"][:6], "--local")
+    edgefed(*words, state=tmp_path).failed(2, "usage.confirm", "--yes")
+    with holding(runs / second["run"] / "work"), as_if_running(runs.parent, second["run"]):
+        edgefed(*words, "--yes", state=tmp_path).failed(4, "run.busy", second["run"])
+    told = edgefed(*words, "--yes", "--json", state=tmp_path)
+    assert (told.code, told.json) == (0, {"run": second["run"]})
+    assert sorted(path.name for path in runs.iterdir()) == [".last-deleted", first["run"]]
+    rows = edgefed("run", "list", "--local", "--json", state=tmp_path).json
+    assert [row["run"] for row in rows] == [first["run"]]
+    with closing(sqlite3.connect(runs.parent / "edgefed.db")) as database:
+        tables = ("runs", "checkpoints", "rounds", "confusions")
+        left = [database.execute(f"select distinct run from {each}").fetchall() for each in tables]
+    assert {run for each in left for (run,) in each} == {first["run"]}
+    edgefed(*words, "--yes", state=tmp_path).failed(5, "run.unknown", second["run"][:6])
+    third = simulate(tmp_path, "--rounds", "1").json["run"]
+    assert third.startswith("r-0003-"), "a device may still hold answers to a run of that number"
+
+
+@contextmanager
+def holding(folder: Path) -> Iterator[None]:
+    lock = FolderLock(folder, "a simulation")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def as_if_running(place: Path, run: str) -> Iterator[None]:
+    with closing(Store(place, durable=False)) as store:
+        record = store.run(run)
+        store.save_run(replace(record, status="running"))
+        yield
+        store.save_run(record)
+
+
 def test_a_run_shows_whether_its_updates_were_summed_unseen(tmp_path: Path) -> None:
     masked = ("--devices", "5", "--set", "secure_aggregation.enabled=true")
     simulate(tmp_path, *masked, "--set", "wire.uplink=fp32", "--rounds", "1")
     shown = edgefed("run", "show", "--local", state=tmp_path).out
-    told = "secure: the coordinator sees only sums; at least 67% of the devices of a round"
-    assert re.search(f"^aggregation +{told}$", shown, re.MULTILINE)
+    told = "secure: the coordinator sees only sums; 25% of the devices of a round"
+    assert re.search(f"^aggregation +{told} may collude with it$", shown, re.MULTILINE)
 
 
 def test_a_simulation_is_tested_again(tmp_path: Path) -> None:
@@ -183,3 +228,79 @@ def test_a_simulation_that_was_killed_is_listed_as_aborted(tmp_path: Path) -> No
     shown = edgefed("run", "show", "--local", state=tmp_path).out
     assert re.search("^status +aborted: its process was killed$", shown, re.MULTILINE)
     assert edgefed("run", "show", "--local", "--json", state=tmp_path).json["status"] == "aborted"
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    """A state folder with two simulations: the id of the newer one, and its folder."""
+    state = tmp_path_factory.mktemp("state")
+    simulate(state, "--rounds", "1")
+    run = simulate(state, "--rounds", "2").json["run"]
+    return state, run, str(state / "simulations" / "runs" / run)
+
+
+READERS = (
+    ("run", "show"),
+    ("run", "report"),
+    ("run", "means"),
+    ("expert", "show"),
+    ("match", "show"),
+    ("label", "skew"),
+    ("label", "bounties"),
+    ("label", "budget"),
+)
+
+
+@pytest.mark.parametrize("command", READERS, ids=" ".join)
+def test_commands_that_read_a_run_take_an_id_latest_or_a_folder(
+    command: tuple[str, str], one: tuple[Path, str, str], tmp_path: Path
+) -> None:
+    state, run, folder = one
+    words = ("--out", str(tmp_path / "report.html")) if command[1] == "report" else ()
+    told = [
+        edgefed(*command, name, *words, *how, "--json", state=state)
+        for name, how in (
+            (run, ("--local",)),
+            ("latest", ("--local",)),
+            (folder, ()),
+            (folder, ("--local",)),
+        )
+    ]
+    assert {each.out for each in told} == {told[0].out}, "all four name the newer run"
+    assert {each.code for each in told} == {told[0].code}
+    if command == ("run", "show"):
+        assert (told[0].code, told[0].json["run"]) == (0, run)
+
+
+def test_runs_are_compared_by_id_latest_or_folder(one: tuple[Path, str, str]) -> None:
+    state, run, folder = one
+    expected = edgefed("run", "compare", run, run, "--local", "--json", state=state)
+    assert expected.code == 0
+    for words in (("latest", folder, "--local"), (folder, folder)):
+        assert edgefed("run", "compare", *words, "--json", state=state).out == expected.out
+    for name in (run, "latest", folder, f"{folder}/events.jsonl"):
+        assert event_file(state, name) == Path(folder, "events.jsonl")
+
+
+def test_a_folder_without_its_database_is_refused_with_what_reads_it(
+    one: tuple[Path, str, str], tmp_path: Path
+) -> None:
+    copied = tmp_path / "runs" / "copied"
+    shutil.copytree(one[2], copied)
+    for words in (("run", "show", copied), ("run", "compare", copied, copied)):
+        edgefed(*words, state=one[0]).failed(5, "run.unknown", "edgefed run report")
+    assert edgefed("run", "report", copied, "--out", tmp_path / "r.html", state=one[0]).code == 0
+
+
+@pytest.mark.mosquitto
+def test_orders_and_comparisons_of_a_fleet_take_latest_too(fleet: SmallFleet) -> None:
+    first, run = fleet.begin(), ""
+    fleet.wait_for(first, "finished")
+    run = fleet.begin()
+    done = fleet.wait_for(run, "finished")
+    assert fleet("run", "show", "latest", "--json").json["run"] == run
+    told = fleet("run", "compare", first, "latest", "--json")
+    assert (told.code, told.json) == (0, fleet("run", "compare", first, run, "--json").json)
+    for name in ("latest", done["folder"]):
+        asked = fleet("label", "cancel", name, "--all")
+        asked.failed(2, "run.not_active", run)

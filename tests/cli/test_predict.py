@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,9 +75,13 @@ def run_folder(state: Path) -> Path:
 
 def test_a_run_predicts_the_classes_of_a_folder(trained: Path, pictures: Path) -> None:
     told = edgefed("predict", "latest", pictures, "--top", "2", state=trained)
-    *lines, _, accuracy = told.out.splitlines()
-    assert (told.code, told.err, len(lines)) == (0, "", 9)
+    lines, (_, *table, accuracy) = told.out.splitlines()[:9], told.out.splitlines()[9:]
+    assert (told.code, told.err) == (0, f"run {run_folder(trained).name}\n")
     assert accuracy == "accuracy 1.0000 (9 of 9)"
+    assert [row.split() for row in table] == [
+        ["CLASS", "INPUTS", "RECALL", "PRECISION"],
+        *([name, "3", "1.000", "1.000"] for name in CLASSES),
+    ]
     for line in lines:
         path, label, probability, _, second = line.split()
         assert Path(path).parent.name == label
@@ -87,9 +93,10 @@ def test_a_file_a_folder_and_the_agent_predict_what_a_run_does(
 ) -> None:
     run = run_folder(trained)
     told = edgefed("predict", run.name[:6], pictures, "--json", state=trained)
-    assert told.lines[-1] == {
-        "summary": {"inputs": 9, "unreadable": 0, "labelled": 9, "accuracy": 1.0}
-    }
+    whole = {"samples": 3, "predicted": 3, "recall": 1.0, "precision": 1.0}
+    counts = {"inputs": 9, "unreadable": 0, "labelled": 9, "accuracy": 1.0}
+    classes = [{"label": name, **whole} for name in CLASSES]
+    assert told.lines[-1] == {"summary": {**counts, "classes": classes}}
     first = told.lines[0]
     assert (first["input"], first["expected"]) == (str(pictures / "ants" / "00.png"), "ants")
     assert (first["label"], first["probability"]) == (
@@ -104,6 +111,41 @@ def test_a_file_a_folder_and_the_agent_predict_what_a_run_does(
     assert first["probability"] == pytest.approx(found.top(1)[0][0].probability, abs=1e-6)
 
 
+def test_the_newest_run_with_a_model_is_taken_and_named(
+    trained: Path, pictures: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    shutil.copytree(trained / "simulations", state / "simulations")
+    run, later = run_folder(state), state / "coordinator" / "f" / "runs" / "r-9999-abcd"
+    later.mkdir(parents=True)
+    os.utime(later, (2**32, 2**32))
+    photo = pictures / "ants" / "00.png"
+    told = edgefed("predict", "latest", photo, state=state)
+    assert (told.code, told.err) == (0, f"run {run.name}; no model.safetensors yet: {later.name}\n")
+    assert "ants" in told.out
+    assert edgefed("--quiet", "predict", "latest", photo, state=state).err == ""
+    edgefed("predict", later.name, photo, state=state).failed(5, "model.none", later.name)
+    (run / "model.safetensors").unlink()
+    edgefed("predict", "latest", photo, state=state).failed(5, "model.none", str(state))
+
+
+def test_python_predicts_folders_with_the_results_of_each_class(
+    trained: Path, pictures: Path
+) -> None:
+    model, photo = load_model(run_folder(trained)), pictures / "bees" / "00.png"
+    (pictures / "others").mkdir()
+    (pictures / "cats" / "00.png").rename(pictures / "others" / "00.png")
+    (pictures / "cats" / "01.png").rename(pictures / "ants" / "wrong.png")
+    found = model.predict([pictures, photo])
+    assert len(found) == len(found.paths) == len(found.expected) == 10
+    assert (found.paths[-1], found.expected[-1], found.labels[-1]) == (photo, "", "bees")
+    assert found.expected.count("") == 2, "the photo, and the one of no class of the model"
+    result = {each.label: (each.samples, each.recall, each.precision) for each in found.by_class()}
+    assert result == {"ants": (4, 0.75, 1.0), "bees": (3, 1.0, 1.0), "cats": (1, 1.0, 0.5)}
+    assert model.predict(pictures).labels == found.labels[:-1]
+    assert model.predict(photo).by_class() == ()
+
+
 def test_arrays_are_predicted_with_their_labels(trained: Path, tmp_path: Path) -> None:
     images = [Image.open(each) for each in sorted((trained / "pictures" / "bees").iterdir())[:4]]
     pixels = np.stack([np.asarray(image.convert("L")) for image in images])
@@ -114,7 +156,13 @@ def test_arrays_are_predicted_with_their_labels(trained: Path, tmp_path: Path) -
     assert [(row["input"], row["row"]) for row in rows] == [(str(path), str(k)) for k in range(4)]
     assert [row["expected"] for row in rows] == ["bees", "bees", "ants", "bees"]
     assert {row["label"] for row in rows} == {"bees"}
-    assert told.err == "accuracy 0.7500 (3 of 4)\n"
+    _, head, *table, accuracy = told.err.splitlines()
+    assert [row.split() for row in (head, *table)] == [
+        ["CLASS", "INPUTS", "RECALL", "PRECISION"],
+        ["ants", "1", "0.000", "-"],
+        ["bees", "3", "1.000", "0.750"],
+    ]
+    assert accuracy == "accuracy 0.7500 (3 of 4)"
     named = np.array(["wasps", "cats", "bees"])
     np.savez(
         path, x=pixels.astype(np.float32)[:, None] / 255, y=np.array([2, 1, 0, 7]), classes=named
@@ -132,7 +180,7 @@ def test_unreadable_images_are_listed_and_the_others_predicted(
     (pictures / "cats" / "00.png").rename(pictures / "others" / "00.png")
     (pictures / "cats" / "01.png").rename(pictures / "01.png")
     told = edgefed("predict", "latest", pictures, state=trained)
-    assert (told.code, len(told.out.splitlines())) == (7, 9 + 2)
+    assert (told.code, len(told.out.splitlines())) == (7, 9 + 2 + 4)
     assert "accuracy 1.0000 (7 of 7)" in told.out
     assert "1 of 10 inputs cannot be read:  [predict.unreadable]" in told.err
     assert str(pictures / "bees" / "broken.png") in told.err

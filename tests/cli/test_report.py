@@ -210,6 +210,21 @@ def test_whatever_devices_and_files_say_is_shown_as_it_is(world: MakeWorld) -> N
     assert sum(EVIL in words for words in page.words) >= 5
 
 
+def test_a_page_shows_no_character_that_turns_or_hides_text(world: MakeWorld) -> None:
+    folder = folder_of(world())
+    turned = "cam\u202egpj\x9b2J\u2066"
+    events: list[dict[str, Any]] = [
+        {"kind": "device", "device": turned, "samples": 3, "hardware": turned},
+        {"kind": "note", "level": "warning", "text": turned},
+    ]
+    with (folder / "events.jsonl").open("a") as file:
+        for event in events:
+            file.write(json.dumps({"time": turned, **event}) + "\n")
+    text = report(run_data_of_folder(folder))
+    assert "cam\ufffdgpj" in text
+    assert all(char.isprintable() for char in text if char != "\n")
+
+
 @pytest.mark.parametrize("lines", [[], ["{}"], ['{"kind": "note", "time": "", "text": "hm"}']])
 def test_a_log_of_almost_nothing_makes_a_page(lines: list[str], tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_text("".join(f"{line}\n" for line in lines))
@@ -252,6 +267,9 @@ class Nobody:
         raise NotImplementedError
 
     def order(self, run: str, action: str) -> str:
+        raise NotImplementedError
+
+    def delete(self, run: str) -> None:
         raise NotImplementedError
 
     def check(self, recipe: Recipe) -> dict[str, Any]:

@@ -92,6 +92,17 @@ def test_check_reports_wrong_alerts(machine: Path) -> None:
     assert "alerts.webhook: must be an address without a login" in result.stdout
 
 
+def test_check_reports_keys_that_the_projects_file_must_not_have(machine: Path) -> None:
+    file = machine / "cwd/edgefed.toml"
+    file.write_text("user_models = true\n")
+    result = runner.invoke(app, ["check", str(file), "--json"])
+    assert result.exit_code == 8
+    codes = [each["code"] for each in json.loads(result.stdout)["problems"]]
+    assert codes == ["config.project"]
+    file.rename(machine / "cwd/other.toml")
+    assert runner.invoke(app, ["check", "other.toml", "--as", "settings"]).exit_code == 0
+
+
 def test_check_reports_wrong_keys_of_the_dashboard_with_their_lines(machine: Path) -> None:
     file = machine / "cwd/edgefed.toml"
     text = '[dashboard.keys]\n"run.paus" = "P"\n"run.step" = "nokey"\n"run.abort" = 5\n'
@@ -202,6 +213,34 @@ def test_check_reports_a_syntax_error_as_a_problem(machine: Path) -> None:
     result = runner.invoke(app, ["check", "run.toml"])
     assert result.exit_code == 8
     assert result.stdout == "run.toml:2: not valid TOML: invalid value (column 4)\n"
+
+
+REFUSED = {
+    "algorithm.labels": '[algorithm]\nname = "fedrs"\n[training]\nclass_weights = "balanced"\n',
+    "train.labels": '[training]\nloss = "squared_error"\nlabel_smoothing = 0.1\n',
+    "train.class_weights": '[data]\nclasses = ["a", "b"]\n[training]\nclass_weights = [1.0]\n',
+    "algorithm.loss": '[algorithm]\nname = "fedmix"\n[training]\nloss = "a.b:c"\n',
+    "algorithm.model": '[algorithm]\nname = "pfnm"\n[model]\nname = "cnn"\n',
+    "algorithm.same_class": '[algorithm]\nname = "naivemix"\nsame_class = true\n'
+    '[training]\nloss = "squared_error"\n',
+    "personal.algorithm": '[algorithm]\nname = "ifca"\n[personal]\npreset = "fedbn"\n',
+    "label.unfit": '[labels]\nsupplement = 1\n[training]\nloss = "squared_error"\n',
+    "secure.unfit": '[secure_aggregation]\nenabled = true\n[merging]\nrule = "median"\n',
+    "model.start": '[model]\nweights = "a.pth"\nstart = "run:r"\n',
+    "model.weights": '[model]\nweights = "default"\n',
+    "metric.name": '[evaluation]\nmetrics = ["a.b:accuracy"]\n',
+    "evaluation.metric": '[evaluation]\nbest_metric = "acuracy"\n',
+    "privacy.budget": '[privacy]\nmechanism = "central"\nepsilon = 0.01\nnoise_multiplier = 0.5\n',
+}
+"""A recipe that no run takes, by the code of its refusal."""
+
+
+@pytest.mark.parametrize("code", REFUSED)
+def test_check_finds_tables_that_do_not_go_together(machine: Path, code: str) -> None:
+    (machine / "cwd/run.toml").write_text(REFUSED[code])
+    result = runner.invoke(app, ["check", "run.toml", "--json"])
+    found = json.loads(result.stdout)["problems"]
+    assert (result.exit_code, [each["code"] for each in found]) == (8, [code])
 
 
 def test_check_of_a_good_file_leaves_stdout_empty(machine: Path) -> None:

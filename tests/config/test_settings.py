@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import grp
+import os
+import pwd
 from pathlib import Path
 
 import pytest
 
 from device_agent.launch import owners_policy
 from edgefed.config.alert_settings import ALERT_PARTS
-from edgefed.config.load import Flag, load_agent_settings, load_settings
+from edgefed.config.load import Flag, load_agent_settings, load_recipe, load_settings
 from edgefed.config.settings_files import places
 from edgefed.errors import RecipeError
 from edgefed.sharing.policy import Policy
@@ -109,6 +112,107 @@ def test_a_file_that_is_there_but_unusable_is_an_error(folders: Path, around: Ma
     with pytest.raises(RecipeError) as caught:
         load_settings(around())
     assert caught.value.code == "recipe.unreadable"
+
+
+@pytest.mark.parametrize("program", ["edgefed", "edgefed-agent"])
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [(0o646, "can be written by everybody"), (0o664, "can be written by a group"), (0o644, "")],
+)
+def test_a_project_file_that_others_can_write_is_refused(
+    folders: Path,
+    around: MakeAround,
+    monkeypatch: pytest.MonkeyPatch,
+    program: str,
+    mode: int,
+    said: str,
+) -> None:
+    def unknown(number: int) -> grp.struct_group:
+        raise KeyError(number)
+
+    monkeypatch.setattr(grp, "getgrgid", unknown)  # so that it is nobody's own group
+    load = load_settings if program == "edgefed" else load_agent_settings
+    file = folders / "cwd" / f"{program}.toml"
+    file.write_text('fleet = "mine"\n')
+    file.chmod(mode)
+    if not said:
+        assert load(around()).value.fleet == "mine"
+        return
+    with pytest.raises(RecipeError) as caught:
+        load(around())
+    assert caught.value.code == "config.owner"
+    assert caught.value.message == f"./{program}.toml: {said}, and is not read."
+    assert load(around(config=file)).value.fleet == "mine"  # it is asked for
+
+
+def test_a_project_file_of_another_owner_is_refused(
+    folders: Path, around: MakeAround, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = folders / "cwd/edgefed.toml"
+    file.write_text("[recipe.rounds]\ncount = 3\n")
+    owner, user = os.geteuid(), os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    for load in (load_settings, lambda around: load_recipe(None, around)):
+        with pytest.raises(RecipeError) as caught:
+            load(around())
+        assert caught.value.code == "config.owner"
+        name = pwd.getpwuid(owner).pw_name
+        assert caught.value.message == f"./edgefed.toml: belongs to {name}, and is not read."
+
+
+def test_a_group_that_has_only_this_user_may_write_a_project_file(
+    folders: Path, around: MakeAround, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = folders / "cwd/edgefed.toml"
+    file.write_text('fleet = "mine"\n')
+    file.chmod(0o664)
+    me = pwd.getpwuid(os.geteuid()).pw_name
+
+    def with_group(name: str, members: list[str], others: list[str]) -> bool:
+        group = grp.struct_group((name, "x", file.stat().st_gid, members))
+        ids = (os.geteuid(), file.stat().st_gid)
+        users = [pwd.struct_passwd((each, "x", *ids, "", "/", "")) for each in (me, *others)]
+        monkeypatch.setattr(grp, "getgrgid", lambda number: group)
+        monkeypatch.setattr(pwd, "getpwall", lambda: users)
+        try:
+            return load_settings(around()).value.fleet == "mine"
+        except RecipeError as error:
+            assert error.code == "config.owner"
+            return False
+
+    assert with_group(me, [], [])
+    assert with_group(me, [me], [])
+    assert with_group("lab", [me], [])
+    assert not with_group(me, ["eve"], [])
+    assert not with_group("lab", [me, "eve"], [])
+    assert not with_group("users", [], ["eve"])
+
+
+def test_a_project_file_starts_no_program_and_allows_no_code(
+    folders: Path, around: MakeAround
+) -> None:
+    text = 'insecure = true\nuser_models = true\n[alerts]\ncommand = ["sh"]\nlost_share = 0.5\n'
+    own = folders / "home/.config/edgefed/config.toml"
+    (folders / "cwd/edgefed.toml").write_text(text)
+    with pytest.raises(RecipeError) as caught:
+        load_settings(around())
+    told = f"is not taken from a project's file; set it in your own, {own}"
+    assert caught.value.code == "config.project"
+    assert caught.value.message.splitlines() == [
+        f"./edgefed.toml:1: insecure: {told}",
+        f"./edgefed.toml:2: user_models: {told}",
+        f"./edgefed.toml:4: alerts.command: {told}",
+    ]
+    (folders / "cwd/edgefed.toml").rename(own)
+    settings = load_settings(around()).value
+    assert (settings.insecure, settings.user_models, settings.alerts.command) == (
+        True,
+        True,
+        ("sh",),
+    )
+    (folders / "cwd/edgefed-agent.toml").write_text("user_models = true\n")
+    with pytest.raises(RecipeError, match=r"edgefed/edgefed-agent\.toml$"):
+        load_agent_settings(around())
 
 
 def test_every_problem_is_listed_with_its_place(folders: Path, around: MakeAround) -> None:
@@ -227,6 +331,8 @@ def test_an_owners_policy_for_mixes_is_read_from_variables(around: MakeAround) -
                 EDGEFED_MIX_LIMIT="40",
                 EDGEFED_UPDATE_EPSILON="8",
                 EDGEFED_UPDATE_DELTA="1e-6",
+                EDGEFED_LEAST_COHORT="8",
+                EDGEFED_LEAST_THRESHOLD="6",
                 EDGEFED_LEAST_MIX_WIDTH="6",
                 EDGEFED_LEAST_MIX_NOISE="0.25",
                 EDGEFED_MOST_MIX_WEIGHT="0.5",
@@ -249,6 +355,8 @@ def test_an_owners_policy_for_mixes_is_read_from_variables(around: MakeAround) -
             most_mix_weight=0.5,
             update_epsilon=8.0,
             update_delta=1e-6,
+            least_cohort=8,
+            least_threshold=6,
         )
     one = load_agent_settings(around(EDGEFED_MIX_RECEIVERS="cam-1")).value
     assert one.mix_receivers == ("cam-1",)

@@ -113,7 +113,7 @@ class Scene:
         """Publish an order as it stands."""
         arguments = {"run": self.run, "action": "resume"}
         request = Request(action="run.order", arguments=arguments, **fields)
-        self.client._link.publish(self.client._topics.request("local/c-replay"), encode(request))
+        self.client._link.publish(self.client._topics.request("local/15"), encode(request))
 
 
 @contextmanager

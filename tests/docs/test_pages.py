@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from broker.acl import acl
-from broker.secured_configuration import secured_configuration
+from broker.secured_configuration import (
+    ENROLMENT_OPEN_FILES,
+    enrolment_configuration,
+    secured_configuration,
+)
 from broker.secured_files import SecuredFiles
 from edgefed.config.address import TLS_PORT
 from edgefed.config.settings import Settings
@@ -55,13 +60,28 @@ def test_a_benchmark_says_how_it_is_started(file: Path) -> None:
     assert told.stdout.startswith(f"usage: python -m {module} ")
 
 
-def test_the_configuration_to_deploy_is_the_programs() -> None:
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("mosquitto.conf", secured_configuration),
+        ("mosquitto-enrolment.conf", enrolment_configuration),
+    ],
+)
+def test_the_configuration_to_deploy_is_the_programs(
+    name: str, make: Callable[[int, SecuredFiles], str]
+) -> None:
     folder = Path("/etc/mosquitto/edgefed")
-    text = secured_configuration(TLS_PORT, SecuredFiles(folder, folder))
-    lines = (ROOT / "deploy" / "mosquitto.conf").read_text(encoding="utf-8").splitlines()
+    text = make(TLS_PORT, SecuredFiles(folder, folder))
+    lines = (ROOT / "deploy" / name).read_text(encoding="utf-8").splitlines()
     comment = next(number for number, line in enumerate(lines) if not line)
     assert all(line.startswith("#") for line in lines[:comment])
     assert "\n".join(lines[comment + 1 :]) + "\n" == text
+
+
+def test_the_units_limit_the_connections_to_enrolment() -> None:
+    unit = (ROOT / "deploy" / "edgefed-enrolment.service").read_text(encoding="utf-8").splitlines()
+    assert f"LimitNOFILE={ENROLMENT_OPEN_FILES}" in unit
+    assert "ExecStart=/usr/sbin/mosquitto -c /etc/mosquitto/edgefed/enrolment.conf" in unit
 
 
 def test_the_rules_to_deploy_are_the_programs() -> None:

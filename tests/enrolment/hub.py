@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.address import LOOPBACK, free_ports
-from broker.secured_broker import BrokerSupervisor, SecuredBroker
+from broker.secured_broker import EnrolmentBroker, SecuredBroker, SecuredBrokers
 from broker.secured_files import secured_files
 from edgefed.clock import SystemClock
 from edgefed.config.address import Address, parse_address
@@ -43,6 +43,8 @@ class Hub:
         self.days = days
         self._coordinator: ForkedProgram | None = None
         self.log = folder / "coordinator.log"
+        self.broker_told: list[str] = []
+        self.brokers: SecuredBrokers
         assert self.edgefed("init", "--port", str(self.port))[0] == 0
 
     @property
@@ -104,17 +106,20 @@ class Hub:
         address = Address(LOOPBACK, self.port, tls=True)
         folder = self.folder / "broker"
         if not reloading:
-            with SecuredBroker(address, folder, files) as broker:
+            with (
+                SecuredBroker(address, folder, files) as broker,
+                EnrolmentBroker(address, folder, files),
+            ):
                 yield broker
             return
-        supervisor = BrokerSupervisor(
-            lambda: SecuredBroker(address, folder, files), lambda line: None
-        )
+        self.brokers = SecuredBrokers(address, folder, files, self.broker_told.append)
         end = threading.Event()
-        running = threading.Thread(target=supervisor.run, args=(end,))
+        running = threading.Thread(target=self.brokers.run, args=(end,))
         running.start()
         try:
-            yield supervisor.broker
+            first = self.brokers.fleet.broker
+            assert isinstance(first, SecuredBroker)
+            yield first
         finally:
             end.set()
             running.join()

@@ -22,6 +22,7 @@ from edgefed.clock import SystemClock
 from edgefed.control.enrolment_client import enroll
 from edgefed.errors import EdgeFedError
 from edgefed.trust.credentials import load_credentials
+from edgefed.trust.succession import succession_of
 from edgefed.trust.tokens import Token, parse_token
 from tests.enrolment.hub import FLEET, Hub, running_hub
 from tests.forked_programs import run_module
@@ -200,6 +201,19 @@ def test_leaving_asks_only_who_is_enrolled_and_needs_a_yes(hub: Hub) -> None:
     code, _, err = hub.agent("cam-14", "leave")
     assert (code, "usage.confirm" in err) == (2, True)
     assert (hub.credentials("cam-14") / "key.pem").exists()
+
+
+def test_a_device_that_enrols_again_signs_its_next_key_until_it_leaves(hub: Hub) -> None:
+    hub.enroll("cam-15")
+    before = load_credentials(hub.credentials("cam-15"), SystemClock().now()).certificate
+    assert hub.edgefed("device", "remove", "cam-15", "--yes")[0] == 0
+    hub.enroll("cam-15")
+    after = load_credentials(hub.credentials("cam-15"), SystemClock().now()).certificate
+    made = succession_of(hub.credentials("cam-15"), after.public_bytes)
+    assert made.keys == (before.public_bytes, after.public_bytes)
+    assert made.leads(before.public_bytes, after.public_bytes)
+    assert hub.agent("cam-15", "leave", "--yes")[0] == 0
+    assert not list(hub.credentials("cam-15").parent.glob(".cam-15*"))
 
 
 def test_leaving_revokes_the_certificate_and_deletes_the_credentials(hub: Hub) -> None:

@@ -125,6 +125,25 @@ def test_a_quarantine_is_an_alarm() -> None:
     assert (only.text, only.severity) == ("quarantined, trust 0.20: by an operator", "alarm")
 
 
+def test_a_finished_run_that_learned_nothing_is_an_item_until_the_next_one() -> None:
+    """Its warning is a line of the last minutes too, and is not said twice."""
+    reason = "the model learned nothing: it predicts 3 for all 360 test samples"
+    run = collecting(status="finished", reason=reason, ended_at=ago(4000))
+    line = LineView(time=ago(9), mark="!", text=f"{reason}; try: more rounds")
+    assert found(fleet(run=run, lines=(line,))) == [("r-1", reason)]
+    assert found(fleet(run=collecting(status="finished", reason="no better loss"))) == []
+
+
+def test_warnings_about_strangers_are_one_item_and_others_stay() -> None:
+    texts = (
+        "strangers: m-7: it is not enrolled",
+        "strangers: n-1: no message",
+        "the broker is slow",
+    )
+    lines = [LineView(time=ago(60), mark="!", text=text) for text in texts]
+    assert found(fleet(lines=lines)) == [("", texts[0]), ("", texts[2])]
+
+
 def test_a_run_that_waits_says_for_what() -> None:
     there = (
         device("a", samples=5), device("b", samples=5, standing="quarantined"),

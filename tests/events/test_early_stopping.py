@@ -118,3 +118,27 @@ def test_a_score_that_may_come_later_is_only_warned_of_once() -> None:
     history.add({"round": 4, "accuracy": 0.5, "loss": 0.5, "accuracy_known": 0.4})
     history.check(told.append)
     assert history.best == BestRound(4, "accuracy_known", 0.4)
+
+
+def test_the_best_round_is_sought_anew_when_testers_were_removed() -> None:
+    found = rows(0.9, 0.7, 0.8, 0.6)
+    found[1] = {**found[1], "removed_testers": 1}
+    assert history_of(EvaluationSection(), found).best == BestRound(3, "accuracy", 0.8)
+    patient = EvaluationSection(stop_patience=2)
+    assert stopped_after(patient, rows(0.9, 0.8, 0.7, 0.6)) == 3
+    assert stopped_after(patient, found) is None, "patience begins anew too"
+
+
+def test_scores_of_the_coordinator_do_not_begin_anew() -> None:
+    found = rows(0.9, 0.7, 0.8, device_accuracy=0.5)
+    found[1] = {**found[1], "removed_testers": 1}
+    assert history_of(EvaluationSection(), found).best == BestRound(1, "accuracy", 0.9)
+
+
+def test_a_score_that_was_given_may_be_missing_after_testers_were_removed() -> None:
+    section = EvaluationSection(best_metric="device_accuracy")
+    history = EvaluationHistory(section)
+    for row in [*rows(0.9, device_accuracy=0.5), {**rows(0.8)[0], "removed_testers": 1}]:
+        history.add(row)
+        history.check(lambda text: None)
+    assert history.best is None

@@ -18,6 +18,8 @@ import pytest
 
 from broker.address import LOOPBACK
 from broker.listeners import ENROLMENT
+from broker.secured_broker import EnrolmentBroker
+from broker.secured_files import secured_files
 from edgefed.config.recipe import Recipe, WireSection
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.errors import EdgeFedError
@@ -99,7 +101,7 @@ def forge(who: Attacker, run: str) -> None:
     lost = CoordinatorState(session="00" * 8, owner="0" * 8, status="lost")
     who.say(TOPICS.coordinator(), lost)
     for user in ("operator.ann", "local", "coordinator", "stolen"):
-        who.say(TOPICS.request(f"{user}/c"), order)
+        who.say(TOPICS.request(f"{user}/0"), order)
     for device in (*DEVICES, "nobody"):
         who.say(TOPICS.birth(device), Birth(session="ff" * 8, status="online"))
         who.say(TOPICS.birth(device), Birth(session="ff" * 8, status="lost"))
@@ -208,8 +210,14 @@ def test_a_removed_device_is_out_in_the_middle_of_a_run(tmp_path: Path) -> None:
         assert set(home.devices()) == set(DEVICES)
 
 
+def enrolment_of(home: FleetProcesses) -> EnrolmentBroker:
+    """Start the fleet's broker for enrolment."""
+    assert home.trust is not None
+    return EnrolmentBroker(home.address, home.folder, secured_files(home.trust.folder))
+
+
 def test_strangers_who_fill_enrolment_stop_nobody(tmp_path: Path) -> None:
-    with ruled(tmp_path / "home") as home:
+    with ruled(tmp_path / "home") as home, enrolment_of(home):
         run = home.begin(paused=True)
         enrolment = (LOOPBACK, home.address.port + ENROLMENT.offset)
         with ExitStack() as stack:

@@ -96,8 +96,8 @@ def carried(insider: Insider) -> dict[str, bytes]:
     for arrival in list(insider.seen):
         parsed = TOPICS.parse(arrival.topic)
         if parsed is not None and parsed.leaf == "c":
-            chunk = decode(arrival.payload, Chunk).data
-            pieces.setdefault(parsed.digest, {})[parsed.index] = chunk
+            chunk = decode(arrival.payload, Chunk)
+            pieces.setdefault(chunk.digest, {})[chunk.index] = chunk.data
     whole = {name: b"".join(parts[k] for k in sorted(parts)) for name, parts in pieces.items()}
     return {name: data for name, data in whole.items() if digest(data) == name}
 
@@ -191,7 +191,7 @@ def forge(home: FleetProcesses, insider: Insider, run: str) -> None:
                 (TOPICS.progress(device), Progress(session=birth.session, state="paused")),
                 (TOPICS.birth(device), birth.model_copy(update={"status": "lost"})),
                 (TOPICS.birth(device), birth.model_copy(update={"session": "ff" * 8})),
-                (TOPICS.request("local/forged"), order),
+                (TOPICS.request("local/4"), order),
             )
             for topic, message in messages:
                 if signed:

@@ -40,6 +40,14 @@ def test_fewer_devices_than_the_run_begins_with(tmp_path: Path) -> None:
     assert not (tmp_path / "few" / "runs").exists()
 
 
+def test_fewer_devices_than_the_merge_needs(tmp_path: Path) -> None:
+    few = {"devices": 4, "workers": 1}
+    with pytest.raises(UsageError, match=r"2f \+ 3 = 5 answers a round\. 4 of 5") as caught:
+        begin(tmp_path / "few", simulation=few, merging={"rule": "krum"}, rounds={"count": 1})
+    assert (caught.value.code, caught.value.exit_code) == ("simulation.devices", 2)
+    assert not (tmp_path / "few" / "runs").exists()
+
+
 def test_tests_on_devices_that_hold_out_nothing(tmp_path: Path) -> None:
     held = {"devices": 2, "workers": 1, "holdout": 0.0}
     with pytest.raises(UsageError, match="no device holds out samples") as caught:

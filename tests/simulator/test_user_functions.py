@@ -125,6 +125,49 @@ def test_regression_with_a_loss_and_a_metric_of_ones_own(tmp_path: Path, on: str
     assert not {"balanced_accuracy", "top5_accuracy"} & found[-1].keys()
 
 
+def test_supplements_are_trained_on_with_a_users_loss(tmp_path: Path) -> None:
+    """They are noise only here, so both losses train on the same samples."""
+
+    def run(loss: str, **labels: Any) -> list[dict[str, Any]]:
+        chosen = recipe(
+            training={"loss": loss},
+            labels={"mix_share": 0, **labels},
+            data={"limit": 240, "partition": "classes", "classes_per_device": 1},
+        )
+        return rows(simulate(chosen, tmp_path / f"{loss}-{len(labels)}".replace(":", "-")))
+
+    ours = run(own("cross_entropy")[0], count=12)
+    for row, usual in zip(ours, run("cross_entropy", count=12), strict=True):
+        assert row["loss"] == pytest.approx(usual["loss"], rel=1e-4)
+        assert row["train_loss"] == pytest.approx(usual["train_loss"], rel=1e-4)
+    plain = run(own("cross_entropy")[0])
+    assert ours[-1]["train_loss"] != pytest.approx(plain[-1]["train_loss"], rel=0.01)
+
+
+def test_supplements_of_numbers_are_refused_with_a_users_loss(tmp_path: Path) -> None:
+    chosen = recipe(
+        model={"name": "mlp", "hidden": []},
+        data={"name": "npz", "path": str(write_images_with_numbers(tmp_path)), "partition": "iid"},
+        training={"loss": own("huber")[0]},
+        labels={"supplement": 0.5},
+    )
+    with pytest.raises(EdgeFedError) as caught:
+        simulate(chosen, tmp_path / "state")
+    assert caught.value.code == "label.unfit"
+
+
+def write_images_with_numbers(folder: Path) -> Path:
+    """Write images whose targets are two numbers each."""
+    rng = np.random.default_rng(1)
+    sizes = {"train": 60, "test": 20}
+    arrays: dict[str, Any] = {
+        f"x_{part}": rng.random((n, 1, 8, 8), np.float32) for part, n in sizes.items()
+    }
+    arrays |= {f"y_{part}": rng.random((n, 2), np.float32) for part, n in sizes.items()}
+    np.savez(folder / "images.npz", **arrays)
+    return folder / "images.npz"
+
+
 def test_a_device_whose_code_fails_says_so_in_one_line_and_the_round_goes_on(
     tmp_path: Path,
 ) -> None:
@@ -154,13 +197,14 @@ def test_a_device_whose_code_fails_says_so_in_one_line_and_the_round_goes_on(
         ({"algorithm": {"name": "fedlc"}}, "algorithm.loss", "fedlc"),
         ({"algorithm": {"name": "fedmoe"}}, "algorithm.loss", "fedmoe"),
         ({"algorithm": {"name": "ensemble"}}, "algorithm.loss", "ensemble"),
-        ({"labels": {"supplement": 0.5}}, "algorithm.loss", "fedavg with these settings"),
         ({"training": {"loss": own("fails")[0]}}, "loss.failed", "no such thing"),
         ({"training": {"loss": own("absent")[0]}}, "loss.import", "has no absent"),
         ({"evaluation": {"metrics": own("absent")}}, "metric.import", "has no absent"),
         ({"evaluation": {"metrics": own("tenth", "tenth")}}, "metric.name", "'tenth'"),
         ({"evaluation": {"metrics": [f"{HERE}:loss"]}}, "metric.name", "'loss'"),
         ({"evaluation": {"metrics": [f"{HERE}:device_x"]}}, "metric.name", "'device_x'"),
+        ({"evaluation": {"metrics": [f"{HERE}:größe"]}}, "metric.name", "'größe'"),
+        ({"evaluation": {"metrics": [f"{HERE}:{'x' * 65}"]}}, "metric.name", "'xxxx"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(

@@ -42,6 +42,7 @@ def of_fleet(*views: DeviceView) -> FeedUpdate:
         ("quarantine", {"standing": "quarantined"}, "is quarantined already"),
         ("release", {"standing": "quarantined"}, "release"),
         ("release", {"standing": "suspect"}, "is not quarantined"),
+        ("release", {"excluded": "too many; edgefed device release cam-1"}, "release"),
         ("forget", {"state": "lost"}, "forget"),
         ("forget", {}, "is online"),
     ],

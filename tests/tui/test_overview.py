@@ -79,6 +79,20 @@ def test_a_long_reason_takes_the_lines_that_are_free() -> None:
     drive(dashboard(fine(troubled())), scenario)
 
 
+def test_an_excluded_device_is_counted_and_has_its_reason() -> None:
+    why = "its inputs are 5, the run's are 8"
+    views = [device_view(index, state="idle", temperature=None) for index in range(1, 5)]
+    views.append(device_view(5, state="excluded", excluded=why, temperature=None))
+    shown = snapshot(lines=()).model_copy(update={"devices": tuple(views)})
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        screen = screen_text(pilot)
+        for told in ("take part 4 of 5", "□ excluded 1", "excluded: its inputs are 5"):
+            assert told in screen
+
+    drive(dashboard(fine(shown)), scenario, (160, 50))
+
+
 def test_a_lost_device_is_not_the_hottest() -> None:
     gone = device_view(1, state="lost", temperature=99.0, state_since=ago(60))
     here = device_view(2, state="idle", temperature=50.0)

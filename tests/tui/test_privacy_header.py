@@ -21,3 +21,17 @@ def test_epsilon_stands_in_the_header_of_a_private_run(epsilon: float | None, to
         assert ("ε" in header) is told
 
     drive(dashboard(update), scenario)
+
+
+def test_epsilon_of_a_run_from_a_backup_is_a_lower_bound() -> None:
+    *earlier, last = round_views()
+    rounds = (*earlier, last.model_copy(update={"epsilon": 3.1415}))
+    known = snapshot()
+    assert known.run is not None
+    run = known.run.model_copy(update={"restored": "2026-05-05T00:00:00.000Z"})
+    update = fine(known.model_copy(update={"rounds": rounds, "run": run}))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert "ε ≥ 3.14" in screen_text(pilot).splitlines()[0]
+
+    drive(dashboard(update), scenario)

@@ -10,13 +10,18 @@ import pytest
 
 from edgefed.algorithms.base import Algorithm, Answer, DeviceTask, DeviceView, Group, Work
 from edgefed.algorithms.fedavg import FedAvg
+from edgefed.algorithms.secure_aggregation import SecureAggregation
+from edgefed.algorithms.secure_phases import FORM
 from edgefed.config.recipe import ModelSection
+from edgefed.config.secure_aggregation_section import SecureAggregationSection
 from edgefed.learn.model_building import build
 from edgefed.learn.training import Stopped, Trainer
 from edgefed.learn.types import Tensors
 from edgefed.samples import Samples
+from edgefed.sharing.policy import Policy
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Task
+from edgefed.wire.task_digest import task_digest
 from edgefed.wire.tensors import specs_of
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.trainer_cache import TrainerCache
@@ -231,3 +236,58 @@ def test_users_functions_are_not_even_imported_where_the_devices_owner_forbids_i
     failed = work(given, allowed)
     assert failed.status == "failed"
     assert "there is no module 'no'" in failed.reason
+
+
+# -- secure aggregation ---------------------------------------------------------------------------
+
+MASKED = SecureAggregationSection(enabled=True).model_dump(mode="json")
+KEYS = {"form": FORM, "number": 1, "threshold": 2}
+
+
+@pytest.mark.parametrize(
+    ("demand", "policy"),
+    [
+        ("least_cohort", Policy(least_cohort=2)),
+        ("least_threshold", Policy(least_threshold=2)),
+    ],
+)
+def test_an_owner_who_demands_a_cohort_trains_only_where_updates_are_masked(
+    demand: str, policy: Policy
+) -> None:
+    strict = Worker(TrainerCache("cpu"), samples(9, 1), samples(5, 2), policy)
+    for told in ({}, {**MASKED, "enabled": False}):
+        outcome = strict.work(task(secure_aggregation=told), read, {})
+        assert (outcome.status, outcome.blobs) == ("refused", {})
+        assert outcome.reason == (
+            f"its owner demands secure aggregation ({demand}), and this run has none"
+        )
+    assert strict.work(task(question="evaluate"), read, {}).status == "ok"
+    keys = task(question="secure_keys", secure_aggregation=MASKED, params=KEYS)
+    assert strict.work(keys, read, {}).status == "ok"
+
+
+def test_a_device_that_masks_in_a_run_sends_no_update_of_that_run_without_a_mask() -> None:
+    one = worker()
+    keys = task(question="secure_keys", secure_aggregation=MASKED, params=KEYS)
+    kept = one.work(keys, read, {}).private
+    for told in ({}, {**MASKED, "enabled": False}):
+        outcome = one.work(task(secure_aggregation=told), read, kept)
+        assert (outcome.status, outcome.blobs) == ("refused", {})
+        assert "was asked for one without a mask" in outcome.reason
+    assert one.work(task(question="evaluate"), read, kept).status == "ok"
+
+
+def test_a_task_has_its_digest_where_updates_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[DeviceTask] = []
+
+    def prepare(self: SecureAggregation, given: DeviceTask, device: DeviceView) -> Answer:
+        seen.append(given)
+        return Answer(given.device, 1, {})
+
+    monkeypatch.setattr(SecureAggregation, "prepare", prepare)
+    asked = task(secure_aggregation=MASKED)
+    other = task(secure_aggregation=MASKED, training={"learning_rate": 0.2, "batch_size": 4})
+    for each in (asked, other):
+        assert worker().work(each, read, {}).status == "ok"
+    assert [each.task_digest for each in seen] == [task_digest(asked), task_digest(other)]
+    assert len({each.task_digest for each in seen}) == 2

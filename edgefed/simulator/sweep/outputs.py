@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from edgefed.files import write_atomic
+from edgefed.files import write_output
 from edgefed.simulator.sweep.plan import Plan
 from edgefed.simulator.sweep.plot import accuracy_plot
 from edgefed.simulator.sweep.table import case_rows, cases_csv, runs_csv
@@ -41,4 +41,4 @@ def write_outputs(plan: Plan, outcome: Outcome, folder: Path) -> None:
         ("table.json", f"{told}\n"),
         ("accuracy.svg", accuracy_plot(plan, outcome)),
     ):
-        write_atomic(folder / name, text.encode())
+        write_output(folder / name, text.encode())

@@ -9,6 +9,7 @@ from pathlib import Path
 from edgefed.clock import Clock
 from edgefed.errors import EdgeFedError
 from edgefed.events.model import Event
+from edgefed.files import make_folder
 from edgefed.lock import FolderLock
 from edgefed.simulator.executors import Maker
 from edgefed.simulator.run import Simulation
@@ -76,7 +77,7 @@ def run_trials(
         StorageError: the disk does not take the results.
         EdgeFedError: the Ray cluster is of no use.
     """
-    lock = FolderLock(folder, "a sweep")
+    lock = FolderLock(make_folder(folder, private=False), "a sweep")
     try:
         sweep = _Sweep(plan, Results(folder), clock, data_folder, tell, executors, memory)
         return sweep.run()

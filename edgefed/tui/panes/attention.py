@@ -19,12 +19,14 @@ from edgefed.tui.theme import MUTED, ORANGE, VERMILLION
 
 _MARKS: dict[AttentionKind, str] = {
     "run": "✗", "alert": "✗", "waited": "✗", "lost": "✗", "failed": "✗", "refused": "■",
-    "standing": "!", "hot": "▲", "paused": "◌", "battery": "▽", "waiting": "◔", "warning": "!",
+    "standing": "!", "excluded": "□", "hot": "▲", "paused": "◌", "battery": "▽",
+    "waiting": "◔", "warning": "!",
 }  # fmt: skip
 _WORDS: dict[AttentionKind, str] = {
     "run": "failed", "alert": "alerts", "waited": "lost, awaited", "lost": "lost",
-    "failed": "failed", "refused": "refused", "standing": "of low trust", "hot": "hot",
-    "paused": "paused", "battery": "of low battery", "waiting": "waiting", "warning": "warnings",
+    "failed": "failed", "refused": "refused", "standing": "of low trust", "excluded": "excluded",
+    "hot": "hot", "paused": "paused", "battery": "of low battery", "waiting": "waiting",
+    "warning": "warnings",
 }  # fmt: skip
 """Items of one kind, after their number."""
 

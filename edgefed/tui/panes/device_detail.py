@@ -7,7 +7,7 @@ from textwrap import wrap
 
 from rich.text import Text
 
-from edgefed.events.operator_pause import who_paused
+from edgefed.events.coordinator_states import who_paused
 from edgefed.events.snapshot import DeviceRoundView, DeviceView
 from edgefed.tui.display_state import Shown
 from edgefed.tui.panes.pane import Pane

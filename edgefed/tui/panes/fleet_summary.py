@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from edgefed.events.attention import devices_there
+from edgefed.events.coordinator_states import why_excluded
 from edgefed.events.snapshot import DeviceView
 from edgefed.tui.columns import has_supplements
 from edgefed.tui.display_state import Shown
@@ -33,7 +35,16 @@ def fleet_counts(shown: Shown, width: int) -> list[Text]:
 def fleet_notes(shown: Shown, width: int) -> list[Text]:
     """Return the load of the experts, the slowest and the hottest device, and sums of answers."""
     devices = shown.snapshot.devices if shown.snapshot else ()
-    return [note for note in [*_experts(shown, width), *_notes(devices, width)] if note.plain]
+    sums = [*_taking_part(shown), *_notes(devices, width)]
+    return [note for note in [*_experts(shown, width), *sums] if note.plain]
+
+
+def _taking_part(shown: Shown) -> list[Text]:
+    """Return how many of the devices that are there the run may ask; nothing if it is all."""
+    if shown.snapshot is None or not any(map(why_excluded, shown.snapshot.devices)):
+        return []
+    there = sum(device.state != "lost" for device in shown.snapshot.devices)
+    return [Text.assemble(("take part ", MUTED), f"{devices_there(shown.snapshot)} of {there}")]
 
 
 def _counts(devices: Sequence[DeviceView], width: int) -> list[Text]:

@@ -92,7 +92,10 @@ def _name(head: str, words: list[str]) -> Text:
 def _epsilon(snapshot: Snapshot | None) -> str:
     """Return what the run's rounds cost in differential privacy; nothing without."""
     last = snapshot.rounds[-1] if snapshot and snapshot.rounds else None
-    return "" if last is None or last.epsilon is None else f"ε {last.epsilon:.3g}"
+    if snapshot is None or last is None or last.epsilon is None:
+        return ""
+    restored = snapshot.run is not None and snapshot.run.restored
+    return f"ε {'≥ ' if restored else ''}{last.epsilon:.3g}"
 
 
 def _state(shown: Shown, wide: bool, *, eta_shown: bool) -> Text:
