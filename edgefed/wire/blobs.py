@@ -66,8 +66,8 @@ def check_digest(digest: str) -> str:
 class BlobCache:
     """Blobs on disk, oldest unused out first; several threads may use it.
 
-    A blob's file is named by its digest. What an earlier process left is taken over, in the order
-    of its last use, and checked against its name when it is first read.
+    A blob's file is named by its digest. Files of an earlier process are indexed in the order of
+    their last use. Each is checked against its digest when it is first read.
 
     Args:
         folder: where the files are; nothing else should put files there.

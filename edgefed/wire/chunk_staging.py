@@ -23,7 +23,7 @@ _HERE = b"\x01"
 
 
 class Staging:
-    """One incoming blob; opening it resumes what an earlier process left.
+    """One incoming blob; opening it resumes the transfer of an earlier process.
 
     One thread writes; others may read the counts.
 

@@ -97,12 +97,12 @@ def decode(
 
     Args:
         blob: bytes made by ``Codec.encode``.
-        expected: what the blob must hold, in any order; None takes whatever is there.
+        expected: the tensors that the blob must hold, in any order; None accepts any tensors.
         max_bytes: the most that the arrays may take.
 
     Raises:
         WireError: ``wire.codec`` for an unknown codec; ``wire.not_finite`` for values that no codec
-            writes; ``wire.tensor``, naming what differs, for anything else. Sizes are checked
+            writes; ``wire.tensor``, naming the difference, for anything else. Sizes are checked
             before anything is allocated for them.
     """
     header = Header(_MAGIC, blob)

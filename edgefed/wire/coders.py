@@ -40,7 +40,7 @@ class Coder(Protocol):
         ...
 
     def restore(self, codes: Bytes, out: Floats) -> bool:
-        """Fill ``out`` from what ``code`` wrote; False when the bytes cannot come from it."""
+        """Decode ``codes`` into ``out``; return False when ``code`` cannot have written them."""
         ...
 
 

@@ -26,9 +26,10 @@ class EnrolmentRequest(Message):
     """The holder of a token asks the authority for a certificate; proven by the token's secret.
 
     Attributes:
-        name: what the device calls itself; empty where the token names it.
+        name: the name that the device chooses; empty where the token names it.
         request: a certificate signing request (DER) with its two public keys.
-        roles: what the asking program has a use for; a token for another role is not used up.
+        roles: the roles that the requesting program can use; a token for another role is not
+            used up.
         proof: HMAC-SHA256 over the other fields.
     """
 
@@ -39,7 +40,7 @@ class EnrolmentRequest(Message):
     proof: Annotated[bytes, Field(min_length=32, max_length=32)]
 
     def proven(self) -> tuple[bytes, ...]:
-        """Return what the proof covers: its purpose and the fields."""
+        """Return the fields that the proof covers, preceded by its purpose."""
         roles = ",".join(self.roles).encode()
         return self.kind.encode(), self.name.encode(), self.request, roles
 
@@ -69,7 +70,7 @@ class EnrolmentResponse(Message):
     proof: Annotated[bytes, Field(max_length=32)] = b""
 
     def proven(self) -> tuple[bytes, ...]:
-        """Return what the proof covers: its purpose and the fields."""
+        """Return the fields that the proof covers, preceded by its purpose."""
         texts = (self.status, self.code, self.reason, self.hint, self.name, self.role, self.broker)
         return (
             self.kind.encode(),
@@ -117,7 +118,7 @@ class IssuedCertificate(Message):
 
 
 class Leave(Message):
-    """A device leaves the fleet for good, is told that the coordinator has noted it, or is removed.
+    """A device leaves the fleet for good, its departure is confirmed, or it is removed.
 
     Attributes:
         session: names a device's farewell, and its answer; the agent's life where it is removed.

@@ -61,7 +61,7 @@ class Envelope:
     Attributes:
         kind: of the message.
         body: its packed fields.
-        seal: who signed it; None when nobody did.
+        seal: the proof of its signer; None for a message without a signature.
     """
 
     kind: str
@@ -73,14 +73,14 @@ def encode(message: Message, topic: str = "", signer: Signer | None = None) -> b
     """Return the payload that carries ``message``.
 
     Args:
-        message: what is said.
+        message: the message to encode.
         topic: where it is published; counts for its signature.
-        signer: who signs it; None for a message without a signature.
+        signer: the party that signs it; None for a message without a signature.
 
     Raises:
-        WireError: ``wire.too_large`` when it does not fit into a packet; ``wire.malformed`` when a
-            field holds what no receiver would accept, such as NaN, a text over the limit, or bytes
-            where any value of JSON is allowed.
+        WireError: ``wire.too_large`` when it does not fit into a packet; ``wire.malformed`` when
+            a field holds a value that no receiver accepts, such as NaN, a text over the limit, or
+            bytes where any value of JSON is allowed.
     """
     fields = message.model_dump()
     open_fields = _OPEN_FIELDS.get(message.kind, frozenset())
@@ -140,8 +140,8 @@ def open_envelope(payload: bytes) -> Envelope:
     """Return the envelope in ``payload``; its body and its seal are not checked yet.
 
     Raises:
-        WireError: ``wire.version`` for another protocol version, ``wire.malformed`` for what is no
-            envelope.
+        WireError: ``wire.version`` for another protocol version, ``wire.malformed`` for bytes
+            that are not an envelope.
     """
     if len(payload) > limits.MAX_MESSAGE_BYTES:
         raise _malformed(f"A message of {len(payload)} bytes is over the limit.")

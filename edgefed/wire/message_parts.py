@@ -1,4 +1,4 @@
-"""What messages are made of: names, digests, numbers, and references to blobs."""
+"""Parts of messages: names, digests, numbers, and references to blobs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Part(BaseModel):
 
 
 class Patch(Part):
-    """A cheaper way to a blob: what to add to a blob the receiver may already hold.
+    """A cheaper way to a blob: the difference to a blob that the receiver may already hold.
 
     Attributes:
         base: digest of the weights that the patch is added to; None stands for zeros.

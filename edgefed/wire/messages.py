@@ -99,10 +99,10 @@ class Task(Message):
         run, exchange, index, round: what the task belongs to; ``index`` counts a run's exchanges.
         rounds: planned rounds of the run, over which a learning rate may change.
         question: ``fit``, ``evaluate``, … as the algorithm names it.
-        device: who is asked.
+        device: the device that receives the task.
         deadline: seconds from now until the reply is late.
         seed: seed of every draw that this task makes on this device.
-        algorithm, settings: who prepares and answers it, with what settings.
+        algorithm, settings: the algorithm that prepares and answers it, and its settings.
         model: the recipe's model section.
         shape, classes: of one input, and how many labels the model tells apart, or numbers it
             answers with.
@@ -114,9 +114,9 @@ class Task(Message):
         personal: its section about weights that stay on the device; empty for none.
         secure_aggregation: its section about masked updates; empty where they are not masked.
         privacy: its section about clipping and noise, with the noise multiplier; empty for none.
-        evaluation: of a test, its section about what is measured; empty for loss and accuracy.
+        evaluation: of a test, its section about the metrics; empty for loss and accuracy.
         codec: how the reply's tensors are encoded.
-        error_feedback: whether what the code drops is carried into the next reply.
+        error_feedback: whether the encoding error is added to the next reply.
         samples: the number of samples that the device announced; the most its reply may weigh.
         blobs: what the algorithm sends, by role, such as ``weights``.
         params: small values of the algorithm.
@@ -183,8 +183,8 @@ class Reply(Message):
         reason: why, when not ok.
         samples: how many samples the answer rests on; its weight in a mean.
         metrics: numbers about the training, such as ``loss``.
-        blobs: what is sent back, by role, such as ``delta``.
-        relays: what is sent to other devices, by device; the coordinator does not decode it.
+        blobs: the blobs of the answer, by role, such as ``delta``.
+        relays: the blobs for other devices, by device; the coordinator does not decode it.
         inline: the bytes of small blobs, by digest.
         nonce: the task's.
     """
@@ -213,7 +213,7 @@ class Reply(Message):
 
 
 class Receipt(Message):
-    """What became of a reply.
+    """The outcome of a reply.
 
     Attributes:
         outcome: ``accepted``, ``late`` (its exchange was closed), ``rejected`` (it failed a check).
@@ -273,7 +273,7 @@ class Birth(Message):
         held_out: samples that it holds out, on which it tests a model.
         labels: how many of them bear each label; empty when the device does not tell.
         classes: how many labels its data can hold, or numbers a target has.
-        class_names: what those labels are called, label 0 first; empty when they have no names.
+        class_names: names of those labels, label 0 first; empty when they have no names.
         shape: shape of one input.
         data: a word of the device's own that changes when its samples do; empty when it does not
             tell.
@@ -302,7 +302,7 @@ class Birth(Message):
 
 
 class Progress(Message):
-    """What a device is doing right now.
+    """The current activity of a device.
 
     Attributes:
         fraction: how much of the state's work is done, 0 to 1.
@@ -348,7 +348,7 @@ class Request(Message):
     Attributes:
         nonce: names the request; the answer carries it.
         action: such as ``run.start`` or ``snapshot``.
-        arguments: what the action takes.
+        arguments: the arguments of the action.
         challenge: the coordinator's answer to a ``challenge`` request just before; an order has to
             return it, and a question leaves it empty.
     """

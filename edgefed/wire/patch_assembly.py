@@ -1,4 +1,4 @@
-"""Obtain the bytes of a blob reference: what to fetch, and how to apply patches.
+"""Obtain the bytes of a blob reference: choose the blobs to fetch, and apply patches.
 
 A reference names bytes by digest and may list patches, newest first: patch 0 converts its base to
 the target, patch 1 converts an older base to that base, and so on. A receiver that holds any base
@@ -19,7 +19,7 @@ from edgefed.wire.tensors import TensorSpec, digest, pack, specs_of, unpack
 
 @dataclass(frozen=True)
 class Route:
-    """The cheapest way to a blob from what is held.
+    """The cheapest way to a blob from the blobs that are held.
 
     Attributes:
         patches: to apply, oldest first; empty when the whole blob is held or fetched.
@@ -53,12 +53,12 @@ def assemble(
 
     Args:
         ref: the name.
-        way: what ``route`` said, its blobs fetched.
+        way: the route that ``route`` returned; its blobs are held.
         get: bytes of a held blob.
-        specs: what the tensors must be, where that is known.
+        specs: expected dtype and shape of each tensor, where known.
 
     Raises:
-        WireError: a patch does not fit, or the result is not what the name says.
+        WireError: a patch does not fit, or the result has another digest.
     """
     if not way.patches:
         return get(ref.digest)

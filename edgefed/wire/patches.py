@@ -19,8 +19,8 @@ def difference(base: Mapping[str, Array] | None, weights: Mapping[str, Array]) -
     """Return the patch from ``base`` to ``weights``, in the order of ``weights``.
 
     Args:
-        base: what the receiver holds; None stands for zeros.
-        weights: what it shall hold.
+        base: the weights that the receiver holds; None stands for zeros.
+        weights: the target weights.
 
     Returns:
         ``weights - base`` for float tensors, in their own precision; other tensors as they are.
@@ -46,8 +46,8 @@ def apply_patch(
         base: the weights to add to; None stands for zeros.
         patch: the decoded difference. Float tensors are added in their own precision (float32 for
             a model's weights); any other tensor replaces the base's.
-        specs: what base, patch and result look like, and the result's order; None takes them from
-            the base, or from the patch where there is no base.
+        specs: dtypes and shapes of base, patch and result, and the result's order; None takes
+            them from the base, or from the patch where there is no base.
 
     Raises:
         WireError: ``wire.tensor`` when base or patch differ from ``specs``.

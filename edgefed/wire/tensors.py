@@ -31,7 +31,7 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """What a tensor must look like: the name of its dtype, and its shape.
+    """The expected form of a tensor: the name of its dtype, and its shape.
 
     Raises:
         WireError: ``wire.tensor`` for a dtype that does not travel or a shape that is too large.
@@ -88,11 +88,11 @@ def unpack(
 
     Args:
         blob: bytes made by ``pack``.
-        expected: what the blob must hold, in any order; None takes whatever is there.
+        expected: the tensors that the blob must hold, in any order; None accepts any tensors.
         max_bytes: the most that the arrays may take.
 
     Raises:
-        WireError: ``wire.tensor``, naming what differs; nothing was allocated for the tensors.
+        WireError: ``wire.tensor``, naming the difference; nothing was allocated for the tensors.
     """
     header = Header(_MAGIC, blob)
     specs = read_specs(header, expected)
@@ -130,7 +130,7 @@ def header_of(specs: Mapping[str, TensorSpec]) -> list[tuple[str, str, tuple[int
 
 
 def read_specs(header: Header, expected: Mapping[str, TensorSpec] | None) -> dict[str, TensorSpec]:
-    """Read the tensors' specs from a header, and compare them with what is expected."""
+    """Read the tensors' specs from a header, and compare them with the expected ones."""
     specs: dict[str, TensorSpec] = {}
     for _ in range(header.items(limits.MAX_TENSORS)):
         if header.items(3) != 3:
@@ -152,7 +152,7 @@ def check_spec(name: str, found: TensorSpec, wanted: TensorSpec | None) -> None:
     """Check that a tensor is the expected one.
 
     Raises:
-        WireError: ``wire.tensor``, naming the tensor and what differs.
+        WireError: ``wire.tensor``, naming the tensor and the difference.
     """
     if wanted is None:
         raise malformed(f"the tensor {name!r} is not expected")

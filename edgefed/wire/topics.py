@@ -86,7 +86,7 @@ class TopicSpec:
 
     @property
     def senders(self) -> tuple[Role, ...]:
-        """Who may sign messages here; empty where none are verified.
+        """Roles that may sign messages here; empty where none are verified.
 
         The digest of its blob proves a chunk, and the token's secret proves enrolment.
         """
@@ -134,7 +134,7 @@ TOPIC_SPECS: Mapping[tuple[str, str], TopicSpec] = MappingProxyType(
 
 @dataclass(frozen=True)
 class ParsedTopic:
-    """What an incoming topic means.
+    """The levels of an incoming topic.
 
     Attributes:
         branch: first word below the fleet.
@@ -149,7 +149,7 @@ class ParsedTopic:
 
     @property
     def user(self) -> str:
-        """The user of a device or of a client, who alone sends what is not the coordinator's."""
+        """The user of a device or a client; it alone sends messages not sent by the coordinator."""
         return self.who.partition("/")[0]
 
     @property
@@ -195,11 +195,11 @@ class Topics:
         return self._down(device, "task")
 
     def receipt(self, device: str) -> str:
-        """Where a device learns what became of its reply."""
+        """Where the coordinator publishes the outcome of a device's reply."""
         return self._down(device, "receipt")
 
     def cancel(self, device: str) -> str:
-        """Where a device is told to stop."""
+        """Where the coordinator asks a device to stop."""
         return self._down(device, "cancel")
 
     def down_need(self, device: str) -> str:
@@ -259,7 +259,7 @@ class Topics:
         return self._up(device, "leave")
 
     def left(self, device: str) -> str:
-        """Where a device is told that the coordinator has noted it."""
+        """Where the coordinator confirms to a device that it has left."""
         return self._down(device, "leave")
 
     def ping(self, device: str) -> str:
@@ -321,7 +321,7 @@ class Topics:
         return f"{self.root}/enrol/+/request"
 
     def parse(self, topic: str) -> ParsedTopic | None:
-        """Return what ``topic`` means, or None when it is not one of this fleet's topics."""
+        """Return the parsed ``topic``, or None when it is not one of this fleet's topics."""
         prefix = f"{self.root}/"
         if len(topic) > 512 or not topic.startswith(prefix):
             return None
