@@ -21,6 +21,11 @@ from edgefed.errors import EdgeFedError, UnreachableError
 from edgefed.files import make_folder, open_private, storage_error
 
 START_SECONDS = 20.0
+"""After this long a broker that accepts no connections has failed, or opens a large database."""
+
+OPENING_SECONDS = 600.0
+"""For this long Mosquitto may open its database, as long as its log has no error."""
+
 STOP_SECONDS = 5.0
 _POLL_SECONDS = 0.02
 
@@ -123,19 +128,34 @@ def wait_until_accepting(
     address: Address,
     seconds: float = START_SECONDS,
     *,
+    opening: float = 0.0,
+    tell: Callable[[str], None] = lambda line: None,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> None:
     """Return as soon as the child accepts connections; stop it when that does not happen.
 
+    Args:
+        child: the broker.
+        address: where it listens.
+        seconds: how long it may take.
+        opening: how long it may take if its log has no error: it opens a large database.
+        tell: takes one line if it takes longer than ``seconds``.
+        monotonic: seconds that never go back.
+
     Raises:
         UsageError: the port is taken.
-        UnreachableError: the child ended, or says nothing within ``seconds``.
+        UnreachableError: the child ended, or does not accept connections in time.
     """
-    deadline = monotonic() + seconds
+    began, told = monotonic(), False
     try:
         while not _accepts(address):
-            if not child.is_running() or monotonic() > deadline:
+            waited = monotonic() - began
+            late = waited > seconds and (waited > opening or "error" in child.said().lower())
+            if late or not child.is_running():
                 raise start_error(child, address)
+            if waited > seconds and not told:
+                told = True
+                tell(f"Mosquitto opens its database; waiting for it up to {opening / 60:.0f} min")
             time.sleep(_POLL_SECONDS)
     except BaseException:
         child.stop()

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from broker.address import require_free
-from broker.child_process import NO_LIMITS, ChildProcess, ProcessLimits, wait_until_accepting
+from broker.child_process import (
+    NO_LIMITS,
+    OPENING_SECONDS,
+    ChildProcess,
+    ProcessLimits,
+    wait_until_accepting,
+)
 from broker.configuration import configuration
 from broker.running_broker import BrokerProcess
 from edgefed.config.address import Address
@@ -37,6 +43,7 @@ class MosquittoBroker(BrokerProcess):
         folder: for its configuration, log and database; created when absent.
         allow_anonymous: whether clients without a user name are let in; None for loopback only.
         program: the Mosquitto program; searched for when left out.
+        tell: takes one line about a start that takes long.
 
     Raises:
         UsageError: Mosquitto is not installed, or the port is taken.
@@ -53,6 +60,7 @@ class MosquittoBroker(BrokerProcess):
         *,
         allow_anonymous: bool | None = None,
         program: Path | None = None,
+        tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         folder = folder.expanduser().absolute()
         text = configuration(
@@ -61,7 +69,7 @@ class MosquittoBroker(BrokerProcess):
             allow_anonymous=allow_anonymous,
             user=mosquitto_user(),
         )
-        super().__init__(address, run_mosquitto(text, address, folder, program=program))
+        super().__init__(address, run_mosquitto(text, address, folder, program=program, tell=tell))
 
 
 def run_mosquitto(
@@ -72,6 +80,7 @@ def run_mosquitto(
     more: Sequence[Address] = (),
     program: Path | None = None,
     limits: ProcessLimits = NO_LIMITS,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> ChildProcess:
     """Run Mosquitto with a configuration, and return it once it accepts connections.
 
@@ -82,6 +91,7 @@ def run_mosquitto(
         more: addresses of its other listeners.
         program: the Mosquitto program; searched for when left out.
         limits: what it may take of the machine.
+        tell: takes one line about a start that takes long.
 
     Raises:
         UsageError: Mosquitto is not installed, or a port is taken.
@@ -104,7 +114,7 @@ def run_mosquitto(
         limits=limits,
     )
     for each in (address, *more):
-        wait_until_accepting(child, each)
+        wait_until_accepting(child, each, opening=OPENING_SECONDS, tell=tell)
     return child
 
 

@@ -76,7 +76,7 @@ class SecuredBroker(_Reloading):
         folder: for its configuration, log and database; created when absent.
         files: certificates, revocations and access rules.
         program: the Mosquitto program; searched for when left out.
-        tell: told of a database that was moved aside.
+        tell: takes one line about a database that opens slowly or was moved aside.
 
     Raises:
         UsageError: Mosquitto is not installed, a port is taken, or a file is missing.
@@ -102,7 +102,7 @@ class SecuredBroker(_Reloading):
         more = [replace(address, port=address.port + COMMANDS.offset)]
 
         def start() -> ChildProcess:
-            return run_mosquitto(text, address, folder, more=more, program=program)
+            return run_mosquitto(text, address, folder, more=more, program=program, tell=tell)
 
         super().__init__(
             address, _start_without(database / "mosquitto.db", start, tell), files.of_fleet()

@@ -13,7 +13,7 @@ from broker.acl import acl, enrolment_acl
 from edgefed.errors import UsageError
 from edgefed.files import make_folder, open_private, storage_error, write_atomic
 from edgefed.trust import credentials
-from edgefed.trust.enrolment_login import ACCESS, PASSWORDS, ensure_login
+from edgefed.trust.enrolment_login import ACCESS, PASSWORDS, ensure_login, give_to_owner
 
 Version = tuple[tuple[int, int, int], ...]
 """Of each file: inode, time of the last change, size."""
@@ -168,6 +168,7 @@ def _write_enrolment_access(trust: Path, fleet: str) -> None:
         same = False
     if not same:  # else the broker would read its files again for nothing
         write_atomic(path, rules)
+        give_to_owner(path)
 
 
 @contextmanager
@@ -182,6 +183,7 @@ def access_lock(trust: Path) -> Iterator[None]:
     folder = make_folder(secured_files(trust).access)
     try:
         file = open_private(folder / _LOCK, "ab")
+        give_to_owner(folder / _LOCK)
     except OSError as error:
         raise storage_error(folder, error) from error
     with file:

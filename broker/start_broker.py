@@ -53,6 +53,7 @@ def start_broker(
     *,
     allow_anonymous: bool | None = None,
     find: Callable[[], Path | None] = find_mosquitto,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> RunningBroker:
     """Start a broker and return it once it accepts connections.
 
@@ -62,6 +63,7 @@ def start_broker(
         prefer: ``auto`` takes Mosquitto when it is installed and the demo broker otherwise.
         allow_anonymous: Mosquitto lets clients in without a user name; None for loopback only.
         find: where Mosquitto is.
+        tell: takes one line about a start that takes long.
 
     Raises:
         UsageError: no broker here can serve the address, or the port is taken.
@@ -71,7 +73,9 @@ def start_broker(
     program = None if prefer == "embedded" else find()
     if program is not None:
         _require_decision(address, allow_anonymous)
-        return MosquittoBroker(address, folder, allow_anonymous=allow_anonymous, program=program)
+        return MosquittoBroker(
+            address, folder, allow_anonymous=allow_anonymous, program=program, tell=tell
+        )
     if prefer == "mosquitto" or (prefer == "auto" and not address.is_loopback):
         raise UsageError(
             f"Mosquitto is not installed; the demo broker cannot serve {address}.",

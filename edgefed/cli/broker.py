@@ -78,8 +78,9 @@ def up(
 
     On the machine of the fleet's authority (edgefed init), it is a Mosquitto with TLS that admits
     holders of certificates only. It is restarted when it ends, and reads access rules and
-    revocations again as soon as they change. A database that it cannot open is moved aside. It also
-    uses the next two ports: for enrolment, which has a Mosquitto of its own, and for commands.
+    revocations again as soon as they change. A database that it cannot open is moved aside; one
+    that it opens slowly may take 10 minutes. It also uses the next two ports: for enrolment, which
+    has a Mosquitto of its own, and for commands.
 
     Without an authority, it is a broker for one machine or a closed network.
     """
@@ -161,7 +162,9 @@ def config(
                 password_file=password_file is not None,
                 acl_file=acl_file is not None,
             )
-            text = _secured_text(secured, bind, port, files, acl=acl, enrolment=enrolment)
+            text = _secured_text(
+                secured, settings.fleet, bind, port, files, acl=acl, enrolment=enrolment
+            )
         elif enrolment:
             raise secured_broker.no_enrolment(settings.fleet)
         elif acl:
@@ -227,6 +230,7 @@ def check(
 
 def _secured_text(
     secured: SecuredFiles,
+    fleet: str,
     bind: str | None,
     port: int | None,
     folder: Path | None,
@@ -235,9 +239,11 @@ def _secured_text(
     enrolment: bool,
 ) -> str:
     """Return the configuration with TLS, or the access rules as they are now."""
-    from broker.secured_files import SecuredFiles
+    from broker.secured_files import SecuredFiles, write_enrolment_access
     from edgefed.cli import secured_broker
 
+    if not all(path.exists() for path in secured.of_enrolment()):  # made by an older version
+        write_enrolment_access(secured.access.parent, fleet)
     secured.require()
     if acl:
         return (secured.enrolment_acl if enrolment else secured.acl).read_text()
@@ -276,7 +282,9 @@ def _run_without_tls(
     from broker.start_broker import start_broker
 
     with sigterm_as_event() as told:
-        broker = start_broker(address, folder, kind.value, allow_anonymous=allow_anonymous or None)
+        broker = start_broker(
+            address, folder, kind.value, allow_anonymous=allow_anonymous or None, tell=talk
+        )
         try:
             _announce(broker, options)
             wait_for_end(broker, told)

@@ -80,8 +80,12 @@ def _made(folder: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file for the owner of its folder, also where root runs the broker."""
     write_atomic(path, text.encode())
+    give_to_owner(path)
+
+
+def give_to_owner(path: Path) -> None:
+    """Give a file that root has written to the owner of its folder."""
     owner = path.parent.stat()
     if os.geteuid() == 0 != owner.st_uid:
         with suppress(OSError):  # a file system without owners

@@ -46,6 +46,35 @@ def test_one_that_never_accepts_is_ended(tmp_path: Path) -> None:
     assert not silent.is_running()
 
 
+def test_one_that_opens_its_database_for_long_is_waited_for(tmp_path: Path) -> None:
+    port = free_port()
+    slow = child(
+        "import pathlib, socket, time\n"
+        "while not pathlib.Path('told').exists(): time.sleep(0.02)\n"
+        f"kept = socket.create_server(('{LOOPBACK}', {port})); time.sleep(3600)",
+        tmp_path,
+    )
+    lines: list[str] = []
+
+    def tell(line: str) -> None:
+        lines.append(line)
+        (tmp_path / "told").touch()
+
+    try:
+        wait_until_accepting(slow, Address(LOOPBACK, port), 0.1, opening=600, tell=tell)
+        assert [line.endswith("up to 10 min") for line in lines] == [True]
+    finally:
+        slow.stop()
+
+
+def test_one_that_logs_an_error_is_not_waited_for(tmp_path: Path) -> None:
+    broken = child("import time; print('Error: x', flush=True); time.sleep(3600)", tmp_path)
+    assert until(lambda: broken.said() != "")
+    with pytest.raises(UnreachableError, match="Error: x"):
+        wait_until_accepting(broken, Address(LOOPBACK, free_port()), 0.1, opening=3600)
+    assert not broken.is_running()
+
+
 def test_ctrl_c_in_the_terminal_does_not_reach_it(tmp_path: Path) -> None:
     sleeper = child("import time; time.sleep(3600)", tmp_path)
     try:

@@ -112,8 +112,12 @@ def test_config_prints_the_configuration_and_the_rules(state: Path) -> None:
     assert "cafile /etc/mosquitto/edgefed/authority.pem" in out
     assert out.count("tls_version tlsv1.3") == 2
     folder = ("--files", "/etc/mosquitto/edgefed", "--enrolment")
+    access = state / "trust" / "default" / "access"
+    for path in access.glob("enrolment.*"):  # as an older version left the fleet
+        path.unlink()
     code, out, _ = run(state, "broker", "config", *folder)
     assert code == 0
+    assert len([*access.glob("enrolment.*")]) == 3
     assert "password_file /etc/mosquitto/edgefed/enrolment.passwords" in out
     code, out, _ = run(state, "broker", "config", "--acl", "--enrolment")
     assert (code, "user operator.admin" in out, "enrol/%c/request" in out) == (0, False, True)

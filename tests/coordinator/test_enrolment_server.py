@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.secured_files import write_enrolment_access
 from edgefed.coordinator.enrolment_server import EnrolmentServer
 from edgefed.files import write_atomic
 from edgefed.transport.link import Arrival, Incoming, LinkDown, LinkUp
@@ -74,9 +75,10 @@ def test_a_coordinator_and_a_broker_that_start_at_once_make_one_login(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_the_login_that_root_makes_is_the_folders_owners(tmp_path: Path) -> None:
+def test_what_root_writes_for_enrolment_is_the_folders_owners(tmp_path: Path) -> None:
     (tmp_path / ACCESS).mkdir()
     os.chown(tmp_path / ACCESS, 12345, 12346)
-    ensure_login(tmp_path)
-    found = [(tmp_path / ACCESS / name).stat() for name in (PASSWORD, PASSWORDS)]
+    write_enrolment_access(tmp_path, "lab")
+    names = (PASSWORD, PASSWORDS, "enrolment.acl", ".lock")
+    found = [(tmp_path / ACCESS / name).stat() for name in names]
     assert {(each.st_uid, each.st_gid) for each in found} == {(12345, 12346)}
