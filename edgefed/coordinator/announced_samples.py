@@ -4,7 +4,8 @@ A merge weighs a device by the samples that it announces, and no number can be c
 that announces more than a factor times the median of the fleet, of samples to train on or to test
 on, is therefore excluded. The median is over all devices that are known and have such samples,
 itself included: while fewer than half of them lie, it lies between two honest numbers. It is used
-from three devices on; with fewer, as in the first moments after a restart, the last one is.
+from three devices on; with fewer, as in the first moments after a restart, the last one is, unless
+so many devices were removed that fewer than three are left.
 
 A release holds until the device announces more than twice what it announced then. An excluded
 device that comes to announce less takes part again without one.
@@ -108,6 +109,24 @@ class AnnouncedSamples:
             self._write(self._medians, [replace(known, released=True)])
             return True
 
+    def removed(self, left: int) -> None:
+        """Note that a device was removed; the last medians are forgotten with the last three.
+
+        Args:
+            left: devices that are known without it.
+        """
+        with self._lock:
+            if left >= LEAST_DEVICES or not self._medians:
+                return
+            try:
+                if self._db is not None:
+                    with self._db.transaction():
+                        for counted in self._medians:
+                            self._db.delete("medians", counted=counted)
+            except StorageError as error:
+                log.warning("%s", error.message)
+            self._medians = {}
+
     def _noted(self, members: Sequence[Member], factor: float, *, forget: bool) -> dict[str, str]:
         if not factor:
             return {}
@@ -155,8 +174,9 @@ class AnnouncedSamples:
                     continue
                 if before is None or count > before.allows(counted):
                     reasons[member.device] = (
-                        f"it announces {count} {words}, more than {factor:g} times the median of"
-                        f" {middle:g}; {RELEASE} {member.device}"
+                        # Without the median: the reason is told again whenever it changes.
+                        f"it announces {count} {words}, more than {factor:g} times the fleet's"
+                        f" median; {RELEASE} {member.device}"
                     )
         return reasons
 

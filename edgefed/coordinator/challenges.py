@@ -14,8 +14,11 @@ from edgefed.clock import Clock
 from edgefed.errors import NotAllowedError
 from edgefed.wire.limits import CHALLENGE_SECONDS
 
-MAX_OUTSTANDING = 32
+MAX_OUTSTANDING = 128
 """Challenges of one user that are remembered; the oldest is dropped for a new one."""
+
+MAX_TOTAL = 8192
+"""Challenges of all users; for a new one, the oldest of the user with the most is dropped."""
 
 MAX_USERS = 256
 """Users whose challenges are remembered; those of the user that asked longest ago are dropped."""
@@ -44,6 +47,8 @@ class Challenges:
         issued[token] = self._clock.monotonic()
         if len(issued) > MAX_OUTSTANDING:
             issued.popitem(last=False)
+        elif sum(map(len, self._issued.values())) > MAX_TOTAL:
+            max(self._issued.values(), key=len).popitem(last=False)
         return token
 
     def redeem(self, token: str, user: str) -> None:

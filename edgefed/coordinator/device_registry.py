@@ -322,6 +322,7 @@ class DeviceRegistry:
                 )
             self._entries.pop(device, None)
             self._absent.discard(device)
+        self._note_removal()
         self._reports.drop(device)
         self._journal.emit("device", device=device, forgotten=True)
 
@@ -332,9 +333,13 @@ class DeviceRegistry:
                 return
             self._absent.discard(device)
             self._changed.notify_all()
+        self._note_removal()
         self._reports.drop(device)
         self._journal.emit("device", device=device, forgotten=True)
         self._tell(device)
+
+    def _note_removal(self) -> None:
+        self._trust.announced.removed(len(self._entries.keys() | self._absent))
 
     def lost(self) -> list[str]:
         """Return the devices that are known and not there, sorted by id."""

@@ -69,7 +69,9 @@ def least_roster(recipe: Recipe) -> int:
 
     They are the quorum of ``rounds.cohort``, the answers that the rule of ``[merging]`` and secure
     aggregation need, and the devices among which ``privacy.population`` hides a cohort. Without a
-    cohort, the quorum is a share of the devices that remain.
+    cohort, the quorum is a share of the devices that remain. Secure aggregation also keeps
+    ``rounds.min_devices``: owners refuse to be summed with few devices (``least_cohort``), and
+    the coordinator does not know with how few.
     """
     rounds, secure = recipe.rounds, recipe.secure_aggregation
     return max(
@@ -77,7 +79,7 @@ def least_roster(recipe: Recipe) -> int:
         math.ceil(round(rounds.quorum * rounds.cohort, 6)),
         recipe.merging.least_answers,
         recipe.privacy.population,
-        fewest_devices(secure) if secure.wanted else 0,
+        max(fewest_devices(secure), rounds.min_devices) if secure.wanted else 0,
     )
 
 

@@ -215,11 +215,18 @@ class TrustScores:
     def release(self, device: str, now: str) -> None:
         """End a quarantine; the device is suspect until its replies were accepted for a while.
 
+        A device with a refused reply is released as well: runs with a higher ``quarantine_below``
+        than its score do not ask it.
+
         Raises:
-            UnknownNameError: ``device.not_quarantined``: it is not quarantined.
+            UnknownNameError: ``device.not_quarantined``: it is not quarantined, and no reply of
+                it was refused since its last release.
         """
         with self._lock:
             known = self.of(device)
+            if known.standing != "quarantined" and known.reason:
+                self._write([replace(known, score=max(known.score, RELEASED), reason="")])
+                return
             if known.standing != "quarantined":
                 raise UnknownNameError(
                     f"Device {device} is neither quarantined nor excluded for its samples.",

@@ -6,7 +6,7 @@ import pytest
 
 from edgefed.clock import SystemClock
 from edgefed.control import coordinator_client
-from edgefed.coordinator.challenges import MAX_OUTSTANDING, MAX_USERS, Challenges
+from edgefed.coordinator.challenges import MAX_OUTSTANDING, MAX_TOTAL, MAX_USERS, Challenges
 from edgefed.errors import NotAllowedError
 from edgefed.wire.limits import ANSWER_SECONDS, CHALLENGE_SECONDS
 
@@ -90,6 +90,17 @@ def test_users_whose_challenges_are_remembered_are_bounded(challenges: Challenge
         challenges.issue(f"user-{number}")
     assert reject_reason(challenges, token).code == "challenge.expired"
     assert len(challenges._issued) == MAX_USERS
+
+
+def test_all_challenges_together_are_bounded(challenges: Challenges) -> None:
+    """Who holds few keeps them, however many others fill the memory."""
+    few = [challenges.issue(ANN) for _ in range(MAX_TOTAL // MAX_USERS)]
+    for number in range(MAX_USERS - 1):
+        for _ in range(MAX_OUTSTANDING):
+            challenges.issue(f"user-{number}")
+    assert sum(map(len, challenges._issued.values())) == MAX_TOTAL
+    for token in few:
+        challenges.redeem(token, ANN)
 
 
 def test_an_order_expires_before_its_client_gives_up() -> None:

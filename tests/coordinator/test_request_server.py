@@ -172,6 +172,18 @@ def test_a_challenge_admits_no_order_of_another_user(scene: Scene) -> None:
         assert code(scene.link.answers[-1]) == why
 
 
+def test_many_orders_of_one_user_at_once_are_all_carried_out(scene: Scene) -> None:
+    clients = [f"operator.ann/{number % CLIENT_SLOTS}" for number in range(40)]
+    for client in clients:
+        scene.ask(client, "challenge")
+    tokens = list(scene.server._handler._challenges._issued["operator.ann"])
+    scene.link.answers.clear()
+    for client, token in zip(clients, tokens, strict=True):
+        arguments = {"run": "r-1", "action": "pause"}
+        scene.ask(client, "run.order", arguments=arguments, challenge=token)
+    assert [code(answer) for answer in scene.link.answers] == ["run.unknown"] * 40
+
+
 def test_the_requests_of_one_user_are_not_taken_for_anothers(scene: Scene) -> None:
     request = Request(nonce="a" * 8, action="run.list")
     for client in ("viewer.bob/0", "operator.ann/0", "operator.ann/1"):

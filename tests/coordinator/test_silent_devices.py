@@ -87,6 +87,8 @@ def test_as_many_are_left_out_as_the_run_can_do_without() -> None:
         ({"secure_aggregation": {"enabled": True}}, 2),
         ({"secure_aggregation": {"enabled": True, "threshold": 7}}, 7),
         ({"secure_aggregation": {"enabled": True, "colluders": 3}}, 5),
+        ({"secure_aggregation": {"enabled": True}, "rounds": {"min_devices": 8}}, 8),
+        ({"rounds": {"min_devices": 8}}, 1),
     ],
 )
 def test_a_run_keeps_the_devices_that_it_needs(sections: dict[str, Any], least: int) -> None:

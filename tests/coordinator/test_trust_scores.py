@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from edgefed.algorithms.base import Member
 from edgefed.config.checks_section import ChecksSection
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.fleet import Delivered
@@ -145,6 +146,18 @@ def test_scores_are_kept_on_disk(tmp_path: Path) -> None:
         again.release(LIAR, NOW)
     with closing(TrustScores(tmp_path)) as last:
         assert last.of(LIAR).score == RELEASED
+
+
+def test_a_device_that_a_check_calls_quarantined_can_be_released() -> None:
+    trust, strict = TrustScores(), ChecksSection(quarantine_below=0.7, trusted_from=0.8)
+    refuse(trust, 0, 1)
+    roster = (Member(LIAR, 5),)
+    assert trust.exclusions(roster, strict) == {LIAR: "it is quarantined"}
+    trust.release(LIAR, NOW)
+    assert trust.exclusions(roster, strict) == {}
+    assert trust.of(LIAR) == Trust(LIAR, RELEASED, "suspect", "", NOW, trust.of(LIAR).exchange)
+    with pytest.raises(EdgeFedError, match="neither quarantined"):
+        trust.release(LIAR, NOW)
 
 
 def test_orders_that_change_nothing_are_refused() -> None:
