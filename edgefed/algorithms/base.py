@@ -47,6 +47,7 @@ from edgefed.config.images_section import NO_IMAGES, ImagesSection
 from edgefed.config.recipe import EvaluationPlace, EvaluationWeighting, ModelSection, RoundsSection
 from edgefed.config.training_section import TrainingSection
 from edgefed.errors import UsageError
+from edgefed.events.method_tables import MethodTable
 from edgefed.learn.models import Model
 from edgefed.learn.scoring import Predict as Predict  # noqa: PLC0414 - part of the interface
 from edgefed.learn.scoring import Predictor as Predictor  # noqa: PLC0414
@@ -160,6 +161,14 @@ class ExchangeOwner(ABC):
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
         """Return what an operator should know of a merge."""
         del before, exchange, after
+        return ()
+
+    def view(self, state: State) -> tuple[MethodTable, ...]:
+        """Return tables that show the state to people, as after the merge of each exchange.
+
+        A call that raises costs a warning; the run goes on.
+        """
+        del state
         return ()
 
     def bounty_report(self, state: State) -> BountyReport:

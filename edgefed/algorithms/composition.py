@@ -42,6 +42,7 @@ from edgefed.algorithms.wrapped_algorithm import WrappedAlgorithm
 from edgefed.config.privacy_section import NO_PRIVACY, PrivacySection
 from edgefed.config.recipe import LabelsSection, ModelSection, PersonalSection
 from edgefed.config.secure_aggregation_section import SecureAggregationSection
+from edgefed.events.method_tables import MethodTable
 from edgefed.learn.models import Model
 from edgefed.learn.types import Job, Tensors, Trained
 from edgefed.sharing.bounty_report import BountyOrder, BountyReport
@@ -177,6 +178,10 @@ class Composition(WrappedAlgorithm):
         """Return what the algorithm and all parts say of a merge."""
         each = (part.remarks(before, exchange, after) for part in self._each)
         return tuple(remark for remarks in each for remark in remarks)
+
+    def view(self, state: State) -> tuple[MethodTable, ...]:
+        """Return the tables of the algorithm and of all parts."""
+        return tuple(table for part in self._each for table in part.view(state))
 
     def bounty_report(self, state: State) -> BountyReport:
         """Return what all parts know of label bounties."""

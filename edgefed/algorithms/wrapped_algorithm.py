@@ -25,6 +25,7 @@ from edgefed.algorithms.base import (
 )
 from edgefed.algorithms.exchange_part import ExchangePart
 from edgefed.config.recipe import ModelSection
+from edgefed.events.method_tables import MethodTable
 from edgefed.learn.models import Model
 from edgefed.learn.types import Tensors
 from edgefed.sharing.bounty_report import BountyOrder, BountyReport
@@ -111,6 +112,10 @@ class WrappedAlgorithm(Algorithm[Any]):
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
         """Return what an operator should know of a merge."""
         return self.inner.remarks(before, exchange, after)
+
+    def view(self, state: State) -> tuple[MethodTable, ...]:
+        """Return the inner algorithm's tables; a wrapper that must hide some overrides this."""
+        return self.inner.view(state)
 
     def bounty_report(self, state: State) -> BountyReport:
         """Return what is known of label bounties."""

@@ -42,6 +42,8 @@ from edgefed.cli.run_check import EPILOG as CHECK_EPILOG
 from edgefed.cli.run_check import check
 from edgefed.cli.run_models import model_rows
 from edgefed.cli.state_marks import run_status
+from edgefed.cli.tables import EPILOG as TABLES_EPILOG
+from edgefed.cli.tables import tables
 from edgefed.command_line import CommandLine
 from edgefed.console import columns, confirm, data, json_out, reported, talk
 from edgefed.units import counted, short_time, size
@@ -54,6 +56,7 @@ app = CommandLine(help="Start, show, follow and control runs.")
 app.command(epilog=REPORT_EPILOG)(report)
 app.command(epilog=COMPARE_EPILOG)(compare)
 app.command(epilog=REPLAY_EPILOG)(replay)
+app.command(epilog=TABLES_EPILOG)(tables)
 app.command(epilog=MEANS_EPILOG)(means)
 app.command(epilog=AUDIT_EPILOG)(audit)
 app.command(epilog=CHECK_EPILOG)(check)

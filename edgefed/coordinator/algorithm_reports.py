@@ -9,6 +9,7 @@ from edgefed.algorithms.base import Algorithm, State
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.expert_updates import ExpertUpdates
 from edgefed.coordinator.matching_updates import MatchingUpdates
+from edgefed.coordinator.table_updates import TableUpdates
 
 EPSILON = "epsilon"
 """Name of the privacy cost among an algorithm's metrics."""
@@ -30,18 +31,20 @@ class AlgorithmReports:
         self._algorithm = algorithm
         self._experts = ExpertUpdates(run, algorithm, journal)
         self._matching = MatchingUpdates(run, algorithm, journal)
+        self._tables = TableUpdates(run, algorithm, journal)
 
     def tell(self, state: State) -> None:
         """Emit what differs from the last reports; the first time, everything."""
         self._experts.tell(state)
         self._matching.tell(state)
+        self._tables.tell(state)
 
     def epsilon(self, state: State) -> float | None:
         """Return what the merged rounds cost in differential privacy; None without."""
         return self._algorithm.round_metrics(state).get(EPSILON)
 
     def round_metrics(self, state: State) -> Mapping[str, float]:
-        """Return what the row of a round has of the state: its metrics, and the growth."""
+        """Return what the row of a round has of the state: its metrics, series and the growth."""
         growth = self._algorithm.match_report(state).growth
-        measured = self._algorithm.round_metrics(state)
+        measured = {**self._tables.series(), **self._algorithm.round_metrics(state)}
         return measured if growth is None else {**measured, GROWTH: growth}

@@ -16,6 +16,7 @@ from edgefed.events.evaluation_views import ConfusionView
 from edgefed.events.expert_events import ExpertChange, ExpertTable
 from edgefed.events.fold import MAX_ROUNDS
 from edgefed.events.matching_events import MatchingChange, MatchingTable
+from edgefed.events.method_tables import MethodTables, TableChange
 from edgefed.events.model import UNFINISHED
 from edgefed.events.snapshot import (
     BountyView,
@@ -66,8 +67,9 @@ def _previous(store: Store, records: list[RunRecord], record: RunRecord) -> Prev
 
 
 def _reports(folder: Path) -> dict[str, Any]:
-    """Return what the event log says of experts, layers and tests, as fields of a snapshot."""
+    """Return what the event log says of experts, layers, tables and tests, for a snapshot."""
     experts, matching, tests = ExpertTable(None, ()), MatchingTable(None), DeviceTests(())
+    tables = MethodTables()
 
     def take_reply(event: Mapping[str, Any]) -> None:
         test = device_test(event)
@@ -77,6 +79,7 @@ def _reports(folder: Path) -> dict[str, Any]:
     takers: dict[str, Taker] = {
         "experts": lambda event: experts.apply(ExpertChange.of(event)),
         "matching": lambda event: matching.apply(MatchingChange.of(event)),
+        "table": lambda event: tables.apply(TableChange.of(event)),
         "reply": take_reply,
     }
     replay_events(folder, takers)
@@ -84,6 +87,7 @@ def _reports(folder: Path) -> dict[str, Any]:
         "experts": experts.view(),
         "mixtures": experts.mixtures(),
         "matching": matching.view(),
+        "tables": tables.views(),
         "tests": tests.rows(),
     }
 

@@ -14,6 +14,7 @@ from edgefed.events.device_tests import NO_TEST, DeviceTests, device_test
 from edgefed.events.expert_events import NO_MIXTURE, ExpertChange, ExpertTable
 from edgefed.events.lines import describe
 from edgefed.events.matching_events import MatchingChange, MatchingTable
+from edgefed.events.method_tables import MethodTables, TableChange
 from edgefed.events.model import Event, EventKind
 from edgefed.events.roster import roster_rows
 from edgefed.events.snapshot import (
@@ -64,6 +65,7 @@ _EMPTY = {
     "experts": None,
     "mixtures": (),
     "matching": None,
+    "tables": (),
     "tests": (),
 }
 """What a builder keeps beside the rest of a snapshot."""
@@ -85,6 +87,7 @@ class SnapshotBuilder:
         self._labels = LabelTable(start.bounties, start.budgets)
         self._experts = ExpertTable(start.experts, start.mixtures)
         self._matching = MatchingTable(start.matching)
+        self._tables = MethodTables(start.tables)
         self._tests = DeviceTests(start.tests)
         self._rest = start.model_copy(update=_EMPTY)
         self._frozen: Snapshot | None = None
@@ -102,6 +105,7 @@ class SnapshotBuilder:
         labels = self._change(event, "labels", LabelChange.of)
         experts = self._change(event, "experts", ExpertChange.of)
         matching = self._change(event, "matching", MatchingChange.of)
+        table = self._change(event, "table", TableChange.of)
         test = device_test(event.fields) if event.kind == "reply" else None
         update: dict[str, Any] = {"time": event.time}
         line = describe(event)
@@ -112,6 +116,7 @@ class SnapshotBuilder:
             self._labels.clear()
             self._experts.clear()
             self._matching.clear()
+            self._tables.clear()
             self._tests.clear()
         elif _is_at_work(rest.run) and not _is_at_work(self._rest.run):  # it is taken up again
             views = [view for view in self._devices.values() if view.excluded]
@@ -126,6 +131,8 @@ class SnapshotBuilder:
             of_run.add(test.device)
         if matching is not None:
             self._matching.apply(matching)
+        if table is not None:
+            self._tables.apply(table)
         for device in of_run & self._devices.keys():
             self._devices[device] = self._with_run(self._devices[device])
         self._frozen = None
@@ -168,6 +175,7 @@ class SnapshotBuilder:
                 "experts": self._experts.view(),
                 "mixtures": self._experts.mixtures(),
                 "matching": self._matching.view(),
+                "tables": self._tables.views(),
                 "tests": self._tests.rows(),
             }
             self._frozen = self._rest.model_copy(update=update)
@@ -384,6 +392,7 @@ _FOLDS = {
     "labels": _unchanged,
     "experts": _unchanged,
     "matching": _unchanged,
+    "table": _unchanged,
     "confusion": _confusion,
     "alert": _alert,
     "note": _unchanged,

@@ -20,6 +20,7 @@
 | ``labels`` | run, bounties, budgets, removed, totals: label bounties or budgets changed |
 | ``experts`` | run, rows, mixtures, and the fields of ``ExpertsView``: who uses which expert |
 | ``matching`` | run, layers, and the fields of ``MatchingView``: what the layers' matching found |
+| ``table`` | run, round, anew, rows, removed, left_out, and the fields of ``MethodTable`` |
 | ``confusion`` | run, and the fields of ``ConfusionView``: counts of an evaluation by label |
 | ``order`` | action, by, about, outcome, reason: somebody gave an order |
 | ``alert`` | alert, about, text, over: something that the operator is told begins, or is over |
@@ -57,6 +58,11 @@ for the fleet. ``over`` is true in the event that ends it.
 
 ``matching`` follows each merge of an algorithm that matches layers, and a restart. ``layers`` has
 number and row, as in ``LayerMatchView``, of the layers that changed, of the first 1024 layers.
+
+``table`` follows each merge of an algorithm with a ``view``, and a restart. ``rows`` has key and
+cells of the rows that changed, and ``removed`` the keys of those that are gone; with ``anew``, all
+rows before the event are. Of a table that the run no longer has, the event has its name and
+``gone``.
 """
 
 from __future__ import annotations
@@ -77,6 +83,7 @@ EventKind = Literal[
     "labels",
     "experts",
     "matching",
+    "table",
     "confusion",
     "order",
     "alert",

@@ -6,6 +6,7 @@ from typing import Literal
 
 from edgefed.events.alert_events import AlertView
 from edgefed.events.evaluation_views import ConfusionView, DeviceTestView
+from edgefed.events.method_tables import TableView
 from edgefed.events.model import Phase, RunStatus
 from edgefed.events.view import View
 from edgefed.sharing.bounty_report import BountyStatus
@@ -359,6 +360,7 @@ class Snapshot(View):
         experts: of the current run; None for an algorithm without experts.
         mixtures: of the devices that have answered in a run with experts, sorted by device.
         matching: of the current run; None for an algorithm without matching.
+        tables: that the method of the current run shows.
         confusions: of the current run's last evaluation, of each place at most one.
         tests: the last accepted test of each device in the current run, sorted by device.
         alerts: those that are not over, oldest first.
@@ -377,6 +379,7 @@ class Snapshot(View):
     experts: ExpertsView | None = None
     mixtures: tuple[MixtureView, ...] = ()
     matching: MatchingView | None = None
+    tables: tuple[TableView, ...] = ()
     confusions: tuple[ConfusionView, ...] = ()
     tests: tuple[DeviceTestView, ...] = ()
     alerts: tuple[AlertView, ...] = ()

@@ -14,6 +14,7 @@ from edgefed.events.expert_history import ExpertHistory, GatheredExperts
 from edgefed.events.fold import SnapshotBuilder, shared_by
 from edgefed.events.lines import describe
 from edgefed.events.matching_history import GatheredMatching, MatchingHistory
+from edgefed.events.method_tables import MethodTables, TableChange, TableView
 from edgefed.events.model import Event
 from edgefed.events.roster import roster_rows
 from edgefed.events.snapshot import LineView, RunView, Snapshot
@@ -84,6 +85,7 @@ class RunSummary(View):
     lines: tuple[LineView, ...] = ()
     experts: ExpertHistory | None = None
     matching: MatchingHistory | None = None
+    tables: tuple[TableView, ...] = ()
     confusions: tuple[ConfusionView, ...] = ()
     left_out: int = 0
 
@@ -103,6 +105,7 @@ def summarise(events: Iterable[Mapping[str, Any]], left_out: int = 0) -> RunSumm
         lines=tuple(reversed(gathered.lines)),
         experts=gathered.experts.history(),
         matching=gathered.matching.history(),
+        tables=gathered.tables.views(),
         confusions=gathered.confusions,
         left_out=left_out,
     )
@@ -118,6 +121,7 @@ class _Gathered:
         self.lines: list[LineView] = []
         self.experts = GatheredExperts()
         self.matching = GatheredMatching()
+        self.tables = MethodTables()
         self.confusions: tuple[ConfusionView, ...] = ()
         self._exchange = ""
         self._answered: set[str] = set()
@@ -152,6 +156,8 @@ class _Gathered:
             self.experts.take(event)
         elif event["kind"] == "matching":
             self.matching.take(event)
+        elif event["kind"] == "table":
+            self.tables.apply(TableChange.of(event))
         elif event["kind"] == "confusion":
             self.confusions = with_confusion(self.confusions, event)
 

@@ -18,6 +18,7 @@ from edgefed.report.experts import experts_section
 from edgefed.report.html import code, folded, page, pairs, section, tiles
 from edgefed.report.matching import matching_section
 from edgefed.report.run_data import RunData
+from edgefed.report.tables import table_sections
 from edgefed.units import clock_time, counted, short_time, size
 
 BEFORE = "accuracy_before"
@@ -42,6 +43,7 @@ def _body(run_data: RunData) -> Iterator[str]:
     yield sections.labels(run_data.summary)
     yield experts_section(run_data)
     yield matching_section(run_data)
+    yield from table_sections(run_data)
     yield sections.answers(run_data.summary)
     yield sections.device_table(run_data.summary)
     yield sections.averages(run_data.summary)

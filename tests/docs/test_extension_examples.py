@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgefed.algorithms.base import State
 from edgefed.algorithms.registry import PLUGINS
 from edgefed.data.datasets import DATASET_PLUGINS
 from edgefed.data.partitioners.registry import PARTITION_PLUGINS
@@ -26,7 +27,7 @@ tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else 
 EXAMPLES = {
     block.example: block.text for block in blocks(ROOT / "docs" / "extensions.md") if block.example
 }
-CODE = ("algorithm", "model", "dataset", "partition")
+CODE = ("algorithm", "view", "model", "dataset", "partition")
 PROJECT = tomllib.loads(EXAMPLES["entry-points"])["project"]
 NAMES = {
     PLUGINS.group: "half-step",
@@ -62,6 +63,13 @@ def told(*words: str) -> Any:
 def test_every_block_is_run_and_every_kind_has_an_example() -> None:
     assert {*CODE, "entry-points", "recipe", "contract"} == EXAMPLES.keys()
     assert {group: next(iter(points)) for group, points in PROJECT["entry-points"].items()} == NAMES
+
+
+def test_the_view_is_a_table_of_the_state() -> None:
+    kind = importlib.import_module("orchard").Shown
+    state = State(1, {"weights": {"out": np.array([3, 4], np.float32)}})
+    (table,) = kind.view(None, state)
+    assert (table.texts(), table.series) == ([("out", "5.000")], {"largest": 5.0})
 
 
 def test_the_recipe_runs_with_all_four_plug_ins(package: Path) -> None:

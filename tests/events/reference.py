@@ -9,6 +9,7 @@ from edgefed.events.alert_events import AlertView
 from edgefed.events.evaluation_views import ConfusionView, DeviceTestView
 from edgefed.events.fold import MAX_LINES, MAX_ROUNDS
 from edgefed.events.lines import describe
+from edgefed.events.method_tables import MethodTable, Point, Row, TableView
 from edgefed.events.model import Event
 from edgefed.events.snapshot import (
     BountyView,
@@ -66,11 +67,11 @@ def plain_fold(snapshot: Snapshot, event: Event) -> Snapshot:
             _device(state, fields, time)
         case "roster":
             _roster(state, fields, time)
-        case "labels" | "experts" | "matching" | "confusion" if (
+        case "labels" | "experts" | "matching" | "table" | "confusion" if (
             state["run"] and state["run"].run == fields["run"]
         ):
             of_run = {"labels": _labels, "experts": _experts, "matching": _matching}
-            of_run["confusion"] = _confusion
+            of_run |= {"confusion": _confusion, "table": _table}
             of_run[event.kind](state, fields)
     state["alerts"] = _alerts(state["alerts"], event)
     line = describe(event)
@@ -100,7 +101,7 @@ def _run(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
         devices = [view.model_copy(update=unshared) for view in state["devices"]]
         state |= {"sent": 0, "received": 0, "devices": tuple(devices)}
         state |= {"bounties": (), "budgets": (), "experts": None, "mixtures": ()}
-        state |= {"matching": None, "confusions": (), "tests": ()}
+        state |= {"matching": None, "tables": (), "confusions": (), "tests": ()}
         return
     if fields.get("status") in ("finished", "aborted", "failed"):
         known |= {"ended_at": time, "phase": "done", "waiting": None}
@@ -247,6 +248,29 @@ def _confusion(state: dict[str, Any], fields: dict[str, Any]) -> None:
     view = ConfusionView(**fields)
     others = tuple(each for each in state["confusions"] if each.place != view.place)
     state["confusions"] = tuple(sorted((*others, view), key=lambda each: each.place))
+
+
+def _table(state: dict[str, Any], fields: dict[str, Any]) -> None:
+    views = {view.table.name: view for view in state["tables"]}
+    if fields.get("gone"):
+        views.pop(fields["name"], None)
+    else:
+        before = views.get(fields["name"])
+        kept = before.table.rows if before and not fields["anew"] else ()
+        rows = {row.key: row for row in kept if row.key not in fields["removed"]}
+        rows |= {key: Row(key=key, cells=tuple(cells)) for key, *cells in fields["rows"]}
+        table = MethodTable(**{**fields, "rows": tuple(rows.values())})
+        history = list(before.history) if before else []
+        if table.series:
+            history = [each for each in history if each.round != fields["round"]]
+            history.append(Point(round=fields["round"], values=table.series))
+        views[table.name] = TableView(
+            table=table,
+            round=fields["round"],
+            left_out=fields["left_out"],
+            history=tuple(history),
+        )
+    state["tables"] = tuple(views.values())
 
 
 def _matching(state: dict[str, Any], fields: dict[str, Any]) -> None:

@@ -200,6 +200,23 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
             "growth": st.none() | share,
         },
     ),
+    "table": st.fixed_dictionaries(
+        {
+            "run": runs,
+            "round": st.integers(0, 5),
+            "name": st.sampled_from(["a", "b"]),
+            "columns": st.just([{"name": "value"}]),
+            "rows": st.lists(
+                st.tuples(st.sampled_from("xyz"), share).map(list),
+                max_size=3,
+                unique_by=lambda row: row[0],
+            ),
+            "removed": st.lists(st.sampled_from("xyz"), max_size=1),
+            "anew": st.booleans(),
+            "left_out": counts,
+        },
+        optional={"series": st.fixed_dictionaries({"s": share}), "gone": st.booleans()},
+    ),
     "confusion": st.fixed_dictionaries(
         {
             "run": runs,

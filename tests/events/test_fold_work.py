@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from edgefed.events import bounty_events, expert_events, fold, matching_events
+from edgefed.events import bounty_events, expert_events, fold, matching_events, method_tables
 from edgefed.events.bounty_events import label_events
 from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.model import Event
@@ -58,6 +58,21 @@ EVENTS = [
         kind="matching",
         fields={"run": "r-1", "round": 1, "matched": 1, "total": 1, "layers": [[0, {"atoms": 9}]]},
     ),
+    Event(
+        time=NOW,
+        kind="table",
+        fields={
+            "run": "r-1",
+            "round": 1,
+            "name": "norms",
+            "columns": [{"name": "norm"}],
+            "rows": [["out.bias", 0.5]],
+            "removed": [],
+            "anew": True,
+            "left_out": 0,
+            "series": {"norm": 0.5},
+        },
+    ),
     Event(time=NOW, kind="note", fields={"text": "hello"}),
 ]
 
@@ -98,6 +113,7 @@ def counted_steps() -> Iterator[dict[str, int]]:
             bounty_events.__file__,
             expert_events.__file__,
             matching_events.__file__,
+            method_tables.__file__,
         ):
             return None
         frame.f_trace_opcodes = True

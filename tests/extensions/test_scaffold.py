@@ -6,6 +6,7 @@ import importlib
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,18 @@ from edgefed.algorithms.base import Answer, Exchange, State
 from edgefed.algorithms.registry import find, make
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
+from edgefed.coordinator.last_run import with_last_run
+from edgefed.coordinator.store import Store
 from edgefed.errors import RecipeError
+from edgefed.events.fold import SnapshotBuilder
+from edgefed.events.log import Log
+from edgefed.events.model import Event
+from edgefed.events.snapshot import Snapshot
+from edgefed.events.summary import summarise
 from edgefed.learn.model_building import build
 from edgefed.learn.training import Trainer
+from edgefed.report.page import report
+from edgefed.report.run_data import run_data_of_folder
 from edgefed.samples import Samples
 from edgefed.simulator.run import Simulation
 from edgefed.testing.algorithms import check_algorithm
@@ -159,6 +169,52 @@ def test_training_that_the_formulas_are_not_for_is_refused() -> None:
         with pytest.raises(RecipeError, match="plain SGD") as caught:
             make(recipe).check_model(two_devices(recipe).trainer.model)
         assert next(iter(wrong)) in caught.value.message
+
+
+# -- its table ----------------------------------------------------------------------------------
+
+
+def test_its_control_norms_appear_wherever_a_run_is_shown(tmp_path: Path) -> None:
+    """Live, after a restart, in a replay, in ``--json`` and in the report; EdgeFed knows none."""
+    live: list[Snapshot] = []
+    simulation = Simulation(fleet_plan(), tmp_path / "state", SystemClock())
+    builder = SnapshotBuilder(Snapshot())
+
+    def watch(event: Event, number: int) -> None:
+        builder.apply(event)
+        live.append(builder.snapshot())
+
+    simulation.journal.listen(watch)
+    record = simulation.run().record
+    folder = tmp_path / "state" / "runs" / record.run
+    (shown,) = live[-1].tables
+    assert (shown.table.name, shown.table.head()) == ("control norms", ("array", "norm"))
+    assert [row.key for row in shown.table.rows] == [
+        "fc1.weight", "fc1.bias", "out.weight", "out.bias",
+    ]  # fmt: skip
+    assert [point.round for point in shown.history] == [0, 1, 2, 3, 4]
+    totals = [point.values["all arrays"] for point in shown.history]
+    assert totals[0] == 0
+    assert all(totals[1:])
+    norms = [row.cells[0] for row in shown.table.rows]
+    assert np.linalg.norm(np.array(norms, float)) == pytest.approx(totals[-1], rel=1e-4)
+    assert summarise(Log(folder / "events.jsonl").events()).tables == (shown,)
+    with closing(Store(tmp_path / "state", durable=False)) as store:
+        assert with_last_run(Snapshot(), store).tables == (shown,), "after a restart"
+    code, out, err = run_module("edgefed.cli.main", "run", "tables", str(folder), "--json")
+    assert (code, err) == (0, "")
+    (told,) = json.loads(out)["tables"]
+    assert told["rows"] == [{"key": row.key, "cells": list(row.cells)} for row in shown.table.rows]
+    assert told["history"][-1] == {"round": 4, "values": {"all arrays": totals[-1]}}
+    code, out, _ = run_module("edgefed.cli.main", "run", "tables", str(folder))
+    assert code == 0
+    assert "ARRAY" in out
+    assert "the control variate has the norm" in out
+    page = report(run_data_of_folder(folder))
+    assert "<h2>control norms</h2>" in page
+    assert "control norms by round" in page
+    rows = (folder / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(row)["control_norms.all_arrays"] for row in rows] == totals[1:]
 
 
 # -- a fleet ------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ from edgefed.algorithms.base import (
 from edgefed.algorithms.cohort_sampling import draw
 from edgefed.algorithms.fedavg import MAX_DELTA, delta_role, difference, trained
 from edgefed.algorithms.training import augment_of, loss_of, schedule_of
+from edgefed.events.method_tables import Column, MethodTable, method_table
 from edgefed.learn.merging import ExactMean
 from edgefed.learn.models import Model
 from edgefed.learn.server_optimizers import ServerOptimizer
@@ -143,6 +144,21 @@ class Scaffold(Algorithm[ScaffoldSettings]):
         optimizer = ServerOptimizer("sgd", self.settings.server_learning_rate)
         averaged = [name for name in weights if name not in trained(weights)]
         return optimizer.step(weights, mean, {}, 1, averaged)[0]
+
+    def view(self, state: State) -> tuple[MethodTable, ...]:
+        """Show the norm of c for each array of the model, and of all of them by round."""
+        norms = {name: float(np.linalg.norm(each)) for name, each in state.groups[CONTROL].items()}
+        total = float(np.linalg.norm(list(norms.values())))
+        column = Column(name="norm", format=".4g", show="bar")
+        table = method_table(
+            "control norms",
+            [column],
+            [(name, [norm]) for name, norm in norms.items()],
+            key="array",
+            series={"all arrays": total},
+            verdict=f"the control variate has the norm {total:.4g}",
+        )
+        return (table,)
 
     # -- a device --------------------------------------------------------------------------------
 
