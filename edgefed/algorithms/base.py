@@ -85,8 +85,25 @@ class State:
     params: Mapping[str, Any] = field(default_factory=dict)
 
 
+TRAINING_METHODS = ("merge", "answer")
+"""Methods on which every capability rests."""
+
+CAPABILITIES: Mapping[str, tuple[str, ...]] = {
+    "averages_updates": TRAINING_METHODS,
+    "personal_weights": TRAINING_METHODS,
+    "private_updates": TRAINING_METHODS,
+    "sums_deltas": TRAINING_METHODS,
+    "takes_user_loss": (*TRAINING_METHODS, "prepare", "objective"),
+}
+"""What a class may declare of itself, with the methods that can make it untrue."""
+
+
 class ExchangeOwner(ABC):
     """Both halves of the exchanges that an algorithm, or a part of it, owns.
+
+    A capability of ``CAPABILITIES`` is true of a class only if it is declared in the class that
+    defines the methods on which it rests, or in a subclass. A class that overrides one of them and
+    does not declare the capability again is without it.
 
     Attributes:
         takes_user_loss: whether devices can train with any loss of outputs and targets: it is
@@ -94,6 +111,12 @@ class ExchangeOwner(ABC):
     """
 
     takes_user_loss: bool = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for capability, methods in CAPABILITIES.items():
+            if hasattr(cls, capability) and not _declares(cls, capability, methods):
+                setattr(cls, capability, False)
 
     @abstractmethod
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
@@ -180,6 +203,16 @@ class ExchangeOwner(ABC):
         """Return the state after an operator's orders; those it has seen before change nothing."""
         del orders
         return state
+
+
+def _declares(kind: type[object], capability: str, methods: Collection[str]) -> bool:
+    """Return whether a class, or one that it inherits the methods from, states a capability."""
+    for each in kind.__mro__:
+        if capability in vars(each):
+            return True
+        if not vars(each).keys().isdisjoint(methods):
+            return False
+    return True
 
 
 class Algorithm(ExchangeOwner, Generic[SettingsT]):

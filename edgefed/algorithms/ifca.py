@@ -80,9 +80,8 @@ class IFCA(FedAvg):
     name = "ifca"
     summary = "Clustered models: each device trains the one with the lowest loss"
     paper = "Ghosh et al., NeurIPS 2020, arXiv 2006.04088"
-    personal_weights = False
-    sums_deltas = False
-    private_updates = False
+    averages_updates = True
+    takes_user_loss = True
     evaluation_place: EvaluationPlace = "devices"
     Settings: ClassVar[type[IFCASettings]] = IFCASettings
     settings: IFCASettings

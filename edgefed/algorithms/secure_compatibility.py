@@ -46,7 +46,7 @@ def check_sums(algorithm: Algorithm[Any]) -> None:
     Raises:
         RecipeError: ``secure.unfit``.
     """
-    if not sums_deltas(type(algorithm)):
+    if not algorithm.sums_deltas:
         raise _unfit(
             f"{algorithm.name} does more with updates than to sum them",
             "choose fedavg or an algorithm that averages one model as it does",
@@ -74,19 +74,6 @@ def check_label_audit(recipe: Recipe, audit: bool) -> None:
     """
     if audit and recipe.secure_aggregation.wanted:
         raise _unfit("a label audit reads single updates", "run it without the audit")
-
-
-def sums_deltas(kind: type[Any]) -> bool:
-    """Whether an algorithm merges as its ``sums_deltas`` says.
-
-    A class that merges otherwise than the one that says so has to say it again.
-    """
-    for each in kind.__mro__:
-        if "sums_deltas" in vars(each):
-            return bool(vars(each)["sums_deltas"])
-        if "merge" in vars(each):
-            return False
-    return False
 
 
 def _check_other_tables(recipe: Recipe) -> None:

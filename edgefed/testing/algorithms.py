@@ -24,6 +24,7 @@ from edgefed.plugins import NAME
 from edgefed.samples import Samples
 from edgefed.seeds import derive
 from edgefed.simulator.run import Simulation
+from edgefed.testing.capabilities import check_capabilities
 from edgefed.testing.common import called, check_settings, pure, require
 from edgefed.testing.play import MOST_EXCHANGES, Players, asked, bits
 from edgefed.testing.replies import check_reply
@@ -284,6 +285,8 @@ def _check_merge(case: Case, state: State, planned: Exchange, answers: list[Answ
         f"{what} without answers changes the weights",
     )
     require(merged.round >= state.round, f"{what} goes back from round {state.round}")
+    if not (case.recipe.privacy.wanted or case.recipe.secure_aggregation.wanted):
+        check_capabilities(half, state, planned, answers)
     return merged
 
 

@@ -565,7 +565,9 @@ def test_a_device_fills_in_nothing_that_a_task_leaves_out() -> None:
 
 
 class Chatty(FedAvg):
-    """A plug-in that inherits from FedAvg, and sends more."""
+    """A plug-in that inherits from FedAvg, and sends more than it declares."""
+
+    private_updates = True
 
     def plan(self, state: State, roster: Any, seed: int) -> Exchange | Finished:
         planned = super().plan(state, roster, seed)

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.registry import built_in, make, make_device_half
 from edgefed.algorithms.secure_aggregation import SecureAggregation
-from edgefed.algorithms.secure_compatibility import sums_deltas
 from edgefed.algorithms.secure_phases import threshold_of
 from edgefed.clock import SystemClock
 from edgefed.config.address import Address
@@ -59,28 +57,13 @@ def test_what_needs_single_updates_is_refused(tables: dict[str, Any], reason: st
 
 
 def test_every_built_in_algorithm_works_or_is_refused() -> None:
-    fits = {name for name, kind in built_in().items() if sums_deltas(kind)}
+    fits = {name for name, kind in built_in().items() if kind.sums_deltas}
     assert fits == {
         *("fedavg", "fedprox", "fedopt", "fedlc", "fedrs"),
         *("fedmix", "naivemix", "localmix", "globalmix"),
     }
     for name in fits:
         assert isinstance(make(recipe(algorithm={"name": name})), SecureAggregation)
-
-
-def test_a_plug_in_that_merges_otherwise_says_whether_it_sums() -> None:
-    class Other(FedAvg):
-        merge = FedAvg.start  # type: ignore[assignment] # anything else
-
-    class Same(Other):
-        sums_deltas = True
-
-    assert [sums_deltas(kind) for kind in (FedAvg, Other, Same, object)] == [
-        True,
-        False,
-        True,
-        False,
-    ]
 
 
 @pytest.mark.parametrize(

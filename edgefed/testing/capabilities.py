@@ -1,0 +1,83 @@
+"""Check that an algorithm merges as its capabilities say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from edgefed.algorithms.base import CAPABILITIES, Algorithm, Answer, Exchange, State
+from edgefed.learn.types import Tensors
+from edgefed.testing.common import called, require
+from edgefed.testing.play import asked
+
+AVERAGING = ("averages_updates", "private_updates", "sums_deltas")
+"""Capabilities of which each says that equal updates merge as one of them."""
+
+
+def check_capabilities(
+    half: Algorithm[Any], state: State, planned: Exchange, answers: Sequence[Answer]
+) -> None:
+    """Check the capabilities of an algorithm on the answers to one exchange.
+
+    Args:
+        half: the coordinator's half.
+        state: the state from which the exchange was planned.
+        planned: the exchange.
+        answers: one of each device.
+
+    Raises:
+        AssertionError: a capability is declared that the merge, or the exchange, contradicts.
+    """
+    declared = [name for name in CAPABILITIES if getattr(half, name)]
+    if not declared or planned.preparatory or not answers:
+        return
+    merged = _weights(half, state, planned, answers)
+    bare = [replace(each, metrics={}) for each in answers]
+    what = f"merge of '{planned.name}' without metrics"
+    stripped = called(what, _weights, half, state, planned, bare)
+    require(
+        _close(merged, stripped),
+        f"merge of '{planned.name}' reads metrics, which are not sent with privacy or secure"
+        f" aggregation; set {' = '.join(declared)} = False",
+    )
+    averaging = [name for name in AVERAGING if name in declared]
+    equal = [replace(answers[0], device=each.device, samples=each.samples) for each in answers]
+    others = [
+        replace(each, metrics={name: value * number for name, value in each.metrics.items()})
+        for number, each in enumerate(equal, 1)
+    ]
+    one, all_of_them = (_weights(half, state, planned, some) for some in (equal[:1], others))
+    require(
+        not averaging or _close(one, all_of_them),
+        f"merge of '{planned.name}' does not average updates: equal updates with unequal samples,"
+        f" losses and metrics merge as something else; set {' = '.join(averaging)} = False",
+    )
+    if half.personal_weights:
+        roles = {role for question in planned.questions for role in question.blobs}
+        require(
+            "weights" in roles and "delta" in planned.reply_roles,
+            f"personal_weights is declared, but '{planned.name}' does not send 'weights' and ask"
+            " for a 'delta'",
+        )
+
+
+def _weights(
+    half: Algorithm[Any], state: State, planned: Exchange, answers: Sequence[Answer]
+) -> Tensors:
+    """Return the weights of all models after a merge."""
+    after = half.merge(state, asked(planned), iter(answers))
+    return {
+        f"{model}/{name}": array
+        for model, weights in half.models(after).items()
+        for name, array in weights.items()
+    }
+
+
+def _close(one: Tensors, other: Tensors) -> bool:
+    return one.keys() == other.keys() and all(
+        array.shape == other[name].shape and np.allclose(array, other[name], rtol=1e-5, atol=1e-6)
+        for name, array in one.items()
+    )
