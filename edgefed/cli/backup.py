@@ -98,7 +98,9 @@ def restore(
         from edgefed.clock import SystemClock
         from edgefed.coordinator.backups.parties import to_confirm
         from edgefed.coordinator.backups.restore import install, refused_by, unpacked
+        from edgefed.data.paths import require_file
 
+        require_file(file.expanduser())
         loaded = options.settings()
         settings, clock = loaded.value, SystemClock()
         fleet = settings.fleet if "fleet" in loaded.layer.values else None

@@ -281,25 +281,35 @@ def delete(
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
-        question = f"Delete {run} with its models and records? It cannot be undone"
-        confirm(f"Deleting {run}", question, yes=yes)
-        told = _deleted(options, run, local=local)
+        told = _deleted(options, run, local=local, yes=yes)
         if as_json:
             json_out(told)
         elif not options.quiet:
             talk(f"deleted: {told['run']}")
 
 
-def _deleted(options: Globals, run: str, *, local: bool) -> dict[str, Any]:
+def _deleted(options: Globals, run: str, *, local: bool, yes: bool) -> dict[str, Any]:
+    """Delete the run that a name stands for, once its id was confirmed."""
+
+    def ask(found: str) -> None:
+        question = f"Delete {found} with its models and records? It cannot be undone"
+        confirm(f"Deleting {found}", question, yes=yes)
+
     if local:
         from edgefed.cli.local_runs import delete_local
+        from edgefed.cli.run_folders import found
 
-        return {"run": delete_local(options.settings().value.state, run)}
+        state = options.settings().value.state
+        ask(found(state, run).name)
+        return {"run": delete_local(state, run)}
     from edgefed.cli.connection import connected
     from edgefed.cli.run_folders import suggesting_local
+    from edgefed.coordinator.run_names import only_match
 
     with suggesting_local(f"edgefed run delete {run}"), connected(options) as coordinator:
-        return dict(coordinator.order("run.delete", run=run))
+        name = only_match(run, [each["run"] for each in coordinator.ask("run.list")])
+        ask(name)
+        return dict(coordinator.order("run.delete", run=name))
 
 
 def _local_runs(options: Globals) -> list[dict[str, Any]]:

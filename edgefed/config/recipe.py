@@ -130,7 +130,8 @@ class RoundsSection(Section):
     """How often a round that missed its quorum is repeated before the run fails."""
 
     min_devices: Annotated[int, Field(ge=1)] = 1
-    """Number of devices that must be online before the run starts."""
+    """Number of devices that must be online before the run starts. A run that goes on waits for
+    them too, and then continues with fewer."""
 
     join_timeout: Annotated[float, Field(gt=0, le=7 * 86400)] = 60.0
     """Seconds to wait for these devices."""

@@ -38,6 +38,7 @@ class Admission:
             be asked, and why.
         excluded: takes each change of the reason why a device is left out. A device that is
             quarantined is known to be.
+        shown: returns the reason that each device has now; one that was forgotten has none.
     """
 
     def __init__(
@@ -50,10 +51,12 @@ class Admission:
         quarantined: Callable[[str], bool] = lambda device: False,
         announced: Callable[[Roster], Mapping[str, str]] = lambda known: {},
         excluded: Excluded = lambda device, reason: None,
+        shown: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
         self.spec = spec
         self._announced = announced
         self._excluded = excluded
+        self._shown = shown
         self._told: dict[str, str] = {}
         self._quarantined = quarantined
         self._fleet = fleet
@@ -102,6 +105,8 @@ class Admission:
         names = {each.device for each in (*roster, *known)}
         quarantined = set(filter(self._quarantined, sorted(names)))
         announced = self._announced(tuple(m for m in known if m.device not in quarantined))
+        if self._shown is not None:
+            self._told = dict(self._shown())
         return {
             each.device: QUARANTINED
             if each.device in quarantined
@@ -112,6 +117,8 @@ class Admission:
     def _reason(self, member: Member, announced: str) -> str:
         seen = self._seen.get(member.device)
         if seen is not None and seen[:2] == (member, announced):
+            if told := seen[2] if member.samples else NO_SAMPLES:
+                self._tell(member.device, told)  # again, if it was forgotten and came back
             return seen[2]
         unfit = misfit(self._recipe, self.spec, member) if member.samples else ""
         reason = unfit or announced

@@ -55,9 +55,10 @@ class EventJournal:
             return self._builder.snapshot(), self._number
 
     def begin_with(self, make: Callable[[Snapshot], Snapshot]) -> None:
-        """Change the snapshot before the first event: to what an earlier process left on disk."""
+        """Change the snapshot to the state on disk; clients miss a number, and ask for it anew."""
         with self._lock:
             self._builder = SnapshotBuilder(make(self._builder.snapshot()))
+            self._number += 1
 
     def now(self) -> str:
         """Return the time that an event would bear now."""

@@ -27,12 +27,15 @@ from edgefed.events.snapshot import (
     Snapshot,
 )
 
+_OF_FLEET = ("fleet", "time", "devices", "alerts", "lines")
+"""Fields of a snapshot that are about no run."""
+
 
 def with_last_run(snapshot: Snapshot, store: Store) -> Snapshot:
-    """Return a snapshot that holds the run that is to be resumed, or else the newest run."""
+    """Return a snapshot with the run that is to be resumed, or else the newest one, if any."""
     records = store.runs()
     if not records:
-        return snapshot
+        return Snapshot(**{name: getattr(snapshot, name) for name in _OF_FLEET})
     unfinished = [record for record in records if record.status in UNFINISHED]
     record = unfinished[-1] if unfinished else records[0]
     rows, labels = store.rounds(record.run), saved_report(store, record)

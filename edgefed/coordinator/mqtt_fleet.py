@@ -56,7 +56,7 @@ class MqttFleet(Fleet):
         self._clock = clock
         self._on_closed = on_closed
         self._open: dict[str, _OpenExchange] = {}
-        self._missed: dict[str, frozenset[str]] = {}
+        self._missed: dict[str, tuple[int, frozenset[str]]] = {}
         registry.listen(self._note_presence)
 
     def roster(self) -> Roster:
@@ -101,7 +101,8 @@ class MqttFleet(Fleet):
         opened.report.end()
         if self._clock.monotonic() >= opened.pending.deadline:
             wanted, began = opened.pending.wanted(), opened.pending.began
-            self._missed[exchange.exchange] = self._registry.steady_since(wanted, began)
+            devices = self._registry.steady_since(wanted, began)
+            self._missed[exchange.exchange] = (exchange.index, devices)
         self._dispatcher.close(opened.pending)
         for unread in opened.pending.drop():
             if not put_again:
@@ -109,7 +110,7 @@ class MqttFleet(Fleet):
 
     def missed_deadline(self, exchange: OpenExchange) -> frozenset[str]:
         """Return the devices that could have answered an exchange and let its deadline pass."""
-        return self._missed.pop(exchange.exchange, frozenset())
+        return self._missed.pop(exchange.exchange, (0, frozenset[str]()))[1]
 
     def _is_open(self, pending: PendingExchange) -> bool:
         """Look who is lost, and whether anything is left to wait for."""
@@ -156,6 +157,9 @@ class MqttFleet(Fleet):
 
     def closed(self, run: str, through: int) -> None:
         """Tell the fleet which exchanges are over."""
+        for exchange, (index, _) in [*self._missed.items()]:  # those that nobody asked for
+            if exchange == f"{run}-{index}" and index <= through:
+                self._missed.pop(exchange, None)
         self._dispatcher.forget(run, through)
         self._on_closed(run, through)
 

@@ -90,6 +90,8 @@ def _begun(
     else:
         recorder.wait_for_devices(least_devices(recipe).count)
         _warn_of_too_few(deps, recorder)
+    if checkpoint and not checkpoint.open:
+        _wait_for_others(deps, recorder)
     admission = _admitted(deps, recorder, begins=checkpoint is None)
     run_model = make_run_model(
         recipe,
@@ -136,6 +138,25 @@ def _warn_of_too_few(deps: EngineDeps, recorder: RunRecorder) -> None:
     there = sum(member.samples > 0 for member in deps.fleet.roster())
     if told := least_devices(deps.prepared_recipe).told(there):
         recorder.warn(told)
+
+
+def _wait_for_others(deps: EngineDeps, recorder: RunRecorder) -> None:
+    """Wait for the devices of a run that goes on, which may connect after the coordinator.
+
+    After ``rounds.join_timeout`` the run goes on with fewer. A round that is open waits for its own
+    devices.
+    """
+    controls, timeout = deps.controls, deps.prepared_recipe.rounds.join_timeout
+    wanted = least_devices(deps.prepared_recipe).count
+    there = sum(member.samples > 0 for member in deps.fleet.roster())
+    if there >= wanted:
+        return
+    recorder.warn(f"{there} of {wanted} devices are there; waiting up to {timeout:.0f} s")
+
+    def stop() -> bool:
+        return controls.interrupted() or controls.paused or controls.finishing
+
+    deps.fleet.wait_for(wanted, timeout, stop)
 
 
 def _restored(time: str, *, private: bool) -> str:

@@ -362,7 +362,11 @@ class Service:
         """
         with self._guard:
             self._evaluations.check_free()
-            self._store.delete_run(self._store.run(run), at_work=run in self._jobs)
+            record = self._store.run(run)
+            self._store.delete_run(record, at_work=record.run in self._jobs)
+            shown = self._journal.snapshot.run
+            if shown is not None and shown.run == record.run:
+                self._journal.begin_with(lambda snapshot: with_last_run(snapshot, self._store))
 
     def _check_free(self) -> None:
         self._evaluations.check_free()

@@ -45,7 +45,11 @@ def make_admission(
         return deps.trust.announced.exclude(known, factor)
 
     parts = (deps.fleet, deps.prepared_recipe, spec, warn, deps.clock)
-    return Admission(*parts, quarantined, announced, excluded)
+
+    def shown() -> dict[str, str]:
+        return {view.device: view.excluded for view in deps.journal.snapshot.devices}
+
+    return Admission(*parts, quarantined, announced, excluded, shown)
 
 
 def update_trust(

@@ -79,7 +79,8 @@ def test_an_ended_run_is_deleted_by_its_coordinator(fleet: SmallFleet) -> None:
     fleet("run", "delete", run, "--yes").failed(4, "run.busy", run, f"edgefed run finish {run}")
     local = ("run", "delete", gone, "--local", "--yes")
     edgefed(*local, state=fleet.processes.folder).failed(4, "state.locked", "a coordinator")
-    fleet("run", "delete", gone).failed(2, "usage.confirm", "--yes")
+    typed = gone[:-2]
+    fleet("run", "delete", typed).failed(2, "usage.confirm", f"Deleting {gone} needs")
     told = fleet("run", "delete", gone, "--yes")
     assert (told.code, told.out, told.err) == (0, "", f"deleted: {gone}\n")
     assert not folder.exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from edgefed.data.types import Shard
 from edgefed.samples import Samples
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import TamperedFleet
+from tests.coordinator.test_resume import Fuse, PowerCut, cut_in_time
 from tests.run_fixture import SHAPE, World, recipe, samples, shards
 
 ABC = ("a", "b", "c")
@@ -103,6 +105,53 @@ def test_a_device_is_said_to_be_excluded_until_its_data_fit(world: MakeWorld) ->
         ("device-01", ""),
         ("device-00", "it has no samples to train on"),
     ]
+
+
+def test_a_device_that_was_forgotten_is_said_to_be_excluded_again(world: MakeWorld) -> None:
+    here = world(recipe(**LISTED), [named(each, *ABC) for each in shards((5, 9))])
+    first, second = here.devices.roster()
+    fleet, seen = Given(here.devices), dict[str, str]()
+    fleet.members = [first, replace(second, class_names=("a", "b", "x"))]
+    plan = here.recipe, DataSpec(SHAPE, 3, ABC), lambda text: None, here.clock
+    admission = Admission(fleet, *plan, excluded=seen.__setitem__, shown=lambda: seen)
+    for _ in range(2):
+        admission.roster()
+        assert seen.pop("device-01").startswith("it has classes")
+
+
+class Returning(TamperedFleet):
+    """After a restart of the agents, one device is there; the others come within the time."""
+
+    waited: int = 0
+    comes: bool = True
+
+    def roster(self) -> Roster:
+        return super().roster()[: None if self.comes and self.waited else 1]
+
+    def wait_for(self, devices: int, timeout: float, stop: Callable[[], bool]) -> Roster:
+        self.waited = max(self.waited, devices)
+        return self.roster()
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_a_run_that_goes_on_waits_for_its_devices_and_then_does_without(
+    world: MakeWorld, comes: bool
+) -> None:
+    for passes in range(5, 100):
+        here = world(recipe(rounds={"min_devices": 3, "count": 2}), shards((5, 9, 6)))
+        with suppress(PowerCut):
+            cut_in_time(here, Fuse(passes))
+        checkpoint = here.store().checkpoint(here.run)
+        if checkpoint is not None and not checkpoint.open and checkpoint.state.round == 1:
+            break  # it was cut between two rounds
+    else:
+        pytest.fail("never cut between two rounds")
+    fleet = Returning(here.devices)
+    fleet.comes = comes
+    assert here.engine(fleet).run().status == "finished"
+    assert fleet.waited == 3
+    assert {len(each.tasks) for each in fleet.asked} == {3 if comes else 1}
+    assert "1 of 3 devices are there; waiting up to 60 s" in warnings(here)
 
 
 def test_too_few_that_fit_fail_the_run_and_every_misfit_is_named(world: MakeWorld) -> None:

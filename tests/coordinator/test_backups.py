@@ -12,6 +12,7 @@ import stat
 import sys
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from copy import copy
 from dataclasses import replace
 from datetime import timedelta
@@ -31,6 +32,7 @@ from edgefed.coordinator.backups.restore import install, unpacked
 from edgefed.coordinator.backups.snapshot import back_up
 from edgefed.coordinator.device_pauses import DevicePauses, Pause
 from edgefed.coordinator.fleet import Delivered
+from edgefed.coordinator.open_alerts import OpenAlerts
 from edgefed.coordinator.relayed_blobs import open_blobs
 from edgefed.coordinator.run_beginning import check_resumable
 from edgefed.coordinator.run_records import OpenExchange, RunRecord
@@ -38,11 +40,13 @@ from edgefed.coordinator.run_views import whole_run
 from edgefed.coordinator.store import Store
 from edgefed.coordinator.trust_scores import TrustScores
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError, UnknownNameError, UsageError
+from edgefed.events.alerts import Alert
 from edgefed.events.known_runs import RunDetails
 from edgefed.events.run_comparison import compare
 from edgefed.files import make_folder
 from edgefed.lock import FolderLock
 from edgefed.report.page import _numbers
+from tests.cli.commands import edgefed
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import TamperedFleet
 from tests.coordinator.test_resume import Fuse, PowerCut, cut_in_replies, cut_in_time
@@ -242,6 +246,30 @@ def test_a_run_whose_folder_was_deleted_does_not_keep_the_others_from_being_rest
     after.close()
 
 
+def test_a_recipe_that_cannot_be_read_does_not_keep_a_backup_from_being_restored(
+    world: MakeWorld, tmp_path: Path
+) -> None:
+    here = world(plan(EXACT), shards((5, 9, 6, 4)))
+    assert cut(here, cut_in_replies, 4)
+    store = here.store()
+    store.save_run(replace(store.run(here.run), recipe='{"of a later version": 1}'))
+    with unpacked(make_backup(here, tmp_path / "b.tar"), tmp_path, None, CLOCK) as made:
+        (warning,) = made.warnings
+        assert warning.startswith(f"run {here.run} cannot be resumed: its recipe cannot be read")
+        install(made, (), CLOCK, timedelta(days=1), no_access)
+
+
+def test_open_alerts_are_kept(world: MakeWorld, tmp_path: Path) -> None:
+    here = world(plan(EXACT), shards((5, 9, 6, 4)))
+    here.engine().run()
+    alert = Alert("run_failed", "it failed", here.run)
+    with closing(OpenAlerts(here.folder)) as alerts:
+        alerts.begin(alert, "now")
+    folder = put_back(make_backup(here, tmp_path / "b.tar"), tmp_path / "state")
+    with closing(OpenAlerts(folder)) as alerts:
+        assert alerts.alerts() == (alert,)
+
+
 def test_a_run_may_be_deleted_while_a_backup_is_made(
     world: MakeWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -407,6 +435,12 @@ def test_what_is_no_backup_of_this_fleet_is_refused(backup: Path, tmp_path: Path
         back_up(tmp_path / "no", tmp_path / "none", FLEET, tmp_path / "c.tar", CLOCK)
     assert nothing.value.code == "backup.nothing"
     assert not (tmp_path / "c.tar").exists()
+
+
+def test_a_missing_backup_is_a_wrong_path(tmp_path: Path) -> None:
+    told = edgefed("restore", tmp_path / "none.tar", "--yes", state=tmp_path)
+    told.failed(2, "data.missing", str(tmp_path / "none.tar"))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_restore_is_refused_while_the_folder_is_in_use(backup: Path, tmp_path: Path) -> None:

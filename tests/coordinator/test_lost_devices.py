@@ -183,3 +183,13 @@ def test_a_deadline_is_missed_by_who_could_have_answered(scene: Round, event: st
     missed = scene.fleet.missed_deadline(asked)
     assert missed == ({"two"} if event == "nothing" else set())
     assert scene.fleet.missed_deadline(asked) == set(), "it counts once"
+
+
+def test_a_deadline_that_nobody_asks_about_is_forgotten_with_its_exchange(scene: Round) -> None:
+    asked = replace(opened(None), deadline=0.1)
+    list(scene.answers(asked))
+    run = asked.exchange.removesuffix(f"-{asked.index}")
+    scene.fleet.closed(run, asked.index - 1)
+    assert scene.fleet._missed
+    scene.fleet.closed(run, asked.index)
+    assert not scene.fleet._missed

@@ -110,6 +110,22 @@ def test_a_bug_in_the_middle_gives_no_index_away_twice(
         assert resumed.weights_digest == undisturbed.weights_digest != ""
 
 
+def test_a_deleted_run_leaves_the_snapshot(mosquitto: MosquittoBroker, tmp_path: Path) -> None:
+    with serving(mosquitto, tmp_path) as service:
+        runs = []
+        for _ in range(2):
+            runs.append(service.start(plan()).run)
+            wait_until(lambda: service._store.run(runs[-1]).status == "finished", "the end")
+            wait_until(lambda: not service._jobs, "the end of the job")
+        for gone, left in zip(reversed(runs), (runs[0], None), strict=True):
+            number = service._journal.number
+            service.delete(gone)
+            snapshot = service._journal.snapshot
+            assert (snapshot.run.run if snapshot.run else None) == left
+            assert bool(snapshot.rounds) == (left is not None)
+            assert service._journal.number == number + 1, "clients ask for the snapshot anew"
+
+
 @pytest.mark.parametrize("lost", ["file", "changed", "row"])
 def test_a_run_without_its_checkpoint_is_not_resumed(
     lost: str, mosquitto: MosquittoBroker, tmp_path: Path

@@ -50,11 +50,17 @@ def test_a_restore_re_admits_nobody_and_a_fleet_moves(tmp_path: Path) -> None:
             assert (code, "[restore.running]" in told) == (4, True), told
         hub.order("member.remove", user="cam-2")
         hub.enroll("cam-4")
+        for name in ("maria", "petra"):  # operators on this machine, later than the backup
+            token = hub.invite(name, "operator")
+            assert hub.edgefed("operator", "enroll", token)[0] == 0
+        hub.order("member.remove", user="operator.petra")
         hub.kill_coordinator()
         _of_what_is_left(hub, backup, tmp_path)
         old = serial(hub.trust / "coordinator")
         done = restored(hub.state, backup, "--yes")
-        assert done["admitted"] == ["cam-1", "cam-4"]
+        assert done["admitted"] == ["cam-1", "cam-4", "operator.maria"]
+        assert (hub.trust / "operator.maria" / "key.pem").exists()
+        assert not (hub.trust / "operator.petra").exists()
         assert done["not_admitted"] == ["cam-2"]
         assert serial(hub.trust / "coordinator") != old
         hub.start_coordinator()

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from edgefed.algorithms.registry import make
 from edgefed.clock import Clock, timestamp
 from edgefed.config.recipe import Recipe
@@ -38,7 +40,7 @@ from edgefed.coordinator.enrolment_store import EnrolmentStore, Party
 from edgefed.coordinator.run_records import OpenExchange, RunRecord
 from edgefed.coordinator.store import Store
 from edgefed.coordinator.trust_scores import TrustScores
-from edgefed.errors import StorageError, UnknownNameError, UsageError
+from edgefed.errors import EdgeFedError, StorageError, UnknownNameError, UsageError
 from edgefed.events.model import UNFINISHED
 from edgefed.files import make_folder, storage_error, sync_folder
 from edgefed.lock import FolderLock
@@ -188,10 +190,17 @@ def _renumbered(
     if checkpoint is None:
         store.save_run(after)
         return after
-    recipe = Recipe.model_validate_json(record.recipe)
-    if recipe.secure_aggregation.wanted:
+    try:
+        recipe = Recipe.model_validate_json(record.recipe)
+        algorithm = make(recipe) if recipe.secure_aggregation.wanted else None
+    except (ValidationError, EdgeFedError) as error:  # of another version, or of a plug-in
+        why = str(error).splitlines()[0]
+        warn(f"run {record.run} cannot be resumed: its recipe cannot be read: {why}")
+        store.save_run(after)
+        return after
+    if algorithm is not None:
         # Devices have made keys for later sessions, and never use those of this one again.
-        state = make(recipe).restored(checkpoint.state, first)
+        state = algorithm.restored(checkpoint.state, first)
         store.renumber(after, ())
         store.commit(after, state, checkpoint.downlink)
         return after
@@ -282,7 +291,8 @@ def install(
                 refused,
                 lambda users, revoked: write_access(made.trust, list(users), revoked),
             )
-        _keep_others(made.place(TRUST), made.trust)
+            ended = {each.user for each in store.parties() if each.state != "enrolled"}
+        _keep_others(made.place(TRUST), made.trust, ended)
     stamp = timestamp(clock.now()).translate(str.maketrans("", "", "-:."))
     replaced = made.state / REPLACED / f"{stamp}-{secrets.token_hex(2)}"
     for kind in (TRUST, COORDINATOR):  # who was removed is known at every moment
@@ -300,13 +310,17 @@ def install(
     return replaced if replaced.exists() else None
 
 
-def _keep_others(present: Path, restored: Path) -> None:
-    """Copy credentials of devices on this machine, and of others that no backup has."""
+def _keep_others(present: Path, restored: Path, ended: Collection[str]) -> None:
+    """Copy credentials that the backup lacks, but for those of operators that were removed.
+
+    They are those of devices on this machine, and of operators that enrolled after the backup.
+    """
     if not present.exists():
         return
-    ours = {*REMADE, *(each.name for pattern in OWN_PARTIES for each in present.glob(pattern))}
+    own = {each.name for pattern in OWN_PARTIES for each in present.glob(pattern)}
+    left_out = own.intersection(ended).union(REMADE)
     for path in present.iterdir():
-        if path.name not in ours and not (restored / path.name).exists():
+        if path.name not in left_out and not (restored / path.name).exists():
             try:
                 if path.is_dir():
                     shutil.copytree(path, restored / path.name)

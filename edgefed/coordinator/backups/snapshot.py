@@ -19,6 +19,7 @@ from edgefed.clock import Clock, timestamp
 from edgefed.coordinator.backups.archive import COORDINATOR, TRUST, Manifest, write_archive
 from edgefed.coordinator.device_pauses import FILE as PAUSES
 from edgefed.coordinator.enrolment_store import FILE as ENROLMENT
+from edgefed.coordinator.open_alerts import FILE as OPEN_ALERTS
 from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.store import LAST_DELETED, Store
 from edgefed.coordinator.trust_scores import FILE as TRUST_SCORES
@@ -98,7 +99,7 @@ def _coordinator(folder: Path, staging: Path) -> dict[str, Path]:
         if record.status == "finished":
             _keep_run(folder, place, record)
     _keep(folder / RUNS / LAST_DELETED, place / RUNS / LAST_DELETED)
-    for name in (PAUSES, TRUST_SCORES):
+    for name in (PAUSES, TRUST_SCORES, OPEN_ALERTS):
         if (folder / name).exists():
             copy_database(folder / name, place / name)
     _keep_folder(folder / DATA, place / DATA)
