@@ -50,8 +50,8 @@ def test_an_ended_run_of_this_machine_is_deleted(tmp_path: Path) -> None:
     first, second = simulate(tmp_path, "--rounds", "1").json, simulate(tmp_path).json
     runs = Path(second["model"]).parent.parent
     words = ("run", "delete", second["run"][:6], "--local")
-    told = f"Deleting {second['run']} needs"
-    edgefed(*words, state=tmp_path).failed(2, "usage.confirm", "--yes", told)
+    refusal = f"Deleting {second['run']} needs"
+    edgefed(*words, state=tmp_path).failed(2, "usage.confirm", "--yes", refusal)
     with holding(runs / second["run"] / "work"), as_if_running(runs.parent, second["run"]):
         edgefed(*words, "--yes", state=tmp_path).failed(4, "run.busy", second["run"])
     told = edgefed(*words, "--yes", "--json", state=tmp_path)
