@@ -58,7 +58,7 @@ class EventJournal:
         """Change the snapshot to the state on disk; clients miss a number, and ask for it anew."""
         with self._lock:
             self._builder = SnapshotBuilder(make(self._builder.snapshot()))
-            self._number += 1
+            self._number += 1 if self._number else 0  # nobody knows a snapshot before event 1
 
     def now(self) -> str:
         """Return the time that an event would bear now."""
