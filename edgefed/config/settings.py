@@ -69,7 +69,7 @@ class FleetSettings(Section):
 
     memory: Annotated[int, Field(ge=0)] = 0
     """Most bytes that models and their training may take; a model that needs more is refused before
-    it is built. 0 for half of what is free."""
+    it is built. 0 for half of the free memory."""
 
 
 class Settings(FleetSettings):

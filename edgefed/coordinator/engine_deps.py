@@ -39,7 +39,7 @@ class EngineDeps:
         relays: the blobs that devices sent to others.
         trackers: notified of the rounds, beside the metric files in the run's folder.
         user_models: whether the recipe may name a user's own code as its model.
-        memory: most bytes that training the model may take here; 0 for half of what is free.
+        memory: most bytes that training the model may take here; 0 for half of the free memory.
         audit: whether to record the label frequencies that answers disclose, in the run's folder.
         data_folder: base of relative paths in the recipe; None for the working folder.
         on_round: called after each round; an ``EdgeFedError`` that it raises fails the run.

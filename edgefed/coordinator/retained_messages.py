@@ -19,7 +19,7 @@ class RetainedMessages:
     Args:
         topics: of the fleet.
         enrolled: whether a device is enrolled.
-        clear: deletes what is retained on a topic.
+        clear: deletes the retained message of a topic.
         deliver: takes each arrival.
     """
 

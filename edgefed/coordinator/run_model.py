@@ -28,7 +28,7 @@ class ModelTrainers:
         section: the recipe's ``[model]`` table.
         own: the trainer of its model.
         spec: the form of the data.
-        memory: most bytes that training another model may take; 0 for half of what is free.
+        memory: most bytes that training another model may take; 0 for half of the free memory.
         user_models: whether another model may be a user's own code.
     """
 
@@ -107,7 +107,7 @@ def make_run_model(
         dataset: central data, which may be none.
         spec: shape and classes of the run's data.
         user_models: whether the recipe may name users' own code, which is then imported.
-        memory: most bytes that training may take; 0 for half of what is free.
+        memory: most bytes that training may take; 0 for half of the free memory.
         frozen: the frozen weights of a run that has begun; none of a new one, or of a model
             without.
 

@@ -1,4 +1,4 @@
-"""Limits on what each device and each user may send to the coordinator, applied before decoding.
+"""Limits on the messages of each device and user to the coordinator, applied before decoding.
 
 A topic names the sender of a message. A device that has joined has a bucket of its own, so that one
 which floods delays no other. Of devices that have not joined, only announcements are read: all

@@ -23,7 +23,7 @@ class ServiceSettings:
         folder: its state directory.
         trackers: notified of every round of its runs.
         user_models: whether a run may name a user's own code as its model, which is then imported.
-        memory: most bytes that training a model may take here; 0 for half of what is free.
+        memory: most bytes that training a model may take here; 0 for half of the free memory.
         membership: the fleet's authority; None where there is none on this machine.
         alerts: conditions of alerts, and their receivers.
     """

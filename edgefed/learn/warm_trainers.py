@@ -43,7 +43,7 @@ class Trainers:
 
     Args:
         accelerator: the processor, as ``pick_device`` takes it.
-        memory: most bytes; 0 for half of what is free when the first model is built.
+        memory: most bytes; 0 for half of the free memory when the first model is built.
     """
 
     def __init__(self, accelerator: str | None, memory: int) -> None:
