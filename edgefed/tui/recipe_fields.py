@@ -26,9 +26,9 @@ class RecipeField:
         key: its dotted key.
         section: the table that it is in; empty for the recipe's own.
         text: its value as ``--set`` takes it; empty where it is unset.
-        about: what it means.
-        choices: values that it may have, as ``--set`` takes them.
-        limits: which numbers it may be, in words.
+        about: its description.
+        choices: its allowed values, as ``--set`` takes them.
+        limits: allowed numbers, in words.
     """
 
     key: str
@@ -45,7 +45,7 @@ class RecipeField:
 
 
 def recipe_fields(schema: Schema, values: Mapping[str, Any]) -> tuple[RecipeField, ...]:
-    """Return every field, in the order of the schema; of open tables those that they have now.
+    """Return every field, in the order of the schema; for open tables their present fields.
 
     Args:
         schema: a recipe's, as ``edgefed config schema`` prints it.

@@ -24,7 +24,7 @@ _ROUNDS_FOR_ETA = 5
 
 
 class Header(Pane):
-    """One line; the state and the run's id stay whole longest, the program's name goes first."""
+    """One line; when it gets narrow, the program's name is dropped first, state and run id last."""
 
     def heading(self, shown: Shown) -> str:
         """Return nothing: the line has no border."""
@@ -35,7 +35,7 @@ class Header(Pane):
         return ""
 
     def face(self, shown: Shown) -> None:
-        """Return None: the line says what is missing itself."""
+        """Return None: the line itself shows missing parts."""
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
         """Return the line for this width."""

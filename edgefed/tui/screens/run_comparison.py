@@ -50,12 +50,12 @@ class RunComparisonScreen(Screen[None]):
         yield from bottom(self._board)
 
     def on_screen_resume(self) -> None:
-        """Read what is known by now."""
+        """Read the runs again."""
         self._read_at = None
         self.draw()
 
     def draw(self) -> None:
-        """Draw the panes; read the runs anew where one of them has come further."""
+        """Draw the panes; read the runs again if one of them has advanced."""
         draw_panes(self, self._board)
         run = self._board.watch.shown().run
         further = run is not None and run.run in self._runs and not self._board.watch.replayed
