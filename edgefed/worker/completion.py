@@ -1,4 +1,4 @@
-"""Do a prepared task and encode what came of it; every error becomes a refusal or a failure."""
+"""Do a prepared task and encode its outcome; every error becomes a refusal or a failure."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ from edgefed.worker.uplink import FEEDBACK, encode_groups
 Done = TypeVar("Done")
 
 UNKNOWN = ("algorithm.unknown", "model.unknown")
-"""Codes of errors about a task that names what this device does not have."""
+"""Codes of errors about a task that names objects that this device does not have."""
 
 INSTALL = "if a package offers it, install that package on this device"
-"""What to do about them."""
+"""Advice for them."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A task that waits for its training or testing.
+    """A task before its training or test.
 
     Attributes:
         trainer: has the task's model.
-        work: what it shall do.
+        work: the trainer's.
         view: the device's samples, of which a ``Job`` trains on ``view.train``.
         private: the device's private state of this run, all of it.
-        persistent: what the device keeps across runs.
+        persistent: the device's state across runs.
     """
 
     task: Task
@@ -67,16 +67,16 @@ def complete(
     progress: Callable[[float], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Outcome:
-    """Train or test, and return what came of it; see ``Worker.work``.
+    """Train or test, and return the outcome; see ``Worker.work``.
 
     Raises:
-        Stopped: ``stop`` said so.
+        Stopped: ``stop`` returned True.
     """
     return guarded(lambda: _finished(prepared, _result(prepared, progress, stop)))
 
 
 def finish(prepared: Prepared, result: Result | EdgeFedError) -> Outcome:
-    """Return what comes of a task whose work somebody has done, or failed to do; never raises."""
+    """Return the outcome of a task whose work was done elsewhere, or failed there; never raises."""
     if isinstance(result, EdgeFedError):
         return _outcome_of(result)
     return guarded(lambda: _finished(prepared, result))
@@ -108,9 +108,9 @@ def answered(
     private: Mapping[str, Tensors],
     persistent: PersistentState,
 ) -> Outcome:
-    """Return an answer encoded, the private state that it leaves, and what it changes for good.
+    """Return the encoded answer, the private state after it, and its changes across runs.
 
-    Of ``private``, all that there was, ``own`` is the algorithm's part.
+    ``own`` is the algorithm's part of ``private``.
     """
     ledger = checked_changes(persistent, answer)
     check_relays(task, answer)
@@ -132,7 +132,7 @@ def answered(
 
 
 def guarded(step: Callable[[], Done]) -> Done | Outcome:
-    """Return what a step comes to, or the failure that it ends in."""
+    """Return the result of a step, or the failure that it ends in."""
     try:
         return step()
     except Stopped:

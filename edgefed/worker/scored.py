@@ -21,15 +21,16 @@ from edgefed.worker.uplink import encode_groups
 
 
 def scored(task: Task, result: Result, mode: str, policy: Policy) -> Outcome:
-    """Return what a device sends of a test.
+    """Return the outcome of a device's test.
 
-    Counts by label tell which labels it holds out; one that does not share its labels sends none.
+    Counts by label disclose the labels that it holds out; a device that does not share its labels
+    sends none.
 
     Args:
         task: the test's.
         result: of the test.
         mode: the test's mode, or nothing.
-        policy: what the device's owner shares.
+        policy: of the device's owner.
     """
     if not isinstance(result, Score) or result.samples == 0:
         return Outcome(status="refused", reason="the device holds out no samples for evaluation")
