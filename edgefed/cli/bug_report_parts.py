@@ -53,7 +53,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for.
+    """The content of a report.
 
     Attributes:
         options: the common options.
@@ -69,7 +69,7 @@ class Request:
 
 
 def collect(request: Request) -> list[Part]:
-    """Return the parts, redacted. What cannot be read says why in its place."""
+    """Return the parts, redacted. A part that cannot be read holds the reason."""
     settings, state = _settings(request.options)
     newest = _newest_run(state)
     events = "" if newest is None else _tail(newest / "events.jsonl", EVENT_BYTES)

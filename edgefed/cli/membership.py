@@ -1,4 +1,4 @@
-"""Orders about who belongs to the fleet, for ``edgefed device`` and ``edgefed operator``."""
+"""Orders about the fleet's members, for ``edgefed device`` and ``edgefed operator``."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _explain(told: dict[str, Any]) -> None:
 
 
 def order(options: Globals, action: str, done: str, **arguments: str) -> None:
-    """Give an order about one name, and say what was done."""
+    """Give an order about one name, and print the result."""
     with reported(options.json):
         from edgefed.cli.connection import connected
 
@@ -67,14 +67,14 @@ def order(options: Globals, action: str, done: str, **arguments: str) -> None:
 
 
 def remove(options: Globals, done: str, user: str, *, yes: bool) -> None:
-    """End a membership for good, once the operator is sure."""
+    """End a membership permanently, after a confirmation."""
     with reported(options.json):
         confirm("Removing", f"Revoke the certificate of {user} for good?", yes=yes)
     order(options, "member.remove", done, user=user)
 
 
 def listing(options: Globals, roles: tuple[str, ...]) -> None:
-    """Print who is enrolled, was, or is invited."""
+    """Print the enrolled, former and invited members."""
     with reported(options.json):
         from edgefed.cli.connection import connected
 

@@ -275,8 +275,8 @@ def delete(
 ) -> None:
     """Delete a run that has ended: its models, events, replies and records.
 
-    With --local, a run in this machine's state folder whose coordinator does not run. What trackers
-    wrote, and what devices keep, stays.
+    With --local, a run in this machine's state folder whose coordinator does not run. Files of
+    trackers and of devices stay.
     """
     options = globals_of(context)
     as_json = as_json or options.json
