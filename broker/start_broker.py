@@ -86,7 +86,7 @@ def start_broker(
 
 
 def _require_decision(address: Address, allow_anonymous: bool | None) -> None:
-    """Refuse a broker that other machines reach but that nobody said who may use."""
+    """Refuse a broker that other machines reach if no access rules were chosen."""
     if not address.is_loopback and allow_anonymous is None:
         raise UsageError(
             f"Other machines can reach {address.host}, and this broker would have no users.",

@@ -47,9 +47,9 @@ def reseeded(settings: ExpertSettings, before: State, after: State) -> State:
 
 
 def _halved(mixtures: Mapping[str, Any], best: int, expert: int) -> dict[str, Any]:
-    """Return the devices' mixtures in which two experts share what both had.
+    """Return the devices' mixtures, with the total of two experts divided equally between them.
 
-    Devices that prune would not be sent the new expert otherwise.
+    Otherwise devices that prune would not receive the new expert.
     """
     found = {}
     for device, known in mixtures.items():

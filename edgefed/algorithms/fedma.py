@@ -104,7 +104,7 @@ class FedMa(Algorithm[FedMaSettings]):
         return is_single_pass(objective_of(self.training))
 
     def _check_network(self, network: MatchedNetwork) -> None:
-        """Check that the network has units to match, and what ``quadratic`` needs.
+        """Check that the network has units to match, and meets the requirements of ``quadratic``.
 
         Raises:
             RecipeError: ``model.groups`` or ``algorithm.model``.

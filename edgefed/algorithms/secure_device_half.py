@@ -296,7 +296,7 @@ def _told_keys(task: DeviceTask, record: SecureRecord, group: Tensors) -> Cohort
 
 
 def _kept(keys: CohortKeys) -> Tensors:
-    """Return what the device needs of the cohort's keys later."""
+    """Return the part of the cohort's keys that the device needs later."""
     group = keys.to_group()
     return {name: group[name] for name in (MASK, CHANNEL, SEED)}
 

@@ -178,7 +178,7 @@ def _refuse_while_it_runs(settings: Settings, made: Restoring) -> str:
 
 
 def _list(made: Restoring) -> str:
-    """Return who would be admitted, and who not."""
+    """Return the users that would be admitted, and the others."""
     from edgefed.coordinator.backups.parties import to_confirm
 
     admitted = [

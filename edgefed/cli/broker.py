@@ -254,7 +254,7 @@ def _secured_text(
 
 
 def _address(options: Globals, bind: str | None, port: int | None) -> Address:
-    """Return where to listen: the broker setting, with what was typed over it."""
+    """Return the address to listen on: the broker setting, overridden by the typed one."""
     from broker.address import parse_bind
     from edgefed.config.address import parse_address
     from edgefed.config.broker_address import listen_address
@@ -302,7 +302,7 @@ def _announce(broker: RunningBroker, options: Globals) -> None:
 
 
 def _listing(report: CheckReport) -> str:
-    """Return a report as lines: what was tried, and what came of it."""
+    """Return a report as lines: the tests and their results."""
     works = {
         "small messages": report.small,
         "messages of one chunk": report.chunk,

@@ -249,7 +249,7 @@ def _tail(path: Path, most: int) -> str:
 
 
 def _tried(make: Callable[[], Any]) -> Any:
-    """Return what is made, or the error: a report must not fail of what it reports."""
+    """Return the result, or the error: a report must not fail because of its contents."""
     from edgefed.errors import EdgeFedError
 
     try:
@@ -272,7 +272,7 @@ def _reportable(one: Effective) -> Any:
 
 
 def _alert_secrets(options: Globals) -> set[str]:
-    """Return what the settings of alerts may hold of secrets, which logs may repeat."""
+    """Return possible secrets in the settings of alerts, which logs may repeat."""
     from edgefed.errors import EdgeFedError
 
     try:

@@ -78,7 +78,7 @@ def algorithms() -> Words:
 
 
 def _asked(context: typer.Context, ask: Callable[[KnownNames], Words]) -> Words:
-    """Return what is known under the settings of this command line; nothing where that fails."""
+    """Return the known words under the settings of this command line; none after an error."""
     try:
         from edgefed.cli.context import globals_of
         from edgefed.cli.known_names import KnownNames

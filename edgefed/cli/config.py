@@ -201,7 +201,7 @@ def _problems(checked: Checked, file: Path, around: Surroundings) -> list[Proble
 
 
 def _key_problems(layer: Layer) -> list[Problem]:
-    """Return what is wrong with the dashboard's keys, as far as they are texts."""
+    """Return the problems of the dashboard's keys that are texts."""
     from edgefed.tui.keymap import read_keymap
 
     table = layer.values.get("dashboard")

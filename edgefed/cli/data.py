@@ -217,7 +217,7 @@ def _drawn(found: dict[str, Any]) -> str:
 
 
 def _facts(found: dict[str, Any]) -> list[str]:
-    """Return the totals, and what was done to the inputs."""
+    """Return the totals, and the preparation of the inputs."""
     devices, totals = found["devices"], found["totals"]
     shape = "x".join(map(str, found["shape"])) or "1"
     lines = [

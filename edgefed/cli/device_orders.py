@@ -90,7 +90,7 @@ def release(context: typer.Context, device: DeviceId, as_json: Json = False) -> 
 
 
 def _order(context: typer.Context, action: str, as_json: bool, **arguments: Any) -> None:
-    """Give an order about one device and say what it did."""
+    """Give an order about one device and print its effect."""
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):

@@ -43,7 +43,7 @@ def invite(options: Globals, role: str, name: str, expires: str, *, qr: bool) ->
 
 
 def _explain(told: dict[str, Any]) -> None:
-    """Say what the token is for."""
+    """Print the purpose of the token."""
     device = told["role"] == "device"
     command = "edgefed-agent enroll" if device else "edgefed operator enroll"
     whom = f"{told['role']} {told['name']}" if told["name"] else "one device, which names itself"

@@ -52,7 +52,7 @@ def model_source(state: Path, name: str, *, best: bool = False) -> ModelSource:
 
 
 def _newest(state: Path, best: bool) -> tuple[Path, str]:
-    """Return the folder of the newest run that has a model, and what to tell about it."""
+    """Return the folder of the newest run that has a model, and a message about it."""
     from edgefed.cli.run_folders import newest_first
     from edgefed.errors import UnknownNameError
     from edgefed.learn.model_files import BEST_FILE, MODEL_FILE

@@ -89,7 +89,7 @@ def _checked(file: Path | None) -> Path | None:
 
 
 def _write(files: dict[str, Path | None], images: object) -> None:
-    """Write what was asked for."""
+    """Write the requested files."""
     import io
 
     import numpy as np

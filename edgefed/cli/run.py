@@ -380,7 +380,7 @@ def _aggregation(recipe: dict[str, Any]) -> str:
 
 
 def _privacy(record: dict[str, Any]) -> str:
-    """Return what the rounds so far cost; nothing for a run without differential privacy."""
+    """Return the privacy cost of the rounds so far; nothing for a run without it."""
     section = record["recipe"].get("privacy", {})
     if record.get("epsilon") is None or section.get("mechanism", "none") == "none":
         return ""

@@ -174,7 +174,7 @@ _NOWHERE = Layer().origin(())
 
 
 def _sets_of(recipe: Layer, around: Surroundings) -> Iterator[tuple[str, str]]:
-    """Yield the ``--set`` options that make a recipe of what a bare ``run start`` has here."""
+    """Yield the ``--set`` options that turn the recipe of a bare ``run start`` into this one."""
     bare = dict(_flat(load_recipe(None, around).value.model_dump(mode="json")))
     for key, value in _flat(recipe.values):
         named = key == "name"  # without it, a run is named after its data set and its algorithm

@@ -122,7 +122,7 @@ def _start(processes: Processes, allow_anonymous: bool) -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """End in order on SIGTERM, as a service is told to."""
+    """End cleanly on SIGTERM, as a service does."""
     del number, frame
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit(0)

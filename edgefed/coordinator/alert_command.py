@@ -94,7 +94,7 @@ def _environment(told: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _outcome(status: int, said: IO[bytes]) -> str:
-    """Return how a command failed, with the last line of what it said."""
+    """Return how a command failed, with the last line of its output."""
     if status == 0:
         return ""
     said.seek(max(0, said.seek(0, os.SEEK_END) - 4096))

@@ -110,7 +110,7 @@ class AlertWatch:
             self._keep(alert)
 
     def _keep(self, alert: Alert) -> None:
-        """Remember for the next process what was told; a full disk prevents no other alert."""
+        """Store the alert for the next process; a full disk prevents no other alert."""
         views = self._journal.snapshot.alerts
         since = next((view.since for view in views if view.alert == alert.name), "")
         try:

@@ -68,7 +68,7 @@ class AlertWebhook:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: what was posted would be lost on the way."""
+    """Follows no redirect, because the posted data would be lost."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any,

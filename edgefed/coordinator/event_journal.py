@@ -19,7 +19,7 @@ from edgefed.files import append_whole, make_folder, open_private
 log = logging.getLogger(__name__)
 
 LASTING = {"device", "samples", "labels", "hardware", "accelerator", "agent", "torch"}
-"""What of a device does not change while it is there."""
+"""Fields of a device that do not change while it is connected."""
 
 
 class EventJournal:

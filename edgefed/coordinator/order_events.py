@@ -14,7 +14,7 @@ MAX_ABOUT = 80
 UNKNOWN_USER = "somebody"
 
 _ABOUT = ("run", "device", "user", "users", "name")
-"""Arguments, and fields of an answer, that say what an order is about; the first one counts."""
+"""Arguments, and fields of an answer, that name the object of an order; the first one counts."""
 
 
 def note_order(

@@ -130,7 +130,7 @@ class ReplyUploads:
         return asks, whole
 
     def _fetch(self, upload: _Upload, now: float) -> list[Ask]:
-        """Ask for what a reply lacks; another's equal blob may have come meanwhile."""
+        """Request the blobs that a reply lacks; an equal one of another reply may have arrived."""
         asks: list[Ask] = []
         for name, size in upload.reply.needed.items():
             if name in upload.lacking:

@@ -34,8 +34,7 @@ from edgefed.wire.messages import Request, Response
 log = logging.getLogger(__name__)
 
 SLOW = ("run.check", "device.ping", "device.log")
-"""What reads data or waits for devices, and so must not be done by the thread that serves the
-link, which brings the devices' answers."""
+"""Actions that read data or wait for devices, which the link's thread must not do."""
 
 NONCES = 256
 """Requests of a user that are remembered, since a broker may hand one over twice."""
@@ -244,7 +243,7 @@ class RequestHandler:
         return whole_run(self._store, arguments.run)
 
     def _summarise(self, arguments: _OneRun) -> dict[str, Any]:
-        """Return what the run's events say beside its rounds, which ``run.show`` has."""
+        """Return the summary of the run's events without its rounds, which ``run.show`` has."""
         run = self._store.run(arguments.run).run
         log_file = Log(self._store.run_folder(run) / "events.jsonl", MAX_LOG_BYTES)
         summary = summarise(log_file.events(), log_file.left_out())

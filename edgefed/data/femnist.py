@@ -26,10 +26,10 @@ from edgefed.samples import Samples
 from edgefed.seeds import generator
 
 ASCII_BYTES, UNICODE_BYTES = 2, 5
-"""What a byte of a JSON text takes as it was read and as characters."""
+"""Memory of a byte of a JSON text, as it was read and as characters."""
 
 ITEM_BYTES, CONTAINER_BYTES = 40, 80
-"""What a number with its place in a list takes in Python, and a list or an object."""
+"""Memory of a number with its place in a list in Python, and of a list or an object."""
 
 CLASSES = 62
 """Ten digits, 26 capital and 26 small letters."""

@@ -113,7 +113,7 @@ def _locked(cache: Path) -> Iterator[None]:
 
 
 def _remove_replaced(cache: Path, index: ImageIndex) -> None:
-    """Remove pixels of files that are no longer those; who reads them has them open."""
+    """Remove pixels of files that have been replaced; their readers have them open."""
     for path in cache.glob("pixels-*"):
         if path != _pixels(cache, index):
             path.unlink(missing_ok=True)

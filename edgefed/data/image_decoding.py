@@ -24,7 +24,8 @@ Shape = tuple[int, int, int]
 """Height, width and channels of an image."""
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""What a file may be, whatever its name says; other decoders of Pillow start programs."""
+"""The allowed formats of a file, regardless of its name; other decoders of Pillow start
+programs."""
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".webp"})
 
@@ -37,7 +38,7 @@ LARGE_PIXELS = 2**23
 _LARGE = threading.Lock()
 
 LARGE_READ = 2**16
-"""Bytes above which a read is limited to what is left of a file."""
+"""Bytes above which a read is limited to the rest of a file."""
 
 _ORIENTATION = 0x0112
 

@@ -26,7 +26,7 @@ from edgefed.samples import Samples
 from edgefed.wire import limits
 
 TEXT_BYTES, ENCODE_BYTES, TOKEN_BYTES = 8, 48, 8
-"""What a byte of a text, a character that becomes a number, and its number take in memory."""
+"""Memory of a byte of a text, of a character that becomes a number, and of its number."""
 
 
 class TextOptions(SplitOptions):

@@ -241,7 +241,7 @@ class Database:
         return rows
 
     def _name(self, table: str, row: Row) -> str:
-        """Return which row a damaged one is, by its key, which may be what is damaged."""
+        """Return the name of a damaged row, by its key, which may be the damaged part."""
         shape = self._schema.tables[table]
         values = dict(zip(shape.columns, row, strict=True))
         return f"the row {', '.join(ascii(values[column])[:80] for column in shape.key)}"
@@ -381,7 +381,7 @@ class Database:
 
     @contextmanager
     def _errors(self, path: Path | None = None) -> Iterator[None]:
-        """Turn what SQLite raises, for a damaged file too, into an error of ours.
+        """Turn SQLite's errors, for a damaged file too, into EdgeFed errors.
 
         ``path`` is the file that is written; by default the database itself.
         """

@@ -110,7 +110,7 @@ class AlertConditions:
         return (*(replace(alert, over=True) for alert in ended), *begun)
 
     def _begun_before(self, failure: Alert | None) -> Alert | None:
-        """Return a failure of before the start that is not open, and so is not told."""
+        """Return a failure from before the start that is not open and therefore not reported."""
         known = self._open.get("run_failed")
         if known is None or failure is None or known.run != failure.run:
             return failure

@@ -144,7 +144,7 @@ def of_device(view: DeviceView, run: RunView | None = None) -> Iterator[Attentio
 
 
 def _lost(view: DeviceView, run: RunView | None) -> AttentionItem:
-    """Return a lost device with what it did, and which round waits for it."""
+    """Return a lost device with its last activity and the round that waits for it."""
     text = _because("lost", view.reason)
     if view.before_lost not in ("", "idle", "done"):
         text = f"{text}, {view.before_lost}"

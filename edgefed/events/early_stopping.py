@@ -39,7 +39,7 @@ NO_SCORES = frozenset(
         REMOVED_TESTERS,
     }
 )
-"""What a row has beside the scores of an evaluation."""
+"""Fields of a row beside the scores of an evaluation."""
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,7 @@ class SnapshotBuilder:
     def _change(
         self, event: Event, kind: EventKind, read: Callable[[Mapping[str, Any]], T]
     ) -> T | None:
-        """Return what an event of this kind says of the current run; None for any other."""
+        """Return the change of the current run in an event of this kind; None for any other."""
         if event.kind != kind:
             return None
         change = read(event.fields)
@@ -359,7 +359,7 @@ def _is_at_work(run: RunView | None) -> bool:
 
 
 def _doing(view: DeviceView) -> str:
-    """Return what a device does, with the share of it that is done."""
+    """Return the activity of a device, with its progress."""
     at_work = 0 < view.fraction < 1
     return f"{view.state} {view.fraction * 100:.0f} %" if at_work else view.state
 

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from edgefed.files import storage_error
 
 HEAD_SHARE = 8
-"""Of a log that is cut, one part in so many is its beginning, where the devices are told."""
+"""Of a log that is cut, one part in so many is its beginning, where the devices are listed."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from edgefed.events.thinned import Thinned
 from edgefed.events.view import View
 
 MAX_POINTS = 60
-"""Rounds that are told; of more, every so many."""
+"""Most reported rounds; of more, every n-th."""
 
 
 class MatchingHistory(View):

@@ -103,7 +103,7 @@ def _names(parts: list[Part]) -> Iterator[str]:
 
 
 def _hooked(module: nn.Module) -> bool:
-    """Return whether somebody watches what a module's layers do."""
+    """Return whether the calls of a module's layers are observed."""
     return any(
         part._forward_hooks or part._forward_pre_hooks or part._backward_hooks
         for part in module.modules()

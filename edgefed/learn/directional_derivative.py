@@ -247,7 +247,7 @@ def _without_cudnn() -> AbstractContextManager[None]:
 
 
 def _identity(forward: Forward, inputs: torch.Tensor) -> tuple[Any, object]:
-    """Return what a network belongs to, and which part of it is called, where and how."""
+    """Return the owner of a network's function, the function, and the way of the call."""
     how = (_transformed(), inputs.device.type)
     if isinstance(forward, MethodType):
         return forward.__self__, (forward.__func__, *how)

@@ -162,7 +162,7 @@ class ExactMean:
                 raise _out_of_range(name, self._integer_bound)
 
     def _take_back(self, arrays: Tensors, names: Sequence[str], weight: int) -> None:
-        """Take away what was added of a set: sums of integers forget without a trace."""
+        """Subtract the part of a set that was added: sums of integers are exact."""
         for name in names:
             total, values = self._sums[name], np.ravel(arrays[name])
             if total.is_float:

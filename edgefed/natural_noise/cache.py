@@ -38,7 +38,7 @@ class NoiseCache:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what another process makes its own of: the arrays in memory are not sent."""
+        """Return the parts from which another process makes its own: arrays are not sent."""
         return NoiseCache, (self._folder, self._limit_bytes)
 
     def samples(self, seed: int, count: int, shape: tuple[int, ...], kind: GeneratorName) -> Array:

@@ -114,7 +114,7 @@ class NoiseFiles:
                 total -= size
 
     def _warn(self, what: str) -> None:
-        """Log what the disk refused, the first time only."""
+        """Log a refused write, the first time only."""
         if not self._warned:
             log.warning("natural noise is not kept on disk: %s", what)
         self._warned = True

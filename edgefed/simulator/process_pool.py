@@ -40,7 +40,7 @@ POLL = 0.5
 """Seconds between two questions whether to stop."""
 
 SPARE = 2
-"""Room for blobs, as a multiple of what the first exchange sends."""
+"""Room for blobs, as a multiple of those of the first exchange."""
 
 Places = Mapping[str, tuple[int, int]]
 """Where a blob lies in the shared memory: start and length, by digest."""
@@ -139,7 +139,7 @@ class ProcessPool:
         return places
 
     def _fill(self) -> None:
-        """Start workers until there are as many as there shall be.
+        """Start workers until their number is reached.
 
         Raises:
             EdgeFedError: the system gives no more processes, or no memory for them.

@@ -53,7 +53,7 @@ def check_dataset(
 
 
 def _check_reads(where: str, read: Callable[[], Dataset]) -> None:
-    """Check what is read, and that it is the same the second time."""
+    """Check the data, and that a second read gives the same."""
     with pure(f"{where}: reading it", {}):
         first = called(f"{where}: reading it", read)
     require(

@@ -113,7 +113,7 @@ def _check_label_free(partitioner: Partitioner, request: Request, parts: Parts, 
 
 
 def _check_draws(partitioner: Partitioner, values: Mapping[str, Any]) -> None:
-    """Check that the order of a device's samples, or what they are, depends on the seed."""
+    """Check that the order or the choice of a device's samples depends on the seed."""
     request = _request(partitioner, values, *SIZES[1], 1)
     found = {str(bits(_split(partitioner, request, seed))) for seed in range(5)}
     require(len(found) > 1, "five seeds give the same parts; draw from the generator that is given")

@@ -152,7 +152,7 @@ def _read(data: bytes) -> Token:
 
 
 def _word(data: bytes) -> tuple[str, bytes]:
-    """Return the first word and what follows it."""
+    """Return the first word and the rest."""
     if not data or len(data) <= data[0]:
         raise ValueError("length")
     return data[1 : 1 + data[0]].decode(), data[1 + data[0] :]

@@ -21,7 +21,7 @@ PADDING = 2
 """Cells that the table adds to every column."""
 
 _ID_WIDTHS = (6, 12, 24)
-"""Of the column of ids: the least, what it may take from other columns, the largest."""
+"""Widths of the column of ids: the least, the most at the cost of other columns, the largest."""
 
 _REASON_WIDTHS = (16, 48)
 """Of the column of reasons: the least and the largest."""
@@ -93,12 +93,12 @@ def has_supplements(device: DeviceView) -> bool:
 
 
 def _has(name: str) -> Callable[[DeviceView], bool]:
-    """Return what tells whether a device has a value that is not zero or empty."""
+    """Return a function that finds whether a device has a value that is not zero or empty."""
     return lambda device: bool(getattr(device, name))
 
 
 def _knows(name: str) -> Callable[[DeviceView], bool]:
-    """Return what tells whether a device has a value, even if it is zero."""
+    """Return a function that finds whether a device has a value, even if it is zero."""
     return lambda device: getattr(device, name) is not None
 
 

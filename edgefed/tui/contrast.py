@@ -116,7 +116,7 @@ class ReadableColours(LineFilter):
     def _change(
         self, colour: ColorTriplet, back: ColorTriplet, drawing: bool, quiet: bool, filled: bool
     ) -> Style:
-        """Return what to add to a style of these colours."""
+        """Return the change of a style of these colours."""
         extra = Style()
         rule = quiet and colour in (_parsed(RULE), self._rule)
         if rule:

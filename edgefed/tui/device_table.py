@@ -120,7 +120,7 @@ class DeviceTable(ScrollView, can_focus=True):
         return self._drawn[y]
 
     def _repaint(self) -> None:
-        """Build the visible lines and repaint those that differ from what is on the screen."""
+        """Build the visible lines and repaint those that have changed."""
         first: int | None = None
         for y in range(self.size.height + 1):
             changed = y < self.size.height and self._build(y)
@@ -131,7 +131,7 @@ class DeviceTable(ScrollView, can_focus=True):
                 first = None
 
     def _build(self, y: int) -> bool:
-        """Build a line; return whether it differs from what is on the screen."""
+        """Build a line; return whether it has changed."""
         line = self._line(y)
         if self._drawn.get(y) == line:
             return False

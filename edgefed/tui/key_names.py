@@ -74,7 +74,7 @@ _CHARACTERS = {_character_name(character): character for character in string.pun
 
 
 def _name(word: str) -> str:
-    """Return what Textual calls a key that a user wrote."""
+    """Return Textual's name of a key that a user wrote."""
     before, plus, last = word.rpartition("+") if word[-1:] != "+" else (word[:-2], "+", "+")
     modifiers = [modifier.lower() for modifier in before.split("+")] if plus and before else []
     key = _plain(last) if word == "+" or not word.endswith("+") or word.endswith("++") else ""

@@ -102,7 +102,7 @@ def checked_keymap(settings: Loaded[Settings]) -> Keymap:
 
 
 def _taken(keymap: Keymap, action: Action) -> Iterator[str]:
-    """Yield what else has a key that was chosen for an action; of two that were, once."""
+    """Yield the other functions of a key that was chosen for an action; of two chosen, once."""
     names = keymap.names_of(action)
     for key in names:
         if key in FIXED:
@@ -116,7 +116,7 @@ def _taken(keymap: Keymap, action: Action) -> Iterator[str]:
 
 
 def _by_last_part(name: str) -> str:
-    """Return the action whose name ends with what was written, such as ``pause``."""
+    """Return the action whose name ends with the written text, such as ``pause``."""
     ends = [known for known in _BY_NAME if known.rpartition(".")[2] == name.rpartition(".")[2]]
     return ends[0] if len(ends) == 1 else ""
 

@@ -17,7 +17,7 @@ from edgefed.sharing.bounty_report import BountyStatus
 from edgefed.tui.theme import GREEN, MUTED, ORANGE, PURPLE, SKY, VERMILLION, YELLOW
 
 STATES: tuple[ShownState, ...] = get_args(ShownState)
-"""Device states in the order in which a device passes through them, then what may go wrong."""
+"""Device states in the order in which a device passes through them, then the failures."""
 
 ACTIVE: tuple[ShownState, ...] = ("download", "train", "evaluate", "upload")
 """States in which a device works on an exchange, so that its fraction means something."""

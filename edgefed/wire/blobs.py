@@ -254,7 +254,7 @@ class BlobCache:
                 self._drop(digest)
 
     def _take_over(self) -> None:
-        """Index the files of an earlier process, and delete what it left half-written."""
+        """Index the files of an earlier process, and delete its half-written ones."""
         found: list[tuple[int, str, int]] = []
         try:
             remove_partial_files(self._folder)
@@ -303,7 +303,7 @@ class BlobCache:
                 self._drop(digest)
 
     def _drop_damaged(self, digest: str) -> None:
-        """Delete a blob whose file is not what its name says, unless it was put again meanwhile."""
+        """Delete a blob whose file does not fit its name, unless it was put again meanwhile."""
         with self._lock:
             if digest not in self._checked:
                 self._drop(digest)

@@ -54,7 +54,7 @@ METRIC_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.-]{0,79}$"
 """Names of metrics become columns of files and rows of screens and reports."""
 
 CLASS_NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*$"
-"""What a name of a class consists of: no control characters, which a terminal would obey."""
+"""The form of a class's name: no control characters, which a terminal would obey."""
 
 MAX_LOG_LINES = 200
 """Most lines of an agent's log in one message."""

@@ -33,7 +33,7 @@ ClassName = Annotated[
 ClassNames = Annotated[
     tuple[ClassName, ...], Field(max_length=limits.MAX_ITEMS), AfterValidator(_bounded_names)
 ]
-"""What label 0, 1, … is called; an empty word for a number that no class has."""
+"""Names of labels 0, 1, …; an empty word for a number that no class has."""
 
 
 class Part(BaseModel):

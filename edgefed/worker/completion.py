@@ -146,7 +146,7 @@ def guarded(step: Callable[[], Done]) -> Done | Outcome:
 
 
 def _outcome_of(error: EdgeFedError) -> Outcome:
-    """Return a refusal or a failure, whose reason says what to do where there is something."""
+    """Return a refusal or a failure, with advice in its reason where there is any."""
     if isinstance(error, Withheld):
         return Outcome(status="refused", reason=error.message)
     if error.code in UNKNOWN:

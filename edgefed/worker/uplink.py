@@ -50,7 +50,7 @@ def encode_groups(
 
 
 def _plus(arrays: Tensors, before: Tensors | None) -> Tensors:
-    """Add what was dropped before; a memory of other shapes belongs to another model."""
+    """Add the earlier encoding errors; a memory of other shapes belongs to another model."""
     if before is None or any(
         name not in arrays or arrays[name].shape != old.shape for name, old in before.items()
     ):

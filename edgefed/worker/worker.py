@@ -53,12 +53,12 @@ class _Numbered:
 
 @dataclass(frozen=True)
 class _Scaled:
-    """A device's samples with their images scaled as a run says.
+    """A device's samples with their images scaled as a run requires.
 
     Attributes:
         of: the samples before.
         scale: of the run.
-        preparation: what has been done to them in all.
+        preparation: the total one.
     """
 
     of: _Numbered

@@ -144,7 +144,7 @@ def _keep_folder(source: Path, target: Path) -> None:
 def _keep(source: Path, target: Path) -> None:
     """Give a file a second name; copy it where the file system has no such names.
 
-    A file that is gone is left out: what needs it says so when it is restored.
+    A file that is gone is left out; the part that needs it reports that when it is restored.
     """
     make_folder(target.parent)
     try:

@@ -41,7 +41,7 @@ def group_of(number: int) -> str:
 
 
 def _lstm_layer(number: int, before: str) -> Described:
-    """Return an LSTM layer; its units are matched by what they take from the layer before."""
+    """Return an LSTM layer; its units are matched by their inputs from the layer before."""
     group = group_of(number)
     parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     weights = tuple(f"lstm.{part}_l{number}" for part in parts)

@@ -22,7 +22,7 @@ from edgefed.learn.networks.base import Network, NetworkSettings, Shape
 from edgefed.samples import PixelScale
 
 PREFIX = "torchvision:"
-"""What the names of these networks begin with."""
+"""The prefix of the names of these networks."""
 
 SMALLEST = 32
 """Height and width from which on torchvision's classifiers can be tried."""

@@ -105,7 +105,7 @@ def read_sweep(path: Path, shown: str = "") -> Written:
 
 
 def _variants(made: SweepFile, layer: Layer) -> tuple[list[Variant], list[Problem]]:
-    """Return the cases, and what is wrong with how they are written."""
+    """Return the cases, and the problems of their form."""
     if made.cases:
         return [_listed(number, case, layer) for number, case in enumerate(made.cases)], []
     axes, problems = [], []
@@ -176,7 +176,7 @@ def _name(settings: Mapping[str, Any]) -> str:
 
 
 def _problems(made: SweepFile, variants: Iterable[Variant], layer: Layer) -> Iterator[Problem]:
-    """Yield what is wrong with the cases as a whole."""
+    """Yield the problems of the cases as a whole."""
     if made.cases and made.grid:
         yield Problem(layer.nearest(("grid",)), "grid", "a sweep has a grid or cases, not both")
     seen: set[str] = set()

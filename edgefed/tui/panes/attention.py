@@ -82,7 +82,7 @@ def item_lines(shown: Shown, items: Sequence[AttentionItem], width: int, height:
 
 
 def _folded(shown: Shown, items: Sequence[AttentionItem], width: int, height: int) -> list[Text]:
-    """Return a line for each kind; what is left of ``height`` goes to items of the worst ones."""
+    """Return a line for each kind; the rest of ``height`` goes to items of the worst ones."""
     kinds = [list(group) for _, group in groupby(items, key=lambda item: item.kind)]
     if len(kinds) > height:
         kept = max(0, height - 1)

@@ -51,7 +51,7 @@ def _lines(shown: Shown, width: int) -> list[Text]:
 
 
 def _left_out(shown: Shown) -> Text | None:
-    """Return what of the recording is not replayed."""
+    """Return the parts of the recording that are not replayed."""
     if shown.replay is None or not shown.replay.left_out:
         return None
     told = f"Left out: {clean(shown.replay.left_out)}."

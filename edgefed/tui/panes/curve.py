@@ -174,7 +174,7 @@ def _with_dot(
 
 
 def _overlaid(line: str, under: str, style: Style, below: Style) -> list[tuple[str, Style]]:
-    """Return a line of the curve, with what lies below it where it is empty."""
+    """Return a line of the curve, with the line below it where it is empty."""
     cells = [
         (cell, style) if cell != " " else (old, below)
         for cell, old in zip(line, under, strict=True)

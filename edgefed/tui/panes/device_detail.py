@@ -269,7 +269,7 @@ def _trust(view: DeviceView, shown: Shown) -> Text:
 
 
 def _shared(view: DeviceView) -> Text:
-    """Return what the device gave beside its updates, and what it got for its labels."""
+    """Return the data that the device shared beside its updates, and its label supplements."""
     told = []
     if view.shared_entries:
         means = counted(view.shared_entries, "mean")

@@ -130,7 +130,7 @@ class MixturePane(RowsPane[MixtureView], ExpertPane):
         return ShareGrid.fitting(names, view.experts if view else 0, width)
 
     def _with_end(self, line: Text, grid: ShareGrid, end: Text, width: int) -> Text:
-        """Return a line with what follows the shares, where there is room for some experts."""
+        """Return a line with the columns after the shares, where there is room for some experts."""
         if grid.width + len(_END) > width:
             return line
         line.pad_right(max(0, grid.width - line.cell_len))
@@ -209,6 +209,6 @@ def _end(mixture: MixtureView, experts: int) -> Text:
 
 
 def _names(shown: Shown, view: ExpertsView) -> list[str]:
-    """Return what the rows are called: the run's classes, or numbers."""
+    """Return the names of the rows: the run's classes, or numbers."""
     classes = shown.run.class_names if shown.run and view.condition == "label" else ()
     return label_names(classes, len(view.table))

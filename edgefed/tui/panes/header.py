@@ -90,7 +90,7 @@ def _name(head: str, words: list[str]) -> Text:
 
 
 def _epsilon(snapshot: Snapshot | None) -> str:
-    """Return what the run's rounds cost in differential privacy; nothing without."""
+    """Return the privacy cost of the run's rounds; nothing without differential privacy."""
     last = snapshot.rounds[-1] if snapshot and snapshot.rounds else None
     if snapshot is None or last is None or last.epsilon is None:
         return ""

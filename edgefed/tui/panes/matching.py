@@ -124,7 +124,7 @@ def _names(view: MatchingView | None) -> int:
 
 
 def _named(view: MatchingView, numbers: Sequence[int]) -> list[tuple[int, Text]]:
-    """Return some layers with what begins their rows: their names, equally wide."""
+    """Return some layers with the heads of their rows: their names, equally wide."""
     width, names = _names(view), layer_names(view)
     return [(each, Text(f"{cut(clean(names[each]), width):<{width}}")) for each in numbers]
 

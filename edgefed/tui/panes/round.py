@@ -125,7 +125,7 @@ def _phases(shown: Shown, run: RunView, between: str, words: dict[Phase, str]) -
 
 
 def _right(shown: Shown, run: RunView, width: int, *, named: bool) -> Text:
-    """Return what the phases wait for: the deadline, the operator or the devices.
+    """Return the cause of the wait: the deadline, the operator or the devices.
 
     ``named`` says that the devices stand on a line of their own.
     """

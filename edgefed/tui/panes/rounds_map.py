@@ -159,7 +159,7 @@ def _cell(each: DeviceRoundView | None, slowest: float) -> tuple[str, str]:
 
 
 def _legend(slowest: float) -> Text:
-    """Return what the cells mean."""
+    """Return the meaning of the cells."""
     line = Text(no_wrap=True)
     if slowest > 0:
         line.append("up to ", MUTED)

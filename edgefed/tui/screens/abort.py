@@ -102,7 +102,7 @@ def question(snapshot: Snapshot, run: RunView, as_of: str = "") -> Text:
 
 
 def _lost(run: RunView, busy: int, *, scored: bool) -> str:
-    """Return what is not kept: the answers of a round that is scored are in its model."""
+    """Return the lost parts: the answers of a round that is scored are in its model."""
     if scored:
         return "what devices compute now" if busy else "nothing: no round is open"
     answers = _count(run.accepted, "answer", "answers")

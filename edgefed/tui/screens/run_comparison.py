@@ -70,7 +70,7 @@ class RunComparisonScreen(Screen[None]):
             self._reading.ask(lambda: compare([runs.run_details(name) for name in names]))
 
     def _take(self, comparison: Comparison | None, problem: str) -> None:
-        """Give the panes what was read; after a failure, they keep what they have."""
+        """Pass the result to the panes; after a failure, they keep theirs."""
         for pane in self.query(Pane):
             if isinstance(pane, ComparedRunsPane):  # a query knows one base of a class only
                 pane.take(comparison, problem)

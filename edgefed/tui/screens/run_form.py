@@ -131,7 +131,7 @@ class RunFormScreen(ModalScreen[None]):
         return f"{clean(run.run)} is {run.status}: finish or abort it first"
 
     def _show_field(self) -> None:
-        """Show the chosen field in full: its value, and what it means or what is wrong with it."""
+        """Show the chosen field in full: its value, and its description or problem."""
         field = self._form.field(self._fields.key)
         if field is None:
             self._write("#form-key", Text())

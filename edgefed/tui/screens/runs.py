@@ -84,7 +84,7 @@ class RunsScreen(Screen[None]):
             self._reading.ask(runs.list_runs)
 
     def _take(self, runs: Sequence[RunRow] | None, problem: str) -> None:
-        """Show what was read; after a failure, the runs that were known stay."""
+        """Show the result; after a failure, the known runs stay."""
         self._problem = problem
         if not problem:
             self._runs = runs
