@@ -58,16 +58,16 @@ def start_broker(
     """Start a broker and return it once it accepts connections.
 
     Args:
-        address: where it listens.
+        address: of its listener.
         folder: for its configuration, log and database; created when absent.
         prefer: ``auto`` takes Mosquitto when it is installed and the demo broker otherwise.
         allow_anonymous: Mosquitto lets clients in without a user name; None for loopback only.
-        find: where Mosquitto is.
+        find: returns the path of Mosquitto.
         tell: takes one line about a start that takes long.
 
     Raises:
         UsageError: no broker here can serve the address, or the port is taken.
-        UnreachableError: the broker did not come up.
+        UnreachableError: the broker did not start.
         StorageError: the folder cannot be written.
     """
     program = None if prefer == "embedded" else find()

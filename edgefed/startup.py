@@ -1,6 +1,6 @@
 """Start and end a command line so that Ctrl-C is reported in one line at any moment.
 
-It imports nothing slow. A console script that imported the command line directly would print a
+It makes no slow imports. A console script that imported the command line directly would print a
 traceback if Ctrl-C interrupted an import.
 """
 

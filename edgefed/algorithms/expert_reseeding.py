@@ -25,7 +25,7 @@ from edgefed.algorithms.expert_start import near
 
 
 def reseeded(settings: ExpertSettings, before: State, after: State) -> State:
-    """Return the state in which experts that were unused for long enough begin again.
+    """Return the state with experts restarted that were unused for long enough.
 
     Such an expert gets the most used one's weights with a little noise and its logits in the table,
     so that the two share its load, and an optimiser without memory.

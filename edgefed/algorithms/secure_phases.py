@@ -31,7 +31,7 @@ SECURE = "secure"
 """The parameter of a ``fit`` task with the terms of masking, and the state's own parameter."""
 
 FORM = 2
-"""Version of these exchanges; a round that was begun in another one begins anew."""
+"""Version of these exchanges; a round that was begun in another one is restarted."""
 
 HEADER = 3
 """Numbers before an update's values: its weight, its samples, and its loss times the samples."""

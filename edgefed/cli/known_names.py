@@ -1,4 +1,4 @@
-"""The runs, devices and labels that the coordinator tells within a second, or the state folder."""
+"""The known runs, devices and labels: the coordinator's within a second, or the state folder's."""
 
 from __future__ import annotations
 

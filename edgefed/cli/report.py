@@ -65,7 +65,7 @@ def run_data_of(options: Globals, run: str, local: bool, command: str) -> RunDat
     Args:
         options: the typed options.
         run: an id or its beginning, or a folder; empty for the newest run.
-        local: look in the state folder and ask no coordinator.
+        local: search the state folder without asking a coordinator.
         command: for the hint of an error.
 
     Raises:

@@ -38,8 +38,8 @@ def up(
     """Start broker, coordinator and dashboard together; closing the dashboard asks, then ends them.
 
     It is a demo on this machine: there are no credentials and no encryption. For a real fleet, see
-    edgefed init. If a broker already answers at the configured address, that one is used. Runs
-    resume at the next start.
+    edgefed init. A broker that already answers at the configured address is used. Runs resume at
+    the next start.
     """
     options = globals_of(context)
     with reported(options.json):

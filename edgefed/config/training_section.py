@@ -30,8 +30,8 @@ class TrainingSection(Section):
     """Step size of the local optimiser."""
 
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
-    """Local optimiser. Its state starts anew in each round. ``adamw`` is Adam with decoupled
-    weight decay."""
+    """Local optimiser. Its state is reset in each round. ``adamw`` is Adam with decoupled weight
+    decay."""
 
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """With ``adam`` or ``adamw``: decay of the first moment."""

@@ -1,4 +1,4 @@
-"""Tell an alert to a command of the operator's."""
+"""Send an alert to an operator's command."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class AlertCommand:
 
     Args:
         words: the program and its arguments.
-        seconds: how long it may take.
+        seconds: time limit of the command.
     """
 
     def __init__(self, words: Sequence[str], seconds: float = COMMAND_SECONDS) -> None:
@@ -59,7 +59,7 @@ class AlertCommand:
             return _outcome(status, said)
 
     def close(self) -> None:
-        """Stop the command that is under way, and start no other."""
+        """Stop the running command, and start no other."""
         with self._guard:
             self._closed = True
             if self._process is not None:

@@ -1,4 +1,4 @@
-"""Tell an alert to a webhook of the operator's."""
+"""Send an alert to an operator's webhook."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import IO, Any
 from edgefed.version import VERSION
 
 WEBHOOK_SECONDS = 10.0
-"""Seconds after which nobody is waited for any more."""
+"""Time limit of a request in seconds."""
 
 RETRY_AFTER = 2.0
 """Seconds before an alert that did not arrive is posted once more."""
 
 
 class AlertWebhook:
-    """Posts each alert as JSON; once more where nobody answers, or the server has an error.
+    """Posts each alert as JSON; once more if there is no answer, or the server has an error.
 
     Args:
         address: ``http://`` or ``https://``.
-        seconds: how long one attempt may take.
+        seconds: time limit of one attempt.
         retry_after: seconds between the two attempts.
     """
 

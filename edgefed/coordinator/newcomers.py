@@ -1,4 +1,4 @@
-"""Tell tests of devices that never train apart from those of the others."""
+"""Distinguish tests of devices that never train from those of the others."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def check_code_fits(recipe: Recipe, algorithm: Algorithm[Any]) -> None:
     """Check, without importing anything, that a run can use a user's loss and metrics.
 
     Raises:
-        RecipeError: the algorithm takes no other loss, or a metric's name is taken.
+        RecipeError: the algorithm takes no other loss, or a metric's name is in use.
     """
     _check_names(recipe.evaluation.metrics)
     if is_user_loss(recipe.training.loss) and not algorithm.takes_user_loss:

@@ -1,6 +1,6 @@
 """Read the arrays of an NPZ file without pickle, after checking the total size.
 
-NumPy's own reader allocates whatever size an array's header declares.
+NumPy's own reader allocates any size that an array's header declares.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ A few bytes of bzip2 unpack to 45,000 times their size, so it is refused.
 """
 
 PIECE_BYTES = 4096
-"""Most compressed bytes unpacked at a time; ``zipfile`` holds all that comes out of them."""
+"""Most compressed bytes unpacked at a time; ``zipfile`` holds their entire output."""
 
 SUFFIX = ".npy"
 

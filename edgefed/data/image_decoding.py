@@ -30,7 +30,7 @@ programs."""
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".webp"})
 
 UNREADABLE = "data.unreadable"
-"""Code of the error of a file that is no image."""
+"""Code of the error of a file that is not an image."""
 
 LARGE_PIXELS = 2**23
 """Images with more pixels are decoded one at a time, however many threads decode."""
@@ -78,9 +78,9 @@ def image_files(folder: Path) -> list[Path]:
 
 
 def read_pixels(path: Path, size: int = 0, greyscale: bool = False) -> Pixels:
-    """Return an image file's pixels as everything here sees them: (height, width[, 3]).
+    """Return an image file's pixels in the common form: (height, width[, 3]).
 
-    The image is turned upright as its EXIF orientation says.
+    The image is turned upright according to its EXIF orientation.
 
     Args:
         path: the file.
@@ -88,8 +88,8 @@ def read_pixels(path: Path, size: int = 0, greyscale: bool = False) -> Pixels:
         greyscale: whether to return one value for each pixel, without an axis of channels.
 
     Raises:
-        DataError: ``data.unreadable``: it is missing, or no image; ``data.too_large``: it has too
-            many pixels.
+        DataError: ``data.unreadable``: it is missing or not an image; ``data.too_large``: it has
+            too many pixels.
     """
     from PIL import Image
 

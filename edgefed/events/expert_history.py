@@ -46,7 +46,7 @@ class ExpertHistory(View):
     Attributes:
         now: after the last round.
         mixtures: of the devices that have answered, by name.
-        more_mixtures: how many devices beside those.
+        more_mixtures: number of further devices.
         loads: the load over the rounds, oldest first.
         tables: the table over the rounds, oldest first.
         courses: mixtures over the rounds of some devices, by name.
@@ -61,7 +61,7 @@ class ExpertHistory(View):
 
 
 class GatheredExperts:
-    """The history while events come."""
+    """The history during the events."""
 
     def __init__(self) -> None:
         self._table = ExpertTable(None, ())

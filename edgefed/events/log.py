@@ -27,7 +27,7 @@ class Log:
     limit: int | None = None
 
     def left_out(self) -> int:
-        """Return how many bytes in the middle are not read.
+        """Return the number of unread bytes in the middle.
 
         Raises:
             StorageError: there is no such file, or it cannot be read.

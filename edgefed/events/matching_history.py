@@ -27,7 +27,7 @@ class MatchingHistory(View):
 
 
 class GatheredMatching:
-    """The history while events come."""
+    """The history during the events."""
 
     def __init__(self) -> None:
         self._table = MatchingTable(None)

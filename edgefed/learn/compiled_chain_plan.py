@@ -41,10 +41,10 @@ class Part:
 
 
 def plan(model: Model) -> list[Part]:
-    """Return a model's layers; none if it is no such chain.
+    """Return a model's layers; none if it is not such a chain.
 
-    That is small convolutions with pooling and ReLU, dense layers with ReLU between them, and a
-    dense layer at the end, all with bias; dropout may be there if it leaves nothing out.
+    A chain has small convolutions with pooling and ReLU, dense layers with ReLU between them, and a
+    dense layer at the end, all with bias; dropout is allowed if its probability is 0.
     """
     module, shape, parts = model.module, model.shape, list[Part]()
     if type(module) is not nn.Sequential or _hooked(module):

@@ -40,12 +40,12 @@ def carry(forward: Forward, params: Params, inputs: torch.Tensor, change: torch.
     Args:
         forward: the network.
         params: its parameters.
-        inputs: where the derivative is taken (batch, …).
+        inputs: point of the derivative (batch, …).
         change: the direction: (batch, …), or (1, …) for the same one for all samples.
 
     Raises:
-        NotPiecewiseLinearError: the network does something that is refused, whatever it made of
-            that, or does not take a ``Dual``.
+        NotPiecewiseLinearError: the network uses a refused operation, even if it catches the error,
+            or does not take a ``Dual``.
     """
     refused: list[str] = []
     token = _REFUSED.set(refused)
@@ -71,8 +71,8 @@ def _refusal(what: str) -> NotPiecewiseLinearError:
 class Dual:
     """Values and their change, in place of the tensor that a network is given.
 
-    Not a tensor: torch hands every function of it to ``__torch_function__``, and everything that is
-    not defined here is refused, so that nothing is ever differentiated wrongly.
+    It is not a tensor: torch passes every function of it to ``__torch_function__``, and every
+    function that is not defined here is refused, so that no derivative is ever wrong.
 
     Attributes:
         primal: the values (batch, …).

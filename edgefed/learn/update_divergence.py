@@ -28,7 +28,7 @@ class UpdateDivergence:
 
     Args:
         specs_like: tensors with the names, shapes and kinds of those to come.
-        total_weight: the most that all weights together will come to; see ``ExactMean``.
+        total_weight: upper bound of the sum of all weights; see ``ExactMean``.
         fraction_bits: weights are rounded to multiples of 2^-``fraction_bits``.
     """
 

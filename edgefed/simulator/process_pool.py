@@ -43,7 +43,7 @@ SPARE = 2
 """Room for blobs, as a multiple of those of the first exchange."""
 
 Places = Mapping[str, tuple[int, int]]
-"""Where a blob lies in the shared memory: start and length, by digest."""
+"""The place of a blob in the shared memory: start and length, by digest."""
 
 
 @dataclass(eq=False)
@@ -82,10 +82,10 @@ class ProcessPool:
         read: Callable[[str], bytes],
         stop: Callable[[], bool],
     ) -> Iterator[tuple[Order, Outcome]]:
-        """Hand the orders out and yield outcomes as they come.
+        """Distribute the orders and yield outcomes as they arrive.
 
         Raises:
-            EdgeFedError: a worker died, and its successor too, on the same order.
+            EdgeFedError: a worker and its successor died on the same order.
         """
         places = self._share(orders, read)
         waiting, lost = deque(orders), set[int]()

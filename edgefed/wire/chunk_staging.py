@@ -168,7 +168,7 @@ class Staging:
 
 
 def prune(folder: Path, keep: Collection[str]) -> None:
-    """Delete the staging files of blobs other than ``keep``, which nobody waits for any more.
+    """Delete the staging files of blobs other than ``keep``, which are no longer needed.
 
     Raises:
         StorageError: a file cannot be deleted.

@@ -54,7 +54,7 @@ class Codec:
 
         Raises:
             WireError: ``wire.not_finite``, naming the tensor that holds an infinity or NaN;
-                ``wire.tensor`` for a dtype, shape, name or count that does not travel.
+                ``wire.tensor`` for a dtype, shape, name or count that cannot be encoded.
         """
         specs = specs_of(arrays)
         head = prefix(_MAGIC, self.name, header_of(specs))

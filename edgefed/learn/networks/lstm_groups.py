@@ -1,8 +1,8 @@
 """The permutation groups of the character LSTM.
 
 A hidden unit has an entry in each gate's block of rows, and one among the columns of each block of
-the weights from the layer's last output; so these are permuted on both axes. The numbers of a
-token's embedding are units, too.
+the weights from the layer's last output; these are therefore permuted on both axes. The numbers of
+a token's embedding are units, too.
 """
 
 from __future__ import annotations

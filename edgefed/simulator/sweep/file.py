@@ -35,13 +35,13 @@ class SweepFile(Section):
     """Every case is run with each of these seeds."""
 
     target: Annotated[float, Field(gt=0, le=1)] | None = None
-    """An accuracy; the table tells after how many rounds it was reached."""
+    """An accuracy; the table states after how many rounds it was reached."""
 
     grid: dict[str, Any] = Field(default_factory=dict)
     """Recipe keys, each with a list of values; every combination is a case."""
 
     cases: tuple[dict[str, Any], ...] = ()
-    """Tables of recipe keys, each a case of its own, with a ``name`` where you like."""
+    """Tables of recipe keys, each a case of its own, with an optional ``name``."""
 
     @field_validator("recipe")
     @classmethod
