@@ -375,7 +375,7 @@ class Agent:
     def _take_birth(self, birth: Birth, *, live: bool) -> None:
         """Meet a message on our own birth topic."""
         if self._presence.heard(birth):
-            log.info("the broker passes on what this device publishes")
+            log.info("the broker forwards this device's messages")
             self._reporter.note_unheard("")
         match self._name_guard.meet(birth, self._clock.monotonic(), live=live):
             case "restore":

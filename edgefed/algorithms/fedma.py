@@ -134,7 +134,7 @@ class FedMa(Algorithm[FedMaSettings]):
         """Start with a global model that has a device's widths."""
         del roster
         if self._network is None:
-            raise RuntimeError("check_model says what is matched; call it first.")
+            raise RuntimeError("Call check_model first; it determines the matched layers.")
         widths = self._network.local.widths
         counts: Tensors = {name: np.zeros(width, np.int64) for name, width in widths.items()}
         groups: dict[str, Tensors] = {WEIGHTS: weights, COUNTS: counts, ATOMS: {}}

@@ -56,7 +56,7 @@ def local_run(state: Path, name: str) -> dict[str, Any]:
         raise UnknownNameError(
             f"No database of runs knows {folder}.",
             code="run.unknown",
-            hint=f"what its own files say: edgefed run report {folder}",
+            hint=f"read its files: edgefed run report {folder}",
         )
     with closing(Store(folder.parent.parent)) as store:
         whole = whole_run(store, folder.name)

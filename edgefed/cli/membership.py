@@ -83,7 +83,7 @@ def listing(options: Globals, roles: tuple[str, ...]) -> None:
         if options.json:
             json_out(rows)
         elif not rows:
-            talk("nobody yet; invite a device: edgefed device invite NAME")
+            talk("no members yet; invite a device: edgefed device invite NAME")
         else:
             head = ("NAME", "ROLE", "STATE", "SINCE", "EXPIRES", "KEY")
             keys = ("name", "role", "state", "since", "expires", "fingerprint")

@@ -118,7 +118,7 @@ def _start(processes: Processes, allow_anonymous: bool) -> None:
     )
     if address.is_loopback:
         talk("             on this machine only; for others: edgefed init")
-    talk("! a demo without credentials or encryption: everybody who reaches the broker can order")
+    talk("! a demo without credentials or encryption: every client of the broker can give orders")
 
 
 def _end(number: int, frame: FrameType | None) -> None:

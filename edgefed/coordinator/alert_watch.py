@@ -116,4 +116,4 @@ class AlertWatch:
         try:
             self._open.end(alert) if alert.over else self._open.begin(alert, since)
         except StorageError as error:
-            log.warning("an alert may be told again after a restart: %s", error)
+            log.warning("an alert may be sent again after a restart: %s", error)

@@ -129,7 +129,7 @@ def _begun_anew(
     record, held = recorder.without_answers(), checkpoint.downlink
     recorder.written(lambda: deps.store.commit(record, state, held, closes=opened))
     recorder.record = record
-    recorder.warn(f"round {opened.round} begins anew after the upgrade")
+    recorder.warn(f"round {opened.round} restarts after the upgrade")
     return replace(checkpoint, state=state, open=())
 
 

@@ -319,8 +319,8 @@ class Database:
                 f"The last {noted - commits} commits of {self._schema.title} {self._path} are"
                 " missing: the file was damaged or replaced by an older one.",
                 code="storage.damaged",
-                hint="restore all its files from a backup; to continue with what is there, delete"
-                f" {self._path.name}-commits",
+                hint="restore all its files from a backup; to continue with the remaining data,"
+                f" delete {self._path.name}-commits",
             )
 
     # -- the file -----------------------------------------------------------------------------

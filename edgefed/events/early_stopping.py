@@ -116,7 +116,7 @@ class EvaluationHistory:
             )
             return
         raise UsageError(
-            f"The evaluation gives no {self._metric!r}, by which the best round is to be known.",
+            f"The evaluation gives no {self._metric!r}, which selects the best round.",
             code="evaluation.metric",
             hint=f"set evaluation.best_metric to one of: {given}",
         )

@@ -254,7 +254,7 @@ def _check_shards(recipe: Recipe, algorithm: AnyAlgorithm, shards: Sequence[Shar
     place = evaluation_place(recipe, algorithm)
     if place == "devices" and not any(len(shard.test) for shard in shards):
         raise UsageError(
-            "The run is to be tested on devices, and no device holds out samples.",
+            "The recipe tests the run on devices, but no device holds out samples.",
             code="evaluation.holdout",
             hint="set simulation.holdout = 0.2, or evaluation.on = coordinator",
         )

@@ -174,7 +174,7 @@ def _check_signature(signer: Certificate, topic: str, kind: str, body: bytes, se
         raise WireError(
             f"The signature of a {kind} message is wrong.",
             code="wire.signature",
-            hint="it was changed on its way, or sent by somebody else",
+            hint="it was changed on its way, or sent by another party",
         )
 
 

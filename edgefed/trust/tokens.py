@@ -103,7 +103,7 @@ def parse_token(text: str) -> Token:
         raise UsageError(
             "The token is not valid: a character of it is missing or wrong.",
             code="enrol.token",
-            hint="copy all of what edgefed device invite printed",
+            hint="copy the whole output of edgefed device invite",
         ) from error
 
 

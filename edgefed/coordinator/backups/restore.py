@@ -251,7 +251,7 @@ def refused_by(made: Restoring, names: Collection[str]) -> list[str]:
     for name in names:
         if name not in known:
             raise UnknownNameError(
-                f"The backup does not admit anybody named {name}.",
+                f"The backup does not admit a party named {name}.",
                 code="enrol.unknown",
                 hint="it admits: " + (", ".join(known) or "nobody"),
             )
